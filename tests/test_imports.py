@@ -106,7 +106,6 @@ def _families_that_meet(modules: _Modules) -> list[str]:
     return found
 
 
-@pytest.mark.xfail(reason="two circles of annotations inside the annealed folders", strict=True)
 def test_no_circles_of_imports() -> None:
     assert len(LIBRARY.trees) > 200
     assert len(LIBRARY.imports) > 2000

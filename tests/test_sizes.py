@@ -19,7 +19,6 @@ LONG_FUNCTIONS: set[str] = set()
 WIDE_FUNCTIONS = {
     "dependency_network/chains/run.py sample_pseudo_gibbs",
     "generalized_root/chains/run.py sample_root_chains",
-    "annealing/verdict.py result_of",
     "dependency_network/chains/pseudo_gibbs.py __init__",
     "log_linear/chains/run.py sample_chains",
     "log_linear/fitting/fit.py fit",

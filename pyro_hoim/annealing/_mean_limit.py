@@ -19,21 +19,12 @@ def log_mean_lower_limit(log_values: Floats, level: float) -> Floats:
     .. math:: c: \quad P\Bigl(\sum_{i=0}^M D_i z_i < c\Bigr) = 1 - \mathrm{level}, \qquad z_0 = 0, \quad
         D \sim \mathrm{Dirichlet}(1, \dots, 1)
 
-    Between two neighbouring order statistics lies a share of the law that is distributed as one of the D, whatever
-    the law; each share counts with the smaller value, the share below the smallest with zero. Of equal values z this
-    leaves :math:`z (1 - \mathrm{level})^{1 / M}`: a share p that no draw met has :math:`(1 - p)^M = 1 -
-    \mathrm{level}`. The probability comes from the saddle point of :math:`\sum_i (z_i - c) E_i` with exponential E
-    (Lugannani and Rice), exact to about one per cent of itself.
+    The share of the law between neighbouring order statistics z is distributed as one of the D, and counts with the
+    smaller value. The probability comes from a saddle point (Lugannani and Rice), to about one per cent of itself.
 
     References:
         Erik Learned-Miller and Philip Thomas, A new confidence interval for the mean of a bounded random variable,
         2019. My Phan, Philip Thomas and Erik Learned-Miller, Towards practical mean bounds for small samples, 2021.
-
-    Example:
-        >>> import math
-        >>> limit = log_mean_lower_limit(np.zeros((1, 512)), 0.99)
-        >>> round(float(limit[0]), 4), round(math.log(0.01) / 512, 4)
-        (-0.009, -0.009)
     """
     scale = log_values.max(-1, keepdims=True)
     values = np.exp(log_values - scale)

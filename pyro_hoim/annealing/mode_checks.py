@@ -105,15 +105,9 @@ def pick_modes(states: Numbers, log_q: Floats, count: int, distance: Distance) -
 def weighed(
     main: Floats, ends: Numbers, modes: Modes, runs: ModeRuns, distance: Distance, islands: int | None = None
 ) -> Weighed:
-    """Compare the main run with runs from modes.
+    """Compare the log weights (B, M) and ends (B, M, d) of the main run with runs from the first modes.
 
-    Args:
-        main: log weights of the main run, (B, M); their mean estimates Z.
-        ends: states at its end, (B, M, d).
-        modes: all modes found, those of ``runs`` first.
-        runs: from the first modes.
-        distance: of two states.
-        islands: independent groups of consecutive chains of the main run; None where all are independent.
+    Chains of the main run are in independent groups of consecutive ones, ``islands`` of them, or all independent.
     """
     size = len(runs.log_weights)
     log_z = log_mean_weight(_groups(main, islands))

@@ -204,11 +204,7 @@ def result_of(
 
 
 class _Compared(NamedTuple):
-    """What forward and reverse runs say together; arrays (B,).
-
-    Estimate of Z / Z0, limits of its log, whether the error is to be believed, whether the runs agree, and whether
-    both together support an error.
-    """
+    """Estimate of Z / Z0, limits of its log, whether to believe the error, whether the runs agree, and support one."""
 
     best: WeightEstimate
     lower: Floats
@@ -293,10 +289,7 @@ def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Fl
 
 
 def _lower(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:
-    """Lower limit of the log of the expected weight: Markov's, and where the weights support it, a closer one.
-
-    That is one without assumptions where the weights are independent, the normal one where only islands are (None).
-    """
+    """Lower limit of the log of the expected weight: Markov's or, where weights (None: only islands) allow, closer."""
     if log_weights is None:
         return one_sided_limits(found, level, trusted)[0]
     markov = found.value + math.log1p(-level)

@@ -10,10 +10,11 @@ import torch
 from typing_extensions import override
 
 from ..core.model import LogLinearModel
-from ..core.partition import Cost, LogPartition, PartitionBackend
+from ..core.partition import Cost, LogPartition
 from ..errors import IntractableError, check_type, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed.importance import AnnealedImportance
+from .exact.base import PlannedBackend
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration
 from .exact.matrix import MatrixEnumeration
@@ -26,7 +27,7 @@ _ELIMINATION_OVERHEAD = 4.0  # time of a cell in elimination relative to one in 
 
 
 @dataclass(frozen=True)
-class Auto(PartitionBackend):
+class Auto(PlannedBackend):
     """Inference by the cheapest exact backend, or by sampling if allowed; the first row that applies is taken.
 
     ===== ============================================================== ==========================
@@ -90,11 +91,7 @@ class Auto(PartitionBackend):
         return backend
 
     @override
-    def plan(
-        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
-    ) -> Cost:
-        if evidence_names:
-            hypergraph = hypergraph.restrict(evidence_names)
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         return _choose(self, hypergraph, tuple(keep))[1]
 
     @override

@@ -17,10 +17,7 @@ Ints = NDArray[Any]
 def closed_classes(
     tables: Floats, levels: Sequence[int], strides: Sequence[int], order: Sequence[int] | None
 ) -> tuple[Ints, NDArray[Any]]:
-    """One state of every closed class, rising, and whether a state is in one.
-
-    Of tables (num_nodes, num_states) of a state's own level given the others, by a random scan or by sweeps in order.
-    """
+    """One state of every closed class, rising, and whether a state is in one; tables (num_nodes, num_states)."""
     size = tables.shape[1]
     if bool((tables > 0).all()):
         return np.zeros(1, dtype=np.int64), np.ones(size, dtype=bool)

@@ -23,10 +23,7 @@ _KRYLOV = (30, 60, 120)  # steps of a Krylov run, longer each time
 
 
 class FixedPoint(NamedTuple):
-    """A fixed law (num_states,), the mass that one more step moves, its estimated error, steps, and how it ended.
-
-    ``is_settled`` says whether every cell, however small, has settled relative to its size.
-    """
+    """A fixed law (num_states,), the mass that one more step moves, its error, steps, and how it ended."""
 
     law: Floats
     residual: float
@@ -78,10 +75,8 @@ def _run(
 ) -> FixedPoint:
     """One run from a law.
 
-    The estimated error is what is left of a geometric series with the slowest rate seen; it is met, too, where a step
-    moves no more than rounding does. Krylov steps solve (identity - map + uniform law x sum) law = uniform law, which
-    has the fixed law as its only solution; plain steps after them take away negative entries and settle small
-    probabilities.
+    The error is what is left of a geometric series with the slowest rate seen. Krylov steps solve (identity - map +
+    uniform law x sum) law = uniform law, which has the fixed law as its only solution.
     """
     used = runs = 0
     rate, residual, error = 0.0, math.inf, math.inf

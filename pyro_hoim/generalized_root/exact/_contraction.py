@@ -63,10 +63,7 @@ def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None
 def contract(
     factors: Sequence[tuple[Scope, torch.Tensor]], order: Sequence[int], keep: bool = False
 ) -> tuple[torch.Tensor, list[_Step]]:
-    """Log of the sum over all variables of the exponential of the sum of log tables, axes of a table by its scope.
-
-    With ``keep`` also the tables that draws need.
-    """
+    """Log of the sum of exp of the sum of log tables (axes by scope), and with ``keep`` the tables that draws need."""
     live = list(factors)
     steps: list[_Step] = []
     for v in order:

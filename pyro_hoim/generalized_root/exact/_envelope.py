@@ -108,11 +108,7 @@ class Bounds:
 
 
 def product_below(terms: Terms) -> tuple[float, Floats]:
-    """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,).
-
-    Raises:
-        IntractableError: the terms of single variables alone, where the ascent starts, have no finite constant.
-    """
+    """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,)."""
     natural = terms.singles()
     adjacent: list[list[tuple[int, NDArray[np.int64], float]]] = [[] for _ in range(terms.size)]
     for j, rows, values in terms.interactions():
@@ -202,11 +198,7 @@ def _leading(terms: Terms) -> list[tuple[int, NDArray[np.int64], Floats]]:
 
 
 def _steepest(terms: Terms) -> Floats | None:
-    """Weights (d,) that maximise the leading power of the terms with signs made positive, a concave problem.
-
-    At the maximum over the simplex all slopes are equal to it or below, so a negative maximum makes every slope
-    negative (Euler's identity); the caller checks the slopes themselves.
-    """
+    """Weights (d,) that maximise the leading power, signs made positive; by Euler's identity no slope exceeds it."""
     lead = terms.singles()[:, 0]
     parts = [(rows, _positive(terms, j, values)) for j, rows, values in _leading(terms)]
     if not parts:
@@ -227,11 +219,7 @@ def _steepest(terms: Terms) -> Floats | None:
 
 
 def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:
-    r"""Bounds whose leading power is :math:`\lambda \sum_s y_s`, with its largest value found numerically.
-
-    Serves models that need their negative interactions to be normalisable. The maximum over directions comes from
-    many starts; it is no certificate.
-    """
+    r"""Bounds of leading power :math:`\lambda \sum_s y_s`, with its largest value from many starts, no certificate."""
     lead, parts = terms.singles()[:, 0], _leading(terms)
     random = np.random.default_rng(0)
 

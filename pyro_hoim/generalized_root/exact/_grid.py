@@ -45,11 +45,7 @@ class Grid:
 
 
 def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
-    """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z.
-
-    Raises:
-        IntractableError: no product law above the model was found, or it reaches too far.
-    """
+    """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z."""
     if math.isfinite(terms.family.largest_value) and terms.family.largest_value < 64:
         top = terms.family.largest_value  # all values of a short range: nothing is left out
         return [Window(0.0, top, 1)] * terms.size, -math.inf
@@ -112,11 +108,7 @@ def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Prof
 
 
 def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    """Every count up to one after which the function stays ``depth`` nats below its largest value.
-
-    That one is found among points a twentieth apart. They may miss the top of a narrow mode, which only takes the
-    end further out.
-    """
+    """Every count up to one after which the function, at coarse points, stays ``depth`` nats below its top."""
     limit = family.largest_value
     probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
     probes = probes[probes <= limit]

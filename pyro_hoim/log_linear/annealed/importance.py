@@ -19,12 +19,13 @@ from ...annealing.runs import drawn_seed
 from ...annealing.verdict import METHOD
 from ...checks import checked_sample_shape, is_transformed
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PartitionBackend
+from ...core.partition import Cost, LogPartition
 from ...errors import IntractableError, check_choice, check_type, conflict, out_of_reach, refused, size_text, unexpected
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName
 from ..energy import LogLinearEnergy
+from ..exact.base import PlannedBackend
 from ._model import AnnealedChains, AnnealedLogLinear
 from .reference import log_frequencies, single_terms
 
@@ -45,7 +46,7 @@ _CONDITIONALS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of
 
 
 @dataclass(frozen=True)
-class AnnealedImportance(AnnealedBackend, PartitionBackend):
+class AnnealedImportance(AnnealedBackend, PlannedBackend):
     r"""Annealed importance sampling: Gibbs chains led from a product law to the model, and weighted.
 
     .. math:: \log \hat Z = \log Z_0 + \log \frac1M \sum_{c=1}^M w_c, \qquad
@@ -148,12 +149,7 @@ class AnnealedImportance(AnnealedBackend, PartitionBackend):
         return self.schedule.scan == "sequential" and not self.schedule.emphasised
 
     @override
-    def plan(
-        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
-    ) -> Cost:
-        if evidence_names:
-            hypergraph = hypergraph.restrict(evidence_names)
-        hypergraph.domain.indices(keep)
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         return _cost(self, hypergraph, tuple(keep))
 
     @override

@@ -1,7 +1,6 @@
 """Bucket plans: which tables meet when a variable is summed out, and what to condition on if that is too big.
 
-A plan knows only cardinalities, scopes and an order, never a parameter. Factors are numbered: the T interaction tables
-first, then the message of the first bucket (T), of the second (T + 1) and so on.
+Factors are numbered: the T interaction tables first, then the messages of the buckets, from T on.
 """
 
 from __future__ import annotations
@@ -28,17 +27,10 @@ class Bucket:
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """Elimination of all variables but ``keep``, after fixing the variables in ``slices``.
+    """Elimination of all variables but ``keep``, after fixing those in ``slices``, all schema positions.
 
-    Attributes:
-        hypergraph: the structure.
-        order: schema positions in the order of elimination, the sliced variables last.
-        keep: schema positions that stay, in the order of the axes of the result.
-        slices: schema positions that are fixed; they count as variables of one state.
-        cards: cardinalities with those of the sliced variables set to one.
-        scopes: for every factor its variables, kept ones first, then from the latest eliminated to the earliest.
-        buckets: one per eliminated variable.
-        roots: factors that are left at the end; their scopes lie in ``keep``.
+    ``order`` ends with the sliced variables, whose ``cards`` are one. ``scopes`` are the variables of every factor,
+    kept ones first, then from the latest eliminated; ``roots`` the factors that are left.
     """
 
     hypergraph: InteractionHypergraph
@@ -142,11 +134,7 @@ def bucket_plan(
     order: tuple[str, ...] | None = None,
     slices: tuple[int, ...] = (),
 ) -> BucketPlan:
-    """Plan with the best order found, or one that begins with the variables in ``order``; cached by value.
-
-    Names in ``order`` that the structure lacks, keeps or fixes are passed over; variables that it does not name are
-    eliminated last, in a good order.
-    """
+    """Plan whose order begins with the names in ``order`` that are there, and goes on with the best order found."""
     names = hypergraph.domain.names
     there = {*names} - {names[v] for v in (*keep, *slices)}
     first = tuple(n for n in order or () if n in there)
@@ -164,11 +152,7 @@ def sliced_plan(
     max_cells: int,
     max_slices: int,
 ) -> BucketPlan:
-    """Plan whose largest table has at most ``max_cells`` cells, by conditioning on few variables; else the plain plan.
-
-    Variables are fixed one at a time: the one that occurs, weighted by log cardinality, in most of the tables that
-    are too large. The order is searched again at the end. The plain plan is returned when slicing does not help.
-    """
+    """Plan whose tables have at most ``max_cells`` cells, conditioned on few variables; else the plain one."""
     plain = bucket_plan(hypergraph, keep, order)
     if plain.largest_cells <= max_cells or plain.size(keep) > max_cells or plain.largest_cells > max_cells * max_slices:
         return plain

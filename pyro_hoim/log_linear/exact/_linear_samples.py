@@ -1,8 +1,4 @@
-"""Perfect samples from the values of a compiled program, in scaled linear space on the CPU.
-
-A variable is drawn given those eliminated after it: its weights are the product of the two nodes that its bucket
-sums, read where the states so far point to. Scales of nodes cancel.
-"""
+"""Perfect samples from the values of a compiled program, in scaled linear space on the CPU, against its order."""
 
 from __future__ import annotations
 
@@ -65,10 +61,7 @@ def is_faster(plan: BucketPlan, num_models: int, max_memory_bytes: int) -> bool:
 def sample(
     plan: BucketPlan, table: torch.Tensor, num_draws: int, generator: torch.Generator | None
 ) -> torch.Tensor | None:
-    """Independent states (n, d) of one model with flat tables (num_terms,); None where the range does not suffice.
-
-    Sliced variables are drawn first, by the log Z of their slices.
-    """
+    """Independent states (n, d) of one model with flat tables (num_terms,); None where the range does not suffice."""
     if not plan.slices:
         log_z, values = values_of(plan, table)
         return None if math.isnan(log_z) else _draw(plan, values, num_draws, generator)

@@ -189,10 +189,7 @@ def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.
 
 
 def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]:
-    """Log Z of one slice, NaN where the range does not suffice, and the values of all nodes, up to scales.
-
-    Their places are the offsets of the program; ``table`` is (terms of the slice,).
-    """
+    """Log Z of one slice, NaN where the range does not suffice, and the scaled values of all nodes."""
     run = _LargeRun(compiled(plan), table, True)
     with ThreadPoolExecutor(run.threads) as pool:
         return run.upward(pool), run.values.numpy()

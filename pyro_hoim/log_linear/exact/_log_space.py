@@ -1,8 +1,4 @@
-"""Bucket elimination in log space, in PyTorch: any device, any dtype, any range of parameters, any order of derivative.
-
-The readable form of the computation, and the one used on CUDA, for derivatives of derivatives and for tables whose
-range would underflow in linear space. Messages are log tables (B, *cardinalities of the scope).
-"""
+"""Bucket elimination in log space, in PyTorch: any device, dtype, range of parameters and order of derivative."""
 
 from __future__ import annotations
 
@@ -75,10 +71,7 @@ def log_max(table: torch.Tensor) -> torch.Tensor:
 def upward(
     plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum, release: bool = False
 ) -> list[torch.Tensor]:
-    """All factors, tables and messages, of one slice; ``tables`` (B, terms of the slice).
-
-    With ``release``, factors are let go once used; only the roots may be read.
-    """
+    """All factors, tables (B, terms of the slice) and messages, of one slice; with ``release`` only the roots stay."""
     factors = factors_of(plan, tables)
     gone = tables.new_empty(0)
     for bucket in plan.buckets:
@@ -98,10 +91,7 @@ def log_root(plan: BucketPlan, factors: list[torch.Tensor], like: torch.Tensor) 
 
 
 def log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum) -> torch.Tensor:
-    """Log Z (B,), or the unnormalised log table over ``keep`` (B, *cardinalities), all slices together.
-
-    ``tables`` is flat, (B, num_terms); the batch is worked through in chunks.
-    """
+    """Log Z (B,), or the unnormalised log table over ``keep``, all slices together, of flat tables (B, num_terms)."""
     with_graph = torch.is_grad_enabled() and tables.requires_grad
     return torch.cat([_log_z(plan, chunk, reduce) for chunk in split(plan, tables, with_graph)])
 
@@ -123,13 +113,9 @@ def trace_back(
     rows: torch.Tensor,
     choose: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """States chosen one variable at a time, against the order of elimination.
+    """States (n, d) of batch elements ``rows`` (n,), one variable at a time against the order of elimination.
 
-    Each variable sees the log weights of its levels given the variables already chosen: the sum of its bucket's
-    factors there. ``choose`` maps these weights (n, cardinality) to codes (n,).
-
-    Shape:
-        factors (B, ...); rows (n,) the batch element of every state; result (n, d), 0 for kept and sliced variables.
+    ``choose`` maps the log weights (n, cardinality) of a variable, given those chosen, to codes (n,).
     """
     states = rows.new_zeros(rows.numel(), len(plan.cards))
     for bucket in reversed(plan.buckets):

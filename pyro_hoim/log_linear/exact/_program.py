@@ -1,9 +1,8 @@
 """Bucket plans compiled to a straight line of two-operand contractions over one flat buffer.
 
-A bucket with factors f1, ..., fk (by size) becomes the products f1 f2, (f1 f2) f3, ... and, last, a contraction that
-multiplies and sums the bucket's variable out at once. Each step Z = sum X Y has two adjoints, gX = sum gZ Y and
-gY = sum gZ X, which are contractions as well. Every contraction is a nest of loops with a stride per operand, its
-inner loop chosen to be long and contiguous. All of it depends on the structure only and is made once.
+A bucket becomes the products f1 f2, (f1 f2) f3, ... and, last, a contraction that sums its variable out. Each step
+Z = sum X Y has two adjoints, gX = sum gZ Y and gY = sum gZ X, contractions as well: nests of loops with a stride per
+operand, the inner loop long and contiguous.
 """
 
 from __future__ import annotations
@@ -28,11 +27,7 @@ _ACCUMULATOR = 256  # largest result that is summed in a private float64 accumul
 
 
 class Contraction(NamedTuple):
-    """Loops of one contraction, the outermost first.
-
-    ``by_rows``: loops over the result come first, then ``num_reduced`` iterations per result row, then the inner
-    loop; otherwise any order, and the result is accumulated.
-    """
+    """Loops, outermost first; ``by_rows``: over the result, then ``num_reduced`` for each, then the inner one."""
 
     loops: tuple[_Loop, ...]
     swapped: bool
@@ -43,9 +38,9 @@ class Contraction(NamedTuple):
 class Program(NamedTuple):
     """Arrays that the executors read.
 
-    Nodes are the constant one (0), the tables, then the results of the steps; ``offset``, ``reused`` and
-    ``gradient`` are their places in the buffer of values, in one where places are reused (log Z alone) and in that
-    of the adjoints. Contraction 3 i + r of step i is the step itself (r = 0) and the adjoints of its operands.
+    Nodes are the constant one (0), the tables, then the results of the steps, at ``offset`` in the buffer of values,
+    at ``reused`` where log Z alone is found, at ``gradient`` in that of the adjoints. Contraction 3 i + r of step i is
+    the step itself (r = 0) and the adjoints of its operands.
     """
 
     num_terms: int
@@ -170,10 +165,7 @@ class _Compiler:
         return min(itertools.combinations(nodes, 2), key=joined)
 
     def message_layout(self, factor: int, x: int, y: int, variable: int) -> tuple[int, ...]:
-        """Keep the larger operand's layout, new variables in the place of the one summed out, while that is good.
-
-        It is not when the fastest axes are needed soon; then the variables are sorted, the soonest slowest.
-        """
+        """The larger operand's layout, new variables in the place of the old; sorted if its fast axes go soon."""
         scope = self.plan.scopes[factor]
         ordered = tuple(sorted(scope, key=self.rank.__getitem__))
         big = self.layouts[x] if self.size(x) >= self.size(y) else self.layouts[y]

@@ -113,11 +113,7 @@ class VariableElimination(ExactBackend):
                 )
 
     @override
-    def plan(
-        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
-    ) -> Cost:
-        if evidence_names:
-            hypergraph = hypergraph.restrict(evidence_names)
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         return self._cost(self._plan(hypergraph, keep))
 
     def operations(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> int:

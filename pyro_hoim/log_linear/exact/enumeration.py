@@ -34,11 +34,7 @@ class _Leaf(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """Sum of the tables that hold a variable (``head``) and of those that do not (``rest``).
-
-    Axes: a prefix 0..j of the enumerated variables (length one where none of the tables needs it), then ``own``
-    later variables that all tables of the group hold.
-    """
+    """Sum of tables that hold a variable (``head``) and of others, over a prefix of axes and ``own`` later ones."""
 
     head: _Leaf | _Split
     rest: _Leaf | _Split | None
@@ -65,11 +61,7 @@ def _padded(node: _Node, length: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=128)
 def _accumulation(hypergraph: InteractionHypergraph) -> _Tree:
-    """Group tables by their last variable, each group by its last but one, and so on.
-
-    Variables are numbered by increasing cardinality. A group whose last variable is j lives on variables 0..j (times
-    the later variables common to the group), so few sums run over all states.
-    """
+    """Tables grouped by their last variable, each group by its last but one: few sums run over all states."""
     cards = hypergraph.domain.cardinalities
     axes = tuple(sorted(range(len(cards)), key=lambda v: (cards[v], v)))
     rank = {v: i for i, v in enumerate(axes)}
@@ -125,10 +117,7 @@ def _collect(node: _Node, leaves: list[Any]) -> Any:
 
 
 def _folded(probs: Any, have: Sequence[int], want: Sequence[int]) -> Any:
-    """Sum over the axes, after the first, that have more than the wanted length; tensors or arrays.
-
-    Arrays are summed one axis at a time, so that rounding errors grow with cardinalities, not with their product.
-    """
+    """Sum over axes longer than wanted; of arrays one at a time, so that rounding errors stay small."""
     gone = [i + 1 for i, (a, b) in enumerate(zip(have, want, strict=True)) if b < a]
     if isinstance(probs, torch.Tensor):
         return probs.sum(gone) if gone else probs
@@ -183,12 +172,8 @@ class Enumeration(ExactBackend):
             raise out_of_range("Enumeration max_states", "at least 1", received=self.max_states)
 
     @override
-    def plan(
-        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
-    ) -> Cost:
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         hypergraph.domain.indices(keep)
-        if evidence_names:
-            hypergraph = hypergraph.restrict(evidence_names)
         states = hypergraph.domain.num_states
         feasible = states <= self.max_states
         total = states + (_accumulation(hypergraph).cells if feasible else states * len(hypergraph.edges))

@@ -107,12 +107,8 @@ class MatrixEnumeration(Enumeration):
             raise out_of_range("MatrixEnumeration max_entries", "at least 1", received=self.max_entries)
 
     @override
-    def plan(
-        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
-    ) -> Cost:
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         hypergraph.domain.indices(keep)
-        if evidence_names:
-            hypergraph = hypergraph.restrict(evidence_names)
         states, terms = hypergraph.domain.num_states, hypergraph.num_terms
         entries = states * max(terms, 1)
         feasible = entries <= self.max_entries and states <= self.max_states

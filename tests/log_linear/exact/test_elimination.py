@@ -266,9 +266,7 @@ def test_too_many_operations_are_refused_with_their_number():
     assert float(backend.log_partition(model).value) == pytest.approx(12 * math.log(2), rel=1e-12)
     backend = VariableElimination(max_cells=2**9, max_operations=plan.flops - 1)
     assert not backend.plan(hypergraph).feasible
-    with pytest.raises(
-        IntractableError, match=rf"{plan.flops} operations.*in 8 slices.*is {plan.flops - 1}"
-    ):
+    with pytest.raises(IntractableError, match=rf"{plan.flops} operations.*in 8 slices.*is {plan.flops - 1}"):
         backend.log_partition(model)
 
 
