@@ -138,7 +138,7 @@ def test_documented_arguments_are_those_of_the_signature() -> None:
                 if name not in ("self", "cls") and not name.startswith("_")
             }
             wrong[path] = actual ^ set(documented)
-    assert len(wrong) > 300
+    assert len(wrong) > 150  # the check is not about nothing
     assert {path: names for path, names in wrong.items() if names} == {}
 
 

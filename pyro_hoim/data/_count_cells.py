@@ -12,10 +12,7 @@ from ..errors import wrong_shape, wrong_type
 
 
 def as_numbers(matrix: Any, source: str) -> Any:
-    """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only.
-
-    Integers that float64 does not hold stay out of range in it, because rounding is monotone.
-    """
+    """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only."""
     if isinstance(matrix, torch.Tensor):
         matrix = matrix.detach().cpu().numpy()
     found = matrix if sparse.issparse(matrix) else np.asarray(matrix)

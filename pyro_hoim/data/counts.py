@@ -193,14 +193,6 @@ class CountTable:
         Raises:
             MissingDataError: empty cells, with their number.
             InputError: an unreadable file, text among the numbers, or cells that are refused, with line and column.
-
-        Example:
-            >>> import tempfile, pathlib
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = pathlib.Path(folder, "t.csv")
-            ...     _ = path.write_text("a,b,count\n1,0,2\n0,7,1\n")
-            ...     CountTable.from_csv(path).to_array().tolist()
-            [[1.0, 0.0], [1.0, 0.0], [0.0, 7.0]]
         """
         read = path if isinstance(path, CsvColumns) else read_csv(path, delimiter=delimiter)
         held = Source(read.header, read.column, read.path, read.where, len(read.lines))

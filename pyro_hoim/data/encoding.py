@@ -1,7 +1,4 @@
-"""Columns of values to variables and integer codes, and columns of numbers to counts.
-
-Everything here works on one column at a time and knows neither files nor :class:`~pyro_hoim.data.Observations`.
-"""
+"""Columns of values to variables and integer codes, and columns of numbers to counts, one column at a time."""
 
 from __future__ import annotations
 
@@ -47,12 +44,7 @@ def label_of(value: Any) -> str:
 
 
 def level_order(label: str) -> tuple[int, float, str]:
-    """Sort key of a level: labels that read as finite numbers first, in numeric order, then text by code points.
-
-    Example:
-        >>> sorted(["10", "9", "b", "?", "a"], key=level_order)
-        ['9', '10', '?', 'a', 'b']
-    """
+    """Sort key of a level: labels that read as finite numbers first, in numeric order, then text by code points."""
     try:
         number = float(label)
     except ValueError:

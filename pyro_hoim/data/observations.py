@@ -138,15 +138,6 @@ class Observations:
             InputError: the file is missing, a folder, empty, without rows, not UTF-8, ragged (line number given) or
                 has repeated column names; a count is not a whole number or is negative, NaN or infinite.
             UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
-
-        Example:
-            >>> import tempfile, pathlib
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = pathlib.Path(folder, "cells.csv")
-            ...     _ = path.write_text("a,b,count\nno,x,3\nyes,,1\n")
-            ...     data = Observations.from_csv(path)
-            >>> data.codes.tolist(), data.counts.tolist()
-            ([[0, 0], [1, -1]], [3.0, 1.0])
         """
         table = read_csv(path, delimiter=delimiter)
         held = Source(
@@ -219,10 +210,6 @@ class Observations:
 
         Raises:
             InputError: wrong shape, bad counts, or not exactly one of ``counts`` and ``weights``.
-
-        Example:
-            >>> Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [0, 2]]).entropy()
-            1.0114042647073518
         """
         if (counts is None) == (weights is None):
             raise unexpected("from_table", "exactly one of counts and weights", code="conflict")

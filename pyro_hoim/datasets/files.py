@@ -1,8 +1,7 @@
 """Public data files: where they are, their checksums, a cache folder, and their one canonical form.
 
-A file of the UCI archive has no header and its own quirks (blanks behind commas, a full stop behind the labels of
-adult.test). Such a file, and a clean comma-separated copy with a header, have the same *canonical form*, and the
-checksum is that of the canonical form; the checksum of the archive's own bytes is pinned as well.
+A file of the UCI archive, without header and with quirks of its own, and a clean comma-separated copy have the same
+*canonical form*, whose checksum is pinned besides that of the archive's own bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What all copies of one dependency network share: the network, its scan, and its law once that was found.
-
-Private to the package.
-"""
+"""What all copies of one dependency network share: the network, its scan, and its law once that was found."""
 
 from __future__ import annotations
 
@@ -134,11 +131,7 @@ class NetworkLaw:
 
     @cached_property
     def stationary(self) -> StationaryLaw:
-        """The law, found once.
-
-        Raises:
-            InputError: it is to be found inside a traced program.
-        """
+        """The law, found once, and never inside a traced program."""
         refuse_traced("conditionals", "the stationary law", ", or ask for network.stationary_law before the trace")
         return stationary_law(
             self.conditionals,

@@ -81,15 +81,6 @@ def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
 
     Raises:
         InputTypeError, ModelFileError: no :class:`NetworkFile`, no such folder, or a file that cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> domain = Domain.from_cardinalities({"a": 2})
-        >>> network = DependencyConditionals([TableConditional(domain, "a", [], torch.tensor([0.25, 0.75]))])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_network(folder + "/network.safetensors", NetworkFile(network))
-        ...     load_network(folder + "/network.safetensors").conditionals.node("a").probs
-        tensor([0.2500, 0.7500])
     """
     check_type(file, NetworkFile, "file")
     network = file.conditionals

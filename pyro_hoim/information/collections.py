@@ -16,19 +16,7 @@ _Sets = frozenset[tuple[int, ...]]
 
 
 def addable_edges(hypergraph: InteractionHypergraph) -> tuple[Edge, ...]:
-    """Sets that are not in a hierarchical collection while all their proper subsets are, in edge order.
-
-    Args:
-        hypergraph: the collection; one that is not hierarchical is taken as it is.
-
-    Returns:
-        The sets that can be added one at a time with the collection staying closed under subsets.
-
-    Example:
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 1)
-        >>> addable_edges(hypergraph)
-        (('a', 'b'), ('a', 'c'), ('b', 'c'))
-    """
+    """Sets that are not in a hierarchical collection while all their proper subsets are, in edge order."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     names = hypergraph.domain.names
     found = _addable(frozenset(hypergraph.edge_indices), len(names))
@@ -36,25 +24,11 @@ def addable_edges(hypergraph: InteractionHypergraph) -> tuple[Edge, ...]:
 
 
 def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...]:
-    """All hierarchical collections over a few variables, by number of sets, then in edge order.
+    """All hierarchical collections over at most five variables, by number of sets, then in edge order.
 
     They are the antichains of non-empty sets, that of the empty antichain (the uniform law) included. Their number is
-    the Dedekind number less one: 2, 5, 19, 167 and 7,580 for one to five variables. Between them run 1, 5, 31, 453
-    and 35,511 arrows that add one set.
-
-    Args:
-        domain: at most five finite variables.
-
-    Raises:
-        IntractableError: more variables; for six there would be 7,828,353 collections.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, figure 12.
-
-    Example:
-        >>> [len(hierarchical_collections(Domain.from_cardinalities([2] * d))) for d in (1, 2, 3)]
-        [2, 5, 19]
+    the Dedekind number less one: 2, 5, 19, 167 and 7,580 for one to five variables; for six there would be 7,828,353,
+    which raises IntractableError. Between them run 1, 5, 31, 453 and 35,511 arrows that add one set.
     """
     _check_domain(domain, "collections")
     layer: set[_Sets] = {frozenset()}
@@ -69,26 +43,10 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
 
 
 def maximal_chains(domain: Domain) -> Iterator[tuple[Edge, ...]]:
-    """Every order in which all sets can be added one at a time, from no set to all, subsets first.
+    """Every order in which all sets can be added one at a time, from no set to all, subsets first (paper 1, figure 11).
 
-    There are 1, 2, 48 and 1,680,384 such chains for one to four variables, so they come one by one.
-
-    Args:
-        domain: at most five finite variables.
-
-    Yields:
-        The sets in the order in which they are added; in lexicographic order of the chains.
-
-    Raises:
-        IntractableError: more variables.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 3.3 and figure 11.
-
-    Example:
-        >>> list(maximal_chains(Domain.from_cardinalities({"a": 2, "b": 2})))
-        [(('a',), ('b',), ('a', 'b')), (('b',), ('a',), ('a', 'b'))]
+    There are 1, 2, 48 and 1,680,384 such chains for one to four variables, so they come one by one, in lexicographic
+    order; beyond five variables IntractableError is raised.
     """
     _check_domain(domain, "chains")
     names = domain.names

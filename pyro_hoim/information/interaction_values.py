@@ -50,23 +50,7 @@ class RemovalValue:
 
 
 def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """The given edges and all that contain one of them, in the order of the hypergraph.
-
-    Args:
-        hypergraph: the interactions.
-        edges: some of them, names in any order.
-
-    Raises:
-        InputError: a given edge is no edge, or there is none.
-        InputTypeError: no hypergraph, or a given edge is a string.
-        UnknownNameError: a name is no variable.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> with_supersets(graph, [["a"]])
-        (('a',), ('a', 'b'))
-    """
+    """The given edges and all that contain one of them, in the order of the hypergraph; others and none are refused."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     wanted = [_names(e) for e in edges]
     if not wanted:
@@ -115,24 +99,13 @@ def removal_values(
         samples: states of the model to use in place of drawing them, long (n, d).
         exact: True: exact always; False: bounds always; None: exact where states times parameters are at most 2^19.
 
-    Shape:
-        samples (n, d).
-
-    Returns:
-        One value per edge, in the order given.
-
     Raises:
-        InputError: a batch of models, an edge that the model does not have, too few samples, or ``exact`` for a model
-            that is not hierarchical.
-        InputTypeError: no LogLinearEnergy, an edge that is a string, a number of samples or a seed that is no whole
-            number, or samples that are no tensor of codes.
+        InputError, InputTypeError: no single model, an edge that it does not have, samples or numbers that are not so,
+            or ``exact`` for a model that is not hierarchical.
         IntractableError: ``exact`` beyond reach.
 
     Warns:
         ConvergenceWarning: a projection did not converge; the value is then an ``upper bound``.
-
-    Randomness:
-        From ``seed`` only.
 
     Example:
         >>> from pyro_hoim.schema import Domain

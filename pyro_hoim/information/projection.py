@@ -71,7 +71,7 @@ def project(
     tolerance: float = 1e-12,
     max_iterations: int = 10_000,
 ) -> Projection:
-    r"""Project a law on the hierarchical family of a collection of interactions.
+    r"""Project a law on the hierarchical family of a collection of interactions (paper 1, equation 4; Csiszar, 1975).
 
     .. math:: p_{\mathcal I} = \operatorname{argmin}_{q \in \mathcal M_{\mathcal I}} D(p; q)
 
@@ -91,22 +91,15 @@ def project(
         max_iterations: most sweeps of proportional fitting.
 
     Raises:
-        InputError: the collection is not hierarchical or has another domain.
-        InputTypeError: arguments of the wrong type.
+        InputError, InputTypeError: a collection that is not hierarchical or has another domain, or bad options.
 
     Warns:
         ConvergenceWarning: the criterion was not met; the divergence is then too high.
 
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equation (4); Imre Csiszar, I-divergence geometry of probability distributions and
-        minimization problems, 1975, section 3.
-
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> independent = InteractionHypergraph.from_order(law.domain, 1)
-        >>> result = project(law, independent)
+        >>> result = project(law, InteractionHypergraph.from_order(law.domain, 1))
         >>> result.probs.tolist(), round(result.divergence, 6)
         ([[0.25, 0.25], [0.25, 0.25]], 0.693147)
     """
@@ -139,14 +132,7 @@ def project(
 class Projections:
     """Projections of one law, each computed once: what every quantity of this package is made from.
 
-    Args:
-        law: the law, or observations, whose empirical law is taken.
-        method: see :func:`project`.
-        tolerance: see :func:`project`.
-        max_iterations: see :func:`project`.
-
-    Attributes:
-        law: the law.
+    Arguments are those of :func:`project`; observations stand for their empirical law, :attr:`law`.
     """
 
     def __init__(
@@ -171,11 +157,7 @@ class Projections:
         return f"Projections({self.law!r}, {len(self)} known)"
 
     def project(self, hypergraph: InteractionHypergraph) -> Projection:
-        """Projection on the family of a collection, from memory if it was asked for before.
-
-        Args:
-            hypergraph: a hierarchical collection over the law's domain.
-        """
+        """Projection on the family of a hierarchical collection, from memory if it was asked for before."""
         if hypergraph not in self._known:
             self._known[hypergraph] = project(
                 self.law,
@@ -187,11 +169,7 @@ class Projections:
         return self._known[hypergraph]
 
     def marginal(self, names: tuple[str, ...]) -> Projections:
-        """Projections of a marginal law, kept as well.
-
-        Args:
-            names: the variables.
-        """
+        """Projections of a marginal law, kept as well."""
         law = self.law.marginal(names)
         if law.domain.names not in self._margins:
             self._margins[law.domain.names] = Projections(

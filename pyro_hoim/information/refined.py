@@ -44,11 +44,7 @@ class RefinedInformation:
 
     @property
     def edge(self) -> Edge:
-        """The set that is added.
-
-        Raises:
-            InputError: not exactly one set is added.
-        """
+        """The set that is added; InputError where not exactly one is."""
         if len(self.added) != 1:
             raise unexpected("edge", "one added set", hint="see the attribute added", received=len(self.added))
         return self.added[0]
@@ -81,9 +77,8 @@ class RefinedInformationTable:
     def to_pandas(self) -> pd.DataFrame:
         """One row per value, in schema order of the added sets.
 
-        Returns:
-            Data frame with columns ``edge`` ("a:b", several sets joined by " + "), ``order`` (size of the largest added
-            set), ``value`` (nats), ``step`` (position in ``steps``), ``collection`` (its maximal sets; "1" for none).
+        Columns: ``edge`` ("a:b", several sets joined by " + "), ``order`` (size of the largest added set), ``value``
+        (nats), ``step`` (position in ``steps``), ``collection`` (its maximal sets; "1" for none).
         """
         place = {id(step): i for i, step in enumerate(self.steps)}
         rows = [
@@ -104,7 +99,7 @@ def refined_information(
     collection: InteractionHypergraph,
     target: Sequence[str] | InteractionHypergraph,
 ) -> RefinedInformation:
-    r"""Refined information of a set at a collection, or between two collections, in nats.
+    r"""Refined information of a set at a collection, or between two collections, in nats (paper 1, equation 5).
 
     .. math:: RI_{\mathcal I \to \mathcal J}(p) = D(p_{\mathcal J}; p_{\mathcal I})
         = D(p; p_{\mathcal I}) - D(p; p_{\mathcal J})
@@ -125,10 +120,6 @@ def refined_information(
 
     Warns:
         ConvergenceWarning: a projection did not converge.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, definition 1 and equation (5).
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -154,7 +145,7 @@ def decompose(
     law: Law | Observations | Projections,
     chain: Iterable[InteractionHypergraph] | Iterable[Sequence[str]] | None = None,
 ) -> RefinedInformationTable:
-    r"""Decompose the divergence from the uniform law along a chain of collections, each value in nats.
+    r"""Decompose the divergence from the uniform law along a chain of collections, each value in nats (paper 1, 6).
 
     .. math:: D(p; u) = \sum_{t=1}^T RI_{\mathcal I_{t-1} \to \mathcal I_t}(p)
 
@@ -168,16 +159,6 @@ def decompose(
 
     Raises:
         InputError: as :func:`refined_information`; or fewer than two collections, or two that are equal.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equation (6).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> [(step.edge, round(step.value, 6)) for step in decompose(law)]
-        [(('a',), 0.0), (('b',), 0.0), (('a', 'b'), 0.693147)]
     """
     projections = as_projections(law)
     if chain is None:
@@ -202,30 +183,12 @@ def decompose(
 
 
 def marginal_refined_information(law: Law | Observations | Projections, edge: Sequence[str]) -> RefinedInformation:
-    r"""Refined information of a set at the smallest collection that allows it, its proper subsets, in nats.
+    r"""Refined information of a set at its proper subsets, the smallest collection that allows it, in nats (paper 1).
 
     .. math:: RI^{\mathrm{marg}}_S = RI_{\mathcal P(S) - S,\, S}
 
     For two variables it is their mutual information; for one its divergence from the uniform law. It depends on the
-    marginal law of S alone and is computed there.
-
-    Args:
-        law: the law, observations, or projections to take from and to add to.
-        edge: the set S.
-
-    Raises:
-        InputError: an empty set, or a name repeated; UnknownNameError: an unknown variable.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix C.1.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> xor = [[[0.25, 0.0], [0.0, 0.25]], [[0.0, 0.25], [0.25, 0.0]]]
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), xor)
-        >>> round(marginal_refined_information(law, ("a", "b", "c")).value, 6)
-        0.693147
+    marginal law of S alone and is computed there. Errors as :func:`refined_information`.
     """
     projections = as_projections(law)
     names = _names(projections.law, edge)
@@ -238,28 +201,11 @@ def marginal_refined_information(law: Law | Observations | Projections, edge: Se
 
 
 def conditional_refined_information(law: Law | Observations | Projections, edge: Sequence[str]) -> RefinedInformation:
-    r"""Refined information of a set at the largest collection without it, all sets that do not contain it, in nats.
+    r"""Refined information of a set at the largest collection without it: all sets that do not contain it (paper 1, C).
 
     .. math:: RI^{\mathrm{cond}}_S = RI_{\mathcal P([d]) - \{T : T \supseteq S\},\, S}
 
-    Two variables that are independent given all the others have the value zero.
-
-    Args:
-        law: the law, observations, or projections to take from and to add to.
-        edge: the set S.
-
-    Raises:
-        InputError: an empty set, or a name repeated; UnknownNameError: an unknown variable.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix C.1 and figure 10.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> round(conditional_refined_information(law, ("a", "b")).value, 6)
-        0.693147
+    Two variables that are independent given all the others have the value zero. Errors as :func:`refined_information`.
     """
     projections = as_projections(law)
     names = _names(projections.law, edge)
@@ -268,29 +214,11 @@ def conditional_refined_information(law: Law | Observations | Projections, edge:
 
 
 def all_refined_information(law: Law | Observations | Projections) -> RefinedInformationTable:
-    """Refined information of every set at every hierarchical collection that allows it, in nats.
+    """Refined information of every set at every hierarchical collection that allows it, in nats (paper 1, figure 3).
 
     One projection for each collection, of which there are 19 for three variables, 167 for four and 7,580 for five; the
-    values number 31, 453 and 35,511.
-
-    Args:
-        law: a law of at most five variables, observations, or projections to take from and to add to.
-
-    Returns:
-        The values, by collection (number of sets, then edge order) and then by added set.
-
-    Raises:
-        IntractableError: more than five variables.
-
-    References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, figure 3.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> all_refined_information(law).to_pandas()[["edge", "collection"]].values.tolist()
-        [['a', '1'], ['a', 'b'], ['b', '1'], ['b', 'a'], ['a:b', 'a + b']]
+    values number 31, 453 and 35,511, by collection (number of sets, then edge order) and then by added set. More than
+    five variables raise IntractableError.
     """
     projections = as_projections(law)
     lattice = {frozenset(h.edges): h for h in hierarchical_collections(projections.law.domain)}

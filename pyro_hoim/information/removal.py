@@ -37,24 +37,9 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
 
     With balanced tables the removed part has no component in the interactions that stay.
 
-    Args:
-        model: a model, batches allowed.
-        edges: interactions of the model, names in any order.
-
-    Returns:
-        A model of the remaining interactions over the same variables.
-
     Raises:
-        InputError: a given edge is no interaction of the model, or there is none.
-        InputTypeError: no LogLinearEnergy, or an edge that is a string.
-        UnknownNameError: a name is no variable.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([1.0, 0.0, 2.0]))
-        >>> without(model, [("b", "a")]).hypergraph.edges
-        (('a',), ('b',))
+        InputError, InputTypeError, UnknownNameError: no LogLinearEnergy, or ``edges`` that are not some of its
+            interactions.
     """
     check_energy(model)
     graph = model.hypergraph
@@ -69,44 +54,24 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
 def log_z_difference(
     first: LogLinearEnergy, second: LogLinearEnergy, *, num_samples: int = 4096, seed: int = 0
 ) -> tuple[float, float]:
-    r"""Log Z of the second model minus that of the first, and its standard error.
+    r"""Log Z of the second model minus that of the first, and its standard error, in nats.
 
     .. math:: \frac{Z_2}{Z_1} = \frac{\mathbb E_1[\alpha f_2]}{\mathbb E_2[\alpha f_1]}, \qquad
         \alpha \propto \frac{1}{Z_1^{-1} f_1 + Z_2^{-1} f_2}
 
-    Exact (error 0) where both models are within reach; otherwise Bennett's acceptance ratio on samples of both, which
-    works where the laws overlap, far better than importance weights from one of them.
-
-    Args:
-        first: one model.
-        second: another over the same variables.
-        num_samples: states to draw of each.
-        seed: seed of the draws.
-
-    Returns:
-        Difference and standard error in nats; an infinite error where the samples hardly overlap, or the iteration
-        for the ratio did not converge.
+    Exact (error 0) where both models are within reach; otherwise Bennett's acceptance ratio on ``num_samples`` draws of
+    each by ``seed``, which works where the laws overlap, far better than importance weights from one of them. The error
+    is infinite where the samples hardly overlap, or the iteration for the ratio did not converge.
 
     Raises:
-        InputError: different variables, batches, a seed out of range, or fewer than two samples.
-        InputTypeError: no LogLinearEnergy, or a number of samples or a seed that is no whole number.
+        InputError, InputTypeError: no two single models over the same variables, or numbers out of range.
 
     Warns:
         ConvergenceWarning: the iteration for the ratio did not converge.
 
-    Randomness:
-        From ``seed`` only.
-
     References:
-        Xiao-Li Meng and Wing Hung Wong, Simulating ratios of normalizing constants via a simple identity, Statistica
-        Sinica 6, 1996; Charles Bennett, Journal of Computational Physics 22, 1976.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
-        >>> first, second = (LogLinearEnergy(graph, torch.tensor([0.0, x])) for x in (0.0, 1.0))
-        >>> log_z_difference(first, second)[1]
-        0.0
+        Meng and Wong, Simulating ratios of normalizing constants via a simple identity, Statistica Sinica 6, 1996;
+        Charles Bennett, Journal of Computational Physics 22, 1976.
     """
     check_energy(first, "first")
     check_energy(second, "second")
@@ -246,18 +211,10 @@ def removal_effect(
         num_samples: states of each model drawn where log Z is out of exact reach.
         seed: seed of those.
 
-    Returns:
-        The changes.
-
     Raises:
-        InputError: an edge that the model does not have, other variables, missing cells, or a sensitive variable
-            without or equal to the target, a seed out of range, or fewer than two samples.
-        InputTypeError: no LogLinearEnergy (also from ``refit``), no observations, an edge that is a string, or a number
-            of samples or a seed that is no whole number.
-        UnknownNameError: a name that is no variable or level.
-
-    Randomness:
-        From ``seed`` only, besides what ``refit`` does.
+        InputError, InputTypeError, UnknownNameError: arguments that do not fit together or are out of range; a
+            ``refit``
+            that returns no model of these variables.
 
     Example:
         >>> from pyro_hoim.datasets import load_table

@@ -1,8 +1,8 @@
 """A small formula language for hyperedge collections: ``smoke*mental + phys:systol + (a + b + c)^2``.
 
-Operators, binding tightest first: ``^k`` (all products of up to k of the terms), ``:`` (product of sets), ``*``
-(both factors and their product), ``+`` (union). ``.`` stands for the sum of all variables and ``1`` for no
-interaction. A name with unusual characters is written between backquotes.
+Operators, binding tightest first: ``^k`` (products of up to k of the terms), ``:`` (product of sets), ``*`` (both
+factors and their product), ``+`` (union). ``.`` is the sum of all variables, ``1`` no interaction; unusual names are in
+backquotes.
 """
 
 from __future__ import annotations

@@ -178,10 +178,6 @@ def assert_exact_law(
     Three criteria: no draw in a cell of probability zero; the chi-square p value on pooled cells is at least
     ``alpha``; the total variation is below :func:`total_variation_bound`. The draws must be independent: start
     chains from the exact law and keep one state of each. ``minimum``: see :func:`chi_square_p_value`.
-
-    Example:
-        >>> assert_exact_law([2480, 2520, 5000, 0], [0.25, 0.25, 0.5, 0.0]).num_cells
-        3
     """
     observed, law = as_array(counts, None), as_array(probs)
     if observed.shape != law.shape:

@@ -34,10 +34,6 @@ def standard_hypergraphs() -> dict[str, InteractionHypergraph]:
 
     Chain, tree, cycle, three-way, saturated, disconnected, no edges, an unmentioned variable, one variable, one-state
     variables, the empty domain, and a collection that is not hierarchical.
-
-    Example:
-        >>> sorted(standard_hypergraphs())[:3]
-        ['chain', 'cycle', 'disconnected']
     """
     five = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2, "e": 2})
 
@@ -62,15 +58,7 @@ def standard_hypergraphs() -> dict[str, InteractionHypergraph]:
 
 @dataclass(frozen=True)
 class BackendCase:
-    """A backend with one structure and one scale of its tables.
-
-    Args:
-        backend: an exact partition backend.
-        hypergraph: the interactions, small enough to enumerate.
-        scale: standard deviation of the tables, in nats.
-        seed: of the tables.
-        relative: tolerance of float64 identities.
-    """
+    """An exact backend with one small structure and one scale (in nats) of its tables, and a tolerance."""
 
     backend: Any
     hypergraph: InteractionHypergraph
@@ -236,18 +224,9 @@ def check_backend(
     relative: float = 1e-10,
     skip: Iterable[str] = (),
 ) -> None:
-    """Hold an exact partition backend to enumeration on every standard structure and scale.
+    """Hold an exact partition backend to enumeration on every standard structure and scale (in nats).
 
-    Args:
-        backend: the backend, see :mod:`pyro_hoim.core.partition`.
-        hypergraphs: structures by name; :func:`standard_hypergraphs` by default.
-        scales: standard deviations of the tables, in nats.
-        relative: tolerance of float64 identities, relative to max(1, value).
-        skip: names of checks not to run, for instance ``"check_samples"``.
-
-    Raises:
-        AssertionError: one or more checks failed; the structure, scale and every failure are listed.
-        InputError: an unknown name in ``skip``.
+    Every failure is listed in one AssertionError. ``skip`` names checks not to run, ``relative`` is the tolerance.
     """
     structures = (standard_hypergraphs() if hypergraphs is None else hypergraphs).items()
     cases = (

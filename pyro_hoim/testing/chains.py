@@ -1,8 +1,7 @@
 """The conformance suite of Gibbs engines: their laws, caches, records and random numbers against enumeration.
 
-An engine (see :class:`pyro_hoim.compute.Engine`) registers its constructor, ``check_engine(MyEngine)``, and inherits
-every check. The laws are those of :mod:`~pyro_hoim.testing.transitions`; energies and counts are recomputed from the
-states in plain NumPy.
+An engine registers its constructor, ``check_engine(MyEngine)``, and inherits every check. Energies and counts are
+recomputed from the states in plain NumPy.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def binary_hypergraphs() -> dict[str, InteractionHypergraph]:
 
 @dataclass(frozen=True)
 class EngineCase:
-    """An engine with one structure and one scale of its tables.
+    """An engine with one small structure and one scale of its tables and reference weights, in nats.
 
     Args:
         factory: constructor ``(hypergraph, blocks, num_groups, num_chains, seed, dtype)`` of an engine.
@@ -415,24 +414,9 @@ def check_engine(
     separate_streams: bool = True,
     skip: Iterable[str] = (),
 ) -> None:
-    """Hold a Gibbs engine to enumeration on every standard structure.
+    """Hold a Gibbs engine, given its constructor, to enumeration on the standard structures; see :class:`EngineCase`.
 
-    Args:
-        factory: constructor of the engine, see :class:`EngineCase`.
-        hypergraphs: structures by name; :func:`~pyro_hoim.testing.standard_hypergraphs` by default.
-        scale: standard deviation of the tables, in nats.
-        dtype: precision of the conditionals.
-        separate_streams: whether a chain's random numbers do not depend on the numbers of groups and chains.
-        skip: names of checks not to run.
-
-    Raises:
-        AssertionError: one or more checks failed; the structure and every failure are listed.
-        InputError: an unknown name in ``skip``.
-
-    Example:
-        >>> from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
-        >>> one = {"one variable": standard_hypergraphs()["one variable"]}
-        >>> check_engine(TorchEngine, hypergraphs=one, separate_streams=False)
+    Every failure is listed in one AssertionError. ``skip`` names checks not to run.
     """
     cases = (
         (f"{name}, scale {scale:g}", EngineCase(factory, graph, scale, dtype=dtype, separate_streams=separate_streams))

@@ -1,13 +1,7 @@
 """Conformance suites: what every finite distribution and every exact partition backend must obey.
 
-A new class registers one factory and inherits every check. In a test file::
-
-    @pytest.mark.parametrize("check", DISTRIBUTION_CHECKS, ids=lambda check: check.__name__)
-    def test_conformance(check):
-        check(DistributionCase(factory, theta, log_probs))
-
-or, in one call, ``check_distribution(factory, theta, log_probs=...)``, which reports every check that failed. Each
-check is an ordinary function that raises :class:`AssertionError`.
+A new class registers one factory and inherits every check: ``pytest.mark.parametrize`` over ``DISTRIBUTION_CHECKS``,
+each called with a ``DistributionCase``, or in one call ``check_distribution``, which reports every check that failed.
 """
 
 from __future__ import annotations
@@ -303,19 +297,9 @@ def check_distribution(
     relative: float = 1e-10,
     skip: Iterable[str] = (),
 ) -> None:
-    r"""Run every check on one law and report all that fail.
+    """Run every check on one law and report all that fail; arguments as those of :class:`DistributionCase`.
 
-    Args:
-        factory: see :class:`DistributionCase`.
-        theta: a batch of parameters (B, n), float64.
-        log_probs: exact log-probability tables (B, \*cardinalities), nats.
-        shape_arguments: further arguments of the class's ``infer_shapes``.
-        relative: tolerance of float64 identities.
-        skip: names of checks not to run, for instance ``"check_pickle_and_copy"``.
-
-    Raises:
-        AssertionError: one or more checks failed; each is listed with its message.
-        InputError: an unknown name in ``skip``, or shapes that do not fit.
+    ``skip`` names checks not to run, for instance ``"check_pickle_and_copy"``.
     """
     table = np.asarray(log_probs.detach().cpu() if isinstance(log_probs, torch.Tensor) else log_probs)
     case = DistributionCase(factory, theta, table, shape_arguments, relative)

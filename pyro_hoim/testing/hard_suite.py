@@ -1,20 +1,8 @@
-r"""The published suite of models with known log Z: what estimates of log Z and their verdicts are held to.
+"""The published suite of models with known log Z: what estimates of log Z and their verdicts are held to.
 
 :func:`hard_models` gives it class by class, with parameters and seeds that were fixed before any estimate was made;
-:func:`easy_models` gives the models that a method must not refuse. The classes, in the order of ``HARD_CLASSES``:
-
-* ``spins of orders 1 to 3``: all spins coupled alike; the well that the fields favour is left by no chain.
-* ``two wells``: two patterns, of which the fields favour the shallower.
-* ``condensing level``: many levels, one of which attracts; the path crosses a first-order transition.
-* ``Potts, complete graph``: the same at any strength, sum over counts of colours.
-* ``Potts grid``: nearest neighbours on a grid, by the transfer matrix.
-* ``Curie-Weiss``: one coupling for all pairs, from hot to cold, with and without a field.
-* ``Sherrington-Kirkpatrick``: normal couplings of all pairs, by enumeration.
-* ``+-J grid``: random signs on a grid, by the transfer matrix.
-* ``XOR-SAT``: as many independent equations of three variables as variables: :math:`Z = (2 \cosh w)^n`.
-* ``needle``: one state of high probability among equal ones, in one table.
-* ``hidden needle``: one state that many tables favour, each together with decoys.
-* ``root counts``: Poisson counts with all pairs, a sum over an auxiliary normal variable.
+:func:`easy_models` gives the models that a method must not refuse. What the classes are is told by the functions of
+:mod:`~pyro_hoim.testing.hard_models`.
 """
 
 from __future__ import annotations

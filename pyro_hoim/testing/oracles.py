@@ -1,8 +1,7 @@
 """Brute force over every joint state, in plain NumPy: the oracle that exact backends and distributions are held to.
 
-Nothing here shares code with :mod:`pyro_hoim.log_linear.exact` or :mod:`pyro_hoim.core`; only the attributes
-``domain``, ``edges``, ``edge_indices`` and ``edge_shapes`` of a hypergraph are read. Every function walks all joint
-states, so keep the state space small (thousands of states, not millions).
+Nothing here shares code with :mod:`pyro_hoim.log_linear.exact` or :mod:`pyro_hoim.core`; of a hypergraph only domain
+and edges are read. Keep the state space small (thousands of states, not millions).
 """
 
 from __future__ import annotations

@@ -20,11 +20,6 @@ def raises(code: ErrorCode, argument: str | None = None) -> Generator[None]:
 
     Raises:
         AssertionError: no such exception, or one with another code or argument.
-
-    Example:
-        >>> from pyro_hoim.schema import Variable
-        >>> with raises("unknown-choice", "Variable 'x' kind"):
-        ...     Variable("x", kind="colour")
     """
     try:
         yield

@@ -1,7 +1,6 @@
 """Generalized root models that can be normalised, and the definition of log q, for tests of log Z and of draws.
 
-:func:`log_q` shares nothing with :mod:`pyro_hoim.core` but the list of terms, so sums over :func:`listed` states are
-an oracle for all that is computed from a model of counts.
+:func:`log_q` shares nothing with the library but the list of terms.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ MakeTrainer = Callable[[Observations, InteractionHypergraph], Trainer]
 
 @dataclass(frozen=True)
 class TrainerCase:
-    """A way to make trainers, with a start and a goal for their collection.
+    """A way to make trainers, with a goal for their collection.
 
     Args:
         make: of training rows and a first collection; equal calls must make equal trainers.
         hypergraph: the collection to end with, small enough to enumerate.
         margin_tolerance: largest allowed total variation between margins and the enumerated law.
-        loss_tolerance: largest allowed difference between the loss and its enumerated value, in nats.
+        loss_tolerance: largest allowed difference between loss or log Z and enumeration, relative to max(1, value).
         seed: of the rows.
     """
 
@@ -236,21 +236,11 @@ def check_trainer(
     seed: int = 0,
     skip: Iterable[str] = (),
 ) -> None:
-    """Hold a trainer to the contract of :class:`~pyro_hoim.core.trainer.Trainer`.
+    """Hold a trainer to the contract of :class:`~pyro_hoim.core.trainer.Trainer`; see :class:`TrainerCase`.
 
-    Args:
-        make: makes a trainer of training rows and a first collection; equal calls must make equal trainers.
-        hypergraphs: collections by name; those of :func:`~pyro_hoim.testing.standard_hypergraphs` by default, those
-            over no variables left out.
-        margin_tolerance: largest total variation between margins and the law of the tables; exact trainers keep the
-            default, others pass what their sampling allows at the library's false-alarm rate.
-        loss_tolerance: largest difference of loss and log Z from enumeration, relative to max(1, value); likewise.
-        seed: of the rows.
-        skip: names of checks not to run.
-
-    Raises:
-        AssertionError: one or more checks failed; the collection and every failure are listed.
-        InputError: an unknown name in ``skip``.
+    Collections over no variables are left out. Every failure is listed in one AssertionError; ``skip`` names checks not
+    to run. Exact trainers keep the tolerances, others pass what their sampling allows at the library's false-alarm
+    rate.
     """
     if hypergraphs is None:
         hypergraphs = {name: graph for name, graph in standard_hypergraphs().items() if len(graph.domain)}

@@ -106,15 +106,7 @@ def sweep_matrix(
     beta: float = 1.0,
     reference: Any = None,
 ) -> np.ndarray:
-    """Transition matrix of visits to blocks of names, one after the other: the product of their matrices, first first.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
-        >>> sweep_matrix(graph, [np.log(3.0), 0.0], [["a"], ["b"]])[3].round(6).tolist()
-        [0.375, 0.375, 0.125, 0.125]
-    """
+    """Transition matrix of visits to blocks of names, one after the other: the product of their matrices."""
     matrix = np.eye(int(np.prod(hypergraph.domain.cardinalities, dtype=np.int64)))
     known: dict[frozenset[str], np.ndarray] = {}
     for block in visits:

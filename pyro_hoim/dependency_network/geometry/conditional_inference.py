@@ -93,12 +93,6 @@ def conditional_inference_error(
     Raises:
         InputError: another domain, no variable left, weights out of range, or, to compare laws, a clamped network with
             several closed sets of states; the state of the given variables is named.
-
-    Example:
-        >>> from pyro_hoim.dependency_network import full_conditionals
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.1, 0.4]])
-        >>> conditional_inference_error(law, full_conditionals(law), ["a"]).to_pandas()["kl"].round(9).tolist()
-        [0.0, 0.0]
     """
     check_type(conditionals, DependencyConditionals, "conditionals")
     law = as_law(p, "p")

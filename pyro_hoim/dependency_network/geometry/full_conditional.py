@@ -40,12 +40,6 @@ def full_conditionals(p: Law | Observations | StationaryLaw) -> DependencyCondit
     and settles there. Where the others have probability zero the conditional is uniform. Costs O(cells x variables).
 
     Observations stand for their empirical law here and below.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.25, 0.25]])
-        >>> full_conditionals(law).node("b").probs.tolist()
-        [[1.0, 0.0], [0.5, 0.5]]
     """
     law = as_law(p, "p")
     nodes: list[NodeConditional] = []
@@ -117,13 +111,6 @@ def full_conditional_divergence(
 
     Raises:
         InputError: different domains, or weights out of range.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> p, q = Law(domain, [[0.5, 0.0], [0.0, 0.5]]), Law(domain, [[0.4, 0.1], [0.1, 0.4]])
-        >>> round(full_conditional_divergence(p, q), 6), round(p.divergence(q), 6)
-        (0.223144, 0.223144)
     """
     first, second = as_law(p, "p"), as_law(q, "q")
     if second.domain != first.domain:

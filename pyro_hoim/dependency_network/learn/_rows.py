@@ -47,15 +47,9 @@ class PreparedRows:
     rows alone, so that neither the order of rows nor that of labels can decide between equally good steps. A column
     with missing cells has one more number, its last.
 
-    Attributes:
-        ids: numbers of the levels (U, d) int32.
-        weights: counts (U,).
-        keys: 64-bit keys of the rows (U,).
-        first: number of each column's first level (d,).
-        sizes: levels of each column (d,).
-        missing: number of each column's missing cells, -1 without any (d,).
-        ranks: for every column the place of each level in the new order.
-        is_whole: whether all counts are whole.
+    Shapes: ids (U, d) int32 of the levels, weights (U,), 64-bit keys of the rows (U,); first, sizes and missing (d,):
+    first number, levels and number of the missing cells of each column, -1 without any. ``ranks`` holds, for every
+    column, the place of each level in the new order.
     """
 
     ids: np.ndarray

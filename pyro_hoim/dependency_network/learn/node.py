@@ -118,12 +118,6 @@ def learn_node(
 
     Returns:
         The graph; the counts of its leaves (num_leaves, cardinality), float64; and a report.
-
-    Example:
-        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3}), [[30, 28, 2], [3, 2, 35]])
-        >>> graph, counts, report = learn_node(data, "a")
-        >>> graph.operations, counts.tolist()
-        ((Split(leaf=0, on='b'), Merge(first=0, second=1)), [[58.0, 5.0], [2.0, 35.0]])
     """
     rows = checked_rows(rows)
     index = rows.domain.index(variable)

@@ -82,12 +82,6 @@ def check_theorem_conditions(
 
     Raises:
         InputError: an unknown penalty, no parameter, no observation, or a penalty that is negative or not finite.
-
-    Example:
-        >>> check_theorem_conditions("mdl", 32, 1000, lossless=True).hold
-        True
-        >>> check_theorem_conditions(lambda k, n: 0.01 * k, 32, 1000, lossless=True).message
-        'R(k, N) is not seen to tend to 0 as N grows'
     """
     _, penalty = checked_penalty(penalty)
     if num_parameters < 1:

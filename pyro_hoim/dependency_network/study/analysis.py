@@ -123,14 +123,6 @@ def analyse_network(
 
     Raises:
         InputError: no training rows, an unknown part, different domains, and what the learner refuses.
-
-    Example:
-        >>> from pyro_hoim.datasets import load_table
-        >>> found = analyse_network({"train": load_table("czech_autoworkers")}, target="smoke")
-        >>> found.learned.conditionals.node("smoke").reads
-        ('phys', 'systol', 'protein')
-        >>> round(found.parts["train"].gain, 3)
-        0.409
     """
     check_part_names(parts)
     for name, rows in parts.items():

@@ -81,14 +81,6 @@ def edge_information(
     Raises:
         InputTypeError: no network, no observations, or a conditional that is no decision graph.
         InputError: another domain, or no row in which some variable is known.
-
-    Example:
-        >>> from pyro_hoim.dependency_network import learn_network
-        >>> from pyro_hoim.schema import Domain
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[50, 0], [0, 50]])
-        >>> edges, _ = edge_information(learn_network(rows).conditionals, rows)
-        >>> [(e.parent, e.child, round(e.value, 4)) for e in edges]
-        [('a', 'b', 0.6931), ('b', 'a', 0.6931)]
     """
     check_type(conditionals, DependencyConditionals, "conditionals")
     check_rows(rows, "rows")

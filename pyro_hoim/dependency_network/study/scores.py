@@ -118,18 +118,6 @@ def score_network(
 
     Raises:
         InputError: another domain, or no rows.
-
-    Example:
-        >>> from pyro_hoim.dependency_network import TableConditional
-        >>> from pyro_hoim.schema import Domain
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> table = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
-        >>> nodes = [TableConditional(domain, "a", ["b"], table), TableConditional(domain, "b", ["a"], table)]
-        >>> network = DependencyConditionals(nodes)
-        >>> rows = Observations.from_table(domain, [[1, 0], [0, 1]])
-        >>> scores = score_network(network, rows, law=find_law(network).law)
-        >>> round(scores.pseudo_nll, 4), round(scores.nll, 4), round(scores.fc_limit, 4)
-        (0.2107, 0.7985, 0.1054)
     """
     check_rows(data)
     if data.domain != conditionals.domain:
