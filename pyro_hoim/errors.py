@@ -213,44 +213,24 @@ def unexpected(
 def out_of_range(
     argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
 ) -> InputError:
-    """As :func:`unexpected`, about a number outside its bounds.
-
-    Example:
-        >>> str(out_of_range("power", "a number above 0", -1.5))
-        'power: expected a number above 0, received -1.5'
-    """
+    """As :func:`unexpected`, about a number outside its bounds."""
     return unexpected(argument, expected, value, hint, received=received, code="out-of-range")
 
 
 def none_received(argument: object, expected: str, hint: str | None = None) -> InputError:
-    """As :func:`unexpected`, about nothing where at least one is needed.
-
-    Example:
-        >>> str(none_received("data", "at least one row"))
-        'data: expected at least one row, received none'
-    """
+    """As :func:`unexpected`, about nothing where at least one is needed."""
     return unexpected(argument, expected, hint=hint, received="none", code="empty")
 
 
 def other_domain(
     argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
 ) -> InputError:
-    """As :func:`unexpected`, about other variables, interactions or rows than those of the model or run.
-
-    Example:
-        >>> str(other_domain("rows", "the variables of the model"))
-        'rows: expected the variables of the model'
-    """
+    """As :func:`unexpected`, about other variables, interactions or rows than those of the model or run."""
     return unexpected(argument, expected, value, hint, received=received, code="other-domain")
 
 
 def wrong_shape(argument: object, expected: object, value: Any = _Absent, hint: str | None = None) -> InputError:
-    """As :func:`unexpected`, about the shape of an array or tensor, or about a shape.
-
-    Example:
-        >>> str(wrong_shape("theta", "(..., 3)", (4,)))
-        'theta: expected shape (..., 3), received (4,)'
-    """
+    """As :func:`unexpected`, about the shape of an array or tensor, or about a shape."""
     shape = _Absent if value is _Absent else tuple(getattr(value, "shape", value))
     return unexpected(argument, f"shape {expected}", hint=hint, received=shape, code="wrong-shape")
 
@@ -258,45 +238,25 @@ def wrong_shape(argument: object, expected: object, value: Any = _Absent, hint: 
 def wrong_type(
     argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
 ) -> InputTypeError:
-    """An :class:`InputTypeError` that shows the name of the type.
-
-    Example:
-        >>> str(wrong_type("names", "a sequence of names", 3))
-        'names: expected a sequence of names, received int'
-    """
+    """An :class:`InputTypeError` that shows the name of the type."""
     shown = _shown(_Absent, received) if value is _Absent else type(value).__name__
     return InputTypeError(argument=argument, expected=expected, received=shown, hint=hint)
 
 
 def refused(argument: object, problem: str, hint: str | None = None, code: ErrorCode | None = None) -> InputError:
-    """An :class:`InputError` about something else than a value that was not expected.
-
-    Example:
-        >>> str(refused("resume", "there is no checkpoint", "leave it out"))
-        'resume: there is no checkpoint; leave it out'
-    """
+    """An :class:`InputError` about something else than a value that was not expected."""
     return InputError(problem, argument=argument, hint=hint, code=code)
 
 
 def conflict(argument: object, problem: str, hint: str | None = None) -> InputError:
-    """As :func:`refused`, about arguments that exclude or need one another.
-
-    Example:
-        >>> str(conflict("selection", "belongs to the random scan", "leave it out"))
-        'selection: belongs to the random scan; leave it out'
-    """
+    """As :func:`refused`, about arguments that exclude or need one another."""
     return refused(argument, problem, hint, "conflict")
 
 
 def out_of_reach(
     argument: object, problem: str, hint: str | None = None, code: ErrorCode | None = None
 ) -> IntractableError:
-    """An :class:`IntractableError` about a computation that is too large, or has no method.
-
-    Example:
-        >>> str(out_of_reach("block", "1024 states exceed the limit of 512", "take fewer names"))
-        'block: 1024 states exceed the limit of 512; take fewer names'
-    """
+    """An :class:`IntractableError` about a computation that is too large, or has no method."""
     return IntractableError(problem, argument=argument, hint=hint, code=code)
 
 
@@ -307,17 +267,7 @@ def _shown(value: object, received: object) -> str | None:
 
 
 def check_type(value: object, kind: type | UnionType | tuple[Any, ...], argument: str, expected: str = "") -> None:
-    """Raise :class:`InputTypeError` unless a value is of a type.
-
-    Args:
-        value: the argument's value.
-        kind: a class, or several, as :func:`isinstance` takes them.
-        argument: its name.
-        expected: words for the type; by default its name.
-
-    Example:
-        >>> check_type(3, int, "jobs")
-    """
+    """Raise :class:`InputTypeError` unless a value is of a type; ``expected`` says it in words, by default its name."""
     if not isinstance(value, kind):
         names = [_name_of(part) for part in get_args(kind) or (kind if isinstance(kind, tuple) else (kind,))]
         raise wrong_type(argument, expected or " or ".join(names), value)
@@ -332,53 +282,33 @@ def _name_of(kind: Any) -> str:
 
 
 def check_choice(value: object, choices: Collection[object], argument: str) -> None:
-    """Raise :class:`InputError` unless a value is one of some.
-
-    Example:
-        >>> check_choice("and", ("and", "or"), "rule")
-    """
+    """Raise :class:`InputError` unless a value is one of some."""
     if value not in choices:
         *others, last = map(repr, choices)
         raise unexpected(argument, f"{', '.join(others)} or {last}", value, code="unknown-choice")
 
 
 def check_whole(value: object, argument: str, least: int = 1, most: int | None = None) -> None:
-    """Raise :class:`InputError` unless a value is a whole number within bounds, which are included.
-
-    Example:
-        >>> check_whole(3, "num_chains")
-    """
+    """Raise :class:`InputError` unless a value is a whole number within bounds, which are included."""
     if not is_whole(value) or value < least or (most is not None and value > most):
         bounds = f"from {least}" if most is None else f"from {least} to {most}"
         raise out_of_range(argument, f"a whole number {bounds}", value)
 
 
 def check_positive(value: object, argument: str) -> None:
-    """Raise :class:`InputError` unless a value is a finite number above 0.
-
-    Example:
-        >>> check_positive(0.5, "strength")
-    """
+    """Raise :class:`InputError` unless a value is a finite number above 0."""
     if not (_is_real(value) and 0 < value < math.inf):
         raise out_of_range(argument, "a positive finite number", value)
 
 
 def check_not_negative(value: object, argument: str) -> None:
-    """Raise :class:`InputError` unless a value is a finite number from 0.
-
-    Example:
-        >>> check_not_negative(0, "alpha")
-    """
+    """Raise :class:`InputError` unless a value is a finite number from 0."""
     if not (_is_real(value) and 0 <= value < math.inf):
         raise out_of_range(argument, "a finite number from 0", value)
 
 
 def check_fraction(value: object, argument: str) -> None:
-    """Raise :class:`InputError` unless a value is a number between 0 and 1, which are excluded.
-
-    Example:
-        >>> check_fraction(0.95, "level")
-    """
+    """Raise :class:`InputError` unless a value is a number between 0 and 1, which are excluded."""
     if not (_is_real(value) and 0 < value < 1):
         raise out_of_range(argument, "a number between 0 and 1", value)
 
