@@ -21,14 +21,6 @@ WIDE_FUNCTIONS = {
     "generalized_root/chains/run.py sample_root_chains",
     "dependency_network/chains/pseudo_gibbs.py __init__",
     "log_linear/chains/run.py sample_chains",
-    "log_linear/fitting/fit.py fit",
-    "log_linear/learning/_search.py __init__",
-    "log_linear/learning/learn.py learn",
-    "log_linear/learning/learn.py fit_collection",
-    "log_linear/search/greedy.py select",
-    "log_linear/search/prune.py prune",
-    "log_linear/training/pseudo.py __init__",
-    "log_linear/training/table_trainer.py __init__",
     "study/analysis.py analyse",
 }
 """Public functions and constructors that still take too many parameters; names may only be taken away."""
