@@ -253,6 +253,18 @@ class CountTable:
         """Sum of every column, (d,) float64."""
         return np.asarray(self.matrix.sum(axis=0), dtype=np.float64).reshape(-1)
 
+    def entropy(self) -> float | None:
+        """Entropy of the empirical law of counts, nats; None for no rows, and for numbers, whose law has a density."""
+        if self.kind != "count" or not self.num_rows:
+            return None
+        matrix = self.matrix
+        times: dict[tuple[bytes, bytes], int] = {}
+        for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
+            key = (matrix.indices[start:stop].tobytes(), matrix.data[start:stop].tobytes())
+            times[key] = times.get(key, 0) + 1
+        probs = np.array(list(times.values())) / self.num_rows
+        return -math.fsum(probs * np.log(probs)) + 0.0
+
     @cached_property
     def _extremes(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.num_rows:

@@ -35,7 +35,7 @@ def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
     return total / rows.num_rows
 
 
-def _interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles: Sequence[int]) -> WorkingSet:
+def interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles: Sequence[int]) -> WorkingSet:
     """Rows of one node with constants of some roots and the features of tuples that hold the node."""
     width = max([1, *(len(term.positions) - 1 for term in terms)])
     orders = np.array([j - 1 for j in singles], dtype=np.int64)
@@ -66,7 +66,7 @@ class ColumnRegression(Regression):
         terms: Sequence[JointTerm],
         coefficients: Floats,
     ) -> None:
-        working = _interactions(rows, node, terms, singles)
+        working = interactions(rows, node, terms, singles)
         count = len(singles)
         self.family, self.order, self.weights = rows.family, rows.order, working.weights
         self.offset = working.natural(np.concatenate([np.zeros(count), coefficients]))
@@ -99,7 +99,7 @@ class JointRegression(Regression):
         for node, own in members.items():
             singles = [m for m in own if terms[m].key[1] == 1]
             tuples = [m for m in own if terms[m].key[1] > 1]
-            working = _interactions(rows, node, [terms[m] for m in tuples], [terms[m].key[0] for m in singles])
+            working = interactions(rows, node, [terms[m] for m in tuples], [terms[m].key[0] for m in singles])
             index = np.array([*singles, *tuples], dtype=np.int64)
             self.linear[index] += working.linear
             features.append(np.repeat(index, np.diff(working.starts)))

@@ -16,7 +16,7 @@ from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..structure import RootStructure
-from ._working_set import WorkingSet
+from ._joint import JointTerm, interactions
 from .node import NodeSolution
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, RowTable, prepare_rows
@@ -365,15 +365,6 @@ def _joined(
 
 def _node_log_prob(rows: RootRows, node: int, intercept: float, terms: Sequence[RootTerm]) -> np.ndarray:
     """Log density eta . T - A(eta) of one node in all rows."""
-    width = max([1, *(term.key[1] - 1 for term in terms)])
-    working = WorkingSet(rows, node, np.zeros(1, np.int64), np.zeros(1), width)
-    others = np.full((len(terms), width), -1, np.int64)
-    for place, term in enumerate(terms):
-        positions = [rows.domain.index(name) for name in term.names]
-        positions.remove(node)
-        others[place, : len(positions)] = positions
-    orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)
-    sizes = np.array([term.key[1] - 1 for term in terms], dtype=np.int64)
-    if len(terms):
-        working.add(np.arange(1, len(terms) + 1), orders, sizes, others, np.zeros(len(terms)))
+    places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
+    working = interactions(rows, node, places, [1])
     return working.log_density(np.array([intercept, *(term.coefficient for term in terms)]))

@@ -24,7 +24,7 @@ from ..regress.choice import held_out_scores
 from ..regress.fit import fit_root_path
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
-from .scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
+from .scores import RootModel, RootScores, exact_log_partition, root_scores
 
 __all__ = [
     "AUTO_L1",
@@ -311,7 +311,7 @@ def _part(
     laws: Mapping[str, IndependentLaw | RootFitResult],
     rows: CountTable,
 ) -> RootPart:
-    entropy = empirical_entropy(rows)
+    entropy = rows.entropy()
     log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
     own = found.log_pseudo_prob(rows)
     scores = root_scores(own.numpy(), log_prob, entropy)

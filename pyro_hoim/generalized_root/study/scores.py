@@ -27,7 +27,6 @@ __all__ = [
     "RootPrediction",
     "RootScores",
     "draw_roots",
-    "empirical_entropy",
     "exact_log_partition",
     "predict_roots",
     "root_scores",
@@ -83,22 +82,6 @@ def root_scores(log_pseudo: np.ndarray, log_prob: np.ndarray | None = None, entr
     return RootScores(len(log_pseudo), impossible, pseudo, pseudo_error, nll, error, kl)
 
 
-def empirical_entropy(table: CountTable) -> float | None:
-    r"""Entropy of the empirical law of rows of counts, :math:`-\sum_x \hat p(x) \log \hat p(x)`, nats.
-
-    None for real numbers, whose law has a density, and for no rows.
-    """
-    if table.kind != "count" or not table.num_rows:
-        return None
-    matrix = table.matrix
-    times: dict[tuple[bytes, bytes], int] = {}
-    for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
-        key = (matrix.indices[start:stop].tobytes(), matrix.data[start:stop].tobytes())
-        times[key] = times.get(key, 0) + 1
-    probs = np.array(list(times.values())) / table.num_rows
-    return -math.fsum(probs * np.log(probs)) + 0.0
-
-
 def _refusal(cost: Cost) -> str:
     """Why an exact sum is not made unasked, or nothing."""
     if not cost.feasible:
@@ -149,10 +132,9 @@ class RootModel:
     @classmethod
     def from_file(cls, stored: RootFile) -> RootModel:
         """The model of a file; columns without a finite coefficient are in its information."""
-        energy = GeneralizedRootEnergy(stored.structure, stored.psi, stored.family)
         fixed = {str(name): float(value) for name, value in stored.info.get("fixed_columns", {}).items()}
         names = stored.info.get("columns", [*stored.structure.domain.names, *fixed])
-        return cls(energy, Domain(Variable(name, kind=stored.family.kind) for name in names), fixed)
+        return cls(stored.energy(), Domain(Variable(name, kind=stored.family.kind) for name in names), fixed)
 
     def _pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Values of the free columns of a few rows at a time, and which of these rows are possible."""
@@ -194,7 +176,7 @@ class RootModel:
         log_pseudo = self.log_pseudo_prob(table)
         if log_z is None:
             return root_scores(log_pseudo)
-        return root_scores(log_pseudo, self.log_q(table) - log_z, empirical_entropy(table))
+        return root_scores(log_pseudo, self.log_q(table) - log_z, table.entropy())
 
 
 @dataclass(frozen=True, eq=False)

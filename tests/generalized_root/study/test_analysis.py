@@ -29,7 +29,7 @@ from pyro_hoim.generalized_root import (
     predict_roots,
 )
 from pyro_hoim.generalized_root.study import analysis as roots
-from pyro_hoim.generalized_root.study.scores import empirical_entropy, root_scores
+from pyro_hoim.generalized_root.study.scores import root_scores
 from pyro_hoim.testing import assert_exact_law
 
 FAMILY = TruncatedPoissonFamily(3)
@@ -89,7 +89,7 @@ def test_scores_agree_with_enumeration() -> None:
         assert scores.nll == pytest.approx(nll, rel=1e-9)
         assert scores.pseudo_nll == pytest.approx(pseudo, rel=1e-9)
         assert scores.kl == pytest.approx(nll - entropy, rel=1e-9)
-        assert empirical_entropy(rows) == pytest.approx(entropy, rel=1e-12)
+        assert rows.entropy() == pytest.approx(entropy, rel=1e-12)
         assert found.parts[name].baselines["pairwise"].nll is None  # type: ignore[union-attr]
         assert found.parts[name].independent.nll == found.parts[name].independent.pseudo_nll  # type: ignore[union-attr]
 
