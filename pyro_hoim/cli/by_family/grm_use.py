@@ -64,7 +64,7 @@ def draw(question: Question) -> Answer:
             drawn = draw_roots(
                 model,
                 number,
-                given=question["given"],
+                clamped=question["given"],
                 method=question["method"],
                 burn_in=_BURN_IN if question["burn_in"] is None else question["burn_in"],
                 seed=question["seed"],

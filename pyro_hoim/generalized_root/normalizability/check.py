@@ -42,12 +42,7 @@ class Normalizability:
         return self.verdict == "proven"
 
     def check(self) -> None:
-        """Raise unless proven.
-
-        Raises:
-            InputError: disproven; the direction is named.
-            IntractableError: undecided; the reason is given.
-        """
+        """Raise :class:`InputError` where disproven, with the direction, :class:`IntractableError` where undecided."""
         where = f" (batch index {self.index})" if self.index else ""
         if self.verdict == "disproven":
             raise refused(f"psi{where}", f"the model cannot be normalised: {self.reason}", code="not-normalizable")
@@ -79,23 +74,20 @@ class _Terms(NamedTuple):
 def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
     r"""Decide whether the unnormalised law of a model has a finite sum or integral.
 
-    Counts (Poisson, truncated Poisson): always proven, the factorial beats all terms (section 3.3). Otherwise the
-    terms of power l/j = 1 decide, :math:`\eta_1(v)`: negative in every direction proves, positive in one disproves, and
-    where it is exactly zero the next lower power decides for the variables concerned. Independent parts of the model
-    are examined one by one. Proofs hold in floating point, with margins for rounding: by inequalities of weighted
-    means (of any size and order, cheap), by definiteness of the pairs, or by branch and bound over all directions for
-    up to 10 variables that interact (7 for the Gaussian family with roots above 2). Counterexamples come from single
-    variables, eigenvectors and ascent from many starts. What is neither proven nor disproven is undecided, in
-    particular where the largest value is zero within rounding. For the Gaussian family with k <= 2 the answer is that
-    of positive definiteness of the precision, decided in rational numbers where rounding is in the way (up to 24
-    variables). A negative value in every direction is more than the paper's condition on each ray asks: it is needed
-    where powers below one decide, because bounds must hold uniformly.
+    Counts (Poisson, truncated Poisson): always proven, the factorial beats all terms (section 3.3). Otherwise the terms
+    of power l/j = 1 decide, :math:`\eta_1(v)`: negative in every direction proves, positive in one disproves, and where
+    it is exactly zero the next lower power decides for the variables concerned. Independent parts of the model are
+    examined one by one. Proofs hold in floating point, with margins for rounding: by inequalities of weighted means (of
+    any size and order, cheap), by definiteness of the pairs, or by branch and bound over all directions for up to 10
+    variables that interact (7 for the Gaussian family with roots above 2). Counterexamples come from single variables,
+    eigenvectors and ascent from many starts. What is neither is undecided, in particular where the largest value is
+    zero within rounding. For the Gaussian family with k <= 2 the answer is that of positive definiteness of the
+    precision, decided in rational numbers where rounding is in the way (up to 24 variables). A negative value in every
+    direction is more than the paper's condition on each ray asks: it is needed where powers below one decide, because
+    bounds must hold uniformly.
 
     Args:
         energy: the model; of a batch the worst verdict is given, with its place.
-
-    Returns:
-        The verdict; deterministic, the same for the same model.
 
     Raises:
         InputTypeError: not a :class:`GeneralizedRootEnergy`.

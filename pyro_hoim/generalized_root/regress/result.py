@@ -300,17 +300,15 @@ class RootFitResult:
         return self if self.refit is None else self.with_symmetrize(self.symmetrize)
 
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
-        r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats.
+        r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats, (n,), or (n, d) by node.
 
-        Time is that of one evaluation of the node log partitions per node; only nonzero entries are visited.
+        Minus infinity where a fixed column has another value. Time is that of one evaluation of the node log partitions
+        per node; only nonzero entries are visited.
 
         Args:
             data: rows as :func:`~pyro_hoim.generalized_root.fit_roots` takes them, with the same columns.
             symmetrized: of the joint model (default; after a refit the refitted one), or of the nodes' own regressions.
             by_node: do not sum over the nodes.
-
-        Shape:
-            (n,), or (n, d) by node. Minus infinity where a fixed column has another value.
 
         Raises:
             InputError: other columns, or values outside the support.

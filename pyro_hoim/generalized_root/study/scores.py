@@ -278,9 +278,9 @@ class RootDraws:
 
 def draw_roots(
     model: RootModel,
-    number: int,
+    num_draws: int,
     *,
-    given: Mapping[str, float] | None = None,
+    clamped: Mapping[str, float] | None = None,
     method: Literal["auto", "exact", "gibbs"] = "auto",
     burn_in: int = 200,
     seed: int = 0,
@@ -290,45 +290,42 @@ def draw_roots(
 
     Args:
         model: the model.
-        number: rows.
-        given: variables held at a value.
+        num_draws: rows.
+        clamped: variables held at a value.
         method: ``exact`` refuses where exact draws are not possible; ``gibbs`` always runs chains.
         burn_in: sweeps of a chain before its state is taken; it starts at the member without interactions.
-        seed: of the draws.
+        seed: of the draws; global random state is left alone.
         advance: called with the number of rows that are done.
 
     Raises:
-        UnknownNameError: an unknown variable is given.
-        InputError: a given value that is outside the family's support or impossible, or a model that no law belongs to.
+        UnknownNameError: an unknown variable is clamped.
+        InputError: a value that is outside the family's support or impossible, or a model that no law belongs to.
         IntractableError: ``exact`` and no exact method.
-
-    Randomness:
-        From ``seed`` only; global random state is left alone.
     """
-    fixed = dict(given or {})
-    check_names(list(fixed), model.domain.names, "given")
+    fixed = dict(clamped or {})
+    check_names(list(fixed), model.domain.names, "clamped")
     family = model.energy.family
     for name, value in fixed.items():
-        family.check_values(torch.tensor(value, dtype=torch.float64), f"given {name!r}")
+        family.check_values(torch.tensor(value, dtype=torch.float64), f"clamped {name!r}")
         if name in model.fixed and model.fixed[name] != value:
-            raise refused("given", f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
+            raise refused("clamped", f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
     held = {**model.fixed, **fixed}
     inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
     rest = model.energy.condition(inside) if inside else model.energy
     generator = torch.Generator().manual_seed(seed)
-    values = torch.empty((number, len(model.domain)), dtype=torch.float64)
+    values = torch.empty((num_draws, len(model.domain)), dtype=torch.float64)
     for name, value in held.items():
         values[:, model.domain.index(name)] = value
     columns = [model.domain.index(name) for name in rest.domain.names]
-    if not columns or not number:
+    if not columns or not num_draws:
         return RootDraws(values, True, 0)
     if method != "gibbs":
-        drawn = _exact_draws(rest, number, generator, required=method == "exact")
+        drawn = _exact_draws(rest, num_draws, generator, required=method == "exact")
         if drawn is not None:
             values[:, columns] = drawn.to(torch.float64)
             return RootDraws(values, True, 0)
-    for start in range(0, number, _CHAINS):
-        chains = RootChains(rest, min(_CHAINS, number - start), generator=generator)
+    for start in range(0, num_draws, _CHAINS):
+        chains = RootChains(rest, min(_CHAINS, num_draws - start), generator=generator)
         chains.sweep(burn_in)
         values[start : start + _CHAINS, columns] = chains.states.to(torch.float64)
         if advance is not None:
@@ -337,13 +334,13 @@ def draw_roots(
 
 
 def _exact_draws(
-    energy: GeneralizedRootEnergy, number: int, generator: torch.Generator, *, required: bool
+    energy: GeneralizedRootEnergy, num_draws: int, generator: torch.Generator, *, required: bool
 ) -> torch.Tensor | None:
     try:
         cost = RootAuto().plan_energy(energy)
         reason = cost.reason if required and not cost.feasible else "" if required else _refusal(cost)
         if not reason:
-            return RootAuto().sample(energy, (number,), generator)
+            return RootAuto().sample(energy, (num_draws,), generator)
     except IntractableError as error:
         reason = str(error)
     if required:

@@ -236,17 +236,17 @@ def test_draws_follow_the_law(method: str) -> None:
 def test_draws_given_values() -> None:
     model = RootModel.from_fit(analysis().fit)
     states, log_probs = enumerated(model)
-    drawn = draw_roots(model, 4000, given={"b": 2}, seed=1).values
+    drawn = draw_roots(model, 4000, clamped={"b": 2}, seed=1).values
     assert drawn[:, 1].unique().tolist() == [2.0]
     inside = states[:, 1] == 2
     probs = (log_probs[inside] - torch.logsumexp(log_probs[inside], 0)).exp()
     assert_exact_law(counted(drawn[:, [0, 2]]), probs)
     assert torch.equal(draw_roots(model, 5, seed=9).values, draw_roots(model, 5, seed=9).values)
-    assert draw_roots(model, 3, given={"a": 1, "b": 0, "c": 2}).values.tolist() == [[1.0, 0.0, 2.0]] * 3
-    with pytest.raises(InputError, match="given 'a'"):
-        draw_roots(model, 1, given={"a": 0.5})
+    assert draw_roots(model, 3, clamped={"a": 1, "b": 0, "c": 2}).values.tolist() == [[1.0, 0.0, 2.0]] * 3
+    with pytest.raises(InputError, match="clamped 'a'"):
+        draw_roots(model, 1, clamped={"a": 0.5})
     with pytest.raises(UnknownNameError):
-        draw_roots(model, 1, given={"z": 0.5})
+        draw_roots(model, 1, clamped={"z": 0.5})
 
 
 # Columns that are no part of the model
@@ -269,7 +269,7 @@ def test_zero_columns_stay_zero() -> None:
     drawn = draw_roots(model, 20, seed=0).values
     assert drawn[:, 3].unique().tolist() == [0.0]
     with pytest.raises(InputError, match="was 0 in all rows"):
-        draw_roots(model, 1, given={"never": 1})
+        draw_roots(model, 1, clamped={"never": 1})
     prediction = predict_roots(model, later, "never")
     assert prediction.mean.tolist() == [0.0, 0.0]
     assert prediction.log_probs.tolist() == [0.0, -math.inf]  # type: ignore[union-attr]
