@@ -157,27 +157,6 @@ def test_small_shapes():
     assert_close(result.value, 1 + torch.tensor(0.5).exp(), relative=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_chains": 0}, "num_chains"),
-        ({"seed": -1}, "seed"),
-        ({"level": 1.0}, "level"),
-        ({"conditional_ess": 0}, "conditional_ess"),
-        ({"temperatures": "fast"}, "temperatures"),
-        ({"temperatures": [0.0, 0.5]}, "temperatures"),
-        ({"reverse": "no"}, "reverse"),
-        ({"resample_below": 2.0}, "resample_below"),
-        ({"resample_below": 0.5, "islands": 7}, "islands"),
-        ({"combine": True, "reverse": False}, "combine"),
-        ({"burn_in": -1}, "burn_in"),
-    ],
-)
-def test_options_are_checked(options, message):
-    with pytest.raises(InputError, match=message):
-        RootAnnealed(**options)
-
-
 # The choice
 
 

@@ -9,10 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim.annealing import runs as annealed_runs, weights
-from pyro_hoim.annealing.runs import island_means, resampled
+from pyro_hoim.annealing import runs as annealed_runs
 from pyro_hoim.annealing.weights import acceptance_ratio, log_mean_weight
-from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
@@ -171,78 +169,3 @@ def test_reverse_runs_are_the_reversal_of_forward_runs():
         error = np.sqrt((ahead.var() + behind.var()) / count)
         assert abs(ahead.mean() - behind.mean()) < Z_LIMIT * error
         assert abs(ahead.mean() - behind.mean() * 1.1) > Z_LIMIT * error
-
-
-# Pieces
-
-
-def test_resampling_inside_islands_keeps_the_mean():
-    generator = torch.Generator().manual_seed(1)
-    log_weights = torch.randn(3, 64, dtype=torch.float64, generator=generator) * 2
-    index, after = resampled(log_weights, 4, 1.0, generator)
-    assert torch.allclose(island_means(after, 4), island_means(log_weights, 4))
-    assert torch.equal(index // 16, torch.arange(64).div(16, rounding_mode="floor").expand(3, 64))
-    share = torch.softmax(log_weights.reshape(3, 4, 16), -1).reshape(3, 64)
-    copies = torch.zeros(3, 64, dtype=torch.float64).scatter_add_(1, index, torch.ones(3, 64, dtype=torch.float64))
-    assert bool(((copies - 16 * share).abs() < 1).all())  # systematic: within one of the expected number
-    kept, same = resampled(log_weights, 4, 1e-9, generator)
-    assert torch.equal(kept, torch.arange(64).expand(3, 64))
-    assert torch.equal(same, log_weights)
-
-
-def test_resampling_has_the_expected_number_of_copies():
-    log_weights = torch.tensor([[0.0, 1.0, 2.0, -1.0]], dtype=torch.float64).expand(20_000, 4)
-    index, _ = resampled(log_weights, 1, 1.0, torch.Generator().manual_seed(2))
-    copies = torch.stack([(index == k).double().sum(-1) for k in range(4)], -1)
-    share = torch.softmax(log_weights[0], -1)
-    assert bool(((copies.mean(0) - 4 * share).abs() < Z_LIMIT * copies.std(0) / 20_000**0.5 + 1e-12).all())
-
-
-def test_log_normal_weights_are_judged():
-    rng = np.random.default_rng(4)
-    repeats = 2000
-    for variance, most_flagged in ((0.1, 0.01), (0.5, 0.05), (1.0, 0.3)):
-        found = log_mean_weight(rng.normal(-variance / 2, np.sqrt(variance), (repeats, 512)))
-        missed = (np.abs(found.value) > 3 * found.error) & found.is_reliable
-        assert missed.sum() <= stats.binom.ppf(1 - FALSE_ALARM_RATE, repeats, 0.01)
-        assert 1 - found.is_reliable.mean() < most_flagged
-    naive = rng.normal(-5, np.sqrt(10), (repeats, 512))  # the control: without a verdict the bar fails
-    found = log_mean_weight(naive)
-    assert ((np.abs(found.value) > 3 * found.error) & found.is_reliable).mean() < 0.01
-    assert (np.abs(found.value) > 3 * found.error).mean() > 0.05
-
-
-def test_equal_weights_leave_no_error():
-    found = log_mean_weight(np.full((1, 32), 2.0))
-    assert found.value[0] == 2.0
-    assert found.error[0] == 0.0
-    assert found.ess[0] == 32
-    assert bool(found.is_reliable[0])
-
-
-def test_a_ratio_that_was_not_solved_is_not_reliable(monkeypatch):
-    rng = np.random.default_rng(5)
-    forward, reverse = 2.5 + rng.standard_normal((2, 500)), -3.5 + rng.standard_normal((2, 500))
-    found = weights.acceptance_ratio(forward, reverse)
-    assert found.is_reliable.all()  # control: enough steps
-    assert np.abs(found.value - 3.0).max() < 6 * found.error.max()
-    monkeypatch.setattr(weights, "_MAX_STEPS", 2)
-    assert not weights.acceptance_ratio(forward, reverse).is_reliable.any()
-
-
-def test_weights_that_are_refused():
-    good = np.zeros((1, 20))
-    for bad, error, words in (
-        ([0.0, 1.0], InputTypeError, "expected an array of log weights, received list"),
-        (np.zeros(20), InputError, r"expected shape \(B, M\)"),
-        (np.zeros((2, 0)), InputError, r"expected shape \(B, M\)"),
-        (np.full((1, 20), np.nan), InputError, "expected finite log weights, received NaN"),
-    ):
-        with pytest.raises(error, match=f"log_weights: {words}"):
-            log_mean_weight(bad)
-        with pytest.raises(error, match=f"reverse: {words}"):
-            acceptance_ratio(good, bad)
-    with pytest.raises(InputError, match=r"reverse: expected the shape of forward, \(1, 20\), received \(1, 19\)"):
-        acceptance_ratio(good, good[:, 1:])
-    with pytest.raises(InputError, match="level: expected a number between 0 and 1, received 1"):
-        weights.one_sided_limits(log_mean_weight(good), 1, np.ones(1, dtype=bool))
