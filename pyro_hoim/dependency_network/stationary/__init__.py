@@ -1,5 +1,1 @@
 """Stationary and cyclic laws of pseudo-Gibbs sampling."""
-
-from __future__ import annotations
-
-__all__: list[str] = []
