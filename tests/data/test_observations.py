@@ -18,6 +18,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
 from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import raises
 
 DOMAIN = Domain([Variable("smoke", ("y", "n")), Variable("age", ("young", "old", "older"), "ordinal")])
 RELATIVE = 1e-12
@@ -328,19 +329,19 @@ def test_csv_column_errors(tmp_path: Path) -> None:
         Observations.from_csv(path, count=None, weights="w")
     with pytest.raises(InputError, match="at least one variable besides the counts"):
         Observations.from_csv(write(tmp_path, "count\n3\n"))
-    with pytest.raises(InputError, match="column 'a': expected at least one level, received missing cells only"):
+    with raises("empty", "column 'a'"):
         Observations.from_csv(write(tmp_path, "a,b\n,1\n,2\n"))
-    with pytest.raises(InputTypeError, match="missing_values: expected a collection of labels, received '\\?'"):
+    with raises("wrong-type", "missing_values"):
         Observations.from_csv(path, missing_values="?")
 
 
 def test_pandas_errors() -> None:
     frame = pd.DataFrame({"a": ["x", "y"], "n": [1.0, math.nan]})
-    with pytest.raises(InputError, match=r"row 1 \(counted from 0\), column 'n': expected .* received nan"):
+    with raises("out-of-range", "row 1 (counted from 0), column 'n'"):
         Observations.from_pandas(frame, count="n")
     with pytest.raises(InputError, match="'a' is repeated"):
         Observations.from_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
-    with pytest.raises(InputError, match="the frame: expected at least one row, received none"):
+    with raises("empty", "the frame"):
         Observations.from_pandas(frame.iloc[:0])
     with pytest.raises(InputTypeError, match="expected a DataFrame, received list"):
         Observations.from_pandas([1])  # type: ignore[arg-type]
@@ -397,7 +398,7 @@ def test_tensor_bad_counts(count: float) -> None:
     codes = torch.zeros((2, 2), dtype=torch.long)
     with pytest.raises(InputError, match="counts: expected a non-negative whole number"):
         Observations.from_tensor(codes, DOMAIN, [1.0, count])
-    with pytest.raises(InputError, match="counts: expected shape"):
+    with raises("wrong-shape", "counts"):
         Observations.from_tensor(codes, DOMAIN, [1.0])
     with pytest.raises(InputError, match="at most one of them"):
         Observations.from_tensor(codes, DOMAIN, [1, 1], weights=[1, 1])

@@ -24,7 +24,7 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain
-from pyro_hoim.testing import assert_close
+from pyro_hoim.testing import assert_close, raises
 
 DOMAIN = Domain.from_labels({"a": "xy", "b": "uvw", "c": "pq"})
 STATES = torch.tensor(list(itertools.product(range(2), range(3), range(2))))
@@ -142,7 +142,7 @@ def test_what_needs_one_network_says_so(what: str) -> None:
 
 def test_wrong_batches() -> None:
     found = tables()
-    with pytest.raises(InputError, match=r"probs: expected shape \(\.\.\., 2, 3\).*received \(3, 3, 2\)"):
+    with raises("wrong-shape", "probs"):
         TableConditional(DOMAIN, "b", ["a"], found["b"].transpose(1, 2))
     with pytest.raises(InputError, match=r"batches that broadcast with each other, received .*\(2,\).*\(3,\)"):
         network({**found, "a": found["a"][:, 0]})

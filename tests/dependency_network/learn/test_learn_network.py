@@ -15,8 +15,9 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, leaf_probs, learn_network, learn_node
 from pyro_hoim.dependency_network.learn import network
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.errors import InputError, UnknownNameError
 from pyro_hoim.schema import Domain
+from pyro_hoim.testing import raises
 
 
 def related(seed=0, num_rows=300, missing=0.0):
@@ -268,23 +269,23 @@ def test_bad_arguments():
         learn_network(data.rows(torch.zeros(300, dtype=torch.bool)))
     with pytest.raises(InputError, match="at least one variable, received none"):
         learn_network(Observations(Domain(), torch.zeros((3, 0), dtype=torch.long)))
-    with pytest.raises(InputError, match="alpha: expected a finite number from 0, received nan"):
+    with raises("out-of-range", "alpha"):
         learn_network(data, alpha=math.nan)
-    with pytest.raises(InputTypeError, match="alpha: expected a number, received 'one'"):
+    with raises("wrong-type", "alpha"):
         learn_network(data, alpha="one")
-    with pytest.raises(InputError, match="jobs: expected a number of nodes at a time"):
+    with raises("out-of-range", "jobs"):
         learn_network(data, jobs=0)
-    with pytest.raises(InputTypeError, match="jobs: expected a whole number"):
+    with raises("wrong-type", "jobs"):
         learn_network(data, jobs=1.5)
     with pytest.raises(UnknownNameError, match="reads: unknown variable 'aa'"):
         learn_network(data, reads={"aa": ["b"]})
     with pytest.raises(UnknownNameError):
         learn_network(data, reads={"a": ["bb"]})
-    with pytest.raises(InputTypeError, match="reads: expected a sequence of names, received 5"):
+    with raises("wrong-type", "reads"):
         learn_network(data, reads={"a": 5})
-    with pytest.raises(InputTypeError, match="reads: expected a mapping"):
+    with raises("wrong-type", "reads"):
         learn_network(data, reads=["a"])
-    with pytest.raises(InputError, match="resume: expected the path of a checkpoint"):
+    with raises("conflict", "resume"):
         learn_network(data, resume=True)
 
 

@@ -24,7 +24,7 @@ from pyro_hoim.dependency_network import (
 from pyro_hoim.dependency_network.stationary._closed_classes import closed_classes
 from pyro_hoim.errors import ConvergenceWarning, InputTypeError, UnknownNameError
 from pyro_hoim.log_linear import Enumeration, LogLinearEnergy
-from pyro_hoim.testing import assert_close
+from pyro_hoim.testing import assert_close, raises
 
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
 
@@ -400,13 +400,13 @@ def test_closed_sets_agree_with_powers_of_the_matrices(seed) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     network = random_network(MIXED, 13)
-    with pytest.raises(InputTypeError, match="conditionals: expected DependencyConditionals, received list"):
+    with raises("wrong-type", "conditionals"):
         stationary_law([])
-    with pytest.raises(InputError, match="scan: expected 'random' or 'sequential'"):
+    with raises("unknown-choice", "scan"):
         stationary_law(network, scan="zigzag")
-    with pytest.raises(InputError, match="selection: expected None with scan='sequential'"):
+    with raises("conflict", "selection"):
         stationary_law(network, scan="sequential", selection=[0.25] * 4)
-    with pytest.raises(InputError, match="order: expected None with scan='random'"):
+    with raises("conflict", "order"):
         stationary_law(network, order=["a", "b", "c", "d"])
     with pytest.raises(InputError, match=r"order: .* 'd' is missing"):
         cyclic_laws(network, ["a", "b", "c"])
@@ -420,31 +420,31 @@ def test_bad_arguments_are_refused() -> None:
         cyclic_laws(network).before("e")
     with pytest.raises(InputError, match="expected a label or a code from 0 to 2, received 3"):
         stationary_law(network, clamped={"b": 3})
-    with pytest.raises(InputError, match="selection: expected 4 probabilities, received 2"):
+    with raises("wrong-shape", "selection"):
         stationary_law(network, selection=[0.5, 0.5])
-    with pytest.raises(InputError, match="selection: expected a positive probability for 'b', received None"):
+    with raises("out-of-range", "selection"):
         stationary_law(network, selection={"a": 1.0})
-    with pytest.raises(InputError, match="selection: expected a positive probability for 'a', received -1"):
+    with raises("out-of-range", "selection"):
         stationary_law(network, selection=[-1, 1, 0.5, 0.5])
     with pytest.raises(InputError, match=r"selection: .* sum of 1.2"):
         stationary_law(network, selection=[0.3] * 4)
     with pytest.raises(UnknownNameError, match="unknown variable 'z'"):
         stationary_law(network, selection={"a": 0.5, "z": 0.5})
     for wrong in ("x", True, float("nan"), math.inf):
-        with pytest.raises(InputError, match="selection: expected a positive probability for 'a', received"):
+        with raises("out-of-range", "selection"):
             stationary_law(network, selection={"a": wrong, "b": 0.5, "c": 0.25, "d": 0.25}, clamped={"a": 0})
     for wrong in (0.5, "abcd"):
-        with pytest.raises(InputTypeError, match="selection: expected probabilities by name, or a sequence of them"):
+        with raises("wrong-type", "selection"):
             stationary_law(network, selection=wrong)
-    with pytest.raises(InputTypeError, match="clamped: expected a mapping from names to values, received list"):
+    with raises("wrong-type", "clamped"):
         stationary_law(network, clamped=["a"])
-    with pytest.raises(InputError, match="tolerance: expected a positive finite number, received 'x'"):
+    with raises("out-of-range", "tolerance"):
         stationary_law(network, tolerance="x")
-    with pytest.raises(InputError, match="method: expected 'auto', "):
+    with raises("unknown-choice", "method"):
         stationary_law(network, method="magic")
-    with pytest.raises(InputError, match="tolerance: expected a positive finite number, received 0"):
+    with raises("out-of-range", "tolerance"):
         stationary_law(network, tolerance=0)
-    with pytest.raises(InputError, match="max_iterations: expected a whole number from 1, received 0"):
+    with raises("out-of-range", "max_iterations"):
         stationary_law(network, max_iterations=0)
 
 
