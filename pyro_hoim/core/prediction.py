@@ -165,21 +165,15 @@ class Prediction:
 
 
 def extend_rows(data: Observations, domain: Domain) -> Observations:
-    """Rows over some of the variables of a domain as rows over all of them, the others missing.
+    """Rows over some of the variables of a domain, labels included, as rows over all of them, the others missing.
 
     Args:
-        data: rows; their variables must be those of the domain, labels included.
+        data: rows.
         domain: all variables.
 
     Raises:
         InputError: a variable with other labels.
-        InputTypeError: no observations.
         UnknownNameError: a variable that the domain does not have.
-
-    Example:
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
-        >>> extend_rows(Observations.from_tensor(torch.tensor([[2]]), domain.project(["b"])), domain).codes.tolist()
-        [[-1, 2]]
     """
     check_rows(data)
     if data.domain == domain:

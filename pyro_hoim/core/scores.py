@@ -21,26 +21,10 @@ def mean_gain(
         \mathrm{se}^2 = \frac{1}{N^2} \sum_r n_r (d_r - \bar d)^2, \quad
         d_r = \log q(x_r) - \log q_0(x_r), \; N = \sum_r n_r
 
-    The differences are paired: a row that is improbable under both models adds little to the error. Models are taken
-    as given; the error is that of the rows alone.
-
-    Args:
-        log_probs: under the model, nats.
-        reference: under the reference model, nats.
-        counts: of the rows, positive.
-
-    Shape:
-        log_probs, reference, counts (N,).
-
-    Returns:
-        The gain in nats per row, infinite where rows are impossible under one of the models only and None where they
-        are under both; and its standard error, None with an infinite gain and for a single row.
-
-    Example:
-        >>> ours, alone = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -2.1])
-        >>> gain, error = mean_gain(ours, alone, torch.tensor([1.0, 3.0]))
-        >>> round(gain, 4), round(error, 4)
-        (0.2, 0.0866)
+    The differences are paired: a row that is improbable under both models adds little to the error. Models are taken as
+    given; the error is that of the rows alone. Arguments are (N,), in nats, and counts positive. The gain is infinite
+    where rows are impossible under one of the models only, None where under both; its error is None with an infinite
+    gain and for a single row.
     """
     lost, lost_alone = bool((log_probs == -math.inf).any()), bool((reference == -math.inf).any())
     if lost or lost_alone:

@@ -91,20 +91,14 @@ def pointwise_log_likelihood(
 def log_joint(
     model: Callable[..., Any], samples: Samples, *args: Any, group_by_chain: bool = True, **kwargs: Any
 ) -> torch.Tensor:
-    """Log of the joint density of data and draw, in the constrained space, for every draw.
+    """Log of the joint density of data and draw (nats), in the constrained space, in the leading shape of the samples.
 
     Args:
-        model: Pyro model.
-        samples: draws of every latent site.
-        args: positional arguments of the model.
-        group_by_chain: whether the draws have two leading dimensions (chain, draw) or one.
-        kwargs: keyword arguments of the model.
-
-    Shape:
-        Returns the leading dimensions of the samples; nats.
-
-    Raises:
-        InputError: as :func:`pointwise_log_likelihood`.
+        model: as in :func:`pointwise_log_likelihood`, like what follows.
+        samples: likewise.
+        args: likewise.
+        group_by_chain: likewise.
+        kwargs: likewise.
     """
     lead, flat = _flatten(samples, group_by_chain)
     size = math.prod(lead)

@@ -111,10 +111,7 @@ def posterior_predictive(
     max_cells: int = 2**26,
     partition: PartitionBackend | None = None,
 ) -> Replicates:
-    r"""One replicated data set of N rows for every draw of theta.
-
-    Each replicate is exact: cell counts are multinomial with the law of its theta, computed once for all draws. The
-    time does not depend on N.
+    """One replicated data set of N rows for every draw of theta: exact multinomial counts, in a time free of N.
 
     Args:
         hypergraph: the interactions.
@@ -140,11 +137,9 @@ def posterior_predictive(
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> replicates = posterior_predictive(hypergraph, torch.zeros(3, 2), 100)
-        >>> replicates.counts.shape, replicates.counts.sum(1)
-        (torch.Size([3, 4]), tensor([100., 100., 100.]))
         >>> observed = Observations.from_table(hypergraph.domain, [[50, 0], [0, 50]])
-        >>> predictive_check(replicates, observed).p_value
-        0.0
+        >>> replicates.counts.shape, predictive_check(replicates, observed).p_value
+        (torch.Size([3, 4]), 0.0)
     """
     if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
         raise wrong_type("theta", "a tensor of floating-point numbers")
@@ -190,22 +185,15 @@ def prior_predictive(
         prior: distribution over the free coordinates with exact draws.
         total_count: rows N per data set.
         num_draws: number of data sets.
-        level: as in :func:`posterior_predictive`.
-        seed: seed of theta and of the data; the global generator is left as it was.
-        max_cells: as in :func:`posterior_predictive`.
-        partition: exact backend; ``Auto()`` when None.
+        level: as in :func:`posterior_predictive`, like what follows.
+        seed: likewise, of theta too.
+        max_cells: likewise.
+        partition: likewise.
 
     Raises:
         InputError: as in :func:`posterior_predictive`.
         IntractableError: the prior cannot be drawn from exactly (a conjugate prior that is not decomposable), or the
             budget is exceeded.
-
-    Example:
-        >>> from pyro_hoim.log_linear import normal_prior
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
-        >>> prior_predictive(hypergraph, normal_prior(hypergraph), 50, num_draws=10).counts.shape
-        torch.Size([10, 4])
     """
     if not getattr(prior, "sample_is_exact", True):
         problem = "its sample() is a proposal, not a draw from it (see sample_is_exact)"
@@ -225,23 +213,13 @@ def prior_predictive(
 
 
 def deviance_discrepancy(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    r"""Deviance :math:`G^2 = 2 \sum_i n_i \log (n_i / m_i)` of counts from expected counts, over the last dimension.
-
-    Example:
-        >>> deviance_discrepancy(torch.tensor([5.0, 5.0]), torch.tensor([5.0, 5.0]))
-        tensor(0.)
-    """
+    r"""Deviance :math:`G^2 = 2 \sum_i n_i \log (n_i / m_i)` of counts from expected counts, over the last dimension."""
     counts, expected = torch.broadcast_tensors(counts, expected)
     return 2 * (torch.xlogy(counts, counts) - torch.xlogy(counts, expected)).sum(-1)
 
 
 def pearson_discrepancy(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    r"""Pearson's :math:`X^2 = \sum_i (n_i - m_i)^2 / m_i` of counts from expected counts, over the last dimension.
-
-    Example:
-        >>> pearson_discrepancy(torch.tensor([6.0, 4.0]), torch.tensor([5.0, 5.0]))
-        tensor(0.4000)
-    """
+    r"""Pearson's :math:`X^2 = \sum_i (n_i - m_i)^2 / m_i` of counts from expected counts, over the last dimension."""
     return ((counts - expected).square() / expected).sum(-1)
 
 
@@ -305,7 +283,6 @@ def interval_coverage(
 
 
 def _cell_probs(law: HierarchicalLogLinear) -> torch.Tensor:
-    """Probabilities of the joint cells, (num_draws, num_states)."""
     return law.probs.reshape(len(law.theta), -1)
 
 

@@ -113,15 +113,6 @@ def loo_figures(result: Any) -> dict[str, float]:
 
     Returns:
         ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
-
-    Example:
-        >>> import numpy as np
-        >>> from pyro_hoim.interop import to_arviz
-        >>> rng = np.random.default_rng(0)
-        >>> draws, terms = rng.normal(size=(2, 200)), -1 + 0.1 * rng.normal(size=(2, 200, 3))
-        >>> data = to_arviz({"mu": draws}, log_likelihood={"y": terms}, cell_count=[5, 1, 4])
-        >>> round(loo_figures(loo_by_cell(data))["elpd"], 1)
-        -10.0
     """
     is_old = hasattr(result, "index")
     pareto_k = result.get("pareto_k") if is_old else getattr(result, "pareto_k", None)
@@ -135,16 +126,13 @@ def loo_figures(result: Any) -> dict[str, float]:
 
 
 def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, **options: Any) -> Any:
-    """ArviZ's ``compare`` on :func:`loo_by_cell` of every model: the same table as on the expanded rows.
+    """ArviZ's ``compare`` on :func:`loo_by_cell` of every model, best first: the same table as on the expanded rows.
 
     Args:
         models: ``{name: data}``, each from :func:`to_arviz` with ``cell_count``, all on the same cells in the same
             order, of one generation of ArviZ.
         var_name: name of the log-likelihood.
         options: further arguments of ``compare``, for instance ``method="stacking"``.
-
-    Returns:
-        The pandas table of ``compare``, best model first.
 
     Raises:
         InputError: fewer than two models, cells or counts that differ, or as :func:`loo_by_cell`.
@@ -166,19 +154,18 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
 
 
 def summarise(data: Any, **options: Any) -> Any:
-    """ArviZ's ``summary`` with a column that tells entries that never change from those with a bad R-hat.
+    """ArviZ's ``summary`` with a column ``is_constant``: entries that never change have no R-hat, not a bad one.
 
     Args:
         data: from :func:`to_arviz`.
         options: arguments of ``summary``, for instance ``var_names`` or ``kind="diagnostics"``.
 
+    Returns:
+        The pandas table; R-hat and the effective sample sizes of constant entries are NaN.
+
     Raises:
         InputError: no such group, or ``filter_vars`` or ``coords`` that leave other rows than the variables have.
         UnknownNameError: a name in ``var_names`` that is no variable.
-
-    Returns:
-        The pandas table of ``summary`` with a further boolean column ``is_constant``; R-hat and the effective sample
-        sizes of constant entries are NaN.
 
     Example:
         >>> import numpy as np

@@ -1,9 +1,8 @@
 """Model files: one ``.safetensors`` file with the parameters, and everything that gives them meaning, as JSON.
 
-The file holds the tensor ``theta`` (float64) and one metadata entry, ``pyro-hoim``: a JSON object with the format's
-name and version, the library's version, the kind of model, the domain, the hyperedges, the coding and free-form
-information. Reading never executes code from the file, and another program can read it with the safetensors library
-alone. Equal models give equal bytes.
+The file holds ``theta`` (float64) and one metadata entry, ``pyro-hoim``: a JSON object with the versions of format and
+library, the kind of model, domain, hyperedges, coding and free-form information. Reading executes no code from the
+file, any program can do it with safetensors alone, and equal models give equal bytes.
 """
 
 from __future__ import annotations
@@ -95,15 +94,6 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
 
     Raises:
         ModelFileError: the folder does not exist, or the file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_model(folder + "/model.safetensors", ModelFile(hypergraph, torch.ones(3)))
-        ...     load_model(folder + "/model.safetensors").theta.tolist()
-        [1.0, 1.0, 1.0]
     """
     check_type(model, ModelFile, "model")
     contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": model.info}
@@ -137,24 +127,12 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
 
 
 def model_kind(path: str | os.PathLike[str]) -> str:
-    """The kind of model that a file holds, from its header alone.
+    """The kind of model that a file holds, from its header alone, such as ``"hierarchical-log-linear"``.
 
     Args:
         path: the file.
 
-    Returns:
-        ``"hierarchical-log-linear"``, which :func:`load_model` reads, ``"dependency-network"``, which
-        :func:`~pyro_hoim.dependency_network.load_network` reads, or ``"generalized-root"``, which
-        :func:`~pyro_hoim.generalized_root.load_roots` reads.
-
     Raises:
-        ModelFileError: no such file, not a readable safetensors file, written by another program, of another format
-            version, or of a kind that this library does not know.
-
-    Example:
-        >>> model_kind("absent.safetensors")
-        Traceback (most recent call last):
-        ...
-        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
+        ModelFileError: as :func:`load_model`, or of a kind that this library does not know.
     """
     return read_kind(path)

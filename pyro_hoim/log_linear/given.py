@@ -164,34 +164,13 @@ def exact_portions(model: LogLinearEnergy, missing: Sequence[str], rows: torch.T
 def row_log_weights(
     model: LogLinearEnergy, data: Observations, *, max_operations: float = _MAX_SCORE_OPERATIONS
 ) -> torch.Tensor:
-    r"""Log of the unnormalised probability of every row, summed over what it misses.
+    r"""Log of the unnormalised probability of every row, summed over what it misses, (N,) in nats; exact.
 
     .. math:: \log \sum_{x_M} \exp(-E(x_O, x_M))
 
-    Exact, in memory that does not grow with the number of completions of the rows: rows that miss the same variables
-    are one batch of conditional models. The counts of the rows play no role.
-
-    Args:
-        model: one model.
-        data: rows over its variables, missing cells as -1.
-        max_operations: most floating-point operations for all rows together; the default takes about ten seconds.
-
-    Shape:
-        Result (N,), in nats.
-
-    Raises:
-        InputError: another domain, or a batch of models.
-        InputTypeError: no LogLinearEnergy, or no observations.
-        IntractableError: no exact backend accepts what a row misses, or the rows need more operations than allowed;
-            nothing was computed.
-
-    Example:
-        >>> from pyro_hoim.structure import InteractionHypergraph
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = LogLinearEnergy(graph, torch.zeros(8, dtype=torch.float64))
-        >>> rows = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), graph.domain)
-        >>> row_log_weights(model, rows).exp().round().tolist()
-        [1.0, 2.0, 4.0]
+    Memory does not grow with the number of completions. ``max_operations`` bounds the floating-point operations for all
+    rows together, by default about ten seconds; beyond it, or where no backend accepts what a row misses,
+    :class:`~pyro_hoim.errors.IntractableError` is raised before anything is computed.
     """
     check_rows(data)
     check_model(model, data.domain, "exact")

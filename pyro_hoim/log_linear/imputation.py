@@ -43,32 +43,26 @@ def impute(
 
     .. math:: x_M \sim q(x_M \mid x_O) \qquad \text{or} \qquad x_M = \arg\max q(x_M \mid x_O)
 
-    Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion is
-    jointly most probable, and makes the data look more alike than they are. Exact where conditioning on the known cells
-    leaves a law within reach (then draws are independent); otherwise every draw is the last state of a Gibbs chain of
-    its own with the known cells clamped, and the most probable completion is the best state that the chains visited,
-    improved one variable at a time until no change helps: a local maximum. Completions are given the parameters of the
-    model; their uncertainty is not included.
+    Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion
+    makes the data look more alike than they are. Exact where conditioning on the known cells leaves a law within reach;
+    otherwise every draw is the last state of a Gibbs chain of its own, and the most probable completion is the best
+    state that the chains visited, improved one variable at a time: a local maximum. The uncertainty of the model's
+    parameters is not included.
 
     Args:
         model: one model.
         data: rows over the model's variables, or over some of them; the others are missing.
         num_imputations: completions of every row; 1 for the most probable one.
         how: ``draws`` or ``most probable``.
-        method: ``auto``: exact where a row needs at most 2e7 operations or all rows together at most 2e9, else Gibbs;
-            ``exact``: exact or refused; ``gibbs``: chains.
+        method: as in :func:`~pyro_hoim.log_linear.predictions.predict`.
         gibbs: length of the chains; defaults of :class:`~pyro_hoim.core.rows.ClampedGibbs`.
         seed: seed of everything random.
 
     Raises:
         InputError: another domain, a batch of models, unknown options, a seed out of range, or several most probable
             completions.
-        InputTypeError: no LogLinearEnergy, no observations, a number of imputations or a seed that is no whole number,
-            or ``gibbs`` that is no ``ClampedGibbs``.
+        InputTypeError: arguments of the wrong type.
         IntractableError: ``exact`` beyond the reach of the backends.
-
-    Randomness:
-        From ``seed`` only.
 
     References:
         Donald Rubin, Multiple Imputation for Nonresponse in Surveys, 1987.

@@ -31,13 +31,11 @@ def predict(
 
     .. math:: q(x_t \mid x_O) = \frac{\sum_{x_M} \exp(-E(x_t, x_O, x_M))}{\sum_{x'_t, x_M} \exp(-E(x'_t, x_O, x_M))}
 
-    Where no other cell is missing this is a softmax over look-ups in the interactions that hold the target, exact at
-    any size: 16,000 mushroom rows take about a tenth of a second. With missing cells M the sum is exact where
-    conditioning on the known cells leaves a law within reach of :class:`~pyro_hoim.log_linear.Auto`; otherwise Gibbs
-    chains move the target and the missing cells with the others clamped, and the conditional probabilities
-    :math:`q(x_t \mid \text{all other cells of the state})` are averaged over states (Rao-Blackwell), which is far more
-    precise than counting levels; their standard errors know nothing of modes that no chain of a row entered. The target
-    of a row is never read for its own prediction.
+    Where no other cell is missing this is a softmax over look-ups, exact at any size. With missing cells M the sum is
+    exact where conditioning on the known cells leaves a law within reach; otherwise Gibbs chains move the target and
+    the missing cells, and the conditional probabilities given all other cells of a state are averaged (Rao-Blackwell);
+    their standard errors know nothing of modes that no chain of a row entered. The target of a row is never read for
+    its own prediction.
 
     Args:
         model: one model.
@@ -50,13 +48,9 @@ def predict(
 
     Raises:
         InputError: another domain, a batch of models, a seed out of range, or an unknown method.
-        InputTypeError: no LogLinearEnergy, no observations, a seed that is no whole number, or ``gibbs`` that is no
-            :class:`ClampedGibbs`.
+        InputTypeError: arguments of the wrong type.
         IntractableError: ``exact`` beyond the reach of the backends.
         UnknownNameError: ``target`` is no variable of the model.
-
-    Randomness:
-        From ``seed`` only; with exact rows nothing is drawn.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode

@@ -75,12 +75,8 @@ def score_rows(
         log_z: normalising constant of the energy, where it is known or estimated already; exact when None.
         reference: a model over the same variables that the gain is measured from, such as that of independent columns.
 
-    Returns:
-        The mean scores.
-
     Raises:
         InputError: another domain, a batch of models, or no rows.
-        InputTypeError: no LogLinearEnergy, or no observations.
         IntractableError: log Z is out of reach, or the missing cells take too many operations to be summed over.
     """
     check_energy(energy, "energy")
@@ -149,9 +145,8 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
 
     .. math:: \hat x_t = \arg\max_{x_t} q(x_t, x_O)
 
-    A summary of :func:`~pyro_hoim.log_linear.predictions.predict` with its defaults: look-ups where all other cells are
-    known, at any size; missing ones are summed over, or averaged over by seeded Gibbs chains where the sum is too
-    large. Rows whose target is missing do not count.
+    A summary of :func:`~pyro_hoim.log_linear.predictions.predict` with its defaults; rows whose target is missing do
+    not count.
 
     Args:
         energy: one model.
@@ -164,7 +159,6 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
 
     Raises:
         InputError: no row has a known target.
-        InputTypeError: no LogLinearEnergy, or no observations.
         UnknownNameError: ``target`` is no variable of the rows.
     """
     check_energy(energy, "energy")

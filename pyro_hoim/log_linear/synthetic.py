@@ -45,18 +45,8 @@ def synthesise(
 
     Raises:
         InputError: a batch of models, a number of rows below 1, a seed out of range, or an unknown method.
-        InputTypeError: no LogLinearEnergy, or a number of rows, a burn-in or a seed that is no whole number.
+        InputTypeError: arguments of the wrong type.
         IntractableError: ``exact`` beyond the reach of the backends.
-
-    Randomness:
-        From ``seed`` only.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
-        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
-        >>> synthesise(LogLinearEnergy(graph, torch.zeros(11)), 4, seed=1).num_rows
-        4
     """
     check_energy(model)
     check_count(num_rows, "num_rows")
