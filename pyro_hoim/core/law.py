@@ -45,11 +45,6 @@ class Law:
     Raises:
         InputError: wrong shape, a negative, infinite or NaN entry, or a sum other than 1.
         InputTypeError: ``domain`` is no Domain, or ``probs`` are not numbers.
-
-    Example:
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> round(law.divergence(), 6), law.marginal(["a"]).probs.tolist()
-        (0.693147, [0.5, 0.5])
     """
 
     domain: Domain

@@ -49,10 +49,6 @@ class ClampedGibbs:
 
     Raises:
         InputError: numbers that are too small, or sweeps that are no multiple of ``thin``.
-
-    Example:
-        >>> ClampedGibbs(num_sweeps=100, thin=5).num_records
-        20
     """
 
     num_chains: int = 8

@@ -273,8 +273,7 @@ class BlockGibbs(GibbsKernel):
         InputTypeError: arguments of the wrong type.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix B.5.
+        Paper 1, appendix B.5.
 
     Example:
         >>> from pyro.infer import MCMC
@@ -387,17 +386,6 @@ class PseudoGibbs(GibbsKernel):
 
     References:
         Paper 5, algorithms 1 and 3.
-
-    Example:
-        >>> from pyro_hoim.dependency_network import TableConditional
-        >>> from pyro_hoim.schema import Domain
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> a = TableConditional(domain, "a", ["b"], torch.tensor([[0.9, 0.1], [0.4, 0.6]]))
-        >>> b = TableConditional(domain, "b", ["a"], torch.tensor([[0.3, 0.7], [0.5, 0.5]]))
-        >>> kernel = PseudoGibbs(DependencyConditionals([a, b]), clamped={"b": 1}, engine="torch")
-        >>> kernel.setup(0)
-        >>> int(kernel.decode(kernel.initial_params)["x"][1])
-        1
     """
 
     model_noun = "dependency network"

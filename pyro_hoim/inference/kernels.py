@@ -51,15 +51,6 @@ class RecordingNUTS(NUTS):
     References:
         Betancourt, Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo, 2016, for the use of
         the energy.
-
-    Example:
-        >>> import pyro
-        >>> def model():
-        ...     pyro.sample("x", pyro.distributions.Normal(0.0, 1.0))
-        >>> mcmc = pyro.infer.MCMC(RecordingNUTS(model), num_samples=20, warmup_steps=20, disable_progbar=True)
-        >>> mcmc.run()
-        >>> len(mcmc.diagnostics()["sample_stats"]["chain 0"]["n_steps"])
-        20
     """
 
     def __init__(self, model: Any = None, *arguments: Any, **options: Any) -> None:

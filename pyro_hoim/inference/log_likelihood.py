@@ -138,12 +138,6 @@ def cell_log_likelihood(
     Raises:
         InputError: wrong shapes or codes.
         IntractableError: log Z exceeds the backend's budget.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [["x0"]])
-        >>> cell_log_likelihood(graph, torch.zeros(4, 100, 1), torch.tensor([[0], [1]])).shape
-        torch.Size([4, 100, 2])
     """
     check_shape(states, (len(hypergraph.domain),), "states")
     if states.dim() != 2:

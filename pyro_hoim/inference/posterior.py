@@ -49,13 +49,6 @@ def log_linear_model(
         counts: marginal counts t of shape (num_terms,), or None to simulate them.
         total_count: number of rows N.
         partition: exact backend; ``Auto()`` when None.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
-        >>> trace = pyro.poutine.trace(log_linear_model).get_trace(hypergraph, normal_prior(hypergraph), None, 10)
-        >>> float(trace.nodes["counts"]["value"][:2].sum())
-        10.0
     """
     theta = pyro.sample("theta", prior)
     law = LogLinearStatistics(hypergraph, theta, total_count, partition=partition)

@@ -40,16 +40,6 @@ def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Ten
     Args:
         prior: distribution over psi, event shape (num_terms,).
         likelihood: of the rows.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
-        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
-        >>> likelihood = RootPseudoLikelihood(structure, torch.tensor([[1.0], [2.0]]), PoissonFamily())
-        >>> prior = Normal(torch.zeros(1, dtype=torch.float64), 1.0).to_event(1)
-        >>> trace = pyro.poutine.trace(root_pseudo_model).get_trace(prior, likelihood)
-        >>> sorted(name for name in trace.nodes if not name.startswith("_"))
-        ['psi', 'rows']
     """
     psi = pyro.sample("psi", prior)
     pyro.factor("rows", likelihood(psi))

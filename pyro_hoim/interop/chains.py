@@ -230,13 +230,6 @@ def chains_to_arviz(model: Any, codes: Any = None, *, backend: BackendName | Non
         codes: likewise.
         backend: likewise.
         options: likewise.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
-        >>> data = chains_to_arviz(hypergraph, np.zeros((2, 10, 2), dtype=int), edges=[("a", "b")])
-        >>> data.posterior["cell"].dims
-        ('chain', 'draw', 'cell_name')
     """
     found: dict[str, Array] = {}
     coords: dict[str, list[str]] = {}

@@ -18,12 +18,7 @@ THETA_DIM = "interaction_level"
 
 
 def interaction_name(edge: tuple[str, ...]) -> str:
-    """Readable name of a hyperedge: its variables joined by colons.
-
-    Example:
-        >>> interaction_name(("smoke", "mental"))
-        'smoke:mental'
-    """
+    """Readable name of a hyperedge: its variables joined by colons."""
     return ":".join(edge)
 
 

@@ -73,8 +73,7 @@ class Parametrization:
         InputTypeError: likewise, for what is no floating-point tensor.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix A.3, equations (9), (21) and (22).
+        Paper 1, appendix A.3, equations (9), (21) and (22).
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -427,15 +426,5 @@ def _reference_and_differences(n: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def parametrization(hypergraph: InteractionHypergraph) -> Parametrization:
-    """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices.
-
-    Args:
-        hypergraph: the interaction structure.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-        >>> parametrization(hypergraph) is parametrization(hypergraph)
-        True
-    """
+    """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices."""
     return Parametrization(hypergraph)

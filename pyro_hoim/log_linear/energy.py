@@ -43,8 +43,7 @@ class LogLinearEnergy:
         InputTypeError: not a hypergraph or not a floating-point tensor.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 3.1.
+        Paper 1, section 3.1.
 
     Example:
         >>> from pyro_hoim.schema import Domain

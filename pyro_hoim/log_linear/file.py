@@ -109,12 +109,6 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
             program, of another format version, of another kind of model, or with contents that do not fit together.
-
-    Example:
-        >>> load_model("absent.safetensors")
-        Traceback (most recent call last):
-        ...
-        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
     """
     target = Path(path)
     header, tensors = read_container(target, LOG_LINEAR)

@@ -63,12 +63,7 @@ class Prior:
 
     @classmethod
     def parse(cls, text: str, what: str = "prior") -> Prior:
-        """The prior of a text.
-
-        Args:
-            text: see the class.
-            what: argument or option that is named in the message.
-        """
+        """The prior of a text."""
         kind, colon, digits = text.strip().partition(":")
         refused = out_of_range(what, GRAMMAR, text)
         if kind not in get_args(PriorKind):

@@ -53,8 +53,7 @@ def predict(
         UnknownNameError: ``target`` is no variable of the model.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 5.3.
+        Paper 1, section 5.3.
     """
     check_energy(model)
     check_rows(data)

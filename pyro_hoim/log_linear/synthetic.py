@@ -161,12 +161,6 @@ def synthetic_quality(
     Raises:
         InputError: different domains, missing cells, fractional weights, no rows, or an order below 1.
         InputTypeError: no observations.
-
-    Example:
-        >>> from pyro_hoim.datasets import load_table
-        >>> rows = load_table("titanic")
-        >>> synthetic_quality(rows, rows, rows).summary["mean_tv"].tolist()
-        [0.0, 0.0]
     """
     check_whole(max_order, "max_order")
     check_rows(real, "real")

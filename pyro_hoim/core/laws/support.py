@@ -23,10 +23,6 @@ class StateSpace(constraints.Constraint):
 
     Shape:
         value (..., d), integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
-
-    Example:
-        >>> StateSpace((2, 3)).check(torch.tensor([[1, 2], [1, 3]]))
-        tensor([ True, False])
     """
 
     is_discrete = True
@@ -63,12 +59,6 @@ class MarginalCounts(constraints.Constraint):
 
     Shape:
         value (..., num_terms); :meth:`check` returns (...).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph(Domain.from_cardinalities([2, 2]), [("x0",), ("x1",)])
-        >>> MarginalCounts(hypergraph, 3).check(torch.tensor([[1.0, 2.0, 3.0, 0.0], [1.0, 1.0, 3.0, 0.0]]))
-        tensor([ True, False])
     """
 
     is_discrete = True

@@ -207,28 +207,24 @@ def likelihood_ratio_test(
     .. math:: G^2(\mathrm{small} \mid \mathrm{big}) = 2 (\ell_{\mathrm{big}} - \ell_{\mathrm{small}})
 
     The p-value is chosen as in :func:`goodness_of_fit`. The mean of the statistic exceeds df by at most about
-    :math:`\tfrac16 \sum_x l_x^2 / \hat m_x`, with the expected counts of the small model and the leverage
-    :math:`l_x \le 1` of a cell in the big one (1 in the saturated one). Where that is at most 0.05 standard deviations
-    :math:`\sqrt{2\,\mathrm{df}}`, ``auto`` relies on chi-square. Elsewhere a decomposable small model is tested
-    exactly, given its margins, and any other by a parametric bootstrap of the statistic. For the latter all margins
-    that it fits must hold at least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the leverage
-    :math:`s_x` in the small model, must be as small: by so much do errors of the fit move the mean. Both models are
-    fitted again to every table drawn.
+    :math:`\tfrac16 \sum_x l_x^2 / \hat m_x`, with the expected counts of the small model and the leverage :math:`l_x
+    \le 1` of a cell in the big one. Where that is small, ``auto`` relies on chi-square; elsewhere a decomposable small
+    model is tested exactly, given its margins, and any other by a parametric bootstrap of the statistic. For the latter
+    all margins that it fits must hold at least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the
+    leverage :math:`s_x` in the small model, must be as small: by so much do errors of the fit move the mean. Both
+    models are fitted again to every table drawn.
 
     Args:
         small: unpenalised maximum-likelihood fit of the null model.
         big: the same of a model with all its interactions and more, to the same data. Fits to sufficient statistics
             are taken for fits to the same data when the margins they share agree.
-        p_value: ``chi-square``; ``exact``: the share of tables with the margins of a decomposable small model whose
-            statistic is at least the observed one; ``bootstrap``: the same share of tables drawn from the fitted small
-            model; ``auto`` chooses as above; None computes none.
-        num_tables: tables that are drawn, as in :func:`goodness_of_fit`.
-        seed: of these tables.
+        p_value: as in :func:`goodness_of_fit`, for this statistic.
+        num_tables: likewise.
+        seed: likewise.
 
     Raises:
-        InputError: models that are not nested, different data or structural zeros, or fits that are not
-            maximum-likelihood estimates; ``p_value``, ``num_tables`` or ``seed`` as in :func:`goodness_of_fit`; or a
-            method was asked for that these fits do not have.
+        InputError: models that are not nested, different data or structural zeros, fits that are not maximum-likelihood
+            estimates, or what :func:`goodness_of_fit` refuses.
 
     References:
         Gauss Cordeiro, Improved likelihood ratio statistics for generalized linear models, 1983, Journal of the Royal

@@ -37,13 +37,12 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     .. math:: \log p(x) = \sum_{S \in \mathcal I} \theta^S_{x_S} - \log Z(\theta)
 
-    A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro
-    site: put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro
-    enumerate it. Probabilities, gradients and samples are exact unless an annealed backend was asked for, and cost what
-    :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says for the hypergraph. (To draw a
-    latent site back with ``infer_discrete``, wrap the program in ``poutine.reparam`` with
-    :class:`~pyro_hoim.inference.StateIndexReparam`; Pyro cannot do that for sites with event dimensions.)
-    For N observed rows use :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
+    A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro site:
+    put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro enumerate it.
+    (To draw a latent site back with ``infer_discrete``, wrap the program in ``poutine.reparam`` with
+    :class:`~pyro_hoim.inference.StateIndexReparam`.) All is exact unless an annealed backend was asked for, and costs
+    what :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says. For N observed rows use
+    :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
 
     With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
     of any size by estimates:
@@ -61,23 +60,20 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     ==============================================  ===============================================================
 
     One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so that all its
-    log-probabilities share one error, which :attr:`log_partition` tells; a law made anew, as in every run of a Pyro
-    program, makes a new one. HMC, NUTS, random-walk kernels and importance weights need one function of theta and would
-    go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
-    :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed`` to accept one estimate per theta with its bias,
-    or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
+    log-probabilities share one error, which :attr:`log_partition` tells; a law made anew makes a new one. HMC, NUTS,
+    random-walk kernels and importance weights need one function of theta, so inside them a ``log_prob`` with fresh
+    randomness raises :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed`` to accept one estimate per
+    theta with its bias, or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
         theta: natural parameters (nats) in the given coding.
         coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
-            priors and of NUTS; raising the coordinate of given levels of an interaction raises their probability,
-            see :class:`~pyro_hoim.log_linear.Parametrization`), "corner" (level 0 is the reference) or "balanced" (full
-            tables, fibres sum to 0).
+            priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0).
         partition: backend; ``Auto()``, which is exact, when None.
-        validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Theta must be finite
-            whatever its value. Only where validation is switched off globally, as inside Pyro's MCMC, a theta that
-            is not finite is kept and its log-probability is NaN, which HMC treats as a divergence.
+        validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Only where validation
+            is switched off globally, as inside Pyro's MCMC, a theta that is not finite is kept and its log-probability
+            is NaN, which HMC treats as a divergence.
 
     Shape:
         theta (*batch, num_parameters), or (*batch, num_terms) for "balanced"; samples (*sample, *batch, d) of dtype
@@ -88,15 +84,15 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating, and
             where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling or a trace.
         InputTypeError: arguments of the wrong type.
-        IntractableError: on use, when an exact computation exceeds the backend's budget.
+        IntractableError: on use, when an exact computation exceeds the backend's budget, or an estimated log Z would
+            give a state, which is named, more than probability one, beyond the error.
 
     Randomness:
         :meth:`sample`, and with an annealed backend without a seed every estimate, uses PyTorch's global generator, so
         ``pyro.set_rng_seed`` makes them reproducible.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 3 and equations (21, 22).
+        Paper 1, section 3 and equations (21, 22).
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -182,18 +178,14 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> HierarchicalLogLinear:
-        """The saturated law with the given cell log-probabilities, which need not be normalised.
+        """The saturated law with the given finite cell log-probabilities, which need not be normalised.
 
         Args:
             domain: the variables.
-            logits: log-probability of every cell up to a constant, finite (a cell of probability zero has no finite
-                theta).
+            logits: log-probability of every cell up to a constant, (*batch, *cardinalities).
             coding: coding of the theta of the result.
             partition: as in the class.
             validate_args: as in the class.
-
-        Shape:
-            logits (*batch, *cardinalities).
         """
         d = len(domain)
         if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
@@ -255,13 +247,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         return self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
-        r"""Log pseudo-likelihood :math:`\sum_k \log p(x_k \mid x_{-k})`, which needs no normalising constant.
-
-        It is not a log-probability; it is cheap for models whose log Z is out of reach.
-
-        Shape:
-            value (*sample, *batch, d) -> (*sample, *batch).
-        """
+        r"""Log pseudo-likelihood :math:`\sum_k \log p(x_k \mid x_{-k})`, (*sample, *batch), which needs no log Z."""
         if self._validate_args:
             self._validate_sample(value)
         return self._law.model.log_pseudo_prob(value).expand(self._sample_batch(value))
@@ -279,14 +265,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     # Samples and enumeration
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Draws, level codes of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
+        """Draws (*sample, *batch, d) of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
 
-        Otherwise they are states of Gibbs chains, annealed and then burnt in by :attr:`sample_burn_in` sweeps, whose
-        law is as near to this one as the chains mix; nothing here can tell how near. Compare energies and statistics
-        for shorter and longer burn-in.
-
-        Shape:
-            (*sample_shape, *batch, d).
+        Otherwise they are states of Gibbs chains, annealed and then burnt in by :attr:`sample_burn_in` sweeps; nothing
+        here can tell how near their law is, so compare energies and statistics for shorter and longer burn-in.
         """
         self._require_finite()
         codes = torch.zeros((), dtype=torch.long, device=self._law.theta.device)
@@ -346,17 +328,14 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     # Conditional and marginal laws
 
     def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> HierarchicalLogLinear:
-        r"""The law of the remaining variables given the values of some.
-
-        Every interaction is sliced at the evidence and merged with those on the same remaining variables; the result
-        is a log-linear law on :math:`\{S \setminus E\}`, in the coding of this one. Cost O(num_terms).
+        """The law of the remaining variables given the values of some, in the coding of this one; cost O(num_terms).
 
         Args:
             evidence: ``{name: label or code}``, or a tensor of codes: one for every row and batch element.
 
         Shape:
-            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common
-            one. For N rows given other values each, with a batch of parameters, pass tensors (N, 1, ..., 1).
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
+            For N rows given other values each, with a batch of parameters, pass tensors (N, 1, ..., 1).
 
         Raises:
             UnknownNameError: an unknown name or label; the closest ones are listed.
@@ -366,8 +345,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             >>> from pyro_hoim.schema import Domain
             >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
             >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
-            >>> law.condition({"a": "1"}).probs
-            tensor([0.2689, 0.7311])
             >>> law.condition({"a": torch.tensor([1, 0])}).probs  # one value for every row
             tensor([[0.2689, 0.7311],
                     [0.7311, 0.2689]])
@@ -385,9 +362,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
         """The law of some of the variables, the others summed out exactly (whatever the backend of the law).
 
-        The variables that go fall into connected components; each leaves one table on its boundary. The structure of
-        the result is the edges inside ``names`` and, for every component, all subsets of its boundary. Every other
-        component is untouched, so the cost is that of eliminating the components, known before it runs.
+        The variables that go fall into connected components; each leaves one table on its boundary, so the result has
+        the edges inside ``names`` and all subsets of the boundaries. The cost is that of eliminating the components.
 
         Args:
             names: the variables that stay, in any order (the result is in schema order).
@@ -401,8 +377,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             >>> from pyro_hoim.schema import Domain
             >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
             >>> hypergraph = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
-            >>> law = HierarchicalLogLinear(hypergraph, torch.ones(5))
-            >>> law.marginal(["c", "a"]).hypergraph.edges
+            >>> HierarchicalLogLinear(hypergraph, torch.ones(5)).marginal(["c", "a"]).hypergraph.edges
             (('a',), ('c',), ('a', 'c'))
         """
         self._require_finite()

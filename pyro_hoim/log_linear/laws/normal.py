@@ -36,21 +36,19 @@ def normal_prior(
         \log p = -\sum_S \frac{\lVert \theta^S_{\mathrm{balanced}} \rVert^2}{2 \sigma_S^2} + \text{const}
 
     The free basis is orthonormal, so with one scale per hyperedge the density depends on the balanced tables alone and
-    does not change when the levels of a variable are renamed; the same prior on corner coordinates would single out
-    the reference level, as scales that differ between the coordinates of a hyperedge do. For two levels the table is
-    :math:`(-t, t)` with :math:`\theta_{\mathrm{free}} = \sqrt 2 t`: a scale of 1 puts a standard deviation of
-    :math:`\sqrt 2` on a main effect's log odds and of 2 on a pair's log odds ratio.
-
-    Scales may be random and carry gradients, as in hierarchical priors: draw one per hyperedge and hand the tensor
-    over (horseshoe, automatic relevance determination), or one per order and hand over ``{1: first, 2: second}``.
+    does not change when levels are renamed. For two levels the table is :math:`(-t, t)` with
+    :math:`\theta_{\mathrm{free}} = \sqrt 2 t`: a scale of 1 puts a standard deviation of :math:`\sqrt 2` on a main
+    effect's log odds and of 2 on a pair's log odds ratio. Scales may be random and carry gradients, as in hierarchical
+    priors: draw one per hyperedge and hand the tensor over (horseshoe, automatic relevance determination), or one per
+    order and hand over ``{1: first, 2: second}``.
 
     Args:
         hypergraph: the interactions.
         scale: standard deviations :math:`\sigma > 0` in nats: one number for all; ``{size of S: scale}`` for every
             size that occurs; ``{S: scale}`` for every hyperedge; or a tensor with one entry per hyperedge or per
             coordinate. Values of a mapping are numbers or tensors (*batch).
-        per: what the last dimension of a tensor runs over. None reads it from the length, which is refused where
-            there are as many hyperedges as coordinates but not one each (some variable has a single level).
+        per: what the last dimension of a tensor runs over, "edge" or "coordinate". None reads it from the length, which
+            is refused where there are as many hyperedges as coordinates but not one each.
         dtype: floating dtype; that of the tensors, or PyTorch's default, when None.
         device: device of the parameters; that of the tensors when None.
 
@@ -60,8 +58,7 @@ def normal_prior(
     Raises:
         InputError: a scale that is not a positive finite number, a mapping that leaves out a hyperedge or names
             something else, or a tensor of another length. Tensors are not looked into where validation is switched off
-            globally, as inside Pyro's MCMC; a scale of zero gives a log-density that is not a number, which HMC treats
-            as a divergence.
+            globally, as inside Pyro's MCMC.
         InputTypeError: arguments of the wrong type.
 
     Example:
@@ -69,17 +66,12 @@ def normal_prior(
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
         >>> normal_prior(hypergraph, {1: 1.0, 2: 0.5}).stddev
         tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])
-        >>> normal_prior(hypergraph, torch.tensor([3.0, 2.0, 1.0])).stddev
-        tensor([3., 2., 2., 1., 1.])
-
-        A horseshoe over interactions, in which few are large:
-
         >>> import pyro
-        >>> def program():
+        >>> def horseshoe():
         ...     overall = pyro.sample("overall", pyro.distributions.HalfCauchy(0.1))
         ...     own = pyro.sample("own", pyro.distributions.HalfCauchy(torch.ones(len(hypergraph))).to_event(1))
         ...     return pyro.sample("theta", normal_prior(hypergraph, overall * own, per="edge"))
-        >>> program().shape
+        >>> horseshoe().shape
         torch.Size([5])
     """
     check_hypergraph(hypergraph)

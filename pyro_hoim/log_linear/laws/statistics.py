@@ -36,15 +36,13 @@ class LogLinearStatistics(SharedLaw):
     .. math:: \log p(x_1, \dots, x_N) = \sum_{S \in \mathcal I} \sum_{x_S} \theta^S_{x_S} t^S_{x_S} - N \log Z(\theta),
         \qquad t^S_{x_S} = \#\{n : x_{n,S} = x_S\}
 
-    A value is the flat vector t of the count tables of all edges (the layout of eta), so the event shape is
-    (num_terms,). :meth:`log_prob` is the log-likelihood of N *ordered* rows with these counts: it equals the sum of
-    :meth:`HierarchicalLogLinear.log_prob <pyro_hoim.log_linear.HierarchicalLogLinear.log_prob>` over the rows. The
-    number h(t) of ordered data sets with statistic t does not depend on theta and is left out, so posteriors and
-    gradients are those of the rows; log_prob is not normalised over t. One evaluation costs one log Z whatever N is.
-    With an annealed backend everything that :class:`~pyro_hoim.log_linear.HierarchicalLogLinear` says about
-    estimates and about HMC and NUTS holds here, and the error of log Z counts N times: its standard error must be small
-    against 1 / N, or the noise be left to stochastic-gradient methods, which average it out.
-    Use double precision for large N: the rounding error of single precision is about 1e-7 N.
+    A value is the flat vector t of the count tables of all edges (the layout of eta). :meth:`log_prob` is the
+    log-likelihood of N *ordered* rows with these counts. The number of ordered data sets with statistic t does not
+    depend on theta and is left out, so posteriors and gradients are those of the rows; log_prob is not normalised over
+    t. One evaluation costs one log Z whatever N is. With an annealed backend all that
+    :class:`~pyro_hoim.log_linear.HierarchicalLogLinear` says about estimates holds here, and the error of log Z counts
+    N times: it must be small against 1 / N, or be left to stochastic-gradient methods, which average it out. Use double
+    precision for large N: the rounding error of single precision is about 1e-7 N.
 
     Args:
         hypergraph: the interactions.
@@ -62,25 +60,21 @@ class LogLinearStatistics(SharedLaw):
     Raises:
         InputError: theta or total_count of the wrong shape or value; inconsistent counts when validating; on use, a
             random estimate of log Z inside HMC, NUTS or a traced function.
-        IntractableError: on use, when log Z exceeds the backend's budget.
+        IntractableError: on use, when log Z exceeds the backend's budget, or its estimate would give counts more than
+            probability one, beyond the error.
 
     Randomness:
         :meth:`sample` uses PyTorch's global generator.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 3.1.
+        Paper 1, section 3.1.
 
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> rows = torch.tensor([[0, 1], [1, 1], [1, 0]])
-        >>> counts = statistics_of(rows, hypergraph)
-        >>> counts.tolist()
-        [1.0, 2.0, 1.0, 2.0]
-        >>> theta = torch.tensor([0.3, -0.2], dtype=torch.float64)
-        >>> law = LogLinearStatistics(hypergraph, theta, 3)
-        >>> bool((law.log_prob(counts) - law.rows.log_prob(rows).sum()).abs() < 1e-12)
+        >>> law = LogLinearStatistics(hypergraph, torch.tensor([0.3, -0.2], dtype=torch.float64), 3)
+        >>> bool((law.log_prob(statistics_of(rows, hypergraph)) - law.rows.log_prob(rows).sum()).abs() < 1e-12)
         True
     """
 
@@ -236,13 +230,10 @@ class LogLinearStatistics(SharedLaw):
         return statistics_of(observations, hypergraph)
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Counts of N fresh rows, in the dtype of theta.
+        """Counts of N fresh rows, (*sample_shape, *batch, num_terms), in the dtype of theta.
 
-        Up to 2**20 cells (2**22 with the batch) the cell counts are drawn by repeated binomial halving, whose time does
-        not depend on N; that is exact with every backend. Beyond that N rows are drawn by the backend and counted.
-
-        Shape:
-            (*sample_shape, *batch, num_terms).
+        Up to 2**20 cells (2**22 with the batch) the cell counts are drawn by repeated binomial halving, in a time free
+        of N and exactly with every backend. Beyond that N rows are drawn by the backend and counted.
         """
         refuse_traced("sample", "the draws")
         law = self._rows._law
@@ -301,11 +292,6 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
     Raises:
         MissingDataError: the observations have missing cells.
         InputError: another domain, or codes outside it.
-
-    Example:
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
-        >>> statistics_of(torch.tensor([[0, 1], [1, 1]]), hypergraph)
-        tensor([1., 1., 0., 2.], dtype=torch.float64)
     """
     if isinstance(observations, torch.Tensor):
         d = len(hypergraph.domain)
