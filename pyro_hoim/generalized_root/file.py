@@ -55,13 +55,6 @@ class RootFile:
         InputError: wrong length of psi, NaN or infinite entries, variables of another kind than the family's, a family
             of somebody else's, information that is not JSON, or a further tensor named "psi".
         InputTypeError: an argument of another type.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain, Variable
-        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
-        >>> file = RootFile(structure, torch.tensor([0.5, 0.0, 0.25]), node_family("poisson"), {"rows": 12})
-        >>> file.energy().coefficients.tolist(), file.info
-        ([0.5, 0.0, 0.5], {'rows': 12})
     """
 
     structure: RootStructure

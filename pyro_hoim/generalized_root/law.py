@@ -39,7 +39,8 @@ class GeneralizedRoot(EnergyLaw):
     draws where :class:`~pyro_hoim.generalized_root.RootAuto` finds closed forms or sums within its budget, except that
     interacting reals beyond Gaussian pairs are drawn by Gibbs chains. With
     :class:`~pyro_hoim.generalized_root.RootAnnealed` they are estimates, :meth:`log_prob` biased high. Kullback-Leibler
-    divergences are exact, for equal structures, or refused.
+    divergences are exact, for equal structures, or refused. Draws, and estimates of a backend without a seed, use
+    PyTorch's global generator, so ``pyro.set_rng_seed`` makes them reproducible.
 
     A latent site of bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by
     :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be inferred in a program.
@@ -74,10 +75,6 @@ class GeneralizedRoot(EnergyLaw):
         InputTypeError: arguments of the wrong type.
         IntractableError: on use, when an exact computation exceeds the backend's budget, or it is not known whether
             the law can be normalised and the backend has not ``allow_undecided``.
-
-    Randomness:
-        :meth:`sample`, and with an annealed backend without a seed every estimate, uses PyTorch's global generator, so
-        ``pyro.set_rng_seed`` makes them reproducible.
 
     References:
         David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical

@@ -64,14 +64,7 @@ class NodeFamily(ABC):
         return numbers.sqrt() if j == 2 else numbers.pow(1.0 / j)
 
     def roots(self, x: Tensor, order: int) -> Tensor:
-        """The roots :math:`T_1(x), ..., T_k(x)` in a new last dimension, (*sample, k), of values (*sample,).
-
-        Example:
-            >>> from pyro_hoim.generalized_root import PoissonFamily
-            >>> PoissonFamily().roots(torch.tensor([0.0, 64.0]), 3)
-            tensor([[ 0.,  0.,  0.],
-                    [64.,  8.,  4.]])
-        """
+        """The roots :math:`T_1(x), ..., T_k(x)` in a new last dimension, (*sample, k), of values (*sample,)."""
         check_order(order, "order")
         return torch.stack([self.root(x, j) for j in range(1, order + 1)], -1)
 

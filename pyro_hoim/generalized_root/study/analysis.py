@@ -215,9 +215,8 @@ def analyse_roots(
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
-        >>> found = analyse_roots({"train": table}, PoissonFamily(), order=2)
-        >>> found.fit.num_interactions, list(found.parts["train"].baselines)
-        (1, ['poisson', 'negative-binomial'])
+        >>> analyse_roots({"train": table}, PoissonFamily(), order=2).fit.num_interactions
+        1
     """
     penalties = [l1] if isinstance(l1, int | float) else list(l1)
     check_part_names(parts)
