@@ -9,6 +9,8 @@ import numpy as np
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
 
+__all__ = ["ConditionalLayout", "PseudoRows"]
+
 
 class ConditionalLayout:
     """Tables of a collection as conditionals read them: every table once for each variable, that axis last.
