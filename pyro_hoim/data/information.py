@@ -100,8 +100,6 @@ class InformationTable:
         known = sum(len(keys) for keys, _ in self._known.values())
         return f"InformationTable({self.data!r}, correction={self.correction!r}, {known} entropies known)"
 
-    # ------------------------------------------------------------------------------------------------ results
-
     def entropy(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
         """Entropy H of each set of names (paper 1, equation 1), in nats (number of sets,); 0 for the empty set."""
         return self._by_order(edges, self._entropies)
@@ -124,8 +122,6 @@ class InformationTable:
             return found + logs[sets[:, 0]] if sets.shape[1] == 1 else found
 
         return self._by_order(edges, values)
-
-    # ------------------------------------------------------------------------------------------- computation
 
     def _by_order(self, edges: Iterable[Sequence[str]], function: Callable[[np.ndarray], np.ndarray]) -> torch.Tensor:
         """Values of a function of (m, k) sorted schema positions, set after set in the order given."""

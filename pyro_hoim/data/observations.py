@@ -75,8 +75,6 @@ class Observations:
         object.__setattr__(self, "codes", codes)
         object.__setattr__(self, "counts", counts)
 
-    # ------------------------------------------------------------------------------------------------ readers
-
     @classmethod
     def from_pandas(
         cls,
@@ -222,8 +220,6 @@ class Observations:
         parsed = row_counts(*((flat, None) if weights is None else (None, flat)), flat.size)
         return cls(domain, torch.from_numpy(codes.astype(np.int64)), parsed)
 
-    # ------------------------------------------------------------------------------------------------- sizes
-
     @property
     def num_rows(self) -> int:
         """Number of rows held; a cell of several observations is one row (see :attr:`total_count`)."""
@@ -252,8 +248,6 @@ class Observations:
     def __repr__(self) -> str:
         missing = f", {self.num_missing_cells} missing cells" if self.has_missing else ""
         return f"Observations({len(self.domain)} variables, {self.num_rows} rows, total {self.total_count:g}{missing})"
-
-    # --------------------------------------------------------------------------------------------- statistics
 
     def unique(self) -> Observations:
         """Equal rows merged and their counts added, in lexicographic order; count-zero rows dropped; made once."""
@@ -311,8 +305,6 @@ class Observations:
             raise unexpected("entropy", "a positive total count", received="0")
         probs = data.unique().counts / total
         return -math.fsum((probs * probs.log()).tolist()) + 0.0
-
-    # -------------------------------------------------------------------------------------------- derivations
 
     def project(self, names: Iterable[str]) -> Observations:
         """The given variables only, in schema order; rows are kept as they are and not merged."""

@@ -28,17 +28,9 @@ class DependencyNetwork(FiniteLaw):
     A value is a vector of level codes in schema order, so the event shape is (d,). The conditionals
     :math:`\theta_i` need not belong to one joint law; :math:`\pi` is what a chain that updates variable i with
     probability :math:`c_i` settles at. With a sequential scan it is the mean of the laws at all places of a sweep.
-    The law has no formula, so what is offered depends on the number of joint states:
-
-    ==============================================  ===============================  ==============================
-    quantity                                        up to ``max_states`` states      beyond
-    ==============================================  ===============================  ==============================
-    ``log_pseudo_prob``, ``conditional_log_probs``  exact                            exact
-    ``log_prob``, ``probs``, ``entropy``, ``mode``  exact, by enumeration            IntractableError
-    ``mean``, ``variance``, ``marginal``            exact, by enumeration            IntractableError
-    ``sample``                                      exact and independent            ends of pseudo-Gibbs chains
-    ``enumerate_support``                           every state                      IntractableError
-    ==============================================  ===============================  ==============================
+    The law has no formula: up to ``max_states`` joint states it is enumerated, and probabilities, moments, marginals
+    and independent draws are exact. Beyond, these raise IntractableError and draws are the ends of pseudo-Gibbs chains.
+    ``log_pseudo_prob`` and ``conditional_log_probs`` are exact at any size.
 
     Where ``log_prob`` is refused, as for an observed site of many variables, put the pseudo-likelihood into a Pyro
     program by a factor instead of a site: ``pyro.factor("rows", network.log_pseudo_prob(x).sum())``. It is
@@ -75,7 +67,8 @@ class DependencyNetwork(FiniteLaw):
             enumerated law did not settle.
 
     References:
-        Paper 5, sections 2, 3 and 5. David Heckerman, David Maxwell Chickering, Christopher Meek, Robert Rounthwaite
+        Paper 5, sections 2, 3 and 5; further sources with
+        :class:`~pyro_hoim.dependency_network.DependencyConditionals`.
 
     Example:
         >>> from pyro_hoim.dependency_network import TableConditional

@@ -139,7 +139,7 @@ def learn_network(
 
     Raises:
         InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
-                another run. InputTypeError, UnknownNameError likewise.
+            another run. InputTypeError, UnknownNameError likewise.
 
     References:
         Paper 5 (dependency networks), section 4, algorithm 2, equations (15) to (20), theorem 4. J. Ross Quinlan, C4.5:
