@@ -153,17 +153,13 @@ class CountTable:
     ) -> CountTable:
         """Rows from a file that ``scipy.sparse.save_npz`` wrote, with the column names in a text file beside it.
 
-        Nothing in the file is executed: pickled arrays are refused.
+        Nothing in the file is executed: pickled arrays are refused, as are damaged files and names of another number.
 
         Args:
             file: the ``.npz`` file (csr, csc or coo).
             vocab: file with one column name a line; default ``FILE_vocab.txt`` for ``FILE.npz``.
             kind: ``count``, ``positive`` or ``real``.
             columns: names to keep, or how many from the left; default all.
-
-        Raises:
-            InputError: no such file, damaged, pickled, not a sparse matrix, indices out of range, a number of names
-                that differs from the number of columns, or cells that are refused, with row and column.
         """
         matrix = read_matrix(file)
         names = read_names(file, vocab, int(matrix.shape[1]))

@@ -59,13 +59,9 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
 
 
 def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumns:
-    """Columns of a UTF-8 CSV file with one header line.
+    """Columns of a UTF-8 CSV file with one header line; InputError names the line of what is wrong in it.
 
     Blanks around a cell are removed and lines without any character are skipped; cells may be quoted with ``"``.
-
-    Raises:
-        InputError: no such file, a folder, not UTF-8, empty, a header without rows, an unnamed or repeated column, a
-            row whose number of cells differs from the header's (with its line number), or broken quotes.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     header: tuple[str, ...] = ()

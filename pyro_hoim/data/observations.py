@@ -187,15 +187,7 @@ class Observations:
 
     @classmethod
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
-        """Observations from integer codes in schema order, -1 where missing; the tensor is copied.
-
-        Shape:
-            codes (N, d); counts, which are whole, or weights (N,).
-
-        Raises:
-            InputError: wrong shape, a code out of range, or bad counts.
-            InputTypeError: codes that are not integers.
-        """
+        """Observations from integer codes (N, d) in schema order, -1 where missing, with counts or weights (N,)."""
         tensor = torch.as_tensor(codes).clone()
         return cls(domain, tensor, row_counts(counts, weights, len(tensor) if tensor.dim() else 0))
 
@@ -203,11 +195,7 @@ class Observations:
     def from_table(cls, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
         """Observations from a dense table; one row per cell in row-major order, cells of count zero included.
 
-        Shape:
-            whole counts, or weights in place of them, (*cardinalities): axis ``i`` belongs to variable ``i``.
-
-        Raises:
-            InputError: wrong shape, bad counts, or not exactly one of ``counts`` and ``weights``.
+        Whole counts, or weights in place of them, (*cardinalities): axis ``i`` belongs to variable ``i``.
         """
         if (counts is None) == (weights is None):
             raise unexpected("from_table", "exactly one of counts and weights", code="conflict")
@@ -322,13 +310,10 @@ class Observations:
         return Observations(self.domain, self.codes[index], self.counts[index])
 
     def missing_as_level(self, label: str) -> Observations:
-        """Missing cells turned into an ordinary level of that name.
+        """Missing cells turned into an ordinary level of that name, which must not be empty.
 
         The level is added behind the others to every variable that has missing cells, and an ordinal variable then
         becomes nominal. A variable that has the level already keeps its levels and its missing cells join them.
-
-        Raises:
-            InputError: ``label`` is empty.
         """
         domain, codes = missing_as_level(self.domain, self.codes, label)
         return Observations(domain, codes, self.counts)

@@ -84,12 +84,8 @@ class DependencyConditionals:
     def from_model(cls, model: ConditionalModel) -> DependencyConditionals:
         """All conditionals of one model; they belong together, so pseudo-Gibbs sampling is Gibbs sampling.
 
-        Args:
-            model: a conditional model of batch shape (); a root model of truncated counts is taken over ordinal
-                variables whose codes are the counts.
-
-        Raises:
-            InputError, InputTypeError: as :class:`~pyro_hoim.dependency_network.ModelConditional`.
+        A root model of truncated counts is taken over ordinal variables whose codes are the counts. Errors are those of
+        :class:`~pyro_hoim.dependency_network.ModelConditional`.
         """
         model = over_levels(model)
         return cls(ModelConditional(model, name) for name in model.domain.names)
@@ -141,18 +137,9 @@ class DependencyConditionals:
     # Values
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
-        r"""Log-probabilities of the levels of one variable given the rest, :math:`\log \theta_i(x_i \mid x_{-i})`.
+        """Log-probabilities (*sample, cardinality) of the one variable of a block given the rest at x (*sample, d).
 
-        Args:
-            block: one name. A network has no conditional law of several variables together.
-            x: codes; the entries of the variable are not read.
-
-        Shape:
-            x (*sample, d); result (*sample, cardinality).
-
-        Raises:
-            UnknownNameError: the name is not in the domain.
-            InputError: a block of another size, a wrong shape, or a code that is read and is no level of its variable.
+        A network has no conditional law of several variables together, and refuses other blocks than of one name.
         """
         if isinstance(block, str):
             raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
@@ -166,11 +153,7 @@ class DependencyConditionals:
         return self.node(block[0]).log_probs(x)
 
     def log_conditionals(self, x: torch.Tensor) -> torch.Tensor:
-        r"""The log-probability of every coordinate given the others, :math:`\log \theta_i(x_i \mid x_{-i})`, in nats.
-
-        Shape:
-            x (*sample, d); result (*sample broadcast with batch, d).
-        """
+        """Log-probability of every coordinate given the others (*sample broadcast with batch, d), in nats."""
         codes = check_codes(x, self._domain)
         columns: list[torch.Tensor] = []
         for i, node in enumerate(self._nodes):
@@ -182,22 +165,13 @@ class DependencyConditionals:
         return torch.stack(torch.broadcast_tensors(*columns), -1)
 
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
-        r"""Log pseudo-likelihood, :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`; minus infinity where a factor is zero.
-
-        Shape:
-            x (*sample, d); result (*sample broadcast with batch), in nats.
-        """
+        """Log pseudo-likelihood (*sample broadcast with batch), the sum of :meth:`log_conditionals`; in nats."""
         return self.log_conditionals(x).sum(-1)
 
     def full_table(self, name: str) -> torch.Tensor:
-        """The conditional law of a variable at every state of the others, in float64 with sums of one.
+        """The conditional law of a variable at every state of the others (*cardinalities), float64, read-only.
 
-        Shape:
-            result (*cardinalities): a view of a table over the variables that are read. Do not write into it.
-
-        Raises:
-            UnknownNameError: no such variable.
-            IntractableError: more than 2^22 joint states.
+        A view of a table over the variables that are read; IntractableError beyond 2^22 joint states.
         """
         self.require_single("full_table")
         node, cards = self.node(name), self._domain.cardinalities

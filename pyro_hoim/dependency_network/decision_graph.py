@@ -202,11 +202,7 @@ class DecisionGraph:
     # Values
 
     def leaves(self, x: torch.Tensor) -> torch.Tensor:
-        """The number of the leaf of every state, by replaying the operations; O(operations) per state.
-
-        Shape:
-            x (*sample, d) codes, of which only the variables in :attr:`reads` are read; result (*sample,) long.
-        """
+        """Leaves (*sample,) of states (*sample, d), of which :attr:`reads` are read; O(operations) per state."""
         codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
         leaf = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         num_leaves = 1
@@ -262,16 +258,10 @@ class DecisionGraph:
         return CompiledGraph(*arrays)
 
     def condition(self, evidence: Mapping[str, int | str]) -> tuple[DecisionGraph, tuple[int, ...]]:
-        """The graph over the remaining variables when some others are fixed, and where its leaves come from.
+        """The graph over the remaining variables when some are fixed by ``{name: code or label}``, and its origin.
 
-        Args:
-            evidence: ``{name: code or label}``.
-
-        Returns:
-            The graph, and for each of its leaves the number of the leaf of this graph with the same states.
-
-        Raises:
-            UnknownNameError, InputError: an unknown name or label, a bad code, or the variable of the graph itself.
+        That is, for each leaf of the result, the leaf of this graph with the same states. An unknown name or label, a
+        bad code, and the variable of the graph itself are refused.
         """
         codes = self._domain.encode_state(evidence)
         if self._variable in codes:

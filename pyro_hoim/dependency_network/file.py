@@ -77,11 +77,7 @@ class NetworkFile:
 
 
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
-    """Write the model file of a network, replacing an existing one in a single step.
-
-    Raises:
-        InputTypeError, ModelFileError: no :class:`NetworkFile`, no such folder, or a file that cannot be written.
-    """
+    """Write the model file of a network in a single step; ModelFileError where that cannot be."""
     check_type(file, NetworkFile, "file")
     network = file.conditionals
     nodes: list[dict[str, Any]] = []
@@ -100,9 +96,7 @@ def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
 def load_network(path: str | os.PathLike[str]) -> NetworkFile:
     """Read the model file of a network; tables and graphs come back exactly as they were written.
 
-    Raises:
-        ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
-            program, of another format version, of another kind of model, or with contents that do not fit together.
+    ModelFileError for what is no such file, damaged, of another program, version or kind, or does not fit together.
     """
     target = Path(path)
     header, tensors = read_container(target, DEPENDENCY_NETWORK)

@@ -205,11 +205,7 @@ class DependencyNetwork(FiniteLaw):
 
     @property
     def stationary_law(self) -> StationaryLaw:
-        """The enumerated law with the way it was found; found once.
-
-        Raises:
-            IntractableError, InputError: as :meth:`log_prob`.
-        """
+        """The enumerated law with the way it was found, found once; errors as those of :meth:`log_prob`."""
         self._law.require("stationary_law")
         return self._law.stationary
 

@@ -47,14 +47,7 @@ class NodeConditional(Protocol):
         ...
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the levels of the variable given the others, in nats; minus infinity is allowed.
-
-        Shape:
-            x (*sample, d) codes; result (*sample, cardinality).
-
-        Raises:
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
-        """
+        """Log-probabilities (*sample, cardinality) at codes x (*sample, d), in nats; bad codes are refused."""
         ...
 
 

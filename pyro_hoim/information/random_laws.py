@@ -62,11 +62,7 @@ def random_dirichlet_law(
     """Random law whose cells follow a symmetric Dirichlet distribution: no interaction is preferred.
 
     At ``concentration`` 1 the laws are uniform on the simplex; the smaller, the sparser. Seeds a NumPy PCG64 generator
-    with one integer from ``generator``, the global one when left out.
-
-    Raises:
-        InputError: ``concentration`` is not a positive finite number.
-        IntractableError: more than 2^24 cells.
+    with one integer from ``generator``, the global one when left out. At most 2^24 cells.
     """
     check_cells(domain)
     check_positive(concentration, "concentration")

@@ -52,11 +52,7 @@ class RefinedInformation:
 
 @dataclass(frozen=True)
 class RefinedInformationTable:
-    """Several values of refined information of one law; iteration goes in schema order of the added sets.
-
-    Attributes:
-        steps: the values in the order of their chain, or of the collections.
-    """
+    """Several values of one law, ``steps`` in the order of their chain; iterated in schema order of the added sets."""
 
     steps: tuple[RefinedInformation, ...] = field(repr=False)
 

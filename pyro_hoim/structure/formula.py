@@ -138,10 +138,5 @@ def _products(first: _Terms, second: _Terms) -> _Terms:
 
 
 def parse_formula(text: str, names: Sequence[str]) -> frozenset[frozenset[str]]:
-    """Set of variable sets that a formula (see the module) stands for, without closure.
-
-    Raises:
-        InputError, UnknownNameError: text that does not follow the grammar, or a name that is not among ``names``.
-        IntractableError: a power would give more than 2^20 sets.
-    """
+    """Set of variable sets that a formula (see the module) stands for, without closure; others are refused."""
     return _Parser(text, names).parse()

@@ -12,15 +12,7 @@ __all__ = ["raises"]
 
 @contextmanager
 def raises(code: ErrorCode, argument: str | None = None) -> Generator[None]:
-    """Fail unless the block raises a :class:`~pyro_hoim.errors.HoimError` with a code and about an argument.
-
-    Args:
-        code: the kind of problem.
-        argument: its name as the exception gives it; by default any.
-
-    Raises:
-        AssertionError: no such exception, or one with another code or argument.
-    """
+    """Fail unless the block raises a :class:`~pyro_hoim.errors.HoimError` with a code and an argument."""
     try:
         yield
     except HoimError as error:

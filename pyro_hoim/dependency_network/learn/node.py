@@ -282,14 +282,11 @@ class NodeTask:
 
 
 def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
-    r"""Posterior mean of leaf tables under a symmetric Dirichlet prior of total ``alpha`` per leaf.
+    r"""Posterior mean of leaf tables (num_leaves, cardinality) under a symmetric Dirichlet prior, ``alpha`` in all.
 
     .. math:: \theta(x \mid y) = \frac{N_{yx} + \alpha / |X|}{N_y + \alpha}
 
     With ``alpha`` 0 these are the empirical frequencies of theorem 4; a leaf without rows is then uniform.
-
-    Shape:
-        counts and result (num_leaves, cardinality), float64.
     """
     size = counts.shape[-1]
     sums = counts.sum(-1, keepdim=True)
