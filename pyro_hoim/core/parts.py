@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ..errors import out_of_range
+from ..errors import unexpected
 
 __all__ = ["PARTS", "StudyRecord", "check_part_names"]
 
@@ -43,4 +43,4 @@ def check_part_names(parts: Iterable[str]) -> None:
     """Raise :class:`InputError` for a part of another name."""
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
-        raise out_of_range("parts", ", ".join(PARTS), unknown[0])
+        raise unexpected("parts", ", ".join(PARTS), unknown[0], code="unknown-choice")

@@ -72,7 +72,7 @@ def _matrix(file: Any, parts: dict[str, np.ndarray]) -> sparse.csr_matrix:
     if len(shape) != 2 or min(shape) < 0 or max(shape) > _MOST_ROWS:
         raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
     if parts["data"].dtype.kind not in "biuf":
-        raise out_of_range(file, "numbers", received=f"an array of {parts['data'].dtype}")
+        raise unexpected(file, "numbers", received=f"an array of {parts['data'].dtype}", code="wrong-type")
     first, second = (parts[name] for name in _PARTS[kind][1:])
     for name, array in zip(_PARTS[kind][1:], (first, second), strict=True):
         if array.dtype.kind not in "iu" or array.ndim != 1:

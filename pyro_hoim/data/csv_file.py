@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import check_unique, out_of_range, refused, unexpected
+from ..errors import check_unique, refused, unexpected
 
 __all__ = ["CsvColumns", "read_csv", "read_text"]
 
@@ -36,7 +36,7 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
     """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
     file = Path(path)
     if file.is_dir():
-        raise out_of_range(path, expected, received="a folder")
+        raise unexpected(path, expected, received="a folder", code="no-file")
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
         raise refused(path, f"cannot be read ({error.strerror})", code="damaged-file") from None
     if not raw.strip():
         wanted = "a header and rows" if expected == "a CSV file" else expected
-        raise out_of_range(path, wanted, received="an empty file")
+        raise unexpected(path, wanted, received="an empty file", code="empty")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -69,7 +69,7 @@ class Observations:
         for variable in self.domain:
             if not variable.is_finite:
                 problem = f"variable {variable.name!r} is of kind {variable.kind!r}, not finite"
-                raise refused("Observations domain", problem, code="not-finite")
+                raise refused("Observations domain", problem)
         codes = checked_codes(self.codes, self.domain)
         counts = checked_counts(self.counts, len(codes))
         object.__setattr__(self, "codes", codes)

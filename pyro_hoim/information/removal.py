@@ -14,7 +14,7 @@ import torch
 from ..core.prediction import Prediction
 from ..core.rows import check_count, check_rows
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, check_names, conflict, other_domain, out_of_range, unexpected
+from ..errors import ConvergenceWarning, check_names, conflict, other_domain, unexpected
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.given import check_energy
@@ -78,7 +78,7 @@ def log_z_difference(
     check_count(num_samples, "num_samples", 2)
     seed = checked_seed(seed)
     if first.domain != second.domain or first.batch_shape or second.batch_shape:
-        raise out_of_range("first, second", "two single models over the same variables")
+        raise other_domain("first, second", "two single models over the same variables")
     auto = Auto()
     if auto.plan(first.hypergraph).feasible and auto.plan(second.hypergraph).feasible:
         return float(auto.log_partition(second).value) - float(auto.log_partition(first).value), 0.0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..errors import conflict, out_of_range, refused
+from ..errors import conflict, refused, unexpected
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .fitting.penalties import L2, Conjugate, Penalty
@@ -65,7 +65,7 @@ class Prior:
     def parse(cls, text: str, what: str = "prior") -> Prior:
         """The prior of a text."""
         kind, colon, digits = text.strip().partition(":")
-        refused = out_of_range(what, GRAMMAR, text)
+        refused = unexpected(what, GRAMMAR, text, code="unknown-choice")
         if kind not in get_args(PriorKind):
             raise refused
         if kind in ("none", "unit"):

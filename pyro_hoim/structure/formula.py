@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from ..errors import InputError, check_names, out_of_range, out_of_reach, refused, unexpected
+from ..errors import InputError, check_names, out_of_reach, refused, unexpected
 
 __all__ = ["parse_formula"]
 
@@ -57,7 +57,7 @@ class _Parser:
 
     def unexpected(self, wanted: str) -> InputError:
         received = repr(self.tokens[self.next][1]) if self.next < len(self.tokens) else "the end"
-        return out_of_range(f"formula {self.text!r}", wanted, received=received)
+        return unexpected(f"formula {self.text!r}", wanted, received=received)
 
     def accept(self, symbol: str) -> bool:
         if self.next < len(self.tokens) and self.tokens[self.next] == ("symbol", symbol):

@@ -95,7 +95,7 @@ class InteractionHypergraph:
             check_unique(names, f"edge {names!r}")
             if not names:
                 problem = "the empty set is not an edge; its term is the normalising constant"
-                raise refused("edges", problem, code="not-normalizable")
+                raise refused("edges", problem, code="empty")
             found.add(tuple(sorted(domain.indices(names))))
         if closure:
             size = sum(2 ** len(e) for e in found)

@@ -248,7 +248,7 @@ def assert_uniform_ranks(
         raise out_of_range("ranks", f"at least {20 * num_bins} replications for {num_bins} bins", received=replications)
     labels = [f"quantity {i}" for i in range(quantities)] if names is None else [str(name) for name in names]
     if len(labels) != quantities:
-        raise out_of_range("names", str(quantities), received=len(labels))
+        raise unexpected("names", str(quantities), received=len(labels), code="wrong-shape")
     threshold = alpha / quantities
     width = (num_draws + 1) // num_bins
     expected = replications / num_bins

@@ -201,7 +201,7 @@ def log_odds_ratio(
         InputError: values missing, or outside the support of the family.
     """
     if len(names) != 2 or names[0] == names[1]:
-        raise out_of_range("names", "two different variables", names)
+        raise unexpected("names", "two different variables", names, code="repeated-name")
     positions = energy.domain.indices(names)
     missing = [name for name in energy.domain.names if name not in given and name not in names]
     if missing or any(name in given for name in names):

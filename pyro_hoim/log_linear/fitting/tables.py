@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from scipy.special import ndtr, ndtri
 
-from ...errors import check_fraction, out_of_range, out_of_reach, refused, size_text, unexpected
+from ...errors import check_fraction, out_of_reach, refused, size_text, unexpected
 from ..coding import Coding, parametrization
 from .design import cell_codes, cell_counts
 from .result import FitResult
@@ -167,7 +167,7 @@ def _pairs(result: FitResult, name: str, chosen: tuple[str | int, str | int] | N
         raise unexpected(f"levels of {name!r}", "(reference, level)", chosen)
     reference, other = (domain.encode_state({name: value})[name] for value in chosen)
     if reference == other:
-        raise out_of_range(f"levels of {name!r}", "two different levels", chosen)
+        raise unexpected(f"levels of {name!r}", "two different levels", chosen, code="repeated-name")
     return [(reference, other)]
 
 

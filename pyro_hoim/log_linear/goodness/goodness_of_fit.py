@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ...errors import other_domain, out_of_range, refused, unexpected
+from ...errors import conflict, other_domain, refused, unexpected
 from ..fitting.result import FitResult
 from ..margins import MARGIN_TOLERANCE
 from .p_values import NUM_TABLES, Comparison, p_value_of
@@ -253,7 +253,7 @@ def likelihood_ratio_test(
         shown = ", ".join(":".join(edge) for edge in sorted(surplus)[:4])
         raise refused("small", f"expected a model nested in big, but {shown} is in small alone")
     if len(small.hypergraph.edges) == len(big.hypergraph.edges):
-        raise out_of_range("big", "more interactions than in small", received="the same model twice")
+        raise conflict("big", "expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):
         raise other_domain("small, big", "fits to the same observations")
     if not _same_cells(small, big):

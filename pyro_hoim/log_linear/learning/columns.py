@@ -32,7 +32,7 @@ def check_columns(data: Observations) -> None:
             f"expected columns that describe rows, but {shown} {('is' if len(bad) == 1 else 'are')} (almost) unique "
             "per row, so nothing can be learned about the levels"
         )
-        raise refused("columns", problem, "leave such columns out, or group their values", code="repeated-name")
+        raise refused("columns", problem, "leave such columns out, or group their values")
 
 
 def identifier_columns(data: Observations) -> list[tuple[str, int]]:
