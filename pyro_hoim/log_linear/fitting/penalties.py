@@ -124,18 +124,23 @@ class Conjugate:
 
 
 @dataclass(frozen=True)
-class L1:
-    r"""Lasso penalty on the free coordinates, :math:`\lambda \|\theta\|_1`, of ``min_order`` variables or more.
-
-    For binary variables a free coordinate is a whole interaction. With more levels it depends on the basis of
-    contrasts; :class:`GroupL2` does not.
-    """
+class _Norm:
+    """A norm with a positive strength in nats, of interactions of ``min_order`` variables or more."""
 
     strength: float
     min_order: int = 1
 
     def __post_init__(self) -> None:
         _check_strength(self.strength)
+
+
+@dataclass(frozen=True)
+class L1(_Norm):
+    r"""Lasso penalty on the free coordinates, :math:`\lambda \|\theta\|_1`, of ``min_order`` variables or more.
+
+    For binary variables a free coordinate is a whole interaction. With more levels it depends on the basis of
+    contrasts; :class:`GroupL2` does not.
+    """
 
     def _weights(self, hypergraph: InteractionHypergraph) -> np.ndarray:
         weights = np.full(hypergraph.num_parameters, float(self.strength))
@@ -154,18 +159,12 @@ class L1:
 
 
 @dataclass(frozen=True)
-class GroupL2:
+class GroupL2(_Norm):
     r"""Group lasso over hyperedges, :math:`\lambda \sum_S \sqrt{p_S}\, \|\theta^S\|` with :math:`p_S` parameters in S.
 
     Whole interactions of ``min_order`` variables or more become zero. The norm of a balanced table does not depend on
     the basis. Subsets of a zero interaction are penalised on their own, so heredity is not enforced.
     """
-
-    strength: float
-    min_order: int = 1
-
-    def __post_init__(self) -> None:
-        _check_strength(self.strength)
 
     def _groups(self, hypergraph: InteractionHypergraph) -> list[tuple[slice, float]]:
         return [

@@ -71,14 +71,15 @@ def final_fit(
         notes = tuple(kept["report"].pop("notes"))
         report = TrainingReport(**kept["report"], notes=notes)
         ridge = InteractionRidge.from_json(kept["ridge"])
-        trainer = recipe.final_trainer(rows, hypergraph, ridge, settled=True, chosen=chosen)
+        trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
         trainer.load_state_dict(found)
         return FinalFit(trainer, ridge, report, recipe)
     if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
-        rough = recipe.strengths_trainer(rows, hypergraph, ridge)
+        rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
         rough.train()
         ridge, settled = rough.penalty, True
-    trainer = recipe.final_trainer(rows, hypergraph, ridge, settled=settled, chosen=chosen)
+    rounds = 0 if settled else recipe.evidence_rounds[1]
+    trainer = recipe.trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
     report = trainer.train()
     if file is not None:
         text = {"report": asdict(report), "ridge": trainer.penalty.to_json()}

@@ -51,47 +51,17 @@ class Recipe:
     sampling: SampledTraining | None = None
     chains_factor: int = 4
 
-    def search_trainer(
-        self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge
-    ) -> RidgeTrainer:
-        """The trainer of the search, without evidence."""
-        return self._trainer(rows, hypergraph, ridge, 0, is_final=False, is_chosen=False)
-
-    def strengths_trainer(
-        self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge
-    ) -> RidgeTrainer:
-        """A trainer whose rows choose the strengths, as short as that of the search."""
-        return self._trainer(rows, hypergraph, ridge, self.evidence_rounds[1], is_final=False, is_chosen=True)
-
-    def final_trainer(
-        self,
-        rows: Observations,
-        hypergraph: InteractionHypergraph,
-        ridge: InteractionRidge,
-        *,
-        settled: bool = False,
-        chosen: bool = True,
-    ) -> RidgeTrainer:
-        """The trainer of the last fit: longer; ``settled`` strengths stay, ``chosen`` ones come from the rows."""
-        rounds = 0 if settled else self.evidence_rounds[1]
-        return self._trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
-
-    def elimination_trainer(
-        self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge, *, chosen: bool
-    ) -> RidgeTrainer:
-        """The trainer that interactions are removed with: exact ones are precise, sampled ones as short as a search."""
-        return self._trainer(rows, hypergraph, ridge, 0, is_final=self.name != "sampled", is_chosen=chosen)
-
-    def _trainer(
+    def trainer(
         self,
         rows: Observations,
         graph: InteractionHypergraph,
         ridge: InteractionRidge,
-        rounds: int,
+        rounds: int = 0,
         *,
-        is_final: bool,
-        is_chosen: bool,
+        is_final: bool = False,
+        is_chosen: bool = False,
     ) -> RidgeTrainer:
+        """A trainer of the search or, longer, of the last fit; ``is_chosen`` strengths come from the rows."""
         if self.name == "sampled":
             settings = self.final_settings() if is_final else self._search_settings()
             if self.sampling is None:

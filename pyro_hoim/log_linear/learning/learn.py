@@ -131,7 +131,7 @@ def learn(
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
     _check_score(recipe.name, search, train)
     session = Session(recipe, run, train, validation)
-    first = recipe.search_trainer(train, start, ridges.weak)
+    first = recipe.trainer(train, start, ridges.weak)
     rounds = recipe.evidence_rounds[0]
     staged = StagedSearch(train, validation, first, search, ridges.strong, rounds, run, session.tell_round)
     selection, found, chosen = staged.run()

@@ -45,8 +45,9 @@ def structure_of(
             rate,
             kept["num_fits"],
         )
-    trainer = recipe.elimination_trainer(train, final.hypergraph, final.ridge, chosen=chosen)
-    if recipe.name == "sampled":
+    is_sampled = recipe.name == "sampled"
+    trainer = recipe.trainer(train, final.hypergraph, final.ridge, is_final=not is_sampled, is_chosen=chosen)
+    if is_sampled:
         trainer.train()  # margins are counted in chains of its own
     else:
         trainer.load_state_dict({"tables": final.tables})

@@ -122,7 +122,7 @@ def updated_ridge(
     effective = num_effective(ridge, hypergraph, margins_data, num_rows, pseudo=pseudo)
     unit = replace(ridge, default=1.0, by_order={}, by_edge={})
     squares = tables * unit.gradient(tables, hypergraph)
-    strengths = {frozenset(edge): (edge, strength) for edge, strength in ridge.by_edge.items()}
+    strengths: dict[Edge, float] = {}
     for edge, where in hypergraph.term_slices.items():
         if len(edge) < 2 or not _num_free(hypergraph, edge):
             continue
@@ -131,8 +131,8 @@ def updated_ridge(
         if norm > 0:
             goal = min(max(weight * effective[edge] / norm, floor), ceiling)
         strength = ridge.strength(edge) ** (1 - damping) * goal**damping
-        strengths[frozenset(edge)] = (edge, min(max(strength, floor), ceiling))
-    return Evidence(replace(ridge, by_edge=dict(strengths.values())), effective)
+        strengths[edge] = min(max(strength, floor), ceiling)
+    return Evidence(ridge.updated(strengths), effective)
 
 
 def num_effective(

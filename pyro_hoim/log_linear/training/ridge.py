@@ -213,6 +213,12 @@ class InteractionRidge:
         if not self.is_diagonal(hypergraph):
             raise refused("penalty", f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
 
+    def updated(self, strengths: Mapping[Edge, float]) -> InteractionRidge:
+        """The penalty with other strengths for some sets of variables."""
+        found = {frozenset(edge): (edge, strength) for edge, strength in self.by_edge.items()}
+        found.update((frozenset(edge), (edge, strength)) for edge, strength in strengths.items())
+        return replace(self, by_edge=dict(found.values()))
+
     def scaled(self, factor: float) -> InteractionRidge:
         """The penalty with every strength multiplied by a finite factor from 0."""
         _check_strength(factor, "factor")

@@ -165,9 +165,7 @@ class TableTrainer(RidgeTrainer, ABC):
     def _set_strengths(self, strengths: Mapping[Edge, float]) -> None:
         """The given penalty with other strengths for some interactions."""
         assert self.penalty_given is not None
-        rest = {frozenset(edge): (edge, value) for edge, value in self.penalty_given.by_edge.items()}
-        rest.update((frozenset(edge), (edge, value)) for edge, value in strengths.items())
-        self._penalty = replace(self.penalty_given, by_edge=dict(rest.values()))
+        self._penalty = self.penalty_given.updated(strengths)
 
     def _penalised(self, tables: np.ndarray, loss: float, raw: np.ndarray) -> Point:
         """Tables with their losses and centred gradient, of a gradient that is not centred; it is overwritten."""

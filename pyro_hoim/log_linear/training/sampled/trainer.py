@@ -137,9 +137,7 @@ class SampledTrainer(RidgeTrainer):
         """The present penalty, with the strengths that rounds of evidence have found; a new one replaces both."""
         if not self._strengths or not isinstance(self._penalty, InteractionRidge):
             return self._penalty
-        rest = {frozenset(edge): (edge, value) for edge, value in self._penalty.by_edge.items()}
-        rest.update((frozenset(edge), (edge, value)) for edge, value in self._strengths.items())
-        return replace(self._penalty, by_edge=dict(rest.values()))
+        return self._penalty.updated(self._strengths)
 
     @penalty.setter
     def penalty(self, penalty: SampledPenalty | None) -> None:
