@@ -21,6 +21,7 @@ from pyro_hoim.log_linear import (
     EvidenceRounds,
     ExactTrainer,
     InteractionRidge,
+    PseudoTrainer,
     Stopping,
     VariableElimination,
     fit,
@@ -287,17 +288,18 @@ def test_losses_of_a_nested_chain_fall_and_equal_fits():
     assert losses == sorted(losses, reverse=True)
 
 
-def test_validation_rows_stop_a_call_at_their_best():
+@pytest.mark.parametrize("kind", [ExactTrainer, PseudoTrainer])
+def test_validation_rows_stop_a_call_at_their_best(kind):
     data = load_table("czech_autoworkers")
     train, validation = data.split([0.1, 0.9], 0)
     graph = InteractionHypergraph.saturated(data.domain)
     stopping = Stopping(patience=5, max_iterations=5000)
-    trainer = ExactTrainer(train, graph, method="gradient", validation=validation, stopping=stopping)
+    trainer = kind(train, graph, method="gradient", validation=validation, stopping=stopping)
     report = trainer.train()
     assert report.num_iterations < 5000
     assert "validation" in report.notes[-1]
     best = trainer.loss(validation).value
-    free = ExactTrainer(train, graph, method="gradient", stopping=Stopping(max_iterations=report.num_iterations))
+    free = kind(train, graph, method="gradient", stopping=Stopping(max_iterations=report.num_iterations))
     free.train()
     assert free.loss(validation).value > best
     assert free.loss(train).value < trainer.loss(train).value
@@ -306,9 +308,10 @@ def test_validation_rows_stop_a_call_at_their_best():
 # What goes wrong
 
 
-def test_a_step_too_large_is_reported_and_leaves_sound_tables():
+@pytest.mark.parametrize("kind", [ExactTrainer, PseudoTrainer])
+def test_a_step_too_large_is_reported_and_leaves_sound_tables(kind):
     data = rows(5)
-    trainer = ExactTrainer(data, order(3), method="gradient", step=1e4, stopping=Stopping(max_iterations=50))
+    trainer = kind(data, order(3), method="gradient", step=1e4, stopping=Stopping(max_iterations=50))
     before = trainer.loss(data).value
     report = trainer.train()
     assert report.status == "diverged"

@@ -145,20 +145,6 @@ def test_the_likelihood_of_its_model_is_that_of_enumeration():
     assert exact.loss(data).value < trainer.negative_log_likelihood(data).value
 
 
-def test_validation_rows_stop_a_call_at_their_best():
-    data = load_table("czech_autoworkers")
-    train, validation = data.split([0.1, 0.9], 0)
-    graph = InteractionHypergraph.saturated(data.domain)
-    trainer = PseudoTrainer(
-        train, graph, validation=validation, stopping=Stopping(patience=5, max_iterations=3000), method="gradient"
-    )
-    report = trainer.train()
-    assert report.num_iterations < 3000
-    free = PseudoTrainer(train, graph, method="gradient", stopping=Stopping(max_iterations=report.num_iterations))
-    free.train()
-    assert free.loss(validation).value > trainer.loss(validation).value
-
-
 # Masking
 
 
@@ -280,14 +266,6 @@ def test_a_component_beyond_the_range_of_floats_is_refused_in_words():
         trainer.margins([("x0",)])
     with pytest.raises(IntractableError, match="score 'refined'"):
         Refined()([("x0", "x2")], ScoreContext(rows, trainer))
-
-
-def test_a_step_too_large_is_reported_and_leaves_sound_tables():
-    trainer = PseudoTrainer(rows(), order(3), method="gradient", step=1e4, stopping=Stopping(max_iterations=50))
-    before = trainer.loss(trainer.rows).value
-    assert trainer.train().status == "diverged"
-    assert torch.isfinite(trainer.tables).all()
-    assert trainer.loss(trainer.rows).value <= before + 1e-12
 
 
 def test_wrong_arguments():
