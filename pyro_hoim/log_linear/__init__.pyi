@@ -67,8 +67,8 @@ from .search.scores import (
     Refined as Refined,
     Score as Score,
     ScoreContext as ScoreContext,
+    Screened as Screened,
 )
-from .search.screening import Screened as Screened
 from .synthetic import (
     SyntheticQuality as SyntheticQuality,
     synthesise as synthesise,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
@@ -21,17 +23,77 @@ from ..energy import LogLinearEnergy
 from .arguments import check_data, check_options, check_validation, choose_method
 from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
 from .existence import check_impossible_counts, check_structural_zeros
-from .monitor import Monitor
 from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
-from .result import FitResult
-from .solvers import Evaluate, Outcome, Patience, Stopping, gradient_descent, lbfgs, newton, proximal_gradient
+from .result import FitResult, HistoryEntry
+from .solvers import Evaluate, Outcome, Patience, Point, Stopping, gradient_descent, lbfgs, newton, proximal_gradient
 
 __all__ = ["fit"]
 
 Method = Literal["auto", "newton", "lbfgs", "proximal-gradient", "gradient"]
 ObjectiveName = Literal["likelihood", "pseudo-likelihood"]
+
+
+class _Monitor:
+    """Receives every iterate of a solver; decides when to stop.
+
+    ``lift`` maps the solver's coordinates to free ones, which the checkpoint holds; ``total`` is the length of a bar.
+    """
+
+    def __init__(
+        self, lift: Callable[[np.ndarray], np.ndarray], file: RunFile | None = None, total: int | None = None
+    ) -> None:
+        self.history: list[HistoryEntry] = []
+        self.last: Point | None = None
+        self.last_iteration = 0
+        self.patience: Patience | None = None
+        self.stops_early = False
+        self._entropies = (0.0, 0.0)
+        self._lift = lift
+        self._file = file
+        self._bar = None if total is None else tqdm(total=total, unit="iteration", leave=False)
+
+    def watch(self, patience: Patience, stops_early: bool, train_entropy: float, validation_entropy: float) -> None:
+        """Record the losses of training and validation rows less their entropies, and stop early where asked to."""
+        self.patience, self.stops_early = patience, stops_early
+        self._entropies = (train_entropy, validation_entropy)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._write()
+
+    @property
+    def kept(self) -> Point | None:
+        """The best iterate on validation rows when stopping early, else the last one."""
+        return self.patience.best if self.stops_early and self.patience is not None else self.last
+
+    def _write(self) -> None:
+        if self._file is not None and self.kept is not None:
+            self._file.write({"theta": torch.from_numpy(self._lift(self.kept.theta))})
+
+    def __call__(self, iteration: int, point: Point, norm: float) -> bool:
+        """Take note of an iterate; True asks the solver to stop."""
+        self.last, self.last_iteration = point, iteration
+        stop, train, validation, shown = False, point.loss - self._entropies[0], None, ""
+        if self.patience is not None:
+            stop = self.patience(iteration, point)
+            validation = self.patience.value - self._entropies[1]
+            self.history.append(HistoryEntry(iteration, train, validation, norm))
+            shown = f" validation {validation:.4f}"
+        if self._file is not None and self._file.is_due:
+            self._write()
+        if self._bar is not None:
+            self._bar.update()
+            self._bar.set_postfix_str(f"train {train:.4f}{shown} gradient {norm:.1e}")
+        return stop
 
 
 def fit(
@@ -125,7 +187,7 @@ def fit(
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
 
-    monitor = Monitor(problem.lift, file, stopping.max_iterations if run.progress else None)
+    monitor = _Monitor(problem.lift, file, stopping.max_iterations if run.progress else None)
     if validation is not None:
         patience = Patience(problem.held_out(validation), stopping.patience)
         monitor.watch(patience, stops_early, _entropy(problem, problem.rows), _entropy(problem, validation))
@@ -216,7 +278,7 @@ def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Eva
 
 
 def _solved(
-    problem: Problem, method: str, penalty: Penalty | None, stopping: Stopping, monitor: Monitor
+    problem: Problem, method: str, penalty: Penalty | None, stopping: Stopping, monitor: _Monitor
 ) -> tuple[Outcome, int | None]:
     """The outcome at the parameters that are kept, and their iteration where the fit may stop early."""
     evaluate, solve = _solver(problem, method, penalty)

@@ -20,8 +20,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult, SelectionRound, SelectionStatus, Verdict
 from ..search.rounds import Proposal, RoundRunner, StopRule, check_rows, run_file
-from ..search.scores import Gain, ScoreContext, checked_score, checked_values
-from ..search.screening import Screened
+from ..search.scores import Gain, ScoreContext, Screened, checked_score, checked_values
 from ..training.ridge import InteractionRidge
 
 _MAX_ALL_PAIRS = 1500

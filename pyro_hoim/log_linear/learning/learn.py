@@ -19,14 +19,13 @@ from ..search.rounds import run_file
 from ..search.scores import Gain
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTraining
-from ._final import FinalFit
+from ._final import FinalFit, structure_of
 from ._search import StagedSearch
 from ._session import Session, frequency_model, interactions, one_body_model
 from ._trainers import TrainerName, checked_recipe, singles
 from .columns import check_columns, identifier_columns, ordered_columns, with_ordinal
 from .model import LearnResult
 from .regularisation import Regularisation
-from .structure import structure_of
 
 __all__ = [
     "LearnResult",
