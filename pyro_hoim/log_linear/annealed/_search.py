@@ -115,9 +115,6 @@ def _put_cell(
 ) -> None:
     """Give the free members of an interaction, in states (B, d), its best cell that agrees with the others."""
     cells = _cells(shape)
-    if is_free[members].all():
-        states[:, members] = cells[table.argmax(-1)]
-        return
     agree = np.ones((len(states), len(cells)), dtype=bool)
     for place, variable in enumerate(members):
         if not is_free[variable]:

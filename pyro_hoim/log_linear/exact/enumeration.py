@@ -230,9 +230,9 @@ class Enumeration(ExactBackend):
         tables = model.tables.reshape(math.prod(model.tables.shape[:-1]), hypergraph.num_terms)
         return tables.split(max(1, _BATCH_CELLS // hypergraph.domain.num_states))
 
-    def _log_joint(self, model: LogLinearModel, tables: torch.Tensor) -> torch.Tensor:
+    def _log_joint(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         """Unnormalised log probabilities (b, num_states), the enumeration's last variable fastest."""
-        return self._log_table(model.hypergraph, tables).reshape(tables.shape[0], model.hypergraph.domain.num_states)
+        return self._log_table(hypergraph, tables).reshape(tables.shape[0], hypergraph.domain.num_states)
 
     @torch.no_grad()
     def _evaluate(
@@ -244,7 +244,7 @@ class Enumeration(ExactBackend):
         """
         if tables.device.type != "cpu" or tables.dtype not in (torch.float32, torch.float64):
             eta = self._differentiable_eta(hypergraph, tables) if want_eta else tables
-            return self._plain_log_z(hypergraph, tables), eta
+            return torch.logsumexp(self._log_joint(hypergraph, tables), -1), eta
         table = self._accumulate(hypergraph, tables.numpy())
         free = math.log(hypergraph.domain.num_states)
         if table is None:
@@ -267,15 +267,10 @@ class Enumeration(ExactBackend):
         probs = torch.softmax(table.reshape(tables.shape[0], math.prod(table.shape[1:])), -1)
         return self._statistics(hypergraph, probs.reshape(table.shape))
 
-    def _plain_log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-        """Log Z (b,) by PyTorch operations."""
-        table = self._log_table(hypergraph, tables)
-        return torch.logsumexp(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
-
     def _log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         """Log Z (b,); its gradient is the eta found in the same pass."""
         if is_transformed(tables):
-            return self._plain_log_z(hypergraph, tables)
+            return torch.logsumexp(self._log_joint(hypergraph, tables), -1)
         if is_recorded(tables):
             return log_z_with_gradient(
                 tables, lambda t: self._evaluate(hypergraph, t), lambda t: self._differentiable_eta(hypergraph, t)
@@ -323,7 +318,7 @@ class Enumeration(ExactBackend):
         draws = math.prod(sample_shape)
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):
-            weights = torch.softmax(self._log_joint(model, chunk).double(), -1).cumsum(-1)
+            weights = torch.softmax(self._log_joint(model.hypergraph, chunk).double(), -1).cumsum(-1)
             uniform = torch.rand(
                 weights.shape[0], draws, dtype=torch.float64, device=weights.device, generator=generator
             )
@@ -335,7 +330,7 @@ class Enumeration(ExactBackend):
     @override
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        best = [self._log_joint(model, chunk).max(-1) for chunk in self._chunks(model)]
+        best = [self._log_joint(model.hypergraph, chunk).max(-1) for chunk in self._chunks(model)]
         batch = model.tables.shape[:-1]
         states = decode_states(model.hypergraph, torch.cat([b.indices for b in best]))
         return states.reshape(*batch, len(model.hypergraph.domain)), torch.cat([b.values for b in best]).reshape(batch)
