@@ -347,8 +347,9 @@ def test_models_without_a_constant_are_refused_with_a_direction():
     for backend in (RootAuto(), RootEnumeration(), RootRadial()):
         with pytest.raises(InputError, match="cannot be normalised"):
             backend.log_partition(energy)
+    reals = domain_of(2, GaussianFamily())
     gaussian = GeneralizedRootEnergy(
-        RootStructure.simplified(domain, [domain.names]),
+        RootStructure.simplified(reals, [reals.names]),
         torch.tensor([-1.0, -1.0, 1.1], dtype=torch.float64),
         GaussianFamily(),
     )
