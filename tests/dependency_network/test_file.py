@@ -156,8 +156,9 @@ def test_the_kind_of_a_file_is_told_and_the_right_reader_named(tmp_path: Path) -
     with pytest.raises(ModelFileError, match=r"'hierarchical-log-linear', expected 'dependency-.*with load_model$"):
         load_network(tmp_path / "log-linear")
     write(tmp_path / "other", metadata(kind="root-model"))
-    for read in (model_kind, load_model, load_network):
-        with pytest.raises(ModelFileError, match=r"kind 'root-model', expected '[a-z-]+'( or '[a-z-]+')*$"):
+    assert model_kind(tmp_path / "other") == "root-model"  # a family that is registered elsewhere may read it
+    for read in (load_model, load_network):
+        with pytest.raises(ModelFileError, match=r"kind 'root-model', expected '[a-z-]+'$"):
             read(tmp_path / "other")
     write(tmp_path / "list", metadata(kind=["dependency-network"]))
     with pytest.raises(ModelFileError, match=r"kind \"\['dependency-network'\]\", expected"):
