@@ -34,6 +34,7 @@ from .log_linear import (
     AnnealedImportance as AnnealedImportance,
     Auto as Auto,
     DiaconisYlvisaker as DiaconisYlvisaker,
+    GibbsChains as GibbsChains,
     HierarchicalLogLinear as HierarchicalLogLinear,
     LogLinearEnergy as LogLinearEnergy,
     LogLinearStatistics as LogLinearStatistics,
@@ -42,7 +43,7 @@ from .log_linear import (
     learn as learn,
     normal_prior as normal_prior,
     predict as predict,
-    sample_chains as sample_chains,
 )
+from .runs import sample_chains as sample_chains
 from .schema import Domain as Domain, Variable as Variable
 from .structure import InteractionHypergraph as InteractionHypergraph

@@ -141,7 +141,7 @@ def _table_chains() -> None:
         for precision in precisions:
             for schedule in (GibbsSchedule("sites"), GibbsSchedule("interactions")):
                 chains = GibbsChains(model, 2, schedule=schedule, engine="tables", precision=precision)
-                chains.sweep(1, thin=1, counts=True, energies=True, codes=True)
+                chains.sweep(1, thin=1, counts=True, energies=True, states=True)
                 chains.statistics(torch.ones(2, dtype=torch.float64))
 
 
@@ -156,7 +156,7 @@ def _product_chains() -> None:
     model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
     for precision in (torch.float32, torch.float64):
         chains = GibbsChains(model, 2, engine="products", precision=precision)
-        chains.sweep(1, thin=1, counts=True, energies=True, codes=True)
+        chains.sweep(1, thin=1, counts=True, energies=True, states=True)
         chains.statistics(torch.ones(2, dtype=torch.float64))
 
 
@@ -179,7 +179,7 @@ def _networks() -> None:
         for precision in precisions:
             for scan in ("random", "sequential"):
                 chains = PseudoGibbsChains(model, 2, scan=scan, precision=precision)
-                chains.sweep(1, thin=1, counts=True, codes=True)
+                chains.sweep(1, thin=1, counts=True, states=True)
 
 
 def _elimination() -> None:
@@ -250,7 +250,7 @@ def _root_models() -> None:
         structure = RootStructure.simplified(domain, [("a", "b")])
         energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 0.01], dtype=torch.float64), family)
         RootEnumeration().log_partition(energy)
-        chains = RootChains(energy, 2, generator=torch.Generator().manual_seed(0))
+        chains = RootChains(energy, 2)
         chains.sweep(1)
         chains.log_q()
 

@@ -13,6 +13,7 @@ import torch
 
 import pyro_hoim as hoim
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, is_whole
+from pyro_hoim.log_linear import GibbsChains
 
 DOMAIN = hoim.Domain.from_cardinalities([2, 3, 2])
 ROWS = hoim.Observations.from_table(DOMAIN, torch.arange(1, 13).reshape(2, 3, 2))
@@ -33,7 +34,9 @@ def search(n: Any, folder: Path) -> hoim.log_linear.SelectionResult:
 
 CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "order": lambda n, _: hoim.InteractionHypergraph.from_order(DOMAIN, n),
-    "chains": lambda n, folder: hoim.sample_chains(model(), n, n, thin=n, burn_in=n, seed=n, checkpoint=folder / "run"),
+    "chains": lambda n, folder: hoim.sample_chains(
+        GibbsChains(model(), n, seed=n), n, thin=n, burn_in=n, checkpoint=folder / "run"
+    ),
     "annealed": lambda n, _: hoim.AnnealedImportance(num_chains=n, num_temperatures=n).log_partition(model()),
     "fit": lambda n, _: hoim.fit(PAIRS, ROWS, stopping=hoim.log_linear.Stopping(max_iterations=n)),
     "select": search,

@@ -26,10 +26,11 @@ import pandas as pd
 import pyro
 import torch
 
-from pyro_hoim import load_table
+from pyro_hoim import load_table, sample_chains
 from pyro_hoim.core import Law
 from pyro_hoim.dependency_network import (
     DependencyNetwork,
+    PseudoGibbsChains,
     check_ergodic,
     conditional_inference_error,
     cyclic_laws,
@@ -38,7 +39,6 @@ from pyro_hoim.dependency_network import (
     full_conditional_divergence,
     full_conditionals,
     learn_network,
-    sample_pseudo_gibbs,
     stationary_law,
 )
 
@@ -199,8 +199,8 @@ pd.DataFrame({v.name: [v.labels[int(c)] for c in people[:, i]] for i, v in enume
 # exact law.
 
 # %%
-run = sample_pseudo_gibbs(network, 256, 400, burn_in=50, edges=[("Class", "Survived")], seed=seed)
-estimate, error = run.marginal(["Class", "Survived"])
+chains = PseudoGibbsChains(network, 256, edges=[("Class", "Survived")], seed=seed)
+estimate, error = sample_chains(chains, 400, burn_in=50).probs(["Class", "Survived"])
 exact = distribution.marginal(["Class", "Survived"]).probs
 z_scores = (estimate - exact) / error
 pd.DataFrame(

@@ -105,7 +105,7 @@ for axes, (title, (family, single, values)) in zip(panels, settings.items(), str
     correlations[title] = pd.Series([found.correlation for found in exact], index=values)
     axes.plot(values, correlations[title], color=blue, label="exact")
     for i in range(0, len(values), 4):
-        chains = RootChains(pairs[i], num_chains, generator=torch.Generator().manual_seed(seed + i))
+        chains = RootChains(pairs[i], num_chains, seed=torch.Generator().manual_seed(seed + i))
         chains.sweep(50)
         x = (chains.states - exact[i].mean) / exact[i].variance.sqrt()
         products = x.prod(1)

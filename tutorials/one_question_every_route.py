@@ -38,6 +38,7 @@ from pyro_hoim import (
     DiaconisYlvisaker,
     Domain,
     GeneralizedRootEnergy,
+    GibbsChains,
     HierarchicalLogLinear,
     HoimError,
     InteractionHypergraph,
@@ -181,7 +182,7 @@ except HoimError as refusal:
     refused = refusal
 print(type(refused).__name__, "-", str(refused).split(";")[0])
 
-chains = sample_chains(wide, 256, 400, burn_in=100, seed=seed)
+chains = sample_chains(GibbsChains(wide, 256, seed=seed), 400, burn_in=100)
 estimate = AnnealedImportance(seed=seed).log_partition(wide)
 print(f"eta of the first variable: {float(chains.eta[0]):.4f} +- {float(chains.std_error[0]):.4f}")
 print(f"log Z = {float(estimate.value):.3f} +- {float(estimate.std_error):.3f} ({estimate.verdict})")

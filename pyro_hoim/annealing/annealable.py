@@ -21,13 +21,13 @@ class Annealable(Protocol):
     """Chains with cached energies at both ends of a path; a batch of B models comes first in every shape.
 
     ``energy`` and ``reference_energy`` (B, chains), nats, are minus log q at beta 1 and at beta 0, and may both leave
-    out what the two share; ``log_q`` (B, chains) is whole. ``codes`` and ``set_codes`` read and replace all states
+    out what the two share; ``log_q`` (B, chains) is whole. ``states`` and ``set_states`` read and replace all states
     (B, chains, d); ``gather`` gives every chain the state of the chain named, index (B, chains). ``sweep`` moves at
     beta 1. ``anneal`` gives the log weights (B, chains) of a path, each change followed by sweeps.
     """
 
     @property
-    def codes(self) -> torch.Tensor: ...
+    def states(self) -> torch.Tensor: ...
 
     @property
     def log_q(self) -> torch.Tensor: ...
@@ -46,7 +46,7 @@ class Annealable(Protocol):
 
     def gather(self, index: torch.Tensor, /) -> None: ...
 
-    def set_codes(self, codes: torch.Tensor, /) -> None: ...
+    def set_states(self, states: torch.Tensor, /) -> None: ...
 
 
 @dataclass(frozen=True)

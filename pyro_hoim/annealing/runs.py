@@ -52,7 +52,7 @@ def forward(model: AnnealedModel, seed: int) -> Run:
     chains = model.begin(options.num_chains, seed)
     betas = _path(model, seed)
     log_weights = _weighted_run(chains, betas, options, _random(seed, 1))
-    ends = (chains.codes, chains.log_q, chains.reference_energy - chains.energy)
+    ends = (chains.states, chains.log_q, chains.reference_energy - chains.energy)
     return Run(model, chains, *ends, log_weights, betas, seed)
 
 
@@ -115,7 +115,7 @@ def reverse(run: Run) -> Reverse:
             problem = "needs perfect samples, which exact methods cannot give for this model within about a second"
             raise out_of_reach(f"{type(options).__name__} combine", problem, "use combine=False")
         states = _tempered_states(run)
-    run.chains.set_codes(states)
+    run.chains.set_states(states)
     log_q = run.chains.log_q
     log_weights = run.chains.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True)
     return Reverse(log_weights, states, log_q, "exact" if is_perfect else "tempered")
@@ -130,7 +130,7 @@ def _tempered_states(run: Run) -> torch.Tensor:
     log_weights = chains.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
     chains.gather(resampled(log_weights, 1, 1.0, _random(run.seed, 6))[0])
     chains.sweep(options.burn_in)
-    return chains.codes
+    return chains.states
 
 
 def island_means(log_weights: torch.Tensor, islands: int) -> torch.Tensor:

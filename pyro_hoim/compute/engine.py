@@ -20,13 +20,13 @@ class Record:
         num_records: number of times the states were looked at.
         counts: number of (chain, record) pairs in every cell of every edge, float64 (groups, num_terms).
         energies: model energy of every chain at every record, float64 (records, groups, chains), nats.
-        codes: states at every record, uint8 or int32 (records, groups, chains, d).
+        states: states at every record, codes in uint8 or int32, values in float64 (records, groups, chains, d).
     """
 
     num_records: int
     counts: torch.Tensor | None = None
     energies: torch.Tensor | None = None
-    codes: torch.Tensor | None = None
+    states: torch.Tensor | None = None
 
 
 def join_records(parts: list[Record]) -> Record:
@@ -35,12 +35,12 @@ def join_records(parts: list[Record]) -> Record:
         return parts[0]
     counts = [p.counts for p in parts if p.counts is not None]
     energies = [p.energies for p in parts if p.energies is not None]
-    codes = [p.codes for p in parts if p.codes is not None]
+    states = [p.states for p in parts if p.states is not None]
     return Record(
         sum(p.num_records for p in parts),
         torch.stack(counts).sum(0) if counts else None,
         torch.cat(energies) if energies else None,
-        torch.cat(codes) if codes else None,
+        torch.cat(states) if states else None,
     )
 
 

@@ -1,7 +1,6 @@
 from .adapted_conditionals import ClampedConditional as ClampedConditional, ModelConditional as ModelConditional
 from .chains.ergodicity import Ergodicity as Ergodicity, check_ergodic as check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains as PseudoGibbsChains
-from .chains.run import PseudoGibbsRun as PseudoGibbsRun, sample_pseudo_gibbs as sample_pseudo_gibbs
 from .conditionals import DependencyConditionals as DependencyConditionals
 from .decision_graph import (
     CompiledGraph as CompiledGraph,

@@ -204,21 +204,19 @@ class NetworkLaw:
         chains = PseudoGibbsChains(
             self.conditionals,
             num_draws,
-            scan=self.scan,
-            order=self.order,
-            selection=self.selection or None,
+            scan=self.selection or (self.scan if self.order is None else self.order),
             seed=int(torch.randint(2**62, ())),
             precision=torch.float64,
             check=False,
         )
         chains.sweep(self.num_sweeps)
-        return chains.codes if self.order is None else self._at_any_place(chains, self.order)
+        return chains.states if self.order is None else self._at_any_place(chains, self.order)
 
     def _check_chains(self) -> None:
         """Once: an error where chains have more than one limiting law, a warning where that is left open."""
         if self._is_checked:
             return
-        found = check_ergodic(self.conditionals, scan=self.scan, order=self.order)
+        found = check_ergodic(self.conditionals, scan=self.scan if self.order is None else self.order)
         if found.has_unique_law is False:
             raise refused("conditionals", found.finding, found.hint, "no-method")
         if found.has_unique_law is None:
@@ -227,7 +225,7 @@ class NetworkLaw:
 
     def _at_any_place(self, chains: PseudoGibbsChains, order: tuple[str, ...]) -> torch.Tensor:
         """States of chains that each stop at a place of the order drawn for it, whose law is the mean of all places."""
-        codes = chains.codes
+        codes = chains.states
         if not order:
             return codes
         is_drawn = torch.tensor([self.domain[name].cardinality > 1 for name in order])
@@ -235,7 +233,7 @@ class NetworkLaw:
         size = max(1, _RECORDED_CODES // max(1, codes.numel()))
         for start in range(0, int(is_drawn.sum()), size):
             num_updates = min(size, int(is_drawn.sum()) - start)
-            record = chains.update(num_updates, thin=1, codes=True).codes
+            record = chains.update(num_updates, thin=1, states=True).states
             assert record is not None
             rows = ((wanted > start) & (wanted <= start + num_updates)).nonzero().squeeze(-1)
             place = wanted[rows] - start - 1

@@ -240,7 +240,7 @@ class GeneralizedRoot(EnergyLaw):
         temperatures and then moved by :attr:`sample_burn_in` sweeps; with ``RootAuto`` only in those connected
         components of the terms that have no exact draws, while the others are drawn exactly. Nothing here can tell how
         near its law is; compare energies for shorter and longer burn-in. For long chains use
-        :func:`~pyro_hoim.generalized_root.sample_root_chains`.
+        :func:`~pyro_hoim.runs.sample_chains`.
 
         Raises:
             InputError: a law without a finite constant.

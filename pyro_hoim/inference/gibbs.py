@@ -60,10 +60,8 @@ class GibbsKernel(MCMCKernel):
 
     model_noun: ClassVar[str]
     statistic: ClassVar[str]
-    held: ClassVar[str] = "codes"
-    """Attribute of the chains that holds their states; ``set_`` before it replaces them."""
-    fixed: ClassVar[str] = "clamped"
-    """Attribute of the chains with the names of the variables that are held fixed."""
+    is_coded: ClassVar[bool] = True
+    """Whether the states are codes, and no numbers."""
 
     def __init__(
         self, *, num_sweeps: int, clamped: Mapping[str, Any] | None, num_chains: int | None, site: str | None
@@ -120,7 +118,7 @@ class GibbsKernel(MCMCKernel):
 
     def _states(self, chains: Any) -> torch.Tensor:
         """States of the chains, (num_chains, d), perhaps behind a batch."""
-        return getattr(chains, self.held)
+        return chains.states
 
     def _values(self, states: torch.Tensor) -> torch.Tensor:
         """States of the chains in the shape of the site."""
@@ -156,7 +154,7 @@ class GibbsKernel(MCMCKernel):
         """The states of the chains as values of the site: codes in PyTorch's default precision, numbers as they are."""
         assert self.site is not None
         values = self._values(self._states(self._chains))
-        if self.held == "codes":
+        if self.is_coded:
             values = values.to(torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
         self._emitted = values
         return {self.site: values.clone()}
@@ -191,9 +189,9 @@ class GibbsKernel(MCMCKernel):
         if not torch.equal(values.to(emitted), emitted):
             held = self._states(chains)
             states = self._states_of(values, held)
-            if fixed := [chains.domain.index(name) for name in getattr(chains, self.fixed)]:
+            if fixed := [chains.domain.index(name) for name in chains.clamped]:
                 states[..., fixed] = held[..., fixed].to(states)
-            getattr(chains, f"set_{self.held}")(states)
+            chains.set_states(states)
         chains.sweep(self.num_sweeps)
         self._num_transitions += 1
         if self._num_transitions > self._warmup_steps:
@@ -237,7 +235,7 @@ class GibbsKernel(MCMCKernel):
 
     def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Draws with codes as ``torch.long``, whatever dimensions are in front; numbers stay as they are."""
-        if self.held != "codes":
+        if not self.is_coded:
             return dict(samples)
         for name, value in samples.items():
             if not torch.equal(value, value.round()):
@@ -412,7 +410,7 @@ class PseudoGibbs(GibbsKernel):
 
     @override
     def _kept(self, chains: PseudoGibbsChains) -> torch.Tensor:
-        return chains.codes.to(torch.int32)
+        return chains.states.to(torch.int32)
 
     @override
     def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
@@ -452,8 +450,7 @@ class RootGibbs(GibbsKernel):
 
     model_noun = "generalized root model"
     statistic = "log_q"
-    held = "states"
-    fixed = "given"
+    is_coded = False
 
     def __init__(
         self,
@@ -471,8 +468,8 @@ class RootGibbs(GibbsKernel):
 
     @override
     def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> RootChains:
-        options: dict[str, Any] = {"given": self.clamped, "start": init, "check": self.check}
-        return RootChains(self.energy, num_chains, generator=torch.Generator().manual_seed(seed), **options)
+        source = torch.Generator().manual_seed(seed)
+        return RootChains(self.energy, num_chains, clamped=self.clamped, init=init, seed=source, check=self.check)
 
     @override
     def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:

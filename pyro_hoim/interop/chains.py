@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import check_names, conflict, out_of_range, refused, unexpected, wrong_shape, wrong_type
-from ..runs.chain_run import ChainRun
+from ..runs.sampling import ChainRun
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend
@@ -153,10 +153,9 @@ def diagnose_chains(
     Args:
         model: of chains of levels the hypergraph, or anything with ``hypergraph`` (a log-linear law or energy model);
             if it also has ``energy(codes)``, energies are computed where they are not given. Of chains of counts or
-            reals their run, with ``draws``, ``domain`` and ``log_q``, such as that of
-            :func:`~pyro_hoim.generalized_root.sample_root_chains`.
-        codes: level codes, chains first; or the result of :func:`~pyro_hoim.log_linear.sample_chains` of one model that
-            recorded its codes, whose energies are then used too. (A bare tensor of recorded codes has the draws first
+            reals their run with its draws and energies.
+        codes: level codes, chains first; or the result of :func:`~pyro_hoim.runs.sample_chains` of one model that
+            recorded its draws, whose energies are then used too. (A bare tensor of recorded draws has the draws first
             and needs ``.transpose(0, 1)``.) None with a run of numbers.
         energies: energy of every state in nats, such as those recorded with the codes.
         edges: interactions whose cells are looked at, the sufficient statistics; "all" takes every one.
@@ -243,16 +242,16 @@ def chains_to_arviz(model: Any, codes: Any = None, *, backend: BackendName | Non
     return choose_backend(backend).from_dict({"posterior": found}, coords, dims)
 
 
-def _of_run(run: ChainRun, energies: Any) -> tuple[Any, Any]:
+def _of_run(run: ChainRun[Any], energies: Any) -> tuple[Any, Any]:
     """Codes (chains, draws, d) and energies of a run, which has the draws first."""
-    if run.codes is None:
-        raise conflict("codes", "the run recorded no codes", "run sample_chains with record=('codes', ...)")
-    if run.codes.dim() != 3:
-        found = f"one of a batch {tuple(run.codes.shape[1:-2])}"
+    if run.draws is None:
+        raise conflict("codes", "the run recorded no draws", "run sample_chains with record=('draws', ...)")
+    if run.draws.dim() != 3:
+        found = f"one of a batch {tuple(run.draws.shape[1:-2])}"
         raise unexpected("codes", "the run of one model", received=found, code="wrong-shape")
     if energies is None and run.energies is not None:
         energies = run.energies.transpose(0, 1)
-    return run.codes.transpose(0, 1), energies
+    return run.draws.transpose(0, 1), energies
 
 
 def _statistics(
@@ -306,13 +305,14 @@ def _statistics(
 
 
 def _numbers(run: Any) -> tuple[Domain, torch.Tensor, Any]:
-    """Variables, states (chains, draws, d) and log q of a run of chains of numbers."""
-    domain, draws, log_q = (getattr(run, name, None) for name in ("domain", "draws", "log_q"))
-    if not isinstance(domain, Domain) or not isinstance(draws, torch.Tensor) or log_q is None:
+    """Variables, states (chains, draws, d) and log q (chains, draws) of a run of chains of numbers."""
+    if not isinstance(run, ChainRun) or run.chains.hypergraph is not None:
         raise wrong_type("model", "a run of chains of numbers, or codes beside the model", run)
-    if draws.shape[1] < MIN_DRAWS:
-        raise out_of_range("model", f"at least {MIN_DRAWS} draws per chain", received=draws.shape[1])
-    return domain, draws, log_q
+    if run.draws is None or run.energies is None:
+        raise conflict("model", "the run recorded no draws or no energies", "leave record out of sample_chains")
+    if run.num_draws < MIN_DRAWS:
+        raise out_of_range("model", f"at least {MIN_DRAWS} draws per chain", received=run.num_draws)
+    return run.chains.domain, run.draws.transpose(0, 1), -run.energies.transpose(0, 1)
 
 
 def _cells(domain: Domain, edges: Sequence[tuple[str, ...]], states: Array) -> tuple[list[str], Array]:

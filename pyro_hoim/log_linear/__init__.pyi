@@ -1,7 +1,6 @@
 from .annealed.importance import AnnealedImportance as AnnealedImportance, log_frequencies as log_frequencies
 from .auto import Auto as Auto
 from .chains.gibbs import GibbsChains as GibbsChains
-from .chains.run import sample_chains as sample_chains
 from .coding import Coding as Coding, Parametrization as Parametrization, parametrization as parametrization
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination

@@ -109,7 +109,7 @@ def impute(
         for part in chain_portions(rows, num_chains):
             chains = row_chains(model, missing, data.codes[part], num_chains, settings, drawn_seed(generator))
             if how == "draws":
-                states = chains.codes.reshape(len(part), num_chains, -1).movedim(1, 0)
+                states = chains.states.reshape(len(part), num_chains, -1).movedim(1, 0)
             else:
                 best = _best_states(model, chains, settings, len(part))
                 states = _ascend(model, best, columns.tolist()).unsqueeze(0)
@@ -119,14 +119,14 @@ def impute(
 
 def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:
     """State of least energy that the chains of every row visit, (num_rows, d)."""
-    best = chains.codes.clone()
+    best = chains.states.clone()
     least = chains.energy.clone()
     for _ in range(gibbs.num_records):
         chains.sweep(gibbs.thin)
         energy = chains.energy
         better = energy < least
         least = torch.where(better, energy, least)
-        best[better] = chains.codes[better]
+        best[better] = chains.states[better]
     chosen = least.reshape(num_rows, -1).argmin(1)
     return best.reshape(num_rows, -1, len(model.domain))[torch.arange(num_rows), chosen]
 

@@ -119,10 +119,10 @@ def _averaged(
     left = gibbs.num_records
     while left:
         now = min(records, left)
-        record = chains.sweep(now * gibbs.thin, thin=gibbs.thin, codes=True)
-        assert record.codes is not None
+        record = chains.sweep(now * gibbs.thin, thin=gibbs.thin, states=True)
+        assert record.states is not None
         for start in range(0, chains.num_chains, step):
-            log_probs = model.block_conditional([target], record.codes[:, start : start + step])
+            log_probs = model.block_conditional([target], record.states[:, start : start + step])
             total[start : start + step] += log_probs.double().exp().sum(0)
         left -= now
     means = (total / gibbs.num_records).reshape(len(codes), gibbs.num_chains, -1)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from ..checks import check_finite
+from ..checks import check_finite, check_shape
 from ..core.model import LogLinearModel
 from ..errors import check_whole, is_whole, out_of_range, unexpected, wrong_type
+from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
+    "broadcast",
     "check_levels",
+    "checked_codes",
     "checked_seed",
+    "checked_states",
     "checked_tables",
     "count",
     "positive",
     "received",
+    "seed_from",
 ]
 
 
@@ -55,6 +62,30 @@ def check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> No
         raise out_of_range(argument, expected, received=f"{codes[where].item()} at index {where}")
 
 
+def broadcast(values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
+    """Values expanded to a shape, or an error."""
+    try:
+        return values.expand(tuple(shape))
+    except RuntimeError:
+        expected = f"a shape that broadcasts to {tuple(shape)}"
+        raise unexpected(argument, expected, received=tuple(values.shape), code="wrong-shape") from None
+
+
+def checked_states(states: object, shape: Sequence[int], argument: str, noun: str = "values") -> torch.Tensor:
+    """States (*lead, d), expanded, or an error unless they are a tensor of numbers."""
+    if not isinstance(states, torch.Tensor) or states.dtype == torch.bool or states.is_complex():
+        raise wrong_type(argument, f"a tensor of {noun}", received=received(states))
+    check_shape(states, (shape[-1],), argument)
+    return broadcast(states, shape, argument)
+
+
+def checked_codes(domain: Domain, codes: object, lead: Sequence[int], argument: str) -> torch.Tensor:
+    """Codes of states, long (*lead, d), copied."""
+    found = checked_states(codes, (*lead, len(domain)), argument, "level codes")
+    check_levels(found, torch.tensor(domain.cardinalities, device=found.device), argument)
+    return found.long().clone()
+
+
 def positive(value: int, argument: str) -> int:
     """The value, or an error unless it is a whole number from 1."""
     check_whole(value, argument)
@@ -74,6 +105,14 @@ def checked_seed(value: int) -> int:
     if not 0 <= value < 2**63:
         raise out_of_range("seed", "a whole number from 0 to 2^63 - 1", value)
     return int(value)
+
+
+def seed_from(seed: int | torch.Generator | None) -> int:
+    """A seed as it is, or drawn from a generator of any device; None draws it from PyTorch's global generator."""
+    if seed is not None and not isinstance(seed, torch.Generator):
+        return checked_seed(seed)
+    device = "cpu" if seed is None else seed.device
+    return int(torch.randint(2**63 - 1, (), dtype=torch.int64, device=device, generator=seed))
 
 
 def received(value: object) -> str:

@@ -22,7 +22,7 @@ import torch
 from .._version import __version__
 from ..errors import InputError, check_type, out_of_range, refused
 
-__all__ = ["DeferredInterrupt", "RunFile", "packed", "unpacked"]
+__all__ = ["DeferredInterrupt", "RunFile", "checksum", "packed", "unpacked"]
 
 _FORMAT = "pyro-hoim-run"
 _FORMAT_VERSION = 1
@@ -84,7 +84,7 @@ class RunFile:
                 tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
             raise self._damaged(str(error)) from error
-        if _checksum(tensors) != header.get("checksum"):
+        if checksum(tensors) != header.get("checksum"):
             raise self._damaged("the checksum differs")
         found = cast("dict[str, Any]", header.get("settings", {}))
         for name in dict.fromkeys([*self._settings, *found]):
@@ -140,7 +140,7 @@ class RunFile:
         """
         start = time.monotonic()
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        header = {"format_version": _FORMAT_VERSION, "settings": self._settings, "checksum": _checksum(stored)}
+        header = {"format_version": _FORMAT_VERSION, "settings": self._settings, "checksum": checksum(stored)}
         # A fixed name: what a killed process left behind is overwritten.
         draft = self.path.with_name(f".{self.path.name}.part")
         try:
@@ -156,11 +156,11 @@ class RunFile:
         self._due = now + max(self._seconds, (now - start) / _LARGEST_SHARE)
 
 
-def _checksum(tensors: Mapping[str, torch.Tensor]) -> int:
+def checksum(tensors: Mapping[str, torch.Tensor]) -> int:
     """CRC-32 of names, shapes and bytes."""
     value = 0
     for name in sorted(tensors):
-        tensor = tensors[name]
+        tensor = tensors[name].cpu().contiguous()
         value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
         if tensor.numel():
             value = zlib.crc32(cast(Any, tensor.reshape(-1).view(torch.uint8).numpy()), value)

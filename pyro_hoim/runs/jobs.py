@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 from tqdm import tqdm
 
-from ..errors import out_of_range, unexpected, wrong_type
-from .arguments import count as checked_count, positive
+from ..errors import unexpected
 from .checkpoint import DeferredInterrupt, RunFile
 
 __all__ = [
     "Job",
-    "RecordPart",
     "checked_file",
-    "checked_parts",
-    "checked_sizes",
     "follow",
     "part_of",
 ]
-
-RecordPart = Literal["statistics", "energy", "codes"]
 
 
 class Job(Protocol):
@@ -86,30 +80,6 @@ def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress
         if bar is not None:
             bar.close()
     return before + time.monotonic() - start
-
-
-def checked_sizes(num_sweeps: int, burn_in: int, thin: int) -> tuple[int, int, int]:
-    """Burn-in, sweeps after it and thinning."""
-    burn_in, num_sweeps, thin = (
-        checked_count(burn_in, "burn_in"),
-        positive(num_sweeps, "num_sweeps"),
-        positive(thin, "thin"),
-    )
-    if num_sweeps % thin:
-        raise out_of_range("num_sweeps", f"a multiple of thin={thin}", received=num_sweeps)
-    return burn_in, num_sweeps, thin
-
-
-def checked_parts(record: RecordPart | Sequence[RecordPart]) -> tuple[str, ...]:
-    """What is recorded, in one order."""
-    known = ("statistics", "energy", "codes")
-    if not isinstance(record, Sequence):
-        raise wrong_type("record", "names of what to keep", record)
-    asked = (record,) if isinstance(record, str) else tuple(record)
-    for name in asked:
-        if name not in known:
-            raise unexpected("record", "'statistics', 'energy' or 'codes'", name, code="unknown-choice")
-    return tuple(name for name in known if name in asked)
 
 
 def checked_file(path: str | os.PathLike[str] | None, seconds: float, resume: bool) -> RunFile | None:

@@ -11,6 +11,7 @@ import torch
 from scipy import special
 
 from ..compute.engine import Record
+from ..core.chains import Chains
 from ..errors import conflict
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -80,12 +81,9 @@ class Recorder:
     :math:`B \, \Pr(\mathrm{Bin}(T, 1/B) \ge m)`.
 
     Args:
-        hypergraph: the interactions.
-        groups: number of groups of chains.
-        num_chains: chains per group.
-        num_records: records in the whole run.
-        parts: which of "statistics", "energy" and "codes" are kept.
-        energy_shape: shape of the energies at one record.
+        chains: what is recorded; statistics are those of the cells of their ``hypergraph``.
+        num_draws: records in the whole run.
+        parts: which of "statistics", "energies" and "draws" are kept.
 
     Raises:
         InputError: the traces asked for do not fit into memory.
@@ -96,46 +94,38 @@ class Recorder:
         303, 1986, section 2 (limits of Poisson means).
     """
 
-    def __init__(
-        self,
-        hypergraph: InteractionHypergraph,
-        groups: int,
-        num_chains: int,
-        num_records: int,
-        parts: Sequence[str],
-        energy_shape: Sequence[int],
-    ) -> None:
-        self._hypergraph = hypergraph
-        self._groups, self._num_chains, self._num_records = groups, num_chains, num_records
-        self._parts = tuple(parts)
+    def __init__(self, chains: Chains, num_draws: int, parts: Sequence[str]) -> None:
+        num_chains, groups = chains.num_chains, chains.batch_shape.numel()
+        self._batch, self._num_records = chains.batch_shape, num_draws
+        self._groups, self._num_chains = groups, num_chains
         self.num_done = 0
+        self._traces: dict[str, torch.Tensor] = {}
+        lead = (num_draws, *chains.batch_shape, num_chains)
+        if "energies" in parts:
+            self._traces["energies"] = _reserve(lead, torch.float64)
+        if "draws" in parts:
+            self._traces["draws"] = _reserve((*lead, len(chains.domain)), _dtype_of(chains))
+        self._num_batches = 0
+        self._sums: dict[str, torch.Tensor] = {}
+        if "statistics" not in parts:
+            return
+        hypergraph = chains.hypergraph
+        assert hypergraph is not None
+        self._hypergraph, num_records = hypergraph, num_draws
         blocks = min(_MAX_BLOCKS, num_chains, _MAX_BLOCK_CELLS // max(1, groups * hypergraph.num_terms))
         self._blocks = blocks if blocks >= 2 else 0
         root = math.isqrt(num_records)
         self.is_short = num_records <= _SHORT_RUN and self._blocks >= min(root, _MAX_BLOCKS)
         # Between long batches few chains will do: whether all of them are stuck shows in any of them.
-        chains, cells = _WATCHED_IN_SHORT_RUNS if self.is_short else _WATCHED
-        watched = min(num_chains, chains, max(blocks, cells // max(1, len(hypergraph.edge_indices))))
+        few, cells = _WATCHED_IN_SHORT_RUNS if self.is_short else _WATCHED
+        watched = min(num_chains, few, max(blocks, cells // max(1, len(hypergraph.edge_indices))))
         self._watched = watched // blocks * blocks if self._blocks else 0
         count = num_records if self.is_short else min(_MAX_BATCHES, root)
         self._ends = [(k + 1) * num_records // count for k in range(count)]
-        self._sums: dict[str, torch.Tensor] = {}
-        if "statistics" in parts:
-            size = (groups, hypergraph.num_terms)
-            self._sums = {
-                name: torch.zeros(size, dtype=torch.float64) for name in ("total", "batch", "mean", "squares")
-            }
-            self._sums["blocks"] = torch.zeros((self._blocks, *size), dtype=torch.float64)
-            self._cells = _cell_arrays(hypergraph)
-        self._num_batches = 0
-        self._traces: dict[str, torch.Tensor] = {}
-        self._codes_shape = (groups, num_chains, len(hypergraph.domain))
-        if "energy" in parts:
-            self._traces["energies"] = _reserve((num_records, *energy_shape), torch.float64)
-        if "codes" in parts:
-            wide = max(hypergraph.domain.cardinalities, default=1) > 256
-            dtype = torch.int32 if wide else torch.uint8
-            self._traces["codes"] = _reserve((num_records, *self._codes_shape), dtype)
+        size = (groups, hypergraph.num_terms)
+        self._sums = {name: torch.zeros(size, dtype=torch.float64) for name in ("total", "batch", "mean", "squares")}
+        self._sums["blocks"] = torch.zeros((self._blocks, *size), dtype=torch.float64)
+        self._cells = _cell_arrays(hypergraph)
 
     @property
     def bytes_per_record(self) -> int:
@@ -145,12 +135,12 @@ class Recorder:
     @property
     def num_to_look(self) -> int:
         """Records until the next look at the states."""
-        return (self._ends[self._num_batches] if "statistics" in self._parts else self._num_records) - self.num_done
+        return (self._ends[self._num_batches] if self._sums else self._num_records) - self.num_done
 
     def add(self, record: Record) -> bool:
         """Take in (groups, ...) counts, and traces; True if the states should now be shown to :meth:`look`."""
         k = self.num_done
-        for name, values in (("energies", record.energies), ("codes", record.codes)):
+        for name, values in (("energies", record.energies), ("draws", record.states)):
             if name in self._traces and values is not None:
                 target = self._traces[name][k : k + record.num_records]
                 target.copy_(values.reshape(target.shape))
@@ -160,8 +150,9 @@ class Recorder:
         self._sums["batch"] += record.counts.cpu().reshape(self._sums["batch"].shape)
         return self.num_done == self._ends[self._num_batches]
 
-    def look(self, codes: torch.Tensor) -> None:
-        """End a batch, at states (groups, num_chains, d)."""
+    def look(self, states: torch.Tensor) -> None:
+        """End a batch, at states (*batch, num_chains, d)."""
+        states = states.reshape(-1, *states.shape[-2:])
         sums, k = self._sums, self._num_batches
         length = self._ends[k] - (self._ends[k - 1] if k else 0)
         sums["total"] += sums["batch"]
@@ -172,7 +163,7 @@ class Recorder:
         self._num_batches += 1
         if self._blocks:
             start, variable, stride = self._cells
-            shown = codes[:, : self._watched].cpu().numpy()
+            shown = states[:, : self._watched].cpu().numpy()
             terms, each = self._hypergraph.num_terms, self._watched // self._blocks
             at_once = max(1, _MAX_ROW_CELLS // (self._watched * max(1, len(start))))
             for first in range(0, self._groups, at_once):
@@ -216,7 +207,11 @@ class Recorder:
         weight = torch.where(is_seldom, weight.clamp(min=look), weight)
         error = weight + (weight**2 + spread).sqrt()
         error = torch.where(is_stuck, 1 / self._num_chains, error)
-        return Summary(eta, error, ratio, is_mixed)
+
+        def batched(values: torch.Tensor) -> torch.Tensor:
+            return values.reshape(*self._batch, values.shape[-1])
+
+        return Summary(batched(eta), batched(error), None if ratio is None else batched(ratio), is_mixed)
 
     def _is_mixed(self, between: torch.Tensor, expected: torch.Tensor) -> bool:
         """Whether blocks of chains differ as little as chance allows, in common and in rare cells."""
@@ -251,9 +246,9 @@ class Recorder:
         return self._traces.get("energies")
 
     @property
-    def codes(self) -> torch.Tensor | None:
+    def draws(self) -> torch.Tensor | None:
         """States at every record, or None."""
-        return self._traces.get("codes")
+        return self._traces.get("draws")
 
     def state(self) -> dict[str, torch.Tensor]:
         """Everything as tensors; traces as far as they go."""
@@ -267,6 +262,13 @@ class Recorder:
             values.copy_(state[name])
         for name, values in self._traces.items():
             values[: self.num_done].copy_(state[name])
+
+
+def _dtype_of(chains: Chains) -> torch.dtype:
+    """Type of recorded states: values as they are, codes as small as they can be."""
+    if chains.states.is_floating_point():
+        return torch.float64
+    return torch.int32 if max(chains.domain.cardinalities, default=1) > 256 else torch.uint8
 
 
 def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -197,7 +197,7 @@ def check_independence(case: EngineCase) -> None:
     size, where = 128 * -(-required_draws(16, case.tv) // 64), len(case.states) // 3
     order = _forward(case.blocks("sites"))
     engine = case.engine("sites", 6, size, same=True, start=case.states[where])
-    codes = as_array(engine.sweep(order, 2, np.ones(6), thin=1, codes=True).codes, np.int64)
+    codes = as_array(engine.sweep(order, 2, np.ones(6), thin=1, codes=True).states, np.int64)
     cell = np.arange(len(case.states)) % 4  # four cells are enough to show dependence
     first, second = cell[np.ravel_multi_index(tuple(np.moveaxis(codes, -1, 0)), case.cardinalities)]
     folded = [first[g].reshape(-1, 2, lag) for g, lag in enumerate((1, 16, 64))]
@@ -242,26 +242,26 @@ def check_records(case: EngineCase) -> None:
     silent, engine = case.engine("sites", 2, n), case.engine("sites", 2, n)
     record = engine.sweep(order, 7, beta, thin=3, counts=True, energies=True, codes=True)
     silent.sweep(order, 6, beta)
-    _assert_equal(record.codes[-1].long(), silent.get_codes(), "last recorded states")
+    _assert_equal(record.states[-1].long(), silent.get_codes(), "last recorded states")
     silent.sweep(order, 1, beta)
     _assert_equal(engine.get_codes(), silent.get_codes(), "states after a recorded run")
-    if record.num_records != 2 or record.codes.shape != (2, 2, n, len(case.cardinalities)):
-        raise AssertionError(f"records of 7 sweeps thinned by 3: {record.num_records}, {tuple(record.codes.shape)}")
+    if record.num_records != 2 or record.states.shape != (2, 2, n, len(case.cardinalities)):
+        raise AssertionError(f"records of 7 sweeps thinned by 3: {record.num_records}, {tuple(record.states.shape)}")
     if any(values.dtype != torch.float64 for values in (record.counts, record.energies)):
         raise AssertionError("recorded counts and energies: expected float64")
     for g in range(2):
-        counts = recompute_counts(case.hypergraph, record.codes[:, g])
+        counts = recompute_counts(case.hypergraph, record.states[:, g])
         assert_close(record.counts[g], counts, relative=0.0, what="recorded counts")
-        energy = recompute_energy(case.hypergraph, case.tables(2)[g], record.codes[:, g])
+        energy = recompute_energy(case.hypergraph, case.tables(2)[g], record.states[:, g])
         assert_close(record.energies[:, g], energy, relative=1e-9, what="recorded energies")
     for num_sweeps, thin in ((0, 1), (2, 3), (2, 0)):
         empty = engine.sweep(order, num_sweeps, beta, thin=thin, counts=True, energies=True, codes=True)
-        shapes = tuple(empty.counts.shape), tuple(empty.energies.shape), tuple(empty.codes.shape)
+        shapes = tuple(empty.counts.shape), tuple(empty.energies.shape), tuple(empty.states.shape)
         expected = (2, case.hypergraph.num_terms), (0, 2, n), (0, 2, n, len(case.cardinalities))
         if empty.num_records or shapes != expected or empty.counts.any():
             raise AssertionError(f"no records: received {empty.num_records} of shapes {shapes}, expected {expected}")
     nothing = engine.sweep(order, 2, beta, thin=1)
-    if (nothing.num_records, nothing.counts, nothing.energies, nothing.codes) != (2, None, None, None):
+    if (nothing.num_records, nothing.counts, nothing.energies, nothing.states) != (2, None, None, None):
         raise AssertionError("records that were not asked for: expected None")
 
 

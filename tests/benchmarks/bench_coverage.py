@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from harness import publish
 
-from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, sample_chains
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
 from pyro_hoim.log_linear import Enumeration
 from pyro_hoim.runs import recorder
 
@@ -30,7 +30,7 @@ def wells(log_odds):
     return LogLinearEnergy(hypergraph, torch.cat([field, field, pair]).double())
 
 
-def errors_in_units(model, *arguments, **options):
+def errors_in_units(model, num_chains, num_draws, *, seed, engine="auto", **options):
     """|error| over the standard error of every cell by both rules, and whether the chains agree."""
     recorders = []
     summary = recorder.Recorder.summary
@@ -41,11 +41,11 @@ def errors_in_units(model, *arguments, **options):
 
     recorder.Recorder.summary = kept
     try:
-        run = sample_chains(model, *arguments, **options)
+        run = sample_chains(GibbsChains(model, num_chains, seed=seed, engine=engine), num_draws, **options)
     finally:
         recorder.Recorder.summary = summary
     sums, looks = recorders[0]._sums, recorders[0]._num_batches
-    total, states = run.num_records * run.chains.num_chains, looks * run.chains.num_chains
+    total, states = run.num_draws * run.chains.num_chains, looks * run.chains.num_chains
     is_constant = (sums["total"] == 0) | (sums["total"] == total)
     batches = torch.where(is_constant, 1 / states, (sums["squares"] / (looks * (looks - 1))).sqrt()).reshape(-1)
     exact = Enumeration().expectations(model)

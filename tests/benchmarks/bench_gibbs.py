@@ -101,7 +101,7 @@ def our_rate(name, num_chains, thin, *, is_clamped=True):
     free = sum(len(block) for block in chains.blocks)
     sweeps = max(10, round(10 * sweeps * 512 / num_chains / 10) * 10)  # a call lasts about as long as one of the peer
     seconds, _ = median(lambda: chains.sweep(sweeps, thin=thin, counts=thin > 0, energies=thin > 0), 11, 2)
-    return free * sweeps * num_chains / seconds, chains.codes.double()
+    return free * sweeps * num_chains / seconds, chains.states.double()
 
 
 def against_thrml(report, names, chain_counts):

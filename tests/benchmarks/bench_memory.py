@@ -20,7 +20,8 @@ from importlib.metadata import version
 import numpy as np
 import torch
 
-from pyro_hoim.log_linear import LogLinearEnergy, sample_chains
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim.runs import sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -60,10 +61,10 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     model = mushroom_model()
     # The compiler (or the loader of its cache) belongs to the imports.
-    sample_chains(model, 16, 2, engine=options.engine)
+    sample_chains(GibbsChains(model, 16, engine=options.engine), 2)
     imports = peak_mb()
     start = time.perf_counter()
-    run = sample_chains(model, options.chains, options.sweeps, engine=options.engine)
+    run = sample_chains(GibbsChains(model, options.chains, engine=options.engine), options.sweeps)
     seconds = time.perf_counter() - start
     peak = peak_mb()
     updates = options.chains * options.sweeps * sum(n > 1 for n in MUSHROOM)

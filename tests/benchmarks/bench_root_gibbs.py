@@ -121,7 +121,7 @@ def main():
     for what, (energy, draws) in models.items():
         for num_chains in options.chains:
             length = max(1, draws // (len(energy.domain) * num_chains))
-            ours = RootChains(energy, num_chains, generator=torch.Generator().manual_seed(0))
+            ours = RootChains(energy, num_chains, seed=torch.Generator().manual_seed(0))
             peer = Peer(energy, num_chains)
             found = in_turns({"ours": lambda: ours.sweep(length), "NumPy": lambda: peer.sweep(length)}, options.rounds)
             made = length * len(energy.domain) * num_chains

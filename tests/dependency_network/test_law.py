@@ -315,7 +315,7 @@ def test_control_the_last_states_of_sequential_sweeps_are_told_from_the_mean_ove
     chains = PseudoGibbsChains(network, required_draws(12, 0.03), scan="sequential", seed=1)
     chains.sweep(30)
     with pytest.raises(AssertionError):
-        assert_exact_law(count_states(chains.codes, DOMAIN.cardinalities), table.reshape(-1) / table.sum())
+        assert_exact_law(count_states(chains.states, DOMAIN.cardinalities), table.reshape(-1) / table.sum())
 
 
 def test_few_sweeps_are_visible_as_such():

@@ -70,7 +70,7 @@ def log_linear_numbers(path: Path) -> dict[str, Any]:
         "log_pseudo_prob": law.log_pseudo_prob(rows).tolist(),
         "eta": law.eta.tolist(),
         "draws": seeded(lambda: law.sample(torch.Size([6]))),
-        "chains": chains.codes.tolist(),
+        "chains": chains.states.tolist(),
     }
 
 
@@ -86,7 +86,7 @@ def network_numbers(path: Path) -> dict[str, Any]:
         "log_prob": law.log_prob(rows).tolist(),
         "log_pseudo_prob": law.log_pseudo_prob(rows).tolist(),
         "draws": seeded(lambda: law.sample(torch.Size([6]))),
-        "chains": chains.codes.tolist(),
+        "chains": chains.states.tolist(),
     }
 
 
@@ -95,7 +95,7 @@ def root_numbers(path: Path) -> dict[str, Any]:
     law = GeneralizedRoot(file.structure, file.psi, file.family)
     steps = torch.arange(5)[:, None] + torch.arange(len(law.domain))
     rows = (steps % 4).double() if file.family.kind == "count" else 0.25 * (1 + steps.double())
-    chains = RootChains(file.energy(torch.float64), 4, generator=torch.Generator().manual_seed(3))
+    chains = RootChains(file.energy(torch.float64), 4, seed=torch.Generator().manual_seed(3))
     chains.sweep(6)
     return {
         "family": repr(file.family),

@@ -151,7 +151,7 @@ def test_a_move_from_outside_is_the_start_of_the_next_transition():
     params = kernel.initial_params
     params["x"][...] = 0  # in place, clamped variables too
     assert kernel.sample(params)["x"][:2].tolist() == [1, 2]
-    with pytest.raises(InputError, match="codes"):
+    with pytest.raises(InputError, match="states"):
         kernel.sample({"x": torch.tensor([0.0, 0.0, 7.0])})
 
 

@@ -84,7 +84,7 @@ def counts_after(kernel: PseudoGibbs, law: np.ndarray, seed: int) -> np.ndarray:
 
 def test_one_transition_keeps_the_stationary_law_of_the_random_scan() -> None:
     law = stationary_law(network(), selection=WEIGHTS).probs.numpy().reshape(-1)
-    counts = counts_after(kernel_of(selection=WEIGHTS, num_sweeps=2), law, 1)
+    counts = counts_after(kernel_of(scan=WEIGHTS, num_sweeps=2), law, 1)
     assert_exact_law(counts, law)
     other = stationary_law(network(), selection={"a": 0.8, "b": 0.1, "c": 0.1}).probs.numpy().reshape(-1)
     with pytest.raises(AssertionError):
@@ -94,7 +94,7 @@ def test_one_transition_keeps_the_stationary_law_of_the_random_scan() -> None:
 def test_one_transition_keeps_the_law_after_the_last_variable_of_a_sequential_scan() -> None:
     laws = cyclic_laws(network(), ["b", "a", "c"])
     law = laws.after("c").numpy().reshape(-1)
-    counts = counts_after(kernel_of(scan="sequential", order=["b", "a", "c"]), law, 2)
+    counts = counts_after(kernel_of(scan=["b", "a", "c"]), law, 2)
     assert_exact_law(counts, law)
     with pytest.raises(AssertionError):
         assert_exact_law(counts, laws.after("b").numpy().reshape(-1))
@@ -119,7 +119,7 @@ def test_a_move_from_outside_is_the_start_of_the_next_transition() -> None:
     params = kernel.initial_params
     params["x"][...] = 0  # in place, clamped variables too
     assert kernel.sample(params)["x"][:2].tolist() == [1, 2]
-    with pytest.raises(InputError, match="codes: expected whole numbers from 0 to 1, received 7"):
+    with pytest.raises(InputError, match="states: expected whole numbers from 0 to 1, received 7"):
         kernel.sample({"x": torch.tensor([0.0, 0.0, 7.0])})
 
 
@@ -232,8 +232,8 @@ def test_bad_arguments(options: dict[str, Any], error: type[Exception], message:
         ({"clamped": {"b": 3}}, None, InputError, "0 to 2"),
         ({"engine": "gpu"}, None, InputError, "engine: expected"),
         ({"scan": "cyclic"}, None, InputError, "scan: expected"),
-        ({"order": ["a"]}, None, InputError, "order: belongs to the sequential scan"),
-        ({"selection": {**WEIGHTS, "a": 0.0}}, None, InputError, "selection"),
+        ({"scan": ["a"]}, None, InputError, "scan: expected every free variable"),
+        ({"scan": {**WEIGHTS, "a": 0.0}}, None, InputError, "scan"),
         ({}, {"x": torch.zeros(4)}, InputError, "init: expected shape"),
         ({}, {"x": torch.tensor([0.0, 5.0, 0.0])}, InputError, "whole numbers from 0 to 2"),
     ],

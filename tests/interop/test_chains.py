@@ -18,7 +18,8 @@ from pyro_hoim.interop import (
     diagnose_chains,
     get_group,
 )
-from pyro_hoim.log_linear import GibbsChains, HierarchicalLogLinear, sample_chains
+from pyro_hoim.log_linear import GibbsChains, HierarchicalLogLinear
+from pyro_hoim.runs import sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, random_tables
@@ -137,15 +138,16 @@ def test_rare_levels_leak_no_warning(backend):
 
 def test_recorded_chains_and_runs_fit(backend):
     chains = GibbsChains(LAW.energy_model, 4, seed=1, engine="torch")
-    record = chains.sweep(200, thin=2, codes=True, energies=True)
-    codes, energies = record.codes.transpose(0, 1), record.energies.transpose(0, 1)
+    record = chains.sweep(200, thin=2, states=True, energies=True)
+    codes, energies = record.states.transpose(0, 1), record.energies.transpose(0, 1)
     given = diagnose_chains(HYPERGRAPH, codes, energies=energies, backend=backend)
     computed = diagnose_chains(LAW, codes, backend=backend)
     assert_close(given["energy"].mean, computed["energy"].mean, relative=1e-9)
-    stored = sample_chains(LAW.energy_model, 4, 200, thin=2, seed=1, engine="torch", record=("codes", "energy"))
+    chains = GibbsChains(LAW.energy_model, 4, seed=1, engine="torch")
+    stored = sample_chains(chains, 100, thin=2, record=("draws", "energies"))
     report = diagnose_chains(LAW, stored, backend=backend)  # the axes of a run are turned
     assert (report.num_chains, report.num_draws) == (4, 100)
-    turned = diagnose_chains(LAW, stored.codes.transpose(0, 1), backend=backend)
+    turned = diagnose_chains(LAW, stored.draws.transpose(0, 1), backend=backend)
     assert_close(report["energy"].ess_bulk, turned["energy"].ess_bulk, relative=1e-9)
     assert chains_to_arviz(LAW, stored, backend=backend).posterior.sizes["chain"] == 4
     run = run_mcmc(BlockGibbs(LAW, engine="torch"), 300, burn_in=20, num_chains=4, seed=1, progress=False)
@@ -207,11 +209,11 @@ def test_bad_input(options, error, message):
 
 
 def test_runs_without_codes_or_of_a_batch_are_refused():
-    with pytest.raises(InputError, match="the run recorded no codes"):
-        diagnose_chains(LAW, sample_chains(LAW.energy_model, 4, 8, engine="torch"))
+    with pytest.raises(InputError, match="the run recorded no draws"):
+        diagnose_chains(LAW, sample_chains(GibbsChains(LAW.energy_model, 4, engine="torch"), 8))
     batch = LAW.energy_model.expand([2])
     with pytest.raises(InputError, match="one of a batch"):
-        diagnose_chains(LAW, sample_chains(batch, 4, 8, engine="torch", record=("codes",)))
+        diagnose_chains(LAW, sample_chains(GibbsChains(batch, 4, engine="torch"), 8, record="draws"))
 
 
 def test_unknown_statistic():

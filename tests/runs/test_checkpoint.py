@@ -16,8 +16,8 @@ import safetensors.torch
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.log_linear import LogLinearEnergy, sample_chains
-from pyro_hoim.runs import GibbsSchedule
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim.runs import sample_chains
 from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -31,8 +31,6 @@ TENSORS = {
 }
 SETTINGS = {"kind": "chains", "thin": 2, "record": ("energy",), "model digest": "aa"}
 
-OTHER = "another model, schedule, clamped value, engine, seed or number of chains"
-
 
 def written(path: Path) -> Path:
     file = RunFile(path)
@@ -41,9 +39,9 @@ def written(path: Path) -> Path:
     return path
 
 
-def model(value: float = 0.3) -> LogLinearEnergy:
+def model() -> LogLinearEnergy:
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
-    return LogLinearEnergy(hypergraph, torch.full((hypergraph.num_terms,), value))
+    return LogLinearEnergy(hypergraph, torch.full((hypergraph.num_terms,), 0.3))
 
 
 # Files
@@ -171,42 +169,6 @@ def test_bad_places_are_refused(tmp_path: Path) -> None:
             RunFile(tmp_path / "other", seconds=seconds)  # type: ignore[arg-type]
 
 
-# Runs
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model": model(0.4)}, OTHER),
-        ({"num_chains": 4}, OTHER),
-        ({"seed": 1}, OTHER),
-        ({"schedule": GibbsSchedule("interactions")}, OTHER),
-        ({"engine": "torch"}, OTHER),
-        ({"init": torch.zeros(2, dtype=torch.long)}, "another initial state"),
-        ({"num_sweeps": 60}, "num_sweeps=40, not 60"),
-        ({"burn_in": 1}, "burn_in=0, not 1"),
-        ({"thin": 2}, "thin=1, not 2"),
-        ({"record": "energy"}, r"record=\['statistics'\], not \['energy'\]"),
-        ({"beta": 0.5}, "beta=1.0, not 0.5"),
-        ({"burn_in": 0, "precision": torch.float64}, "precision='torch.float32', not 'torch.float64'"),
-    ],
-)
-def test_checkpoint_of_another_run_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"model": model(), "num_chains": 3, "num_sweeps": 40, "checkpoint": tmp_path / "run"}
-    sample_chains(**options)
-    before = (tmp_path / "run").read_bytes()
-    with pytest.raises(InputError, match=message):
-        sample_chains(**{**options, **change, "resume": True})
-    assert (tmp_path / "run").read_bytes() == before
-
-
-def test_other_clamped_values_are_refused(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"num_chains": 3, "num_sweeps": 40, "checkpoint": tmp_path / "run"}
-    sample_chains(model(), clamped={"b": 2}, **options)
-    with pytest.raises(InputError, match="clamped value"):
-        sample_chains(model(), clamped={"b": 1}, resume=True, **options)
-
-
 # Interruption
 
 
@@ -262,7 +224,7 @@ def test_handlers_of_others_are_called_and_put_back() -> None:
 
 def test_runs_in_other_threads_leave_handlers_alone() -> None:
     results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(sample_chains(model(), 3, 20)))
+    thread = threading.Thread(target=lambda: results.append(sample_chains(GibbsChains(model(), 3), 20)))
     thread.start()
     thread.join(60)
     assert len(results) == 1

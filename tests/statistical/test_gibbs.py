@@ -196,7 +196,7 @@ def _sweep_from(
         precision=precision,
     )
     chains.sweep(1, beta)
-    return np.stack([count_states(codes, GRAPHS[name].domain.cardinalities) for codes in chains.codes])
+    return np.stack([count_states(codes, GRAPHS[name].domain.cardinalities) for codes in chains.states])
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)

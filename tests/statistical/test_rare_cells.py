@@ -14,7 +14,8 @@ import pytest
 import scipy.stats
 import torch
 
-from pyro_hoim.log_linear import Enumeration, LogLinearEnergy, sample_chains
+from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy
+from pyro_hoim.runs import sample_chains
 from pyro_hoim.runs.recorder import Recorder, Summary
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -42,7 +43,7 @@ def units(
     model: LogLinearEnergy, recorders: list[Recorder], chains: int, sweeps: int, seed: int
 ) -> tuple[float, float] | None:
     """Largest error of a cell in stated standard errors, and in those of the batches alone; None if not mixed."""
-    run = sample_chains(model, chains, sweeps, burn_in=sweeps // 4, seed=seed)
+    run = sample_chains(GibbsChains(model, chains, seed=seed), sweeps, burn_in=sweeps // 4)
     if run.is_mixed is not True:
         return None
     assert run.eta is not None and run.std_error is not None

@@ -67,7 +67,7 @@ def test_a_sweep_keeps_the_exact_law(beta, reverse_order):
     energy = counts_model()
     law = exact_law(energy, beta)
     start = from_law(law, NUM_DRAWS, seed=1)
-    chains = RootChains(energy, NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(2))
+    chains = RootChains(energy, NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(2))
     chains.sweep(1, beta=beta, reverse_order=reverse_order)
     assert_exact_law(histogram(chains.states), law)
 
@@ -81,9 +81,7 @@ def test_a_sweep_keeps_the_exact_law(beta, reverse_order):
 def test_negative_control_a_sweep_of_another_model(wrong):
     energy = counts_model(scale=0.8, seed=3)
     law = exact_law(energy, **wrong)
-    chains = RootChains(
-        energy, NUM_DRAWS, start=from_law(law, NUM_DRAWS, seed=4), generator=torch.Generator().manual_seed(5)
-    )
+    chains = RootChains(energy, NUM_DRAWS, init=from_law(law, NUM_DRAWS, seed=4), seed=torch.Generator().manual_seed(5))
     chains.sweep(3)
     with pytest.raises(AssertionError):
         assert_exact_law(histogram(chains.states), law)
@@ -105,7 +103,7 @@ def test_negative_control_two_neighbours_at_once():
 def test_chains_forget_a_bad_start():
     energy = counts_model()
     start = torch.full((3,), LEVELS - 1.0)
-    chains = RootChains(energy, NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(8))
+    chains = RootChains(energy, NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(8))
     chains.sweep(40)
     assert_exact_law(histogram(chains.states), exact_law(energy))
 
@@ -114,7 +112,7 @@ def test_given_variables_leave_the_conditional_law():
     energy = counts_model()
     law = exact_law(energy).reshape((LEVELS,) * 3)[:, 2]
     law = law / law.sum()
-    chains = RootChains(energy, NUM_DRAWS, given={"v1": 2.0}, generator=torch.Generator().manual_seed(9))
+    chains = RootChains(energy, NUM_DRAWS, clamped={"v1": 2.0}, seed=torch.Generator().manual_seed(9))
     chains.sweep(30)
     states = chains.states
     assert bool((states[:, 1] == 2).all())
@@ -124,7 +122,7 @@ def test_given_variables_leave_the_conditional_law():
 
 def test_a_start_is_drawn_from_the_independent_member():
     energy = counts_model()
-    chains = RootChains(energy, NUM_DRAWS, generator=torch.Generator().manual_seed(10))
+    chains = RootChains(energy, NUM_DRAWS, seed=torch.Generator().manual_seed(10))
     assert_exact_law(histogram(chains.states), exact_law(energy, beta=0.0))
 
 
@@ -377,14 +375,14 @@ def exponential_pair_law(pair=0.8):
 def test_a_sweep_of_exponentials_keeps_the_law_of_quadrature():
     law, start = exponential_pair_law(), exponential_pair_draws(NUM_DRAWS, seed=20)
     assert_exact_law(rectangles(start, EXPONENTIAL_EDGES), law)  # the start itself
-    chains = RootChains(exponential_pair(), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(21))
+    chains = RootChains(exponential_pair(), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(21))
     chains.sweep(1)
     assert_exact_law(rectangles(chains.states, EXPONENTIAL_EDGES), law)
 
 
 def test_negative_control_a_sweep_of_exponentials_with_a_weaker_pair():
     start = exponential_pair_draws(NUM_DRAWS, seed=20)
-    chains = RootChains(exponential_pair(0.6), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(21))
+    chains = RootChains(exponential_pair(0.6), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(21))
     chains.sweep(1)
     with pytest.raises(AssertionError):
         assert_exact_law(rectangles(chains.states, EXPONENTIAL_EDGES), exponential_pair_law())
@@ -413,7 +411,7 @@ def test_a_sweep_of_gaussians_with_cube_roots_keeps_the_law_of_quadrature():
     assert_exact_law(rectangles(start, GAUSSIAN_EDGES), law)  # the start itself
     for linear in (0.3, 0.1):
         chains = RootChains(
-            cube_roots(linear), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(23), check=False
+            cube_roots(linear), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(23), check=False
         )
         chains.sweep(1 if linear == 0.3 else 3)
         if linear == 0.3:
@@ -447,14 +445,14 @@ def test_sweeps_of_gaussians_keep_the_multivariate_normal():
     law = torch.distributions.MultivariateNormal(loc, precision_matrix=precision)
     noise = torch.randn(NUM_DRAWS, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(24))
     start = loc + noise @ law.scale_tril.T
-    chains = RootChains(gaussian_model(), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(25))
+    chains = RootChains(gaussian_model(), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(25))
     chains.sweep(1)
     assert_multivariate_normal(chains.states, law)
-    control = RootChains(gaussian_model(0.9), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(25))
+    control = RootChains(gaussian_model(0.9), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(25))
     control.sweep(5)
     with pytest.raises(AssertionError):
         assert_multivariate_normal(control.states, law)
-    fresh = RootChains(gaussian_model(), NUM_DRAWS, generator=torch.Generator().manual_seed(26))
+    fresh = RootChains(gaussian_model(), NUM_DRAWS, seed=torch.Generator().manual_seed(26))
     fresh.sweep(60)
     assert_multivariate_normal(fresh.states, law)
 

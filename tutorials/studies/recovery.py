@@ -181,7 +181,7 @@ def draw_root_rows(
         (5, ('x1', 'x2', 'x3', 'x4'))
     """
     _check_whole(num_rows, "num_rows", 1)
-    chains = RootChains(energy, num_rows, generator=generator)
+    chains = RootChains(energy, num_rows, seed=generator)
     chains.sweep(burn_in)
     return CountTable(energy.domain, chains.states.cpu().numpy(), "the draws")
 

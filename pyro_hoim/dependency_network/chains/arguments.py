@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...checks import check_shape
 from ...errors import check_names, check_type, check_unique, refused, unexpected, wrong_shape, wrong_type
-from ...runs.arguments import check_levels, received
+from ...runs.arguments import check_levels
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..scan import selection_probs
 
 __all__ = [
+    "Scan",
     "checked_clamps",
-    "checked_codes",
     "checked_conditionals",
-    "checked_order",
-    "checked_selection",
+    "checked_scan",
     "drawn_variables",
 ]
+
+Scan = Literal["random", "sequential"]
 
 
 def checked_conditionals(conditionals: object) -> DependencyConditionals:
@@ -66,39 +66,24 @@ def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[int, .
     return tuple(i for i, levels in enumerate(domain.cardinalities) if levels > 1 and i not in fixed)
 
 
-def checked_order(domain: Domain, free: Sequence[int], order: Sequence[str] | None) -> list[int]:
-    """Positions in the order of a sequential scan, clamped variables and those with one level left out."""
-    if order is None:
-        return list(free)
-    if isinstance(order, str) or not isinstance(order, Sequence):
-        raise wrong_type("order", "a sequence of names", received=repr(order))
-    check_names(order, domain.names, "order")
-    check_unique(order, "order")
+def checked_scan(
+    domain: Domain, free: Sequence[int], scan: object
+) -> tuple[Scan, list[int], NDArray[np.float64] | None]:
+    r"""Kind of scan, positions in its order, and of a random one the probabilities :math:`c_i / \sum_{j free} c_j`."""
+    names = [domain.names[i] for i in free]
+    if scan == "random" or isinstance(scan, Mapping):
+        wanted = cast("Mapping[str, float]", scan) if isinstance(scan, Mapping) else None
+        return "random", list(free), selection_probs(domain, names, wanted, "scan")
+    if scan == "sequential":
+        return "sequential", list(free), None
+    if isinstance(scan, str) or not isinstance(scan, Sequence):
+        expected = "'random', probabilities by name, 'sequential' or a sequence of names"
+        raise unexpected("scan", expected, scan, code="unknown-choice")
+    order = cast("Sequence[str]", scan)
+    check_names(order, domain.names, "scan")
+    check_unique(order, "scan")
     places = [i for i in domain.indices(order) if i in set(free)]
-    if missing := [domain.names[i] for i in free if i not in set(places)]:
+    if missing := [name for name in names if name not in order]:
         problem = f"expected every free variable, but {', '.join(map(repr, missing))} is left out"
-        raise refused("order", problem, code="missing-part")
-    return places
-
-
-def checked_selection(
-    domain: Domain, free: Sequence[int], selection: Mapping[str, float] | None
-) -> NDArray[np.float64]:
-    r"""Probabilities with which a random scan picks the free variables, :math:`c_i / \sum_{j \text{ free}} c_j`."""
-    check_type(selection, Mapping | None, "selection", "a mapping from names to probabilities")
-    return selection_probs(domain, [domain.names[i] for i in free], selection)
-
-
-def checked_codes(domain: Domain, codes: Any, num_chains: int, argument: str) -> torch.Tensor:
-    """States of all chains, long (num_chains, d)."""
-    d = len(domain)
-    if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
-        raise wrong_type(argument, "a tensor of level codes", received=received(codes))
-    check_shape(codes, (d,), argument)
-    try:
-        codes = codes.expand(num_chains, d)
-    except RuntimeError:
-        expected = f"a shape that broadcasts to {(num_chains, d)}"
-        raise unexpected(argument, expected, received=tuple(codes.shape), code="wrong-shape") from None
-    check_levels(codes, torch.tensor(domain.cardinalities, device=codes.device), argument)
-    return codes.long().clone()
+        raise refused("scan", problem, code="missing-part")
+    return "sequential", places, None

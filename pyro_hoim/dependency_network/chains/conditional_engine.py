@@ -57,14 +57,6 @@ class ConditionalEngine:
 
     One generator serves all chains. In a random scan an update calls the conditional of every variable that some chain
     has picked, so that it costs up to as many calls as there are variables.
-
-    Args:
-        hypergraph: the sets of variables whose cells are counted.
-        nodes: conditionals of the variables that are drawn, in the order of a sequential scan.
-        selection: probability of every node in a random scan; None for a sequential one.
-        num_chains: chains.
-        seed: of the random numbers.
-        device: where everything lives.
     """
 
     def __init__(

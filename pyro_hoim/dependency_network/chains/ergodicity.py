@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from ...errors import check_choice
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, TableConditional, may_be_zero
-from .arguments import checked_clamps, checked_conditionals, checked_order, drawn_variables
+from .arguments import Scan, checked_clamps, checked_conditionals, checked_scan, drawn_variables
 
 __all__ = ["Ergodicity", "check_ergodic"]
 
@@ -111,8 +110,7 @@ def check_ergodic(
     conditionals: DependencyConditionals,
     clamped: Mapping[str, Any] | None = None,
     *,
-    scan: Literal["random", "sequential"] = "random",
-    order: Sequence[str] | None = None,
+    scan: Scan | Sequence[str] | Mapping[str, float] = "random",
     max_states: int = 2**16,
 ) -> Ergodicity:
     r"""Whether pseudo-Gibbs sampling of a dependency network has one limiting law, and is ergodic.
@@ -126,8 +124,7 @@ def check_ergodic(
         conditionals: the network.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``; every combination of values that
             occurs must have a limiting law of its own.
-        scan: which variable is updated next.
-        order: order of a sequential scan, that of the schema when None.
+        scan: which variable is updated next, as in :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         max_states: most states that are enumerated, over all combinations of clamped values.
 
     Raises:
@@ -149,11 +146,8 @@ def check_ergodic(
     conditionals = checked_conditionals(conditionals)
     domain = conditionals.domain
     fixed = checked_clamps(domain, clamped or {}, None)
-    check_choice(scan, ("random", "sequential"), "scan")
-    free = drawn_variables(domain, fixed)
-    places = checked_order(domain, free, order) if scan == "sequential" else list(free)
-    rows = _clamped_rows(domain, fixed)
-    return examine(conditionals, rows, places, scan, max_states)
+    kind, places, _ = checked_scan(domain, drawn_variables(domain, fixed), scan)
+    return examine(conditionals, _clamped_rows(domain, fixed), places, kind, max_states)
 
 
 def examine(

@@ -11,21 +11,24 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...compute.engine import Record
+from ...core.chains import Chains
 from ...errors import ConvergenceWarning, check_choice, conflict, out_of_range, refused, unexpected
-from ...runs.arguments import checked_seed, count, positive
+from ...runs.arguments import checked_codes, count, positive, seed_from
+from ...runs.checkpoint import checksum
+from ...runs.jobs import part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 from ._walker_structure import is_walkable
 from .arguments import (
+    Scan,
     checked_clamps,
-    checked_codes,
     checked_conditionals,
-    checked_order,
-    checked_selection,
+    checked_scan,
     drawn_variables,
 )
 from .conditional_engine import ConditionalEngine, UpdateEngine
@@ -33,13 +36,13 @@ from .ergodicity import examine
 
 __all__ = ["PseudoGibbsChains", "Scan", "WalkerName"]
 
-Scan = Literal["random", "sequential"]
 WalkerName = Literal["auto", "compiled", "torch"]
 
 _MAX_CHECKED = 2**16
+_UPDATES_PER_CALL, _UPDATES_PER_CALL_TORCH = 2**24, 2**21
 
 
-class PseudoGibbsChains:
+class PseudoGibbsChains(Chains):
     r"""Chains that draw one variable at a time from its own conditional in a dependency network.
 
     .. math:: x_i \sim \theta_i(X_i \mid Y_i(x)), \qquad i = 0, 1, \dots, n - 1, 0, \dots \text{ or } i \sim c
@@ -60,15 +63,15 @@ class PseudoGibbsChains:
     Args:
         conditionals: the network, or a law that holds one as ``conditionals``.
         num_chains: number of chains.
-        scan: "random", which the FC-limit bounds, or "sequential".
-        order: names in the order of a sequential scan, that of the schema when None.
-        selection: probabilities :math:`c_i` of a random scan by name, uniform when None. They are positive and sum to
-            one; with clamped variables those of the others are used in proportion.
+        scan: "random", which the FC-limit bounds, or a mapping from names to the probabilities :math:`c_i` of a random
+            scan (positive, with sum one; with clamped variables those of the others are used in proportion);
+            "sequential", in the order of the schema, or a sequence of names in another order.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
         init: first states, uniform independent levels when None. Clamped variables keep their clamped values.
         edges: sets of variables whose cells are counted, besides all single variables.
-        seed: seed of everything random. Chain c has its own stream, which depends on (seed, c) alone: more chains or
-            threads change nothing (the torch engine has one stream for all chains).
+        seed: of everything random, or what it is drawn from (None: the global generator). Chain c has its own stream,
+            which depends on (seed, c) alone: more chains or threads change nothing (the torch engine has one stream
+            for all chains).
         engine: "compiled" walks decision graphs and tables (CPU); "torch" takes every conditional on any device, one
             call per update; "auto" is compiled where all variables that are drawn allow it. Models
             with few neighbours become tables by :meth:`~pyro_hoim.dependency_network.DependencyConditionals.tabulated`.
@@ -79,7 +82,7 @@ class PseudoGibbsChains:
             and nothing where no probability is zero.
 
     Shape:
-        init and codes (num_chains, d) or what broadcasts to it.
+        init and states (num_chains, d) or what broadcasts to it.
 
     Raises:
         InputError: fewer than one chain, an order or selection that leaves a free variable out or has probabilities
@@ -114,37 +117,30 @@ class PseudoGibbsChains:
         conditionals: DependencyConditionals,
         num_chains: int,
         *,
-        scan: Scan = "random",
-        order: Sequence[str] | None = None,
-        selection: Mapping[str, float] | None = None,
+        scan: Scan | Sequence[str] | Mapping[str, float] = "random",
         clamped: Mapping[str, Any] | None = None,
         init: torch.Tensor | None = None,
         edges: Sequence[Sequence[str]] = (),
-        seed: int = 0,
+        seed: int | torch.Generator | None = 0,
         engine: WalkerName = "auto",
         precision: torch.dtype = torch.float32,
         check: bool = True,
     ) -> None:
         self._conditionals = checked_conditionals(conditionals)
-        self._num_chains, self._seed = positive(num_chains, "num_chains"), checked_seed(seed)
-        check_choice(scan, ("random", "sequential"), "scan")
-        if scan == "sequential" and selection is not None:
-            raise conflict("selection", "belongs to the random scan", "pass scan='random', or leave it out")
-        if scan == "random" and order is not None:
-            raise conflict("order", "belongs to the sequential scan", "pass scan='sequential', or leave it out")
+        self._num_chains, self._seed = positive(num_chains, "num_chains"), seed_from(seed)
         check_choice(precision, (torch.float32, torch.float64), "precision")
         domain = self.domain
         fixed = checked_clamps(domain, clamped or {}, self._num_chains)
-        self._scan: Scan = scan
         self._clamped = tuple(domain.names[i] for i in fixed)
         free = drawn_variables(domain, fixed)
-        self._places = checked_order(domain, free, order) if scan == "sequential" else list(free)
-        self._selection = checked_selection(domain, free, selection) if scan == "random" else None
+        self._scan: Scan
+        self._scan, self._places, self._selection = checked_scan(domain, free, scan)
         self._precision = precision
         self._hypergraph = InteractionHypergraph(
             domain, [*((name,) for name in domain.names), *edges], hierarchical=False
         )
-        states = self._first_states() if init is None else checked_codes(domain, init, self._num_chains, "init").cpu()
+        states = self._first_states() if init is None else checked_codes(domain, init, [self._num_chains], "init").cpu()
+        self._init = 0 if init is None else checksum({"init": states})
         for i, codes in fixed.items():
             states[:, i] = codes
         if check:
@@ -152,6 +148,10 @@ class PseudoGibbsChains:
         self._engine = self._make_engine(engine)
         self._engine.set_codes(states)
         self._num_updates = 0
+
+    recordable = ("statistics", "draws")
+    mixing_hint = "smooth the conditionals"
+    identity = "network, scan, clamped value, engine, precision, seed or number of chains"
 
     def __repr__(self) -> str:
         return (
@@ -206,19 +206,14 @@ class PseudoGibbsChains:
         return self._conditionals
 
     @property
+    @override
     def domain(self) -> Domain:
-        """The variables."""
         return self._conditionals.domain
 
     @property
+    @override
     def hypergraph(self) -> InteractionHypergraph:
-        """The sets of variables whose cells are counted; the network itself has no interactions."""
         return self._hypergraph
-
-    @property
-    def num_chains(self) -> int:
-        """Number of chains."""
-        return self._num_chains
 
     @property
     def num_updates(self) -> int:
@@ -226,8 +221,8 @@ class PseudoGibbsChains:
         return self._num_updates
 
     @property
+    @override
     def num_sweeps(self) -> int:
-        """Whole sweeps so far."""
         return self._num_updates // max(1, len(self._places))
 
     @property
@@ -246,36 +241,30 @@ class PseudoGibbsChains:
         return None if self._selection is None else dict(zip(self.order, self._selection.tolist(), strict=True))
 
     @property
-    def clamped(self) -> tuple[str, ...]:
-        """Names of the variables that are held fixed."""
-        return self._clamped
-
-    @property
-    def codes(self) -> torch.Tensor:
-        """States of all chains, long (num_chains, d)."""
+    @override
+    def states(self) -> torch.Tensor:
         return self._engine.get_codes()
 
-    def set_codes(self, codes: torch.Tensor) -> None:
-        """Replace all states; clamped variables take the values given here.
-
-        Raises:
-            InputError: a wrong shape or a code that is no level.
-        """
-        self._engine.set_codes(checked_codes(self.domain, codes, self._num_chains, "codes"))
+    @override
+    def set_states(self, states: torch.Tensor) -> None:
+        codes = checked_codes(self.domain, states, [self._num_chains], "states")
+        self._init = checksum({"init": codes})
+        self._engine.set_codes(codes)
 
     # Moves
 
-    def sweep(self, num_sweeps: int = 1, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+    @override
+    def sweep(self, num_sweeps: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
         """Move all chains by sweeps; look at them after every ``thin`` sweeps.
 
         Args:
             num_sweeps: how many sweeps.
             thin: sweeps between two records; at least 1 where something is recorded.
             counts: record how many chains were in every cell of every edge of ``hypergraph``, summed over records.
-            codes: record the states.
+            states: record the states.
 
         Shape:
-            counts (num_terms,); codes (records, num_chains, d).
+            counts (num_terms,); states (records, num_chains, d).
 
         Raises:
             InputError: negative numbers, or nothing to say when to record.
@@ -283,10 +272,10 @@ class PseudoGibbsChains:
         num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
         size = len(self._places)
         if not size:  # every variable is clamped or has one level: time passes, states do not change
-            return self._resting(num_sweeps, thin, counts, codes)
-        return self.update(num_sweeps * size, thin=thin * size, counts=counts, codes=codes)
+            return self._resting(num_sweeps, thin, counts, states)
+        return self.update(num_sweeps * size, thin=thin * size, counts=counts, states=states)
 
-    def update(self, num_updates: int = 1, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+    def update(self, num_updates: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
         r"""Move all chains by single updates; look at them after every ``thin`` updates.
 
         A sequential scan goes on where it stopped. With ``thin=1`` its records are at all places of the order in turn,
@@ -297,40 +286,40 @@ class PseudoGibbsChains:
             num_updates: how many updates of every chain.
             thin: updates between two records; at least 1 where something is recorded.
             counts: as in :meth:`sweep`.
-            codes: as in :meth:`sweep`.
+            states: as in :meth:`sweep`.
 
         Raises:
             InputError: negative numbers, or nothing to say when to record.
         """
         num_updates, thin = count(num_updates, "num_updates"), count(thin, "thin")
-        if not thin and (counts or codes):
+        if not thin and (counts or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         if not self._places:
-            return self._resting(num_updates, thin, counts, codes)
-        record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=codes)
+            return self._resting(num_updates, thin, counts, states)
+        record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=states)
         self._num_updates += num_updates
         return record
 
-    def _resting(self, steps: int, thin: int, counts: bool, codes: bool) -> Record:
+    def _resting(self, steps: int, thin: int, counts: bool, states: bool) -> Record:
         """Records of states that do not change."""
-        if not thin and (counts or codes):
+        if not thin and (counts or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         num_records = steps // thin if thin else 0
         wide = max(self.domain.cardinalities, default=1) > 256
-        states = self.codes
+        held = self.states
         total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64)
         if counts:
-            engine = ConditionalEngine(self._hypergraph, (), None, self._num_chains, 0, states.device)
-            engine.set_codes(states)
+            engine = ConditionalEngine(self._hypergraph, (), None, self._num_chains, 0, held.device)
+            engine.set_codes(held)
             total = engine.counts() * num_records
-        kept = states.to(torch.int32 if wide else torch.uint8).cpu().expand(num_records, *states.shape).clone()
-        return Record(num_records, total if counts else None, None, kept if codes else None)
+        kept = held.to(torch.int32 if wide else torch.uint8).cpu().expand(num_records, *held.shape).clone()
+        return Record(num_records, total if counts else None, None, kept if states else None)
 
     # Checkpoints
 
     @property
+    @override
     def fingerprint(self) -> str:
-        """A digest of what a checkpoint must agree with: network, scan, clamped values, seed, engine, precision."""
         digest = hashlib.sha256()
         parts = [self.domain.to_json(), self._num_chains, self._seed, self._scan, self._places, self._clamped]
         parts += [self._hypergraph.to_json(), type(self._engine).__name__, str(self._precision)]
@@ -338,33 +327,26 @@ class PseudoGibbsChains:
         if self._selection is not None:
             digest.update(self._selection.tobytes())
         fixed = [self.domain.index(name) for name in self._clamped]
-        digest.update(self.codes[:, fixed].cpu().contiguous().numpy().tobytes())
+        digest.update(self.states[:, fixed].cpu().contiguous().numpy().tobytes())
         for i in self._places:
             digest.update(_node_digest(self._conditionals.nodes[i]))
         return digest.hexdigest()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Everything that a later run needs to continue with equal bits, as plain tensors."""
+    @property
+    @override
+    def sweeps_per_call(self) -> int:
+        is_compiled = not isinstance(self._engine, ConditionalEngine)
+        limit, least = (_UPDATES_PER_CALL, 16) if is_compiled else (_UPDATES_PER_CALL_TORCH, 2**11)
+        return max(1, min(2**20, limit // (max(1, len(self._places)) * max(self._num_chains, least))))
+
+    @override
+    def _state(self) -> dict[str, torch.Tensor]:
         state = {f"engine.{name}": value for name, value in self._engine.state().items()}
-        state["num_updates"] = torch.tensor(self._num_updates)
-        state["fingerprint"] = torch.tensor(list(bytes.fromhex(self.fingerprint)), dtype=torch.uint8)
-        return state
+        return {**state, "num_updates": torch.tensor(self._num_updates)}
 
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from :meth:`state_dict` of chains with the same network, scan, seed and engine.
-
-        Raises:
-            InputError: the state belongs to other chains.
-        """
-        found = state.get("fingerprint")
-        if found is None or bytes(found.tolist()).hex() != self.fingerprint:
-            problem = (
-                "the checkpoint belongs to chains of another network, scan, clamped value, seed, engine, precision or "
-                "number of chains"
-            )
-            raise refused("state", problem, code="other-run")
-        prefix = "engine."
-        self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+    @override
+    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._engine.load_state(part_of(state, "engine."))
         self._num_updates = int(state["num_updates"])
 
 

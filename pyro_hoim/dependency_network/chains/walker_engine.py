@@ -23,14 +23,6 @@ class WalkerEngine:
 
     An update costs one look-up per question on the way to a leaf and one for the new level, whatever the number of
     levels. Every chain has a generator of its own, so that neither threads nor more chains change its numbers.
-
-    Args:
-        hypergraph: the sets of variables whose cells are counted.
-        nodes: conditionals of the variables that are drawn, in the order of a sequential scan.
-        selection: probability of every node in a random scan; None for a sequential one.
-        num_chains: chains.
-        seed: of the random numbers.
-        dtype: precision of the conditionals, float32 or float64.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ def impute_network(
         for part in chain_portions(rows, num_imputations) if missing else ():
             chains = _row_chains(conditionals, missing, data.codes[part], num_imputations, drawn_seed(generator))
             chains.sweep(settings.burn_in)
-            states = chains.codes.reshape(len(part), num_imputations, -1).movedim(1, 0)
+            states = chains.states.reshape(len(part), num_imputations, -1).movedim(1, 0)
             codes[:, part[:, None], columns] = states[..., columns]
     return Imputation(data, codes, (data.codes >= 0).all(1), "draws")
 
@@ -243,7 +243,7 @@ def draw_network(
             check=start == 0,
         )
         chains.sweep(burn_in)
-        parts.append(chains.codes)
+        parts.append(chains.states)
         if advance is not None:
             advance(len(parts[-1]))
     return NetworkDraws(torch.cat(parts), False, burn_in)
@@ -304,8 +304,8 @@ def _averaged(
     portion = max(1, _LOOK_UPS_PER_CALL // (size * chains.num_chains))
     for start in range(0, gibbs.num_records, portion):
         length = min(portion, gibbs.num_records - start)
-        record = chains.sweep(length * gibbs.thin, thin=gibbs.thin, codes=True)
-        assert record.codes is not None
-        total += node.log_probs(record.codes.long()).double().exp().sum(0)
+        record = chains.sweep(length * gibbs.thin, thin=gibbs.thin, states=True)
+        assert record.states is not None
+        total += node.log_probs(record.states.long()).double().exp().sum(0)
     means = (total / gibbs.num_records).reshape(num_rows, gibbs.num_chains, -1)
     return means.mean(1), means.std(1) / gibbs.num_chains**0.5

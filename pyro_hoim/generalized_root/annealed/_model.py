@@ -42,11 +42,11 @@ class RootAnnealer:
         if single is not None:
             single = single.detach().cpu().double()
             start = draw_from_nodes(energy.family, single.expand(num_chains, -1, -1), generator=random)
-        self._chains = RootChains(energy, num_chains, start=start, generator=random, check=False)
+        self._chains = RootChains(energy, num_chains, init=start, seed=random, check=False)
         self._single, self._own = single, self._chains.single_terms
 
     @property
-    def codes(self) -> torch.Tensor:
+    def states(self) -> torch.Tensor:
         return self._chains.states[None]
 
     @property
@@ -86,8 +86,8 @@ class RootAnnealer:
     def gather(self, index: torch.Tensor) -> None:
         self._chains.set_states(self._chains.states[index[0]])
 
-    def set_codes(self, codes: torch.Tensor) -> None:
-        self._chains.set_states(codes[0])
+    def set_states(self, states: torch.Tensor) -> None:
+        self._chains.set_states(states[0])
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class AnnealedRoot:
         """The fields of :class:`ModeRuns` for one mode."""
         energy = self.energy
         chains = self.begin(count, derived(run.seed, 20 + 2 * number))
-        chains.set_codes(mode.expand(1, count, -1))
+        chains.set_states(mode.expand(1, count, -1))
         chains.sweep(self.options.burn_in)
-        local = chains.codes[0]
+        local = chains.states[0]
         natural = energy.node_natural(local, validate=False).mean(0)
         score = energy.family.log_base(local)
         for j in range(1, energy.order + 1):
@@ -146,7 +146,7 @@ class AnnealedRoot:
         entropy = (log_z0 - score).sum(-1).mean()
         fitted = RootAnnealer(energy, count, derived(run.seed, 21 + 2 * number), natural)
         log_weights = fitted.anneal(run.betas, self.options.sweeps_per_step) + log_z0.sum()
-        return chains.codes, chains.log_q, entropy[None], log_weights, fitted.codes
+        return chains.states, chains.log_q, entropy[None], log_weights, fitted.states
 
     def describe(self, state: NDArray[np.generic]) -> str:
         return state_text(self.energy.domain.names, state.tolist()) if len(state) else ""

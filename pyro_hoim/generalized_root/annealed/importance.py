@@ -198,7 +198,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
             if not energy.structure.is_independent:
                 chains.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
                 chains.sweep(self.burn_in)
-            parts.append(chains.codes[0])
+            parts.append(chains.states[0])
         return joined_states(energy, sample_shape, parts)
 
 

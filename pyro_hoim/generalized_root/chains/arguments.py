@@ -9,19 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...checks import check_shape
 from ...errors import check_names, check_type, out_of_range, unexpected, wrong_shape, wrong_type
-from ...runs.arguments import received
+from ...runs.arguments import checked_states
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 
-__all__ = ["checked_beta", "checked_energy", "checked_given", "checked_states", "first_not_integrable", "seed_from"]
-
-
-def seed_from(generator: torch.Generator | None) -> int:
-    """A seed from a generator of any device, or from the global one."""
-    device = "cpu" if generator is None else generator.device
-    return int(torch.randint(2**63 - 1, (), dtype=torch.int64, device=device, generator=generator))
+__all__ = ["checked_beta", "checked_clamps", "checked_energy", "checked_values", "first_not_integrable"]
 
 
 def checked_energy(energy: object) -> GeneralizedRootEnergy:
@@ -45,33 +38,25 @@ def checked_beta(beta: float) -> float:
     return value
 
 
-def checked_given(
-    energy: GeneralizedRootEnergy, given: Mapping[str, float | torch.Tensor], num_chains: int
+def checked_clamps(
+    energy: GeneralizedRootEnergy, clamped: Mapping[str, float | torch.Tensor], num_chains: int
 ) -> dict[int, NDArray[np.float64]]:
-    """Values of the given variables in every chain, (num_chains,) by position."""
-    check_type(given, Mapping, "given", "a mapping from names to values")
-    check_names(given, energy.domain.names, "given")
+    """Values of the clamped variables in every chain, (num_chains,) by position."""
+    check_type(clamped, Mapping, "clamped", "a mapping from names to values")
+    check_names(clamped, energy.domain.names, "clamped")
     found: dict[int, NDArray[np.float64]] = {}
-    for name, value in given.items():
+    for name, value in clamped.items():
         numbers = torch.as_tensor(value).detach().cpu().double()
         if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
-            raise wrong_shape(f"given[{name!r}]", f"() or ({num_chains},)", numbers)
-        energy.family.check_values(numbers, f"given[{name!r}]")
+            raise wrong_shape(f"clamped[{name!r}]", f"() or ({num_chains},)", numbers)
+        energy.family.check_values(numbers, f"clamped[{name!r}]")
         found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
     return dict(sorted(found.items()))
 
 
-def checked_states(energy: GeneralizedRootEnergy, states: Any, num_chains: int, argument: str) -> NDArray[np.float64]:
+def checked_values(energy: GeneralizedRootEnergy, states: Any, num_chains: int, argument: str) -> NDArray[np.float64]:
     """States of all chains, (d, num_chains)."""
-    size = len(energy.domain)
-    if not isinstance(states, torch.Tensor) or states.is_complex() or states.dtype == torch.bool:
-        raise wrong_type(argument, "a tensor of values", received=received(states))
-    check_shape(states, (size,), argument)
-    try:
-        values = states.detach().cpu().double().expand(num_chains, size)
-    except RuntimeError:
-        expected = f"a shape that broadcasts to {(num_chains, size)}"
-        raise unexpected(argument, expected, received=tuple(states.shape), code="wrong-shape") from None
+    values = checked_states(states, (num_chains, len(energy.domain)), argument).detach().cpu().double()
     energy.family.check_values(values, argument)
     return values.T.contiguous().numpy().copy()
 

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 
 from ...errors import check_type, unexpected, wrong_shape, wrong_type
-from ...runs.arguments import received
+from ...runs.arguments import received, seed_from
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..nodes.log_partition import node_log_partition
-from .arguments import seed_from
 
 __all__ = ["draw_from_nodes", "independent_log_partition"]
 

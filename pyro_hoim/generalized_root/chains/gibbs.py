@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from ...errors import ConvergenceWarning, refused
-from ...runs.arguments import count, positive
+from ...compute.engine import Record
+from ...core.chains import Chains
+from ...errors import ConvergenceWarning, out_of_range, refused
+from ...runs.arguments import count, positive, seed_from
+from ...runs.checkpoint import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable
 from ._program import RootProgram
-from .arguments import checked_beta, checked_energy, checked_given, checked_states, first_not_integrable, seed_from
+from .arguments import checked_beta, checked_clamps, checked_energy, checked_values, first_not_integrable
 from .draws import independent_log_partition
 
 __all__ = ["RootChains", "independent_log_partition", "independent_samples"]
@@ -26,9 +30,10 @@ __all__ = ["RootChains", "independent_log_partition", "independent_samples"]
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
 _MOST_CHECKED = 64
+_UPDATES_PER_CALL = 2**18
 
 
-class RootChains:
+class RootChains(Chains):
     r"""Gibbs chains of a generalized root model, in the order of the schema.
 
     .. math:: x_s \sim p(x_s \mid x_{-s}) \propto \exp\Bigl(\sum_j \eta_{js} T_j(x_s) + B(x_s)\Bigr), \qquad
@@ -49,30 +54,30 @@ class RootChains:
         energy: the model, without a batch, or a law that holds one as ``energy_model``
             (:class:`~pyro_hoim.generalized_root.GeneralizedRoot`).
         num_chains: number of chains.
-        given: variables held fixed, ``{name: value}``, or one value per chain.
-        start: first states, given variables included (they take their given values). None draws from the independent
-            member.
-        generator: what the seed is drawn from, once; PyTorch's global generator when None.
-        check: refuse models of reals that cannot be normalised. With given variables every distinct row of their values
-            is checked, of more than 64 those that hold the smallest or the largest value of a variable, and others
-            spread evenly over the sorted rows. Counts always can.
+        clamped: variables held fixed, ``{name: value}``, or one value per chain.
+        init: first states, clamped variables included (they take their clamped values). None draws from the
+            independent member.
+        seed: of everything random, or what it is drawn from (None: the global generator).
+        check: refuse models of reals that cannot be normalised. With clamped variables every distinct row of their
+            values is checked, of more than 64 those that hold the smallest or the largest value of a variable, and
+            others spread evenly over the sorted rows. Counts always can.
 
     Shape:
-        start (num_chains, d) or what broadcasts to it; values of given () or (num_chains,).
+        init (num_chains, d) or what broadcasts to it; values of clamped () or (num_chains,).
 
     Raises:
         InputError: a batch, fewer than one chain, values outside the domain of the family, a model that cannot be
-            normalised, an independent member that cannot while there is no start, or, at a sweep, a conditional
+            normalised, an independent member that cannot while there is no init, or, at a sweep, a conditional
             that cannot or whose mode is beyond 2^53.
         InputTypeError: an argument of another type.
-        UnknownNameError: a given variable that is not in the domain.
+        UnknownNameError: a clamped variable that is not in the domain.
 
     Warns:
         ConvergenceWarning: it is not known whether the model can be normalised, and nothing disproves it; once.
 
     Randomness:
         Chain c has its own stream, which depends on the seed and on c alone: neither more chains nor more threads
-        change it. With a generator, global random state is left alone.
+        change it.
 
     References:
         Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
@@ -83,7 +88,7 @@ class RootChains:
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
-        >>> chains = RootChains(model, 100, given={"b": 3}, generator=torch.Generator().manual_seed(1))
+        >>> chains = RootChains(model, 100, clamped={"b": 3}, seed=1)
         >>> chains.sweep(5)
         >>> chains.states.shape, chains.states[:, 1].unique().tolist()
         (torch.Size([100, 2]), [3.0])
@@ -94,24 +99,25 @@ class RootChains:
         energy: GeneralizedRootEnergy,
         num_chains: int,
         *,
-        given: Mapping[str, float | torch.Tensor] | None = None,
-        start: torch.Tensor | None = None,
-        generator: torch.Generator | None = None,
+        clamped: Mapping[str, float | torch.Tensor] | None = None,
+        init: torch.Tensor | None = None,
+        seed: int | torch.Generator | None = 0,
         check: bool = True,
     ) -> None:
         energy = self._energy = checked_energy(energy)
         self._num_chains = positive(num_chains, "num_chains")
         self._program = RootProgram.of(self._energy)
-        fixed = checked_given(energy, given or {}, self._num_chains)
-        self._given = tuple(energy.domain.names[s] for s in fixed)
+        fixed = checked_clamps(energy, clamped or {}, self._num_chains)
+        self._clamped = tuple(energy.domain.names[s] for s in fixed)
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
-        first = None if start is None else checked_states(energy, start, self._num_chains, "start")
+        first = None if init is None else checked_values(energy, init, self._num_chains, "init")
+        held = {str(s): torch.from_numpy(value.copy()) for s, value in fixed.items()}
+        self._init = checksum(held if first is None else {**held, "init": torch.from_numpy(first)})
         if check:
             self._check_normalizable(fixed)
         if first is None:
             self._check_independent()
-        self._seed = seed_from(generator)
-        self._num_sweeps = 0
+        self._seed = seed_from(seed)
         self._make_tiles()
         states = np.zeros((len(energy.domain), self._num_chains)) if first is None else first
         for s, value in fixed.items():
@@ -119,6 +125,10 @@ class RootChains:
         self._set(states)
         if first is None:
             self._move(1, 0.0, self._free)
+
+    recordable = ("energies", "draws")
+    mixing_hint = "weaken the interactions"
+    identity = "model, clamped variable, seed or number of chains"
 
     def __repr__(self) -> str:
         return (
@@ -151,9 +161,9 @@ class RootChains:
             name = self.domain.names[self._free[wrong]]
             problem = (
                 f"the terms of {name!r} alone cannot be normalised (natural parameters "
-                f"{self._program.linear[self._free[wrong]].tolist()}), so no start can be drawn"
+                f"{self._program.linear[self._free[wrong]].tolist()}), so no first state can be drawn"
             )
-            raise refused("start", problem, "pass one", code="not-normalizable")
+            raise refused("init", problem, "pass one", code="not-normalizable")
 
     # Tiles
 
@@ -227,43 +237,23 @@ class RootChains:
         return self._energy
 
     @property
+    @override
     def domain(self) -> Domain:
-        """The variables."""
         return self._energy.domain
 
     @property
-    def num_chains(self) -> int:
-        """Number of chains."""
-        return self._num_chains
-
-    @property
-    def num_sweeps(self) -> int:
-        """Sweeps so far."""
-        return self._num_sweeps
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """Names of the variables that are held fixed."""
-        return self._given
-
-    @property
+    @override
     def states(self) -> torch.Tensor:
-        """A copy of the states of all chains, float64 (num_chains, d), on psi's device."""
         return torch.from_numpy(self._states()).to(self._energy.device)
 
     def _states(self) -> NDArray[np.float64]:
         return np.ascontiguousarray(np.concatenate([tile[1] for tile in self._tiles], axis=1).T)
 
+    @override
     def set_states(self, states: torch.Tensor) -> None:
-        """Replace all states; given variables take the values given here.
-
-        Shape:
-            states (num_chains, d) or what broadcasts to it.
-
-        Raises:
-            InputError: a wrong shape or a value outside the domain.
-        """
-        self._set(checked_states(self._energy, states, self._num_chains, "states"))
+        values = checked_values(self._energy, states, self._num_chains, "states")
+        self._init = checksum({"init": torch.from_numpy(values)})
+        self._set(values)
 
     @property
     def single_terms(self) -> torch.Tensor:
@@ -281,21 +271,53 @@ class RootChains:
 
     # Moves
 
-    def sweep(self, num_sweeps: int = 1, beta: float = 1.0, *, reverse_order: bool = False) -> None:
-        r"""Move all chains by whole sweeps.
+    @override
+    def sweep(
+        self,
+        num_sweeps: int = 1,
+        beta: float = 1.0,
+        *,
+        thin: int = 0,
+        energies: bool = False,
+        states: bool = False,
+        reverse_order: bool = False,
+    ) -> Record:
+        r"""Move all chains by whole sweeps; look at them after every ``thin`` sweeps.
 
         Args:
             num_sweeps: how many.
             beta: inverse temperature :math:`\beta` in [0, 1] of the terms of two and more variables.
+            thin: sweeps between two records; at least 1 where something is recorded.
+            energies: record minus log q of every chain, at beta 1.
+            states: record the states.
             reverse_order: from the last variable to the first, the time reversal of the usual sweep.
 
         Raises:
             InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
+
+        Shape:
+            energies (records, num_chains); states (records, num_chains, d).
         """
-        num_sweeps, beta = count(num_sweeps, "num_sweeps"), checked_beta(beta)
-        if num_sweeps:
-            self._move(num_sweeps, beta, np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free)
+        num_sweeps, thin, beta = count(num_sweeps, "num_sweeps"), count(thin, "thin"), checked_beta(beta)
+        if not thin and (energies or states):
+            raise out_of_range("thin", "1 or more where something is recorded", received="0")
+        order = np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free
+        num_records = num_sweeps // thin if thin else 0
+        shape = (num_records, self._num_chains)
+        scores = torch.zeros(shape, dtype=torch.float64, device=self._energy.device) if energies else None
+        kept = torch.zeros((*shape, len(self.domain)), dtype=torch.float64) if states else None
+        done = 0
+        for record in range(num_records if energies or states else 0):
+            self._move(thin, beta, order)
+            done += thin
+            if scores is not None:
+                scores[record] = -self.log_q()
+            if kept is not None:
+                kept[record] = torch.from_numpy(self._states())
+        if num_sweeps > done:
+            self._move(num_sweeps - done, beta, order)
         self._num_sweeps += num_sweeps
+        return Record(num_records, None, scores, None if kept is None else kept.to(self._energy.device))
 
     # Scores
 
@@ -340,17 +362,22 @@ class RootChains:
     # Checkpoints
 
     @property
+    @override
     def fingerprint(self) -> str:
-        """Hash of model, given names, seed and number of chains."""
         structure, digest = self._energy.structure, hashlib.sha256()
         names = [(key, tuple(members)) for key, members in structure.names]
-        facts = (self.domain.names, structure.order, names, self._energy.family, self._given, self._seed)
+        facts = (self.domain.names, structure.order, names, self._energy.family, self._clamped, self._seed)
         digest.update(repr((*facts, self._num_chains)).encode())
         digest.update(self._energy.psi.detach().cpu().double().numpy().tobytes())
         return digest.hexdigest()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Everything that :meth:`load_state_dict` needs to continue with the same bits."""
+    @property
+    @override
+    def sweeps_per_call(self) -> int:
+        return max(1, min(2**16, _UPDATES_PER_CALL // max(1, len(self.domain) * self._num_chains)))
+
+    @override
+    def _state(self) -> dict[str, torch.Tensor]:
         words = np.concatenate([tile[3] for tile in self._tiles])
         return {
             "states": torch.from_numpy(self._states()),
@@ -358,8 +385,8 @@ class RootChains:
             "num_sweeps": torch.tensor(self._num_sweeps),
         }
 
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue where chains of the same model, number and given variables were."""
+    @override
+    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
         words = state["words"].cpu().numpy().view(np.uint64)
         for low, states, _, held, _ in self._tiles:
             held[:] = words[low : low + states.shape[1]]
@@ -392,4 +419,4 @@ def independent_samples(
         InputError: a batch, or an independent member that cannot be normalised.
         InputTypeError: an argument of another type.
     """
-    return RootChains(energy, num_samples, generator=generator, check=False).states
+    return RootChains(energy, num_samples, seed=generator, check=False).states

@@ -325,7 +325,7 @@ def draw_roots(
             values[:, columns] = drawn.to(torch.float64)
             return RootDraws(values, True, 0)
     for start in range(0, num_draws, _CHAINS):
-        chains = RootChains(rest, min(_CHAINS, num_draws - start), generator=generator)
+        chains = RootChains(rest, min(_CHAINS, num_draws - start), seed=generator)
         chains.sweep(burn_in)
         values[start : start + _CHAINS, columns] = chains.states.to(torch.float64)
         if advance is not None:

@@ -149,9 +149,9 @@ class DiscreteMoves:
             self._chains[site.name] = chains
         else:
             chains.set_model(model)
-            chains.set_codes(codes)
+            chains.set_states(codes)
         chains.sweep(1)
-        return chains.codes.squeeze(-2).to(values[site.name])
+        return chains.states.squeeze(-2).to(values[site.name])
 
     # One visit
 

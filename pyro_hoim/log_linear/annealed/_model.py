@@ -65,12 +65,12 @@ class AnnealedLogLinear:
         start = torch.from_numpy(modes.states[:number]).to(many.device)[:, :, None].expand(-1, -1, count, -1)
         chains = AnnealedChains(many, count, init=start, seed=derived(run.seed, 9), **self.own)
         chains.sweep(options.burn_in)
-        local, local_log_q = chains.codes, chains.log_q
+        local, local_log_q = chains.states, chains.log_q
         reference, entropy = fitted(graph, local)
         chains = AnnealedChains(many, count, reference=reference, seed=derived(run.seed, 10), **self.own)
         log_z0 = reference_normaliser(graph, reference)
         log_weights = chains.anneal(run.betas, options.sweeps_per_step) + log_z0[..., None]
-        parts = (local, local_log_q, entropy, log_weights, chains.codes)
+        parts = (local, local_log_q, entropy, log_weights, chains.states)
         return ModeRuns(*(part.cpu().numpy() for part in parts))
 
     def describe(self, state: NDArray[np.generic]) -> str:

@@ -47,7 +47,7 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
         seed = derived(run.seed, 8)
         chains = GibbsChains(cold, starts.shape[-2], schedule=schedule, init=starts, seed=seed, engine=engine)
         chains.sweep(sweeps)
-        return chains.codes, -chains.energy / _COLD
+        return chains.states, -chains.energy / _COLD
 
     def searched(starts: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """After moves of single variables, and from the best of these after moves of interactions, where cheap."""

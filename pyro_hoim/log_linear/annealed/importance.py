@@ -261,10 +261,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         chains = annealed.begin(num_chains, drawn_seed(generator))
         chains.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
         chains.sweep(self.burn_in)
-        parts = [chains.codes]
+        parts = [chains.states]
         for _ in range(math.ceil(draws / num_chains) - 1):
             chains.sweep(_THIN)
-            parts.append(chains.codes)
+            parts.append(chains.states)
         states = torch.cat(parts, -2).narrow(-2, 0, draws).movedim(-2, 0)
         return states.reshape(*sample_shape, *batch, d)
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from ...checks import check_finite, check_shape
+from ...checks import check_finite
 from ...compute.engine import Record
+from ...core.chains import Chains
 from ...core.model import LogLinearModel
 from ...errors import check_choice, check_type, other_domain, out_of_range, unexpected, wrong_shape, wrong_type
-from ...runs.arguments import check_levels, checked_seed, checked_tables, positive, received
+from ...runs.arguments import broadcast, check_levels, checked_codes, checked_tables, positive, received, seed_from
+from ...runs.checkpoint import checksum
 from ...runs.schedule import GibbsSchedule
 from .engines import EngineName, make_engine
 
+_LOOKUPS_PER_CALL, _LEAST_CHAINS = 2**30, 32
+_LOOKUPS_PER_CALL_TORCH, _LOOKUPS_PER_STEP_TORCH = 2**24, 2**14
 
-class ChainSetup:
+
+class ChainSetup(Chains):
     """What is behind :class:`~pyro_hoim.log_linear.GibbsChains`, whose arguments these are: checks, shapes, the engine.
 
     Engines see the batch as one axis of groups: (groups, chains, d).
@@ -33,13 +40,13 @@ class ChainSetup:
         clamped: Mapping[str, Any] | None = None,
         init: torch.Tensor | None = None,
         reference: torch.Tensor | None = None,
-        seed: int = 0,
+        seed: int | torch.Generator | None = 0,
         engine: EngineName = "auto",
         precision: torch.dtype = torch.float32,
     ) -> None:
         self._num_chains = positive(num_chains, "num_chains")
         self._precision = precision
-        self._seed = checked_seed(seed)
+        self._seed = seed_from(seed)
         self._schedule = GibbsSchedule() if schedule is None else schedule
         if not isinstance(self._schedule, GibbsSchedule):
             raise wrong_type("schedule", "a GibbsSchedule", schedule)
@@ -59,6 +66,7 @@ class ChainSetup:
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
         states = None if init is None else self._checked_codes(init, "init")
+        self._init = 0 if states is None else checksum({"init": states})
         self._engine = make_engine(
             engine,
             self._hypergraph,
@@ -68,7 +76,6 @@ class ChainSetup:
             precision,
             tables.device,
         )
-        self._num_sweeps = 0
         self._set_weights()
         if states is None:
             states = self._reference_draws()
@@ -99,11 +106,7 @@ class ChainSetup:
         )
 
     def _broadcast(self, values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
-        try:
-            return values.to(self._device).expand(tuple(shape))
-        except RuntimeError:
-            expected = f"a shape that broadcasts to {tuple(shape)}"
-            raise unexpected(argument, expected, received=tuple(values.shape), code="wrong-shape") from None
+        return broadcast(values.to(self._device), shape, argument)
 
     def _checked_clamps(self, clamped: Mapping[str, Any]) -> dict[int, torch.Tensor | int]:
         """Positions of the clamped variables with their codes, in schema order."""
@@ -127,13 +130,8 @@ class ChainSetup:
         return dict(sorted(found.items()))
 
     def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
-        d = len(self._hypergraph.domain)
-        if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
-            raise wrong_type(argument, "a tensor of level codes", received=received(codes))
-        check_shape(codes, (d,), argument)
-        codes = self._broadcast(codes, (*self._batch, self._num_chains, d), argument)
-        check_levels(codes, torch.tensor(self._hypergraph.domain.cardinalities, device=codes.device), argument)
-        return codes.long().clone()
+        lead = (*self._batch, self._num_chains)
+        return checked_codes(self._hypergraph.domain, codes, lead, argument).to(self._device)
 
     def _reference_draws(self) -> torch.Tensor:
         """States from the reference law, (*batch, chains, d); those of a chain depend on (seed, group, chain) alone."""
@@ -168,6 +166,26 @@ class ChainSetup:
 
     # Calls of the engine
 
+    @property
+    @override
+    def sweeps_per_call(self) -> int:
+        domain, groups = self._hypergraph.domain, self._groups
+        meeting = [set[int]() for _ in domain.cardinalities]
+        for number, edge in enumerate(self._hypergraph.edge_indices):
+            for i in edge:
+                meeting[i].add(number)
+        lookups = 0
+        for block in self._blocks:
+            num_edges = len(set[int]().union(*(meeting[i] for i in block)))
+            lookups += math.prod(domain.cardinalities[i] for i in block) * (1 + num_edges)
+        if type(self._engine).__name__ == "TorchEngine":
+            lookups = lookups * groups * self._num_chains + _LOOKUPS_PER_STEP_TORCH * len(self._blocks)
+            limit = _LOOKUPS_PER_CALL_TORCH
+        else:
+            lookups *= groups * max(self._num_chains, _LEAST_CHAINS)  # the fewer, the emptier the vectors
+            limit = _LOOKUPS_PER_CALL
+        return max(1, min(2**20, limit // max(1, lookups)))
+
     def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
         """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
         limit = self._sweeps_per_call(num_sweeps, thin)
@@ -186,13 +204,13 @@ class ChainSetup:
 
     def _ungrouped(self, record: Record) -> Record:
         """Groups back to the batch."""
-        counts, energies, codes = record.counts, record.energies, record.codes
+        counts, energies, states = record.counts, record.energies, record.states
         lead = (record.num_records, *self._batch, self._num_chains)
         return Record(
             record.num_records,
             None if counts is None else counts.reshape(*self._batch, self._hypergraph.num_terms),
             None if energies is None else energies.reshape(lead),
-            None if codes is None else codes.reshape(*lead, len(self._hypergraph.domain)),
+            None if states is None else states.reshape(*lead, len(self._hypergraph.domain)),
         )
 
     def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:

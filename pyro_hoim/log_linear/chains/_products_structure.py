@@ -59,11 +59,7 @@ class _Tables:
 
 
 class Products:
-    """The products of spins of a structure: all subsets of the edges, ordered by size and position.
-
-    Args:
-        hypergraph: edges over variables with one or two levels.
-    """
+    """The products of spins of a structure: all subsets of the edges, ordered by size and position."""
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         cards = hypergraph.domain.cardinalities
@@ -119,13 +115,7 @@ def products_of(hypergraph: InteractionHypergraph) -> Products:
 
 
 class BlockLists:
-    """The fields of all blocks, and the products that enter each (see the compiled moves).
-
-    Args:
-        products: the products of the model.
-        blocks: variables drawn together.
-        width: lanes per tile; places are multiples of it.
-    """
+    """The fields of all blocks, and the products that enter each (see the compiled moves)."""
 
     def __init__(self, products: Products, blocks: Sequence[tuple[int, ...]], width: int) -> None:
         field_sizes = [2 ** len(b) - 1 for b in blocks]

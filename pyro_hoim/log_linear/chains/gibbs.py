@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...compute.engine import Record, join_records
 from ...core.model import LogLinearModel
-from ...errors import out_of_range, refused, unexpected, wrong_type
+from ...errors import out_of_range, unexpected, wrong_type
 from ...runs.arguments import check_levels, count, positive, received
+from ...runs.checkpoint import checksum
+from ...runs.jobs import part_of
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup
 from .engines import EngineName
@@ -38,15 +41,16 @@ class GibbsChains(ChainSetup):
         init: first states; drawn from the reference law when None. Clamped variables keep their clamped values.
         reference: log weights of the single-variable laws at beta 0, one variable after the other (need not be
             normalised); uniform laws when None.
-        seed: seed of everything random. Chain c of batch element g has its own stream, which depends on (seed, g, c)
-            alone: more chains or threads change nothing (the torch engine has one stream for all chains).
+        seed: of everything random, or what it is drawn from (None: the global generator). Chain c of batch element g
+            has its own stream, which depends on (seed, g, c) alone: more chains or threads change nothing (the torch
+            engine has one stream for all chains).
         engine: "products" (binary models, fastest), "tables" (any levels), both compiled for the CPU; "torch" (any
             device; the reference); "auto" picks by cardinalities and device.
         precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities, and levels below 1e-7 may
             never be drawn. Energies are float64.
 
     Shape:
-        tables (*batch, num_terms); reference (*batch, sum of cardinalities) or without the batch; init and codes
+        tables (*batch, num_terms); reference (*batch, sum of cardinalities) or without the batch; init and states
         (*batch, num_chains, d); energies (*batch, num_chains), in nats.
 
     Raises:
@@ -73,6 +77,10 @@ class GibbsChains(ChainSetup):
         (5, 500.0)
     """
 
+    recordable = ("statistics", "energies", "draws")
+    identity = "model, schedule, clamped value, engine, precision, seed or number of chains"
+    mixing_hint = "draw larger blocks (GibbsSchedule)"
+
     def __repr__(self) -> str:
         engine = type(self._engine).__name__
         return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
@@ -80,29 +88,19 @@ class GibbsChains(ChainSetup):
     # State
 
     @property
+    @override
     def hypergraph(self) -> InteractionHypergraph:
-        """The interactions."""
         return self._hypergraph
 
     @property
-    def domain(self) -> Any:
-        """The variables."""
+    @override
+    def domain(self) -> Domain:
         return self._hypergraph.domain
 
     @property
+    @override
     def batch_shape(self) -> torch.Size:
-        """Shape of the batch of tables."""
         return self._batch
-
-    @property
-    def num_chains(self) -> int:
-        """Chains per element of the batch."""
-        return self._num_chains
-
-    @property
-    def num_sweeps(self) -> int:
-        """Sweeps made so far."""
-        return self._num_sweeps
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
@@ -110,13 +108,8 @@ class GibbsChains(ChainSetup):
         return tuple(tuple(self.domain.names[i] for i in block) for block in self._blocks)
 
     @property
-    def clamped(self) -> tuple[str, ...]:
-        """Names of the variables that are held fixed."""
-        return self._clamped
-
-    @property
-    def codes(self) -> torch.Tensor:
-        """States of all chains, long (*batch, num_chains, d)."""
+    @override
+    def states(self) -> torch.Tensor:
         return self._engine.get_codes().reshape(*self._batch, self._num_chains, -1)
 
     @property
@@ -129,13 +122,11 @@ class GibbsChains(ChainSetup):
         """Minus the sum of the reference log weights of a state, float64 (*batch, num_chains), nats."""
         return self._engine.energies()[1].reshape(*self._batch, self._num_chains)
 
-    def set_codes(self, codes: torch.Tensor) -> None:
-        """Replace all states; clamped variables take the values given here.
-
-        Raises:
-            InputError: a wrong shape or a code that is no level.
-        """
-        self._engine.set_codes(self._grouped(self._checked_codes(codes, "codes"), 1))
+    @override
+    def set_states(self, states: torch.Tensor) -> None:
+        codes = self._checked_codes(states, "states")
+        self._init = checksum({"init": codes})
+        self._engine.set_codes(self._grouped(codes, 1))
 
     def set_model(self, model: LogLinearModel) -> None:
         """New tables for the same interactions: energies are recomputed, nothing is compiled again.
@@ -172,6 +163,7 @@ class GibbsChains(ChainSetup):
 
     # Moves
 
+    @override
     def sweep(
         self,
         num_sweeps: int = 1,
@@ -180,7 +172,7 @@ class GibbsChains(ChainSetup):
         thin: int = 0,
         counts: bool = False,
         energies: bool = False,
-        codes: bool = False,
+        states: bool = False,
     ) -> Record:
         """Move all chains by sweeps at beta; look at them after every ``thin`` sweeps.
 
@@ -190,24 +182,24 @@ class GibbsChains(ChainSetup):
             thin: sweeps between two records; at least 1 where something is recorded.
             counts: record how many chains were in every cell of every edge, summed over records.
             energies: record the energy of every chain.
-            codes: record the states.
+            states: record the states.
 
         Shape:
-            beta () or (*batch); counts (*batch, num_terms); energies (records, *batch, num_chains); codes
+            beta () or (*batch); counts (*batch, num_terms); energies (records, *batch, num_chains); states
             (records, *batch, num_chains, d).
 
         Raises:
             InputError: negative numbers, beta outside [0, 1].
         """
         num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
-        if not thin and (counts or energies or codes):
+        if not thin and (counts or energies or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         levels = self._betas(beta)
         parts: list[Record] = []
         for first, length in self._chunks(num_sweeps, thin):
             order = self._schedule.order(self._hypergraph, self._blocks, first, length, self._seed)
             parts.append(
-                self._engine.sweep(order, length, levels, thin=thin, counts=counts, energies=energies, codes=codes)
+                self._engine.sweep(order, length, levels, thin=thin, counts=counts, energies=energies, codes=states)
             )
             self._num_sweeps += length
         return self._ungrouped(join_records(parts))
@@ -285,8 +277,8 @@ class GibbsChains(ChainSetup):
     # Checkpoints
 
     @property
+    @override
     def fingerprint(self) -> str:
-        """A digest of what a checkpoint must agree with: model, schedule, clamped values, seed, engine, precision."""
         digest = hashlib.sha256()
         parts = [self._hypergraph.to_json(), list(self._batch), self._num_chains, self._seed, repr(self._schedule)]
         parts += [self._clamped, type(self._engine).__name__, str(self._precision)]
@@ -295,26 +287,12 @@ class GibbsChains(ChainSetup):
             digest.update(values.double().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Everything that a later run needs to continue with equal bits, as plain tensors."""
+    @override
+    def _state(self) -> dict[str, torch.Tensor]:
         state = {f"engine.{name}": value for name, value in self._engine.state().items()}
-        state["num_sweeps"] = torch.tensor(self._num_sweeps)
-        state["fingerprint"] = torch.tensor(list(bytes.fromhex(self.fingerprint)), dtype=torch.uint8)
-        return state
+        return {**state, "num_sweeps": torch.tensor(self._num_sweeps)}
 
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from :meth:`state_dict` of chains with the same model, schedule, seed and engine.
-
-        Raises:
-            InputError: the state belongs to other chains.
-        """
-        found = state.get("fingerprint")
-        if found is None or bytes(found.tolist()).hex() != self.fingerprint:
-            problem = (
-                "the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine, precision "
-                "or number of chains"
-            )
-            raise refused("state", problem, code="other-run")
-        prefix = "engine."
-        self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+    @override
+    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._engine.load_state(part_of(state, "engine."))
         self._num_sweeps = int(state["num_sweeps"])

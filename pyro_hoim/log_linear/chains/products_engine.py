@@ -49,14 +49,6 @@ class ProductsEngine:
 
     In single precision log odds are off by about 1e-7 times the sum of the absolute weights that enter them, so
     tables with entries of hundreds of nats (states that are all but impossible) want float64.
-
-    Args:
-        hypergraph: the structure; every variable has one or two levels.
-        blocks: schema positions of the variables of every block.
-        num_groups: number of groups.
-        num_chains: chains per group.
-        seed: of the random numbers.
-        dtype: torch.float32 or torch.float64, the precision of the conditionals.
     """
 
     def __init__(
@@ -273,7 +265,7 @@ class ProductsEngine:
             energies=(self._by_chain(heights) if heights is not None else torch.zeros((0, *self._shape)).double())
             if energies
             else None,
-            codes=self._code_records(states) if codes else None,
+            states=self._code_records(states) if codes else None,
         )
 
     @property

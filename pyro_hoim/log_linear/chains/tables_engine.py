@@ -25,14 +25,6 @@ class TablesEngine:
     A visit costs one read of a table row per maximal interaction that meets the block. Tables of smaller interactions
     are added into those of larger ones when the weights are set. Recorded energies are sums of float64 tables, not
     differences, so that nothing drifts. Chains lie in tiles whose width changes no result.
-
-    Args:
-        hypergraph: the interactions.
-        blocks: tuples of schema positions that are drawn together, each of at most 4,096 joint states.
-        num_groups: rows of weights.
-        num_chains: chains per group.
-        seed: of the random numbers.
-        dtype: precision of the conditionals, float32 or float64.
     """
 
     def __init__(

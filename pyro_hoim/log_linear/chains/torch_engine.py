@@ -40,15 +40,6 @@ class TorchEngine:
 
     Consecutive blocks of a sweep that share no interaction are drawn at once for all chains, so a schedule by colour
     classes takes one step per class. One generator serves all chains.
-
-    Args:
-        hypergraph: the interactions.
-        blocks: schema positions of the variables that are drawn together.
-        num_groups: rows of weights, each with its own chains.
-        num_chains: chains per group.
-        seed: seed of the generator.
-        dtype: precision of the conditionals.
-        device: where everything lives.
     """
 
     def __init__(

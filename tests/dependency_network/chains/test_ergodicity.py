@@ -69,7 +69,7 @@ def test_two_closed_classes_are_named_and_refused(scan: Any) -> None:
         PseudoGibbsChains(pair(COPY, COPY), 4, scan=scan)
     chains = PseudoGibbsChains(pair(COPY, COPY), 4, scan=scan, init=torch.tensor([0, 1]), check=False, engine="torch")
     chains.sweep(20)
-    assert bool((chains.codes[:, 0] == chains.codes[:, 1]).all())
+    assert bool((chains.states[:, 0] == chains.states[:, 1]).all())
 
 
 @scans
@@ -84,7 +84,7 @@ def test_an_absorbing_state_is_named_and_reached(scan: Any) -> None:
     )
     chains = PseudoGibbsChains(absorbing(), 50, scan=scan, engine="torch")
     chains.sweep(300)
-    assert chains.codes.tolist() == [[1, 1]] * 50
+    assert chains.states.tolist() == [[1, 1]] * 50
 
 
 def test_a_periodic_sequential_scan_is_refused_and_the_random_scan_is_not() -> None:
@@ -102,9 +102,9 @@ def test_a_periodic_sequential_scan_is_refused_and_the_random_scan_is_not() -> N
     chains = PseudoGibbsChains(
         conditionals, 1, scan="sequential", init=torch.tensor([0, 1]), check=False, engine="torch"
     )
-    record = chains.sweep(4, thin=1, codes=True)
-    assert record.codes is not None
-    assert record.codes[:, 0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    record = chains.sweep(4, thin=1, states=True)
+    assert record.states is not None
+    assert record.states[:, 0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
     found = check_ergodic(conditionals, scan="random")
     assert (found.is_ergodic, found.period, found.num_transient) == (True, 1, 0)
     PseudoGibbsChains(conditionals, 4, engine="torch")
@@ -163,7 +163,7 @@ def test_verdicts_agree_with_eigenvalues(scan: Any) -> None:
     seen = set()
     for seed in range(150):
         conditionals = sparse_network(seed)
-        found = check_ergodic(conditionals, scan=scan, order=["c", "a", "b"] if scan == "sequential" else None)
+        found = check_ergodic(conditionals, scan=["c", "a", "b"] if scan == "sequential" else scan)
         matrix = sweep_matrix(conditionals, "cab", scan)
         values = np.linalg.eigvals(matrix)
         num_one = int((np.abs(values - 1) < 1e-8).sum())
@@ -291,7 +291,7 @@ def test_evidence_of_probability_zero_is_refused(num: int) -> None:
         PseudoGibbsChains(conditionals, 3, clamped=every)
     chains = PseudoGibbsChains(conditionals, 3, clamped={"x0": 1}, check=False, engine="torch")
     chains.sweep(2)
-    assert chains.codes[:, 0].tolist() == [1, 1, 1]
+    assert chains.states[:, 0].tolist() == [1, 1, 1]
     assert not check_ergodic(conditionals, {"x0": 0}).impossible
     assert not check_ergodic(conditionals, {"x1": 1}).impossible
 
@@ -299,5 +299,5 @@ def test_evidence_of_probability_zero_is_refused(num: int) -> None:
 def test_bad_arguments() -> None:
     with raises("unknown-choice", "scan"):
         check_ergodic(absorbing(), scan="cyclic")  # type: ignore[arg-type]
-    with raises("missing-part", "order"):
-        check_ergodic(absorbing(), scan="sequential", order=["a"])
+    with raises("missing-part", "scan"):
+        check_ergodic(absorbing(), scan=["a"])

@@ -19,7 +19,6 @@ from pyro_hoim.generalized_root import (
     independent_log_partition,
     independent_samples,
     node_family,
-    sample_root_chains,
 )
 from pyro_hoim.generalized_root.chains import gibbs as module
 from pyro_hoim.generalized_root.chains._count_kernels import draw_small, small_counts
@@ -63,7 +62,7 @@ FAMILIES = ["poisson", "truncated-poisson", "exponential", "gaussian"]
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cached_scores_are_those_of_the_model(family: str) -> None:
     energy = model(family)
-    chains = RootChains(energy, 50, generator=generator(), check=False)
+    chains = RootChains(energy, 50, seed=generator(), check=False)
 
     def compare() -> None:
         states = chains.states
@@ -86,7 +85,7 @@ def test_cached_scores_are_those_of_the_model(family: str) -> None:
 
 def test_negative_control_scores_of_a_stale_cache_differ() -> None:
     energy = model()
-    chains = RootChains(energy, 5, generator=generator())
+    chains = RootChains(energy, 5, seed=generator())
     chains._tiles[0][1][0] += 1.0  # a state without its roots
     assert not torch.allclose(chains.log_q(), -energy.energy(chains.states))
 
@@ -94,9 +93,9 @@ def test_negative_control_scores_of_a_stale_cache_differ() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_chains(family: str) -> None:
     energy = model(family)
-    few = RootChains(energy, 3, generator=generator(1), check=False)
-    many = RootChains(energy, 70, generator=generator(1), check=False)
-    other = RootChains(energy, 3, generator=generator(2), check=False)
+    few = RootChains(energy, 3, seed=generator(1), check=False)
+    many = RootChains(energy, 70, seed=generator(1), check=False)
+    other = RootChains(energy, 3, seed=generator(2), check=False)
     for chains in (few, many, other):
         chains.sweep(4)
     assert torch.equal(few.states, many.states[:3])
@@ -110,7 +109,7 @@ def test_threads_change_nothing() -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            chains = RootChains(energy, 40, generator=generator(1))
+            chains = RootChains(energy, 40, seed=generator(1))
             chains.sweep(30)
             found.append(chains.states)
     finally:
@@ -122,18 +121,18 @@ def test_a_generator_leaves_the_global_one_alone_and_none_uses_it() -> None:
     energy = model()
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    RootChains(energy, 2, generator=generator()).sweep(2)
+    RootChains(energy, 2, seed=generator()).sweep(2)
     draw_from_nodes(energy.family, torch.zeros(5, 2), generator=generator())
     assert torch.equal(before, torch.get_rng_state())
-    first = RootChains(energy, 2).states
-    assert not torch.equal(first, RootChains(energy, 2).states)
+    first = RootChains(energy, 2, seed=None).states
+    assert not torch.equal(first, RootChains(energy, 2, seed=None).states)
     torch.manual_seed(3)
-    assert torch.equal(first, RootChains(energy, 2).states)
+    assert torch.equal(first, RootChains(energy, 2, seed=None).states)
 
 
 def test_sweeps_add_up_and_are_counted() -> None:
     energy = model()
-    whole, parts_ = (RootChains(energy, 6, generator=generator(1)) for _ in range(2))
+    whole, parts_ = (RootChains(energy, 6, seed=generator(1)) for _ in range(2))
     whole.sweep(5, beta=0.5)
     for length in (2, 0, 3):
         parts_.sweep(length, beta=0.5)
@@ -144,14 +143,14 @@ def test_sweeps_add_up_and_are_counted() -> None:
 def test_given_variables_stay() -> None:
     energy = model()
     values = torch.arange(8.0)
-    chains = RootChains(energy, 8, given={"v2": 4, "v0": values}, start=torch.ones(8, 4), generator=generator())
+    chains = RootChains(energy, 8, clamped={"v2": 4, "v0": values}, init=torch.ones(8, 4), seed=generator())
     chains.sweep(5)
     states = chains.states
-    assert chains.given == ("v0", "v2")
+    assert chains.clamped == ("v0", "v2")
     assert torch.equal(states[:, 0], values.double())
     assert bool((states[:, 2] == 4).all())
     assert_close(chains.log_q(), -energy.energy(states), relative=1e-9)
-    everything = RootChains(energy, 2, given=dict.fromkeys(energy.domain.names, 2.0), generator=generator())
+    everything = RootChains(energy, 2, clamped=dict.fromkeys(energy.domain.names, 2.0), seed=generator())
     everything.sweep(3)
     assert bool((everything.states == 2).all())
 
@@ -160,12 +159,12 @@ def test_small_domains() -> None:
     empty = GeneralizedRootEnergy(
         RootStructure.independent(Domain([])), torch.zeros(0, dtype=torch.float64), node_family("poisson")
     )
-    chains = RootChains(empty, 3, generator=generator())
+    chains = RootChains(empty, 3, seed=generator())
     chains.sweep(2)
     assert chains.states.shape == (3, 0)
     assert chains.log_q().tolist() == [0.0] * 3
     one = model(d=1)
-    chains = RootChains(one, 2000, generator=generator())
+    chains = RootChains(one, 2000, seed=generator())
     assert abs(chains.states.mean().item() - sampled_mean(one.coefficients.numpy())) < 5 * math.sqrt(3 / 2000)
 
 
@@ -180,7 +179,7 @@ def sampled_mean(natural: np.ndarray) -> float:
 def test_states_are_float64_and_psi_may_be_float32() -> None:
     single = model(dtype=torch.float32)
     double = GeneralizedRootEnergy(single.structure, single.psi.double(), single.family)
-    found = [RootChains(energy, 5, generator=generator()) for energy in (single, double)]
+    found = [RootChains(energy, 5, seed=generator()) for energy in (single, double)]
     for chains in found:
         chains.sweep(3)
     assert found[0].states.dtype == torch.float64
@@ -192,9 +191,9 @@ def test_states_are_float64_and_psi_may_be_float32() -> None:
 def test_states_come_back_on_the_device_of_psi() -> None:
     energy = model()
     on_device = energy.to(device=torch.device("cuda"))
-    chains = RootChains(on_device, 5, start=torch.ones(4, device="cuda"), generator=generator())
+    chains = RootChains(on_device, 5, init=torch.ones(4, device="cuda"), seed=generator())
     chains.sweep(2)
-    other = RootChains(energy, 5, start=torch.ones(4), generator=generator())
+    other = RootChains(energy, 5, init=torch.ones(4), seed=generator())
     other.sweep(2)
     assert chains.states.is_cuda and chains.log_q().is_cuda
     assert torch.equal(chains.states.cpu(), other.states)
@@ -292,13 +291,13 @@ def test_models_that_cannot_be_normalised_are_refused() -> None:
         structure, torch.tensor([-1.0, -1.0, 2.0], dtype=torch.float64), node_family("exponential")
     )
     with pytest.raises(InputError, match="cannot be normalised"):
-        RootChains(energy, 2, generator=generator())
+        RootChains(energy, 2, seed=generator())
     unbounded = GeneralizedRootEnergy(
         structure, torch.tensor([-1.0, 1.0, -0.1], dtype=torch.float64), node_family("exponential")
     )
     with pytest.raises(InputError, match="'b' alone cannot be normalised"):
-        RootChains(unbounded, 2, generator=generator(), check=False)
-    chains = RootChains(unbounded, 2, start=torch.ones(2), generator=generator(), check=False)
+        RootChains(unbounded, 2, seed=generator(), check=False)
+    chains = RootChains(unbounded, 2, init=torch.ones(2), seed=generator(), check=False)
     with pytest.raises(InputError, match="conditional of 'b' in chain 0 cannot be normalised"):
         chains.sweep(1, beta=0.0)
 
@@ -307,7 +306,7 @@ def test_what_is_not_known_to_be_normalised_is_sampled_with_a_warning(monkeypatc
     energy = model("exponential", d=3)
     monkeypatch.setattr(module, "check_normalizable", lambda energy: Normalizability("undecided", "too hard"))
     with pytest.warns(ConvergenceWarning, match="not known whether the model can be normalised .too hard."):
-        RootChains(energy, 2, generator=generator())
+        RootChains(energy, 2, seed=generator())
 
 
 def test_all_given_rows_are_checked_and_what_is_unknown_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,14 +321,14 @@ def test_all_given_rows_are_checked_and_what_is_unknown_is_warned_of_once(monkey
     name, refuse = energy.domain.names[0], True
     values = torch.arange(1.0, 41.0).double().flip(0)
     with pytest.raises(InputError, match="cannot be normalised: grows"):
-        RootChains(energy, 40, given={name: values}, generator=generator())
+        RootChains(energy, 40, clamped={name: values}, seed=generator())
     seen, refuse = [], False
     with pytest.warns(ConvergenceWarning, match="too hard") as caught:
-        RootChains(energy, 40, given={name: values}, generator=generator())
+        RootChains(energy, 40, clamped={name: values}, seed=generator())
     assert len(caught) == 1 and len(seen) == 40
     seen = []
     with pytest.warns(ConvergenceWarning):
-        RootChains(energy, 1000, given={name: torch.arange(1.0, 1001.0).double()}, generator=generator())
+        RootChains(energy, 1000, clamped={name: torch.arange(1.0, 1001.0).double()}, seed=generator())
     assert len(seen) == 64
 
 
@@ -346,9 +345,8 @@ def test_a_law_is_sampled_by_its_model() -> None:
     energy = model("poisson", d=3)
     law = GeneralizedRoot(energy.structure, energy.psi, energy.family)
     for call in (
-        lambda source: RootChains(source, 5, given={energy.domain.names[0]: 2}, generator=generator()).states,
+        lambda source: RootChains(source, 5, clamped={energy.domain.names[0]: 2}, seed=generator()).states,
         lambda source: independent_samples(source, 5, generator=generator()),
-        lambda source: sample_root_chains(source, 3, num_chains=2, warmup=1, generator=generator()).draws,
     ):
         assert torch.equal(call(law), call(energy))
     with pytest.raises(InputTypeError, match="or a law that holds one, received str"):
@@ -363,8 +361,8 @@ def test_given_values_may_make_a_model_normalisable() -> None:
     psi[structure.slices[2, 2]] = 1.5
     energy = GeneralizedRootEnergy(structure, psi, node_family("exponential"))
     with pytest.raises(InputError, match="cannot be normalised"):
-        RootChains(energy, 2, generator=generator())
-    chains = RootChains(energy, 2, given={"a": 4.0}, generator=generator())
+        RootChains(energy, 2, seed=generator())
+    chains = RootChains(energy, 2, clamped={"a": 4.0}, seed=generator())
     chains.sweep(3)
     assert bool(torch.isfinite(chains.log_q()).all())
 
@@ -393,21 +391,21 @@ def test_bad_arguments() -> None:
     with pytest.raises(InputError, match="num_chains"):
         RootChains(energy, 0)
     with pytest.raises(UnknownNameError):
-        RootChains(energy, 2, given={"v9": 1.0})
-    with pytest.raises(InputTypeError, match="given"):
-        RootChains(energy, 2, given=[1.0])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="given"):
-        RootChains(energy, 2, given={"v0": -1.0})
+        RootChains(energy, 2, clamped={"v9": 1.0})
+    with pytest.raises(InputTypeError, match="clamped"):
+        RootChains(energy, 2, clamped=[1.0])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="clamped"):
+        RootChains(energy, 2, clamped={"v0": -1.0})
     with pytest.raises(InputError, match="shape"):
-        RootChains(energy, 2, given={"v0": torch.zeros(3)})
-    with pytest.raises(InputError, match="start"):
-        RootChains(energy, 2, start=torch.full((4,), 0.5))
-    with pytest.raises(InputError, match="start"):
-        RootChains(energy, 2, start=torch.zeros(3))
+        RootChains(energy, 2, clamped={"v0": torch.zeros(3)})
+    with pytest.raises(InputError, match="init"):
+        RootChains(energy, 2, init=torch.full((4,), 0.5))
+    with pytest.raises(InputError, match="init"):
+        RootChains(energy, 2, init=torch.zeros(3))
     with pytest.raises(InputError, match="broadcasts"):
-        RootChains(energy, 2, start=torch.zeros(3, 4))
-    with pytest.raises(InputTypeError, match="start"):
-        RootChains(energy, 2, start=[0.0] * 4)  # type: ignore[arg-type]
+        RootChains(energy, 2, init=torch.zeros(3, 4))
+    with pytest.raises(InputTypeError, match="init"):
+        RootChains(energy, 2, init=[0.0] * 4)  # type: ignore[arg-type]
     chains = RootChains(energy, 2)
     for beta in (-0.1, 1.5, math.nan):
         with pytest.raises(InputError, match="beta"):

@@ -98,7 +98,7 @@ def test_chains_have_the_correlation(family: NodeFamily, single: float) -> None:
     """20,000 independent chains; the bound is normal, from the spread of the centred products, at the stated rate."""
     energy = _pair(family, single, 0.6)
     exact = pair_moments(energy)
-    chains = RootChains(energy, 20_000, generator=torch.Generator().manual_seed(7))
+    chains = RootChains(energy, 20_000, seed=torch.Generator().manual_seed(7))
     chains.sweep(30)
     centred = chains.states - exact.mean
     products = centred.prod(1)

@@ -96,7 +96,7 @@ def test_negative_control_a_wrong_start_is_noticed():
     backend = AnnealedImportance(num_chains=4096, num_temperatures=3, seed=1)
     annealed = backend._annealed(model)
     chains = annealed.begin(4096, 1)
-    chains.set_codes(torch.zeros(4, dtype=torch.long))  # not the reference law
+    chains.set_states(torch.zeros(4, dtype=torch.long))  # not the reference law
     weights = chains.anneal([0.0, 0.3, 0.6, 1.0]).numpy()
     log_z0 = float(annealed.log_z0)
     value = np.log(np.exp(weights).mean()) + log_z0

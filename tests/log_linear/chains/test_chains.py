@@ -68,7 +68,7 @@ def _chains(engine: Any, *batch: int, num_chains: int = 30, **arguments: Any) ->
 
 def _assert_energy(chains: GibbsChains, model: LogLinearEnergy, reference: torch.Tensor | None = None) -> None:
     """Cached energies equal recomputed ones for every element of the batch."""
-    codes, size = chains.codes, sum(chains.domain.cardinalities)
+    codes, size = chains.states, sum(chains.domain.cardinalities)
     weights = torch.zeros(size) if reference is None else reference
     starts = np.cumsum([0, *chains.domain.cardinalities])[:-1]
     for index in itertools.product(*map(range, chains.batch_shape)):
@@ -100,7 +100,7 @@ def test_energies_are_right_after_every_operation(engine: Any, schedule: GibbsSc
     _assert_energy(chains, first, reference)
     chains.sweep(4, 0.5)
     _assert_energy(chains, first, reference)
-    chains.sweep(3, torch.tensor([[0.0, 0.5, 1.0], [1.0, 0.2, 0.7]]), thin=2, counts=True, energies=True, codes=True)
+    chains.sweep(3, torch.tensor([[0.0, 0.5, 1.0], [1.0, 0.2, 0.7]]), thin=2, counts=True, energies=True, states=True)
     _assert_energy(chains, first, reference)
     saved = chains.state_dict()
     chains.gather(torch.randint(30, (2, 3, 30), generator=torch.Generator().manual_seed(2)))
@@ -113,7 +113,7 @@ def test_energies_are_right_after_every_operation(engine: Any, schedule: GibbsSc
     _assert_energy(chains, second, reference)
     chains.sweep(1)
     _assert_energy(chains, second, reference)
-    chains.set_codes(torch.zeros(4, dtype=torch.long))
+    chains.set_states(torch.zeros(4, dtype=torch.long))
     _assert_energy(chains, second, reference)
     with pytest.raises(AssertionError, match="cached energy"):  # control: weights that changed behind the cache
         _assert_energy(chains, first, reference)
@@ -125,7 +125,7 @@ def test_energies_under_other_tables(engine: Any) -> None:
     reference = torch.randn(sum(_graph(engine).domain.cardinalities), generator=torch.Generator().manual_seed(1))
     chains = GibbsChains(model, 30, engine=engine, reference=reference, seed=5)
     chains.sweep(2)
-    found, codes = chains.energy_of(other), chains.codes
+    found, codes = chains.energy_of(other), chains.states
     for index in itertools.product(range(2), range(3)):
         expected = recompute_energy(chains.hypergraph, other.tables[index], codes[index])
         assert_close(found[index], expected, relative=1e-9)
@@ -134,7 +134,7 @@ def test_energies_under_other_tables(engine: Any) -> None:
     twin.sweep(2)
     for each in (chains, twin):
         each.sweep(3)
-    assert torch.equal(chains.codes, twin.codes)
+    assert torch.equal(chains.states, twin.states)
     with pytest.raises(InputError, match="tables"):
         chains.energy_of(_model(engine, 2))
 
@@ -173,11 +173,11 @@ def test_annealing_between_two_models(engine: Any, schedule: GibbsSchedule) -> N
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gather_takes_states_of_the_same_element(engine: Any) -> None:
     chains = _chains(engine, 2)
-    before = chains.codes
+    before = chains.states
     index = torch.stack([torch.arange(30).flip(0), torch.zeros(30, dtype=torch.long)])
     chains.gather(index)
-    assert torch.equal(chains.codes[0], before[0].flip(0))
-    assert torch.equal(chains.codes[1], before[1, :1].expand(30, -1))
+    assert torch.equal(chains.states[0], before[0].flip(0))
+    assert torch.equal(chains.states[1], before[1, :1].expand(30, -1))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -189,10 +189,10 @@ def test_new_weights_change_the_law(engine: Any) -> None:
     model = _model(engine, seed=8)
     old = tempered_law(graph, _model(engine).tables)
     chains.sweep(2)
-    assert_exact_law(count_states(chains.codes, graph.domain.cardinalities), old)
+    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), old)
     chains.set_model(model)
     chains.sweep(1)
-    counts = count_states(chains.codes, graph.domain.cardinalities)
+    counts = count_states(chains.states, graph.domain.cardinalities)
     assert_exact_law(counts, tempered_law(graph, model.tables))
     with pytest.raises(AssertionError, match="chi-square"):
         assert_exact_law(counts, old)
@@ -208,12 +208,12 @@ def test_batch_has_the_laws_of_its_members(engine: Any) -> None:
     size, schedule = required_draws(len(states), 0.05), GibbsSchedule([("a", "b", "d")])
     chains = _chains(engine, 2, 2, num_chains=size, schedule=schedule)
     assert chains.batch_shape == (2, 2)
-    assert chains.codes.shape == (2, 2, size, 4)
+    assert chains.states.shape == (2, 2, size, 4)
     beta = torch.tensor([[0.2, 1.0], [0.6, 0.0]])
     chains.sweep(1, beta)
     counts, laws = [], []
     for i, j in itertools.product(range(2), range(2)):
-        counts.append(count_states(chains.codes[i, j], graph.domain.cardinalities))
+        counts.append(count_states(chains.states[i, j], graph.domain.cardinalities))
         laws.append(tempered_law(graph, _model(engine, 2, 2).tables[i, j], beta=float(beta[i, j])))
     assert_exact_law(np.stack(counts), np.stack(laws) / 4)
     with pytest.raises(AssertionError):
@@ -228,21 +228,21 @@ def test_first_element_and_first_chains_have_the_same_bits_in_larger_runs(engine
     small = GibbsChains(single, 10, init=init, engine=engine, seed=4)
     for batch, num_chains in ((model, 10), (model, 70), (single, 300)):
         large = GibbsChains(batch, num_chains, init=init, engine=engine, seed=4)
-        small.set_codes(init)
+        small.set_states(init)
         small = GibbsChains(single, 10, init=init, engine=engine, seed=4)
         small.sweep(5)
         large.sweep(5)
-        codes = large.codes[0] if large.batch_shape else large.codes
-        assert torch.equal(codes[:10], small.codes)
+        codes = large.states[0] if large.batch_shape else large.states
+        assert torch.equal(codes[:10], small.states)
 
 
 @pytest.mark.parametrize("engine", COMPILED)
 def test_first_chains_start_alike_whatever_the_number_of_chains(engine: Any) -> None:
     reference = torch.arange(sum(_graph(engine).domain.cardinalities)) / 3
     few, many = (_chains(engine, 2, num_chains=n, reference=reference) for n in (5, 80))
-    assert torch.equal(few.codes, many.codes[:, :5])
+    assert torch.equal(few.states, many.states[:, :5])
     more = _chains(engine, 3, num_chains=5, reference=reference)
-    assert torch.equal(few.codes, more.codes[:2])
+    assert torch.equal(few.states, more.states[:2])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
@@ -251,12 +251,12 @@ def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine: Any, sched
     def run(threads: int, seed: int) -> tuple[torch.Tensor, ...]:
         torch.set_num_threads(threads)
         chains = _chains(engine, 3, num_chains=300, seed=seed, schedule=schedule)
-        record = chains.sweep(6, thin=2, counts=True, energies=True, codes=True)
+        record = chains.sweep(6, thin=2, counts=True, energies=True, states=True)
         assert record.counts is not None
         assert record.energies is not None
-        assert record.codes is not None
+        assert record.states is not None
         weights = chains.anneal([1.0, 0.3, 0.8])
-        parts = chains.codes, chains.energy, record.counts, record.energies, record.codes
+        parts = chains.states, chains.energy, record.counts, record.energies, record.states
         return *parts, weights, chains.statistics(weights)
 
     before = torch.get_num_threads()
@@ -284,7 +284,7 @@ def test_initial_states_follow_the_reference_law() -> None:
     states = enumerate_codes(MIXED.domain.cardinalities)
     chains = _chains("torch", num_chains=required_draws(len(states), 0.03), reference=reference)
     law = tempered_law(MIXED, _model("torch").tables, beta=0.0, reference=reference)
-    counts = count_states(chains.codes, MIXED.domain.cardinalities)
+    counts = count_states(chains.states, MIXED.domain.cardinalities)
     assert_exact_law(counts, law)
     with pytest.raises(AssertionError):
         assert_exact_law(counts, np.full(len(law), 1 / len(law)))
@@ -297,44 +297,44 @@ def test_initial_states_follow_the_reference_law() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_records_agree_with_recorded_states(engine: Any, schedule: GibbsSchedule) -> None:
     chains, silent = (_chains(engine, 2, num_chains=25, schedule=schedule) for _ in range(2))
-    record = chains.sweep(11, 0.8, thin=4, counts=True, energies=True, codes=True)
+    record = chains.sweep(11, 0.8, thin=4, counts=True, energies=True, states=True)
     assert record.num_records == 2
-    assert record.codes is not None
+    assert record.states is not None
     assert record.energies is not None
     assert record.counts is not None
-    assert record.codes.shape == (2, 2, 25, 4)
+    assert record.states.shape == (2, 2, 25, 4)
     assert record.energies.shape == (2, 2, 25)
     silent.sweep(8, 0.8)
-    assert torch.equal(silent.codes, record.codes[1].long())
+    assert torch.equal(silent.states, record.states[1].long())
     silent.sweep(3, 0.8)
-    assert torch.equal(silent.codes, chains.codes)
+    assert torch.equal(silent.states, chains.states)
     assert chains.num_sweeps == silent.num_sweeps == 11
     for b in range(2):
         tables = _model(engine, 2).tables[b]
-        energy = recompute_energy(chains.hypergraph, tables, record.codes[:, b])
+        energy = recompute_energy(chains.hypergraph, tables, record.states[:, b])
         assert_close(record.energies[:, b], energy, relative=1e-9, what="recorded energies")
-        assert_close(record.counts[b], recompute_counts(chains.hypergraph, record.codes[:, b]), relative=0.0)
-        assert_close(chains.statistics()[b], recompute_counts(chains.hypergraph, chains.codes[b]), relative=0.0)
+        assert_close(record.counts[b], recompute_counts(chains.hypergraph, record.states[:, b]), relative=0.0)
+        assert_close(chains.statistics()[b], recompute_counts(chains.hypergraph, chains.states[b]), relative=0.0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_sweeps_and_no_records(engine: Any) -> None:
     chains = _chains(engine, num_chains=4, schedule=GibbsSchedule("sites", "random"))
-    before = chains.codes
+    before = chains.states
     for num_sweeps, thin in ((0, 1), (2, 3)):
-        record = chains.sweep(num_sweeps, thin=thin, counts=True, energies=True, codes=True)
+        record = chains.sweep(num_sweeps, thin=thin, counts=True, energies=True, states=True)
         assert record.num_records == 0
         assert record.counts is not None
         assert not record.counts.any()
         assert record.energies is not None
         assert record.energies.shape == (0, 4)
-        assert record.codes is not None
-        assert record.codes.shape == (0, 4, 4)
+        assert record.states is not None
+        assert record.states.shape == (0, 4, 4)
         if not num_sweeps:
-            assert torch.equal(chains.codes, before)
+            assert torch.equal(chains.states, before)
     assert chains.anneal([0.3]).tolist() == [0.0] * 4
     empty = chains.sweep(2, thin=1)
-    assert (empty.num_records, empty.counts, empty.energies, empty.codes) == (2, None, None, None)
+    assert (empty.num_records, empty.counts, empty.energies, empty.states) == (2, None, None, None)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -342,9 +342,9 @@ def test_weighted_statistics(engine: Any) -> None:
     chains = _chains(engine, 2, num_chains=40)
     weights = torch.rand(2, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for b in range(2):
-        expected = recompute_counts(chains.hypergraph, chains.codes[b], weights[b])
+        expected = recompute_counts(chains.hypergraph, chains.states[b], weights[b])
         assert_close(chains.statistics(weights)[b], expected, relative=1e-12)
-        shared = recompute_counts(chains.hypergraph, chains.codes[b], weights[0])
+        shared = recompute_counts(chains.hypergraph, chains.states[b], weights[0])
         assert_close(chains.statistics(weights[0])[b], shared, relative=1e-12)
 
 
@@ -363,9 +363,9 @@ def test_reloaded_chains_continue_with_equal_bits(engine: Any, schedule: GibbsSc
     second.load_state_dict(state)
     assert second.num_sweeps == 5
     second.sweep(7)
-    assert torch.equal(second.codes, whole.codes)
+    assert torch.equal(second.states, whole.states)
     assert torch.equal(second.energy, whole.energy)
-    assert torch.equal(second.sweep(2, thin=1, codes=True).codes, whole.sweep(2, thin=1, codes=True).codes)
+    assert torch.equal(second.sweep(2, thin=1, states=True).states, whole.sweep(2, thin=1, states=True).states)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -394,12 +394,12 @@ def test_saved_state_is_a_copy(engine: Any) -> None:
 )
 def test_checkpoint_of_other_chains_is_refused(other: Callable[[], GibbsChains]) -> None:
     chains = _chains("torch")
-    before = chains.codes
+    before = chains.states
     with pytest.raises(InputError, match="state: the checkpoint belongs to chains of another model"):
         chains.load_state_dict(other().state_dict())
     with pytest.raises(InputError, match="state: the checkpoint belongs to chains of another model"):
         chains.load_state_dict({})
-    assert torch.equal(chains.codes, before)
+    assert torch.equal(chains.states, before)
 
 
 # Clamped variables
@@ -415,13 +415,13 @@ def test_clamped_values_never_change(engine: Any, kind: Any) -> None:
     clamped = {"a": "yes", "b": values}
     chains = _chains(engine, num_chains=size, schedule=GibbsSchedule(kind), clamped=clamped)
     assert chains.clamped == ("a", "b")
-    record = chains.sweep(4, thin=1, codes=True)
+    record = chains.sweep(4, thin=1, states=True)
     chains.anneal([1.0, 0.5, 1.0])
-    assert record.codes is not None
-    for codes in (*record.codes, chains.codes):
+    assert record.states is not None
+    for codes in (*record.states, chains.states):
         assert (codes[:, 0] == 1).all()
         assert torch.equal(codes[:, 1].long(), values)
-    counts = np.stack([count_states(chains.codes[values == v], graph.domain.cardinalities) for v in range(2)])
+    counts = np.stack([count_states(chains.states[values == v], graph.domain.cardinalities) for v in range(2)])
     laws = [tempered_law(graph, _model(engine).tables, clamped={"a": 1, "b": v}) for v in range(2)]
     assert_exact_law(counts, np.stack(laws) / 2)
     with pytest.raises(AssertionError):
@@ -434,7 +434,7 @@ def test_everything_clamped(engine: Any) -> None:
     assert chains.blocks == ()
     chains.sweep(3, thin=1, counts=True)
     chains.anneal([0.0, 1.0])
-    assert chains.codes.unique(dim=0).tolist() == [[1, 0, 0, 1]]
+    assert chains.states.unique(dim=0).tolist() == [[1, 0, 0, 1]]
     _assert_energy(chains, _model(engine))
 
 
@@ -452,8 +452,8 @@ def test_small_models(engine: Any, cardinalities: list[int], edges: list[tuple[s
     graph = InteractionHypergraph(Domain.from_cardinalities(cardinalities), edges, closure=True)
     model = LogLinearEnergy(graph, torch.arange(graph.num_terms, dtype=torch.float64).expand(2, -1))
     chains = GibbsChains(model, num_chains, engine=engine, seed=2)
-    record = chains.sweep(3, thin=1, counts=True, energies=True, codes=True)
-    assert chains.codes.shape == (2, num_chains, len(cardinalities))
+    record = chains.sweep(3, thin=1, counts=True, energies=True, states=True)
+    assert chains.states.shape == (2, num_chains, len(cardinalities))
     assert record.counts is not None
     assert record.counts.shape == (2, graph.num_terms)
     assert record.counts.sum() == 2 * 3 * num_chains * len(graph.edges)
@@ -462,7 +462,7 @@ def test_small_models(engine: Any, cardinalities: list[int], edges: list[tuple[s
     chains.load_state_dict(chains.state_dict())
     _assert_energy(chains, model)
     if cardinalities == [2, 2] and num_chains > 60:
-        assert len(chains.sweep(20, thin=1, codes=True).codes.flatten(0, 2).unique(dim=0)) == 4
+        assert len(chains.sweep(20, thin=1, states=True).states.flatten(0, 2).unique(dim=0)) == 4
 
 
 @pytest.mark.parametrize("engine", ["tables", "torch"])
@@ -473,12 +473,12 @@ def test_more_levels_than_a_byte_holds(engine: Any) -> None:
     model = LogLinearEnergy(graph, tables)
     size = required_draws(3, 0.03)
     chains = GibbsChains(model, size, engine=engine, seed=2)
-    record = chains.sweep(1, thin=1, codes=True, energies=True, counts=True)
-    assert record.codes is not None
-    assert record.codes.dtype == torch.int32
-    assert torch.equal(record.codes[0].long(), chains.codes)
+    record = chains.sweep(1, thin=1, states=True, energies=True, counts=True)
+    assert record.states is not None
+    assert record.states.dtype == torch.int32
+    assert torch.equal(record.states[0].long(), chains.states)
     top, total = math.exp(6.0), 256 + math.exp(6.0)
-    first = chains.codes[:, 0]
+    first = chains.states[:, 0]
     counts = [int((first < 128).sum()), int(((first >= 128) & (first < 256)).sum()), int((first == 256).sum())]
     assert_exact_law(counts, np.array([128, 128, top]) / total)
     _assert_energy(chains, model)
@@ -495,7 +495,7 @@ def test_scales_of_theta(engine: Any, scale: float) -> None:
     chains = GibbsChains(model, size, schedule=schedule, engine=engine, seed=9)
     chains.sweep(1)
     law = tempered_law(graph, model.tables)
-    assert_exact_law(count_states(chains.codes, graph.domain.cardinalities), law)
+    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), law)
     _assert_energy(chains, model)
 
 
@@ -508,7 +508,7 @@ def test_auto_picks_an_engine_by_cardinalities() -> None:
         assert a.fingerprint == b.fingerprint
         a.sweep(3)
         b.sweep(3)
-        assert torch.equal(a.codes, b.codes)
+        assert torch.equal(a.states, b.states)
 
 
 def test_tables_in_single_precision_and_with_a_gradient() -> None:
@@ -648,8 +648,8 @@ def test_too_large_blocks_are_refused() -> None:
         (lambda c: c.anneal([0.0, math.nan]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
         (lambda c: c.anneal([[0.0, 1.0]]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
         (lambda c: c.anneal([0.0, 1.0], 0), "sweeps_per_step: expected a whole number from 1, received 0"),
-        (lambda c: c.set_codes(torch.zeros(3)), r"codes: expected shape \(\.\.\., 4\), received \(3,\)"),
-        (lambda c: c.set_codes(torch.full((4,), 5)), "codes: expected whole numbers from 0 to 1, received 5"),
+        (lambda c: c.set_states(torch.zeros(3)), r"states: expected shape \(\.\.\., 4\), received \(3,\)"),
+        (lambda c: c.set_states(torch.full((4,), 5)), "states: expected whole numbers from 0 to 1, received 5"),
         (lambda c: c.gather(torch.zeros(2, 4, dtype=torch.long)), r"index: expected integers of shape \(2, 5\)"),
         (lambda c: c.gather(torch.zeros(2, 5)), r"index: expected integers of shape \(2, 5\), received torch.float32"),
         (lambda c: c.gather(torch.full((2, 5), 5)), "index: expected whole numbers from 0 to 4, received 5"),
@@ -659,10 +659,10 @@ def test_too_large_blocks_are_refused() -> None:
 )
 def test_bad_calls_are_refused_and_change_nothing(call: Callable[[Any], Any], message: str) -> None:
     chains = _chains("torch", 2, num_chains=5)
-    codes, energy = chains.codes, chains.energy
+    codes, energy = chains.states, chains.energy
     with pytest.raises(InputError, match=message):
         call(chains)
-    assert torch.equal(chains.codes, codes)
+    assert torch.equal(chains.states, codes)
     assert torch.equal(chains.energy, energy)
     assert chains.num_sweeps == 0
 
@@ -680,8 +680,8 @@ def test_arguments_of_wrong_types_are_refused() -> None:
 def test_clamps_per_chain_may_be_sequences() -> None:
     chains = _chains("torch", num_chains=5, clamped={"b": [0, 1, 2, 1, 0], "a": np.array([1, 0, 1, 0, 1])})
     chains.sweep(3)
-    assert chains.codes[:, 1].tolist() == [0, 1, 2, 1, 0]
-    assert chains.codes[:, 0].tolist() == [1, 0, 1, 0, 1]
+    assert chains.states[:, 1].tolist() == [0, 1, 2, 1, 0]
+    assert chains.states[:, 0].tolist() == [1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

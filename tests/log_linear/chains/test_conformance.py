@@ -183,8 +183,8 @@ class _Thin(TorchEngine):
     def sweep(self, order: Any, num_sweeps: int, beta: Any, *, codes: bool = False, **kwargs: Any) -> Any:
         before = self.get_codes().to(self.code_dtype)
         record = super().sweep(order, num_sweeps, beta, codes=codes, **kwargs)
-        if record.codes is not None and len(record.codes):
-            record.codes[-1] = before
+        if record.states is not None and len(record.states):
+            record.states[-1] = before
         return record
 
 

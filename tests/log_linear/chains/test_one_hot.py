@@ -106,7 +106,7 @@ def test_single_sites_miss_the_law(engine: Any) -> None:
     size = required_draws(32, 0.05)
     frozen = _chains(engine, "sites", size)
     frozen.sweep(20)
-    counts = count_states(frozen.codes, (2,) * 5)
+    counts = count_states(frozen.states, (2,) * 5)
     assert_exact_law(counts, np.linalg.matrix_power(sweep_matrix(GRAPH, TABLES, SITES), 20)[START])
     with pytest.raises(AssertionError, match="chi-square"):
         assert_exact_law(counts, LAW)
@@ -127,7 +127,7 @@ def test_blocks_reach_the_law(engine: Any, blocks: Any) -> None:
         law, num_sweeps = law @ matrix, num_sweeps + 1
         assert num_sweeps < 30
     chains.sweep(num_sweeps)
-    assert_exact_law(count_states(chains.codes, (2,) * 5), LAW)
+    assert_exact_law(count_states(chains.states, (2,) * 5), LAW)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -143,4 +143,4 @@ def test_blocks_reach_the_law_of_a_clamped_group(engine: Any) -> None:
     kept = slice_states(GRAPH, fixed)
     matrix = sweep_matrix(GRAPH, TABLES, chains.blocks)[np.ix_(kept, kept)]
     assert assert_stationary(matrix, law[kept]) < 0.7
-    assert_exact_law(count_states(chains.codes, (2,) * 5), law)
+    assert_exact_law(count_states(chains.states, (2,) * 5), law)

@@ -102,10 +102,10 @@ def test_energies_equal_those_of_the_model(dtype, balanced, schedule):
     for thin in (1, 2, 5):
         record = engine.sweep(in_order(blocks), 10, np.array([0.7]), thin=thin, energies=True, codes=True)
         assert record.num_records == 10 // thin
-        assert_close(record.energies, energy.energy(record.codes.long()), absolute=1e-9)
+        assert_close(record.energies, energy.energy(record.states.long()), absolute=1e-9)
         model, by_reference = engine.energies()
         codes = engine.get_codes()
-        assert torch.equal(codes, record.codes[-1].long()) or 10 % thin
+        assert torch.equal(codes, record.states[-1].long()) or 10 % thin
         assert_close(model, energy.energy(codes), absolute=1e-9)
         start = torch.arange(5) * 2
         assert_close(by_reference, -torch.as_tensor(reference)[start + codes].sum(-1), absolute=1e-9)
@@ -126,7 +126,7 @@ def test_recorded_energies_are_those_of_float64_for_many_products(scale):
     record = engine.sweep(in_order(blocks), 3, np.zeros(2), thin=1, energies=True, codes=True)
     tolerance = 1e-14 * float(np.abs(tables).sum(axis=1).max())
     for group in range(2):
-        energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables[group])).energy(record.codes[:, group].long())
+        energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables[group])).energy(record.states[:, group].long())
         assert_close(record.energies[:, group], energy, relative=0.0, absolute=tolerance)
         with pytest.raises(AssertionError):  # single precision would show
             assert_close(energy.float().double(), energy, relative=0.0, absolute=tolerance)
@@ -137,7 +137,7 @@ def test_energies_by_differences_stay_exact_over_many_sweeps(model):
     hypergraph, tables, _ = model
     engine = engine_of(hypergraph, tables, dtype=torch.float64)
     record = engine.sweep(in_order(SITES), 400, np.ones(1), thin=1, energies=True, codes=True)
-    energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables)).energy(record.codes.long())
+    energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables)).energy(record.states.long())
     assert_close(record.energies, energy, absolute=1e-9)
 
 
@@ -204,11 +204,11 @@ def test_counts_equal_those_of_recorded_states(model, dtype, chains):
     hypergraph, tables, _ = model
     engine = engine_of(hypergraph, np.stack([tables, -tables]), chains=chains, groups=2, dtype=dtype)
     record = engine.sweep(in_order(SITES), 12, np.array([1.0, 0.5]), thin=3, counts=True, codes=True)
-    assert record.codes.shape == (4, 2, chains, 5)
+    assert record.states.shape == (4, 2, chains, 5)
     for group in range(2):
-        expected = cell_counts(hypergraph, record.codes[:, group].reshape(-1, 5))
+        expected = cell_counts(hypergraph, record.states[:, group].reshape(-1, 5))
         np.testing.assert_array_equal(record.counts[group], expected)
-        np.testing.assert_array_equal(engine.statistics()[group], cell_counts(hypergraph, record.codes[-1, group]))
+        np.testing.assert_array_equal(engine.statistics()[group], cell_counts(hypergraph, record.states[-1, group]))
 
 
 def cell_counts(hypergraph, codes, weights=None):
@@ -253,7 +253,7 @@ def test_chains_do_not_depend_on_their_number_nor_on_threads(model, dtype, sched
             )
             engine.set_codes(torch.ones(groups, chains, 5, dtype=torch.long))
             record, codes, model_energy, _ = run_of(engine, blocks)
-            found.append((record.energies[:, :1], record.codes[:, :1], codes[:1], model_energy[:1]))
+            found.append((record.energies[:, :1], record.states[:, :1], codes[:1], model_energy[:1]))
             log_weights = engine.anneal(in_order(blocks), np.linspace(0, 1, 30), 1)
             found[-1] = (*found[-1], log_weights[:1])
     finally:
@@ -342,7 +342,7 @@ def test_rows_of_an_order_follow_each_other():
     engine.set_codes(torch.zeros(1, 3, 3, dtype=torch.long))
     order = np.array([[0], [2]], dtype=np.int32)
     record = engine.sweep(order, 3, np.ones(1), thin=1, codes=True)
-    assert record.codes[:, 0, 0].tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 1]]
+    assert record.states[:, 0, 0].tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 1]]
 
 
 def test_one_level_clamped_and_unconnected_variables():
@@ -373,7 +373,7 @@ def test_nothing_to_draw(size):
         np.zeros((1, 0), dtype=np.int32), 4, np.ones(1), thin=2, counts=True, energies=True, codes=True
     )
     assert torch.equal(engine.get_codes(), before)
-    assert record.codes.shape == (2, 1, 3, size)
+    assert record.states.shape == (2, 1, 3, size)
     assert record.energies.shape == (2, 1, 3)
     np.testing.assert_array_equal(record.counts[0], 2 * cell_counts(hypergraph, before[0]) if size else [])
     expected = np.zeros((1, 3)) if not size else engine.energies()[0] * -1
@@ -388,10 +388,10 @@ def test_records_without_thinning_are_empty(model):
     record = engine.sweep(in_order(SITES), 3, np.ones(1), thin=5, counts=True, energies=True, codes=True)
     assert record.num_records == 0
     assert record.energies.shape == (0, 1, 3)
-    assert record.codes.shape == (0, 1, 3, 5)
+    assert record.states.shape == (0, 1, 3, 5)
     assert record.counts.sum() == 0
     record = engine.sweep(in_order(SITES), 3, np.ones(1))
-    assert (record.num_records, record.counts, record.energies, record.codes) == (0, None, None, None)
+    assert (record.num_records, record.counts, record.energies, record.states) == (0, None, None, None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -100,13 +100,13 @@ def test_energies_equal_those_of_the_model(dtype, balanced, schedule):
     for thin in (1, 4):
         record = engine.sweep(in_order(blocks), 9, np.array([0.7]), thin=thin, energies=True, codes=True)
         assert record.num_records == 9 // thin
-        assert_close(record.energies, energy.energy(record.codes.long()), absolute=1e-9)
+        assert_close(record.energies, energy.energy(record.states.long()), absolute=1e-9)
         by_model, by_reference = engine.energies()
         codes = engine.get_codes()
         assert_close(by_model, energy.energy(codes), absolute=1e-9)
         start = torch.tensor(np.cumsum([0, *CARDS])[:-1])
         assert_close(by_reference, -torch.as_tensor(reference)[start + codes].sum(-1), absolute=1e-9)
-    assert record.codes.dtype == torch.uint8
+    assert record.states.dtype == torch.uint8
 
 
 def test_counts_are_those_of_the_recorded_codes(model):
@@ -118,7 +118,7 @@ def test_counts_are_those_of_the_recorded_codes(model):
         members = list(hypergraph.domain.indices(edge))
         cards = [CARDS[i] for i in members]
         for g in range(2):
-            expected[g, where] = torch.from_numpy(count_states(record.codes[:, g][..., members], cards)).double()
+            expected[g, where] = torch.from_numpy(count_states(record.states[:, g][..., members], cards)).double()
     assert torch.equal(record.counts, expected)
     share = torch.rand(2, 70, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     last = engine.sweep(in_order(SITES), 1, np.ones(2), thin=1, counts=True)
@@ -137,7 +137,7 @@ def test_counts_are_those_of_the_recorded_codes(model):
 def test_nothing_is_recorded_that_was_not_asked_for(model):
     record = engine_of(*model[:2]).sweep(in_order(SITES), 3, np.ones(1), thin=1)
     assert record.num_records == 3
-    assert record.counts is None and record.energies is None and record.codes is None
+    assert record.counts is None and record.energies is None and record.states is None
 
 
 # Laws
@@ -223,7 +223,7 @@ def test_a_variable_of_300_levels(blocks):
     exact_start(engine, law, (300, 3), num_chains)
     record = engine.sweep(in_order(blocks), 1, np.ones(1), thin=1, codes=True, counts=True)
     counts = count_states(engine.get_codes()[0], (300, 3))
-    assert record.codes.dtype == torch.int32 and int(record.codes.max()) > 256
+    assert record.states.dtype == torch.int32 and int(record.states.max()) > 256
     assert_exact_law(counts, np.exp(law))
     assert_exact_law(counts.reshape(300, 3).sum(1), np.exp(law).reshape(300, 3).sum(1))
     assert torch.equal(record.counts[0, hypergraph.term_slices["x0", "x1"]], torch.from_numpy(counts).double())
@@ -298,7 +298,7 @@ def test_chains_do_not_depend_on_other_chains(model, dtype, schedule):
         engine.set_codes(torch.zeros(groups, chains, 5, dtype=torch.long))
         record = engine.sweep(in_order(blocks), 20, np.full(groups, 0.6), thin=1, codes=True)
         weights = engine.anneal(in_order(blocks), np.linspace(0, 1, 20), 1)
-        runs.append((chains, record.codes[:, 0], weights[0]))
+        runs.append((chains, record.states[:, 0], weights[0]))
     for chains, codes, weights in runs:
         shared = min(chains, 40)
         assert torch.equal(codes[:, :shared], runs[2][1][:, :shared])

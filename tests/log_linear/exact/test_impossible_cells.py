@@ -17,7 +17,6 @@ from pyro_hoim.log_linear import (
     LogLinearEnergy,
     MatrixEnumeration,
     VariableElimination,
-    sample_chains,
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -102,7 +101,6 @@ def test_samplers_refuse_impossible_cells_by_name(call: str) -> None:
     calls = {
         "annealed": lambda energy: AnnealedImportance(num_chains=4).log_partition(energy),
         "chains": lambda energy: GibbsChains(energy, 4),
-        "run": lambda energy: sample_chains(energy, 4, 10),
     }
     with pytest.raises(InputError, match="received -inf; samplers and annealed estimates do not know impossible cells"):
         calls[call](model("cell"))

@@ -130,7 +130,7 @@ def test_weights_grow_by_the_difference_of_energies(hypergraph):
     rng = np.random.default_rng(3)
     tables, after = (random_tables(hypergraph, rng) for _ in range(2))
     chains = chains_of(hypergraph, tables)
-    codes = chains.chains.codes
+    codes = chains.chains.states
     growth = chains.growth(after - tables)
     expected = recompute_energy(hypergraph, tables, codes) - recompute_energy(hypergraph, after, codes)
     assert_close(growth, expected, relative=1e-9, absolute=1e-9)

@@ -78,7 +78,7 @@ class _Runs:
             engine=self._settings.engine,
         )
         ascents.sweep(_ASCENT)
-        return ascents.codes[None], -ascents.energy[None] / _COLD
+        return ascents.states[None], -ascents.energy[None] / _COLD
 
     def backward(self, size: tuple[int, int], seed: int) -> Floats:
         """Log weights (chains,) of runs from the model, as a longer forward run finds it, back to the start."""
@@ -123,20 +123,20 @@ def annealed_log_z(
             found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
             break
         size, k = larger, k + 1
-    met = [_met(chains), runs.climbed(chains.codes, seed_of(seed, 301))]
+    met = [_met(chains), runs.climbed(chains.states, seed_of(seed, 301))]
     if rows is not None:
         met += [(rows[None], -model.energy(rows)[None]), runs.climbed(rows, seed_of(seed, 303))]
     for start in starts[1:]:
         others = _Runs(model, settings, start)
         chains, wide = others.forward(_FIRST, seed_of(seed, 201))
-        met += [_met(chains), others.climbed(chains.codes, seed_of(seed, 302))]
+        met += [_met(chains), others.climbed(chains.states, seed_of(seed, 302))]
         found = _compared(found, log_mean_weight(wide[None]))
     return _bounded(found, model.hypergraph.domain, met)
 
 
 def _met(chains: GibbsChains) -> tuple[torch.Tensor, torch.Tensor]:
     """States (1, chains, d) and their log q (1, chains)."""
-    return chains.codes[None], -chains.energy[None]
+    return chains.states[None], -chains.energy[None]
 
 
 def _bounded(result: LogPartition, domain: Domain, met: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> LogPartition:

@@ -116,7 +116,7 @@ class WeightedChains:
     @property
     def population(self) -> Population:
         """The present states and weights."""
-        return Population(self.chains.codes, self.log_weights.copy())
+        return Population(self.chains.states, self.log_weights.copy())
 
     @property
     def effective_size(self) -> float:
@@ -157,7 +157,7 @@ class WeightedChains:
         count = self.chains.num_chains
         if self.effective_size >= self._settings.resample_below * count:
             return False
-        states = Population(self.chains.codes[:0], self.log_weights)
+        states = Population(self.chains.states[:0], self.log_weights)
         self.chains.gather(torch.from_numpy(states.picked(count, self._random)))
         self.log_weights = np.full(count, states.log_z)
         return True

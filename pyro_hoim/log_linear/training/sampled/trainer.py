@@ -321,7 +321,7 @@ class SampledTrainer(RidgeTrainer):
             energies = np.empty((records, count))
             for k in range(records):
                 chains.chains.sweep(settings.margin_sweeps)
-                codes[:, k] = chains.chains.codes.numpy().T
+                codes[:, k] = chains.chains.states.numpy().T
                 energies[k] = chains.chains.energy.numpy()
             weights = normalised(chains.log_weights)
             size = chains.effective_size * _independent_records(energies, weights)

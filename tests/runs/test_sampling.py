@@ -1,0 +1,490 @@
+"""Long runs of chains of every family: records, estimates and their errors, interruption and resuming."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import forkserver
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChains, TableConditional
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
+from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootChains, RootStructure
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim.runs import ChainRun, GibbsSchedule, sample_chains
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_statistics, exact_table, random_tables
+
+Run = ChainRun[Any]
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+
+
+def small_model(seed: int = 0, scale: float = 0.7) -> LogLinearEnergy:
+    hypergraph = InteractionHypergraph.from_order(DOMAIN, 2)
+    return LogLinearEnergy(
+        hypergraph, torch.from_numpy(random_tables(hypergraph, np.random.default_rng(seed), scale=scale))
+    )
+
+
+def chains_of(model: LogLinearEnergy, num_chains: int, **options: Any) -> GibbsChains:
+    return GibbsChains(model, num_chains, **options)
+
+
+def gibbs(num_chains: int = 8, *, other: int = 0, **options: Any) -> GibbsChains:
+    return chains_of(small_model(other), num_chains, **{"seed": 9, **options})
+
+
+def network(num_chains: int = 8, *, other: int = 0, **options: Any) -> PseudoGibbsChains:
+    """Every variable reads the two others; no joint law."""
+    rng = np.random.default_rng(other)
+
+    def table(name: str) -> TableConditional:
+        parents = [parent for parent in DOMAIN.names if parent != name]
+        shape = [DOMAIN[parent].cardinality for parent in parents]
+        probs = torch.from_numpy(rng.dirichlet([1.0] * DOMAIN[name].cardinality, shape))
+        return TableConditional(DOMAIN, name, parents, probs)
+
+    conditionals = DependencyConditionals(map(table, DOMAIN.names))
+    return PseudoGibbsChains(conditionals, num_chains, **{"seed": 9, "engine": "torch", **options})
+
+
+def roots(num_chains: int = 8, *, other: int = 0, **options: Any) -> RootChains:
+    domain = Domain([Variable(name, kind="count") for name in "abc"])
+    structure = RootStructure.simplified(domain, [("a", "b"), ("a", "b", "c")])
+    psi = torch.tensor([0.5, 0.0, -0.5, 0.3 + 0.1 * other, -0.1], dtype=torch.float64)
+    energy = GeneralizedRootEnergy(structure, psi, PoissonFamily())
+    return RootChains(energy, num_chains, **{"seed": 9, **options})
+
+
+FAMILIES = {"gibbs": gibbs, "network": network, "roots": roots}
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def pair(strength: float, batch: int | None = None) -> LogLinearEnergy:
+    """Two spins with a coupling: single-site chains change mode about once in exp(2 * strength) sweeps."""
+    hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+    theta = torch.tensor([0.0, 0.0, strength], dtype=torch.float64)
+    model = LogLinearEnergy.from_theta(hypergraph, theta)
+    return model if batch is None else LogLinearEnergy(hypergraph, model.tables.expand(batch, -1))
+
+
+def exact_eta(model: LogLinearEnergy) -> np.ndarray:
+    return exact_statistics(model.hypergraph, exact_table(model.hypergraph, model.tables))
+
+
+def assert_equal_runs(first: Run, second: Run) -> None:
+    """Bit for bit, except for the time taken."""
+    for name in ("eta", "std_error", "between_chains", "energies", "draws"):
+        left, right = getattr(first, name), getattr(second, name)
+        assert (left is None) == (right is None)
+        assert left is None or torch.equal(left, right), name
+    for name, value in first.chains.state_dict().items():
+        assert torch.equal(value, second.chains.state_dict()[name]), name
+
+
+def short_calls(family: str, sweeps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many sweeps a call of the chains."""
+    kind = type(FAMILIES[family](1))
+    monkeypatch.setattr(kind, "sweeps_per_call", property(lambda chains: sweeps))
+
+
+# Records
+
+
+@pytest.mark.parametrize("thin", [1, 3])
+def test_statistics_and_traces_are_those_of_the_states(thin: int) -> None:
+    model = small_model()
+    run = sample_chains(gibbs(5), 30, burn_in=7, thin=thin, record=("draws", "energies", "statistics"))
+    assert run.draws is not None and run.energies is not None and run.eta is not None
+    assert run.draws.shape == (30, 5, 3) and run.draws.dtype == torch.uint8
+    assert (run.num_draws, run.burn_in, run.thin, run.chains.num_sweeps) == (30, 7, thin, 7 + 30 * thin)
+    flat = [tuple(row) for row in run.draws.reshape(-1, 3).tolist()]
+    counted = np.zeros((2, 3, 2))
+    for row in flat:
+        counted[row] += 1
+    with np.errstate(divide="ignore"):
+        log_frequency = np.log(counted / len(flat))
+    assert_close(run.eta, exact_statistics(model.hypergraph, log_frequency))
+    table = exact_table(model.hypergraph, model.tables, normalised=False)
+    energies = np.array([-table[row] for row in flat]).reshape(30, 5)
+    assert_close(run.energies, energies, relative=1e-5)  # float32 differences within a call
+    assert torch.equal(run.draws[-1].long(), run.chains.states)
+
+
+@families
+@pytest.mark.parametrize("unit", [1, 20, 10**9])
+def test_records_of_a_run_are_those_of_its_chains(family: str, unit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chains = FAMILIES[family](4)
+    short_calls(family, unit, monkeypatch)
+    run: Run = sample_chains(FAMILIES[family](4), 30, burn_in=7, thin=3, record=chains.recordable)
+    chains.sweep(7)
+    for t in range(30):
+        chains.sweep(3)
+        assert torch.equal(run.draws[t].to(chains.states), chains.states)  # pyright: ignore[reportOptionalSubscript]
+    if run.eta is not None and run.draws is not None:
+        probs, errors = run.probs(["b", "a"] if family == "gibbs" else "b")
+        levels = run.values("b").long()
+        assert_close(probs.sum(0) if family == "gibbs" else probs, torch.bincount(levels.flatten()).double() / 120)
+        assert errors.shape == probs.shape
+    if isinstance(chains, RootChains):
+        assert_close(run.energies, chains.energy.energy(run.draws))
+
+
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+@pytest.mark.parametrize("scan", ["sequential", "random"])
+def test_length_of_calls_changes_nothing(engine: Any, scan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> Run:
+        chains = gibbs(6, schedule=GibbsSchedule("interactions", scan=scan), engine=engine)
+        return sample_chains(chains, 30, burn_in=11, thin=4, record=("draws", "statistics"))
+
+    whole = run()
+    for sweeps in (1, 3, 4, 9):
+        short_calls("gibbs", sweeps, monkeypatch)
+        assert_equal_runs(whole, run())
+
+
+@families
+def test_parts_that_were_not_asked_for_are_none_and_chains_can_be_continued(family: str) -> None:
+    run: Run = sample_chains(FAMILIES[family](4), 10, record=())
+    assert run.eta is None and run.std_error is None and run.energies is None and run.draws is None
+    assert run.is_mixed is None
+    again: Run = sample_chains(run.chains, 10, record="draws")
+    assert again.chains is run.chains and again.chains.num_sweeps == 20
+    assert again.draws is not None and again.draws.shape == (10, 4, 3)
+    one_go: Run = sample_chains(FAMILIES[family](4), 20, record=())
+    assert torch.equal(one_go.chains.states, again.chains.states)
+    default: Run = sample_chains(FAMILIES[family](4), 10)
+    assert (default.eta is None, default.draws is None) == (family == "roots", family != "roots")
+
+
+def test_batches() -> None:
+    model = small_model()
+    both = LogLinearEnergy(model.hypergraph, torch.stack([model.tables, 0 * model.tables]))
+    run = sample_chains(chains_of(both, 400), 64, burn_in=20, record=("statistics", "energies", "draws"))
+    assert run.eta is not None and run.std_error is not None and run.energies is not None and run.draws is not None
+    assert run.eta.shape == (2, model.hypergraph.num_terms) and run.energies.shape == (64, 2, 400)
+    assert run.draws.shape == (64, 2, 400, 3) and run.probs(["a", "b"])[0].shape == (2, 2, 3)
+    flat = exact_statistics(model.hypergraph, exact_table(model.hypergraph, 0 * model.tables))
+    expected = np.stack([exact_eta(model), flat])
+    error = np.abs(run.eta.numpy() - expected) / run.std_error.numpy()
+    assert error.max() < 10  # at 1e-6 for each of 32 cells Student's t with 15 degrees of freedom gives 10.0
+
+
+# Estimates and errors
+
+
+def test_standard_errors_allow_for_autocorrelation() -> None:
+    """Variance of estimates between 150 equal runs over the variance that they claim."""
+    run = sample_chains(chains_of(pair(3.0, batch=150), 8, seed=11, engine="torch"), 900, burn_in=100)
+    assert run.eta is not None and run.std_error is not None
+    actual = float((run.eta[:, 0] - 0.5).square().mean())
+    # The autocorrelation time is 10 sweeps, so that batches of 30 claim 17 % too little; the mean of 150 squares has a
+    # standard deviation of 12 %, 4.9 of them are 1e-6.
+    assert 0.5 < actual / float(run.std_error[:, 0].square().mean()) < 1.9
+    assert actual / (0.25 / (8 * 900)) > 5  # control: errors as if records were independent
+
+
+def test_few_records_of_many_chains_have_errors_from_the_chains() -> None:
+    model = small_model()
+    for num_draws in (1, 5, 40):
+        run = sample_chains(chains_of(model, 4000, seed=num_draws), num_draws, burn_in=30)
+        assert run.eta is not None and run.std_error is not None and run.is_mixed is None
+        assert np.abs((run.eta.numpy() - exact_eta(model)) / run.std_error.numpy()).max() < 9.5
+        independent = np.sqrt(exact_eta(model) * (1 - exact_eta(model)) / (4000 * num_draws))
+        ratio = run.std_error.numpy() / independent
+        assert 0.8 < np.sqrt((ratio**2).mean()) < 2
+
+
+def test_one_chain_has_errors_and_one_record_has_none() -> None:
+    model = small_model()
+    run = sample_chains(chains_of(model, 1), 4000, burn_in=30)
+    assert run.eta is not None and run.std_error is not None and run.between_chains is None and run.is_mixed is None
+    assert np.abs((run.eta.numpy() - exact_eta(model)) / run.std_error.numpy()).max() < 7
+    single = sample_chains(chains_of(model, 1), 1)
+    assert single.eta is not None and single.std_error is not None
+    assert bool(single.std_error[(single.eta > 0) & (single.eta < 1)].isnan().all())
+
+
+def test_constant_cells_keep_an_error() -> None:
+    run = sample_chains(chains_of(small_model(), 10, clamped={"a": 1}), 100)
+    assert run.eta is not None and run.std_error is not None
+    assert run.eta[:2].tolist() == [0.0, 1.0]
+    assert run.std_error[:2].tolist() == [2e-2, 2e-2]  # ten chains were looked at ten times
+
+
+def test_chains_that_never_moved_claim_no_more_than_one_state_each() -> None:
+    """A ferromagnet that single-site moves do not turn round: both values of a spin are equally likely."""
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+    theta = torch.tensor([0.0] * 6 + [4.0] * 15, dtype=torch.float64)
+    model = LogLinearEnergy.from_theta(hypergraph, theta)
+    assert np.allclose(exact_eta(model)[:2], 0.5)
+    verdicts = set()
+    for seed in range(8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            run = sample_chains(chains_of(model, 3, seed=seed), 1000, burn_in=50)
+        assert run.eta is not None and run.std_error is not None
+        verdicts.add(run.is_mixed)
+        assert abs(float(run.eta[0]) - 0.5) < 2 * float(run.std_error[0])
+        if run.is_mixed is None:
+            assert run.std_error.unique().tolist() == [1 / 3]
+    assert verdicts == {None, False}  # all in one mode, or in both
+    moving = sample_chains(chains_of(small_model(), 3), 1000, burn_in=50)  # the control
+    assert moving.is_mixed is True and moving.std_error is not None and float(moving.std_error.max()) < 0.05
+
+
+def rare(logit: float) -> LogLinearEnergy:
+    """Fifty independent binary variables."""
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 50), 1)
+    return LogLinearEnergy(hypergraph, torch.tensor([0.0, logit] * 50, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("logit", [-9.0, -6.0])
+def test_rare_cells_raise_no_false_alarm(logit: float) -> None:
+    """Visits of a block are Poisson variables with a mean of about 0.1 or 2, far from normal ones."""
+    over = 0
+    for seed in range(30):
+        run = sample_chains(chains_of(rare(logit), 512, seed=seed), 1000, burn_in=10)
+        assert run.is_mixed is True and run.between_chains is not None
+        over += float(run.between_chains.max()) > chi2.isf(1e-6 / 50, 15) / 15
+    assert over or logit > -9  # the control: the law of frequent cells alarms
+
+
+def test_few_chains_stuck_in_a_rare_state_are_found_out() -> None:
+    init = torch.zeros(512, 2, dtype=torch.long)
+    init[0] = 1
+    with pytest.warns(ConvergenceWarning, match="have not mixed"):
+        run = sample_chains(chains_of(pair(16.0), 512, init=init), 400)
+    assert run.is_mixed is False
+
+
+def test_chains_that_do_not_mix_are_found_out() -> None:
+    """Three quarters of the chains start in one of two equal modes and stay there."""
+    init = torch.zeros(64, 2, dtype=torch.long)
+    init[:16] = 1
+    with pytest.warns(ConvergenceWarning, match="have not mixed"):
+        run = sample_chains(chains_of(pair(16.0), 64, init=init), 400)
+    assert run.is_mixed is False and run.between_chains is not None and run.eta is not None
+    assert run.std_error is not None
+    assert float(run.between_chains.min()) > 10  # the 20 looks at a chain count as one
+    assert float(run.std_error[0]) > 0.03  # binomial, of 64 chains: 0.054
+    mixed = sample_chains(chains_of(pair(0.5), 64, init=init), 400)  # control
+    assert mixed.is_mixed is True
+
+
+def test_the_rate_of_false_alarms_is_as_stated() -> None:
+    run = sample_chains(chains_of(pair(0.0, batch=500), 32), 100, burn_in=1)
+    assert run.is_mixed is True and run.between_chains is not None
+    # Edges a and b are independent: chi-square with 15 degrees of freedom, divided by it.
+    ratio = run.between_chains[:, :2].numpy()
+    limit = NormalDist().inv_cdf(1 - FALSE_ALARM_RATE / 2) * np.sqrt(2 / 15 / ratio.size)
+    assert abs(ratio.mean() - 1) < limit
+    assert abs(2 * ratio.mean() - 1) > limit  # control
+
+
+# Progress, interruption, resuming
+
+
+@families
+def test_progress_is_shown_on_standard_error_only_if_asked_for(family: str, capfd: pytest.CaptureFixture[str]) -> None:
+    sample_chains(FAMILIES[family](4), 10)
+    shown = capfd.readouterr()
+    assert shown.out == "" and shown.err == ""
+    sample_chains(FAMILIES[family](4), 10, burn_in=10, progress=True)
+    shown = capfd.readouterr()
+    assert shown.out == "" and "sweep" in shown.err
+
+
+SETTINGS: dict[str, Any] = {"burn_in": 200, "thin": 2}
+
+
+def long_run(family: str, chains: Any = None, **options: Any) -> Run:
+    chains = FAMILIES[family]() if chains is None else chains
+    return sample_chains(chains, 200, record=chains.recordable, **SETTINGS, **options)
+
+
+def interrupt_after(calls: int, kind: type, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ctrl-C within the given call of the chains."""
+    count = [0]
+    original = kind.sweep
+
+    def sweep(self: Any, *args: Any, **options: Any) -> Any:
+        count[0] += 1
+        if count[0] == calls:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(kind, "sweep", sweep)
+    return count
+
+
+@families
+def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short_calls(family, 20, monkeypatch)
+    kind = type(FAMILIES[family]())
+    whole = long_run(family)
+    path = tmp_path / "run.safetensors"
+    before = signal.getsignal(signal.SIGINT)
+    for stop in (5, 13):  # in burn-in and after it
+        path.unlink(missing_ok=True)
+        moved = FAMILIES[family]()
+        with monkeypatch.context() as patch:
+            count = interrupt_after(stop, kind, patch)
+            with pytest.raises(KeyboardInterrupt):
+                long_run(family, moved, checkpoint=path)
+            assert count[0] == stop  # the call was finished, no other was made
+        assert signal.getsignal(signal.SIGINT) is before
+        assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
+        with pytest.raises(InputError, match=r"exists; pass resume=True"):
+            long_run(family, checkpoint=path)
+        if stop == 5:
+            assert_equal_runs(whole, long_run(family, checkpoint=path, resume=True))
+        else:
+            assert_equal_runs(whole, long_run(family, moved, checkpoint=path, resume=True))
+    # A finished run is read back without a sweep.
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "sweep", None)
+        assert_equal_runs(whole, long_run(family, FAMILIES[family](), checkpoint=path, resume=True))
+
+
+def test_interrupt_without_a_checkpoint_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_after(1, GibbsChains, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        sample_chains(gibbs(), 400)
+
+
+@families
+def test_checkpoint_of_another_run_is_refused(family: str, tmp_path: Path) -> None:
+    made, path = FAMILIES[family], tmp_path / "run"
+    sample_chains(made(3), 40, checkpoint=path)
+    before = path.read_bytes()
+    init = torch.zeros(3, dtype=torch.float64 if family == "roots" else torch.long)
+    chains = [made(4), made(3, seed=1), made(3, other=1), made(3, init=init), made(3, clamped={"b": 1})]
+    if family != "roots":
+        chains.append(made(3, precision=torch.float64))
+    if family == "network":
+        chains += [made(3, scan="sequential"), made(3, edges=[("a", "b")])]
+    if family == "gibbs":
+        chains += [made(3, schedule=GibbsSchedule("interactions")), made(3, engine="torch")]
+    for other in chains:
+        with pytest.raises(InputError, match=r"belongs to a run with another (model|network|initial)"):
+            sample_chains(other, 40, checkpoint=path, resume=True)
+    for change, message in (
+        ({"num_draws": 60}, "num_draws=40, not 60"),
+        ({"burn_in": 1}, "burn_in=0, not 1"),
+        ({"thin": 2}, "thin=1, not 2"),
+        ({"record": ()}, r"record=.*, not \[\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            sample_chains(made(3), **{"num_draws": 40, **change}, checkpoint=path, resume=True)
+    assert path.read_bytes() == before
+    path.unlink()
+    sample_chains(made(3, clamped={"b": 2}), 40, checkpoint=path)
+    with pytest.raises(InputError, match="clamped value"):
+        sample_chains(made(3, clamped={"b": 1}), 40, checkpoint=path, resume=True)
+
+
+PROGRAM = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    from test_sampling import killed_run
+    killed_run({path!r}, 0.01)
+"""
+
+
+def killed_run(path: Any, seconds: float = 30.0, **options: Any) -> Run:
+    parts = ("statistics", "energies", "draws")
+    return sample_chains(
+        gibbs(50), 10_000, record=parts, checkpoint=path, checkpoint_every=seconds, **SETTINGS, **options
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    program = textwrap.dedent(PROGRAM.format(folder=str(Path(__file__).parent), path=str(path)))
+    for pause in (0.3, 0.1, 0.03, 0.0):  # a busy machine may let the run end before the signal is sent
+        path.unlink(missing_ok=True)
+        process = forkserver.start(program, tmp_path / "output")
+        deadline = time.monotonic() + 120
+        while not path.exists() and process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(pause)
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, how)
+        process.join(60)
+        if process.exitcode:
+            break
+    assert process.exitcode == -how, (tmp_path / "output").read_text()
+    assert_equal_runs(killed_run(None), killed_run(path, resume=True))
+
+
+# Bad input
+
+
+@families
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_draws": 0}, "num_draws: expected a whole number from 1"),
+        ({"num_draws": 2.5}, "num_draws: expected a whole number from 1"),
+        ({"thin": 0}, "thin: expected a whole number from 1"),
+        ({"burn_in": -1}, "burn_in: expected a whole number from 0"),
+        ({"record": "all"}, "record: expected .*'draws', received 'all'"),
+        ({"record": ["draws", 3]}, "record: expected .* received 3"),
+        ({"resume": True}, "resume: expected a checkpoint"),
+        ({"checkpoint": "/no/such/folder/run"}, "checkpoint: the folder /no/such/folder does not exist"),
+        ({"checkpoint": "run", "checkpoint_every": 0}, "checkpoint_every: expected a positive number"),
+        ({"num_draws": 10**14, "record": "draws", "thin": 1}, "record: a trace of .* records needs .* GB"),
+    ],
+)
+def test_bad_input_is_refused_before_work(
+    family: str, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chains = FAMILIES[family](3)
+    monkeypatch.setattr(type(chains), "sweep", None)
+    with pytest.raises(InputError, match=message):
+        sample_chains(chains, **{"num_draws": 100, **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_types_and_parts_that_chains_do_not_have() -> None:
+    with pytest.raises(InputTypeError, match="record: expected names"):
+        sample_chains(gibbs(3), record=5)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="chains: expected GibbsChains"):
+        sample_chains(small_model(), 3)  # type: ignore[type-var]
+    with pytest.raises(InputTypeError, match="checkpoint: expected the name"):
+        sample_chains(gibbs(3), checkpoint=5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="record: expected 'statistics' or 'draws', received 'energies'"):
+        sample_chains(network(3), 5, record="energies")
+    with pytest.raises(InputError, match="record: expected 'energies' or 'draws', received 'statistics'"):
+        sample_chains(roots(3), 5, record="statistics")
+
+
+def test_what_a_run_did_not_record_is_refused() -> None:
+    run = sample_chains(network(3), 10)
+    with pytest.raises(InputError, match=r"probs: \('a', 'b'\) were not counted together; make chains with edges="):
+        run.probs(["b", "a"])
+    with pytest.raises(UnknownNameError, match="'e'"):
+        run.probs("e")
+    with pytest.raises(InputError, match="values: the run recorded no draws"):
+        run.values("a")
+    with pytest.raises(InputError, match="probs: the run recorded no statistics"):
+        sample_chains(network(3), 10, record="draws").probs("a")
+    with pytest.raises(UnknownNameError):
+        run.values("z")
