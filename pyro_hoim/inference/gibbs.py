@@ -51,7 +51,6 @@ class GibbsKernel(MCMCKernel):
 
     Raises:
         InputError: numbers below 1; when a chain is set up all that the chains refuse.
-        InputTypeError: arguments of the wrong type.
 
     Randomness:
         :meth:`setup` draws one seed from PyTorch's global generator, so ``pyro.set_rng_seed`` makes a run
@@ -268,7 +267,6 @@ class BlockGibbs(GibbsKernel):
     Raises:
         InputError: numbers below 1; when a chain is set up: other latent sites, observed sites that depend on the
             latent one, a masked or scaled latent site, a clamped value or initial code that is no level.
-        InputTypeError: arguments of the wrong type.
 
     References:
         Paper 1, appendix B.5.

@@ -139,7 +139,6 @@ def sample_posterior(
 
     Raises:
         InputError: another domain, inconsistent counts, a prior of the wrong event shape, or numbers out of range.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: the observations have missing cells.
         IntractableError: log Z exceeds the backend's budget; found before anything is drawn.
 

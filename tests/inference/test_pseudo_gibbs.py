@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
-import textwrap
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +12,6 @@ import pyro
 import pytest
 import torch
 from pyro.infer import MCMC
-from pyro.infer.mcmc import StreamingMCMC
 from scipy.stats import norm
 
 from pyro_hoim.dependency_network import (
@@ -195,13 +191,6 @@ def test_initial_values_are_taken_and_let_go() -> None:
     assert kernel.initial_params["x"][0] == 1
 
 
-def test_streaming_mcmc_runs() -> None:
-    mcmc = StreamingMCMC(kernel_of(), num_samples=20, warmup_steps=2, disable_progbar=True)
-    mcmc.run()
-    (statistics,) = mcmc.get_statistics().values()
-    assert statistics["mean"].shape == (3,)
-
-
 def test_a_law_with_conditionals_is_taken_too() -> None:
     kernel = PseudoGibbs(SimpleNamespace(conditionals=network()), engine="torch")  # type: ignore[arg-type]
     assert kernel.conditionals.domain == DOMAIN
@@ -268,65 +257,3 @@ def test_misuse_is_told() -> None:
     )
     with pytest.raises(InputError, match="cannot go between a=0, b=0; a=1, b=1"):
         PseudoGibbs(split).setup(0)
-
-
-# Processes
-
-SCRIPT = """
-    import multiprocessing, os, sys
-    import torch, torch.multiprocessing
-    import pyro
-    from pyro.infer import MCMC
-    from pyro_hoim.inference import PseudoGibbs
-    from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
-    from pyro_hoim.schema import Domain
-
-    DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3})
-    NETWORK = DependencyConditionals([
-        TableConditional(DOMAIN, "a", ["b"], torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]])),
-        TableConditional(DOMAIN, "b", ["a"], torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])),
-    ])
-
-    class Telling(PseudoGibbs):
-        def diagnostics(self):
-            return {**super().diagnostics(), "process": os.getpid()}
-
-    if __name__ == "__main__":
-        torch.multiprocessing.cpu_count = multiprocessing.cpu_count = lambda: 4
-        kernel = Telling(NETWORK, num_sweeps=2, engine=sys.argv[2])
-        pyro.set_rng_seed(3)
-        mcmc = MCMC(kernel, num_samples=50, warmup_steps=5, num_chains=2, mp_context=sys.argv[1], disable_progbar=True)
-        assert type(mcmc.sampler).__name__ == "_MultiSampler"
-        mcmc.run()
-        mcmc.summary()
-        diagnostics = mcmc.diagnostics()
-        found = set(diagnostics["process"].values())
-        assert len(found) == 2 and os.getpid() not in found, found
-        assert torch.isfinite(diagnostics["x"]["r_hat"]).all()
-        assert len(diagnostics["sample_stats"]["chain 1"]["log_pseudo_prob"]) == 50
-        draws = mcmc.get_samples(group_by_chain=True)["x"]
-        assert draws.shape == (2, 50, 2)
-        assert not torch.equal(draws[0], draws[1])
-        assert kernel.decode({"x": draws})["x"].dtype == torch.long
-        print("chains ran in", len(found), "processes")
-"""
-
-
-@pytest.mark.slow  # each process imports everything; a log-linear model does the same in every run
-@pytest.mark.parametrize(
-    ("method", "engine"),
-    [
-        ("spawn", "torch"),
-        pytest.param(
-            "fork", "compiled", marks=pytest.mark.skipif(sys.platform != "linux", reason="no forked processes here")
-        ),
-    ],
-)
-def test_chains_run_in_processes(tmp_path: Any, method: str, engine: str) -> None:
-    script = tmp_path / "chains.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run(
-        [sys.executable, str(script), method, engine], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "chains ran in 2 processes" in done.stdout

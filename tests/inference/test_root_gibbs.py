@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,57 +75,6 @@ def test_pyro_runs_one_chain_and_arviz_reads_it() -> None:
     assert get_group(to_arviz(mcmc), "posterior")["x"].shape == (1, 30, 3)
     pyro.set_rng_seed(0)
     assert torch.equal(run(RootGibbs(model(), num_sweeps=2, clamped={"b": 1})).get_samples()["x"], draws)
-
-
-SCRIPT = """
-import multiprocessing
-import os
-
-import pyro
-import torch
-from pyro.infer import MCMC
-
-from pyro_hoim.inference import RootGibbs
-from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.schema import Domain, Variable
-
-DOMAIN = Domain([Variable(name, kind="count") for name in "ab"])
-ENERGY = GeneralizedRootEnergy(
-    RootStructure.simplified(DOMAIN, [("a", "b")]), torch.tensor([1.0, 0.5, 0.2]), PoissonFamily()
-)
-
-
-class Telling(RootGibbs):
-    def diagnostics(self):
-        return {**super().diagnostics(), "process": os.getpid()}
-
-
-if __name__ == "__main__":
-    torch.multiprocessing.cpu_count = multiprocessing.cpu_count = lambda: 4
-    pyro.set_rng_seed(3)
-    mcmc = MCMC(
-        Telling(ENERGY), num_samples=50, warmup_steps=5, num_chains=2, mp_context="fork", disable_progbar=True
-    )
-    mcmc.run()
-    mcmc.summary()
-    diagnostics = mcmc.diagnostics()
-    found = set(diagnostics["process"].values())
-    assert len(found) == 2 and os.getpid() not in found, found
-    assert torch.isfinite(diagnostics["x"]["r_hat"]).all()
-    draws = mcmc.get_samples(group_by_chain=True)["x"]
-    assert draws.shape == (2, 50, 2) and not torch.equal(draws[0], draws[1])
-    print("chains ran in", len(found), "processes")
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="no forked processes here")
-@pytest.mark.slow
-def test_pyro_runs_chains_in_processes_with_streams_of_their_own(tmp_path: Path) -> None:
-    script = tmp_path / "chains.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "chains ran in 2 processes" in done.stdout
 
 
 def test_many_chains_as_one_tensor_and_arviz_summarises_them() -> None:

@@ -70,7 +70,6 @@ class MixedGibbs(MCMCKernel):
             values); when a chain is set up: no discrete site, a discrete site left out or without finite support,
             a subsampled plate, initial values that do not fit; in a transition: a discrete support that depends on
             other sites, a random estimate of log Z.
-        InputTypeError: arguments of the wrong type.
 
     Randomness:
         PyTorch's global generator, so ``pyro.set_rng_seed`` makes a run reproducible.
