@@ -16,6 +16,7 @@ from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, Int
 from pyro_hoim.generalized_root import RootFitResult, RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
 from pyro_hoim.generalized_root.regress import _run
+from pyro_hoim.testing import raises
 
 
 def count_table(seed=0, num_rows=120, width=6):
@@ -364,7 +365,7 @@ def test_bad_matrices_and_costs():
     with pytest.raises(InputTypeError, match="sequence of penalties"):
         fit_root_path(count_table(), 0.1)
     fitted = fit_roots(count_table())
-    with pytest.raises(InputError, match="names: expected one per column"):
+    with raises("wrong-shape", "names"):
         fitted.log_pseudo_prob(np.zeros((2, 3)))
 
 

@@ -23,7 +23,7 @@ from pyro_hoim.generalized_root import (
 from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearEnergy
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import assert_close, exact_table
+from pyro_hoim.testing import assert_close, exact_table, raises
 from pyro_hoim.testing.strategies import domains, hypergraphs
 
 GRAPH = InteractionHypergraph.from_order(Domain.from_labels({"a": "xy", "b": "uvw", "c": "pq", "d": "st"}), 3)
@@ -164,7 +164,7 @@ def test_root_evidence_carries_gradients_and_refuses_what_does_not_fit() -> None
     with pytest.raises(InputError, match=r"broadcast with the batch shape \(2,\), received 'a' \(3,\)"):
         counts.condition({"a": torch.ones(3)})
     for bad in ("many", torch.tensor([True, False]), math):
-        with pytest.raises(InputTypeError, match=r"evidence\['a'\]: expected a number or a tensor"):
+        with raises("wrong-type", "evidence['a']"):
             counts.condition({"a": bad})  # type: ignore[dict-item]
 
 

@@ -28,6 +28,7 @@ from pyro_hoim.testing import (
     enumerate_codes,
     exact_statistics,
     exact_table,
+    raises,
     required_draws,
 )
 
@@ -794,7 +795,7 @@ def test_theta_as_gives_the_same_law(hypergraph):
 def test_theta_that_is_not_finite_is_always_an_error(bad, validate_args):
     theta = draw_theta(GRAPHS["chain"])
     theta[2] = bad
-    with pytest.raises(InputError, match=r"theta: expected finite numbers, received .* at index \(2,\)"):
+    with raises("not-finite", "theta"):
         HierarchicalLogLinear(GRAPHS["chain"], theta, validate_args=validate_args)
 
 
@@ -815,7 +816,7 @@ def test_where_validation_is_off_globally_it_gives_nan_for_divergences():
 def test_wrong_arguments_say_what_was_expected():
     hypergraph = GRAPHS["chain"]
     good = draw_theta(hypergraph)
-    with pytest.raises(InputError, match=r"theta: expected shape \(\.\.\., 10\).*received \(9,\)"):
+    with raises("wrong-shape", "theta"):
         HierarchicalLogLinear(hypergraph, good[:-1])
     with pytest.raises(InputError, match=r"received \(\)"):
         HierarchicalLogLinear(hypergraph, torch.tensor(1.0))

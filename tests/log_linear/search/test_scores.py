@@ -13,11 +13,11 @@ from scipy.stats import binom
 
 from pyro_hoim.core import Margins
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, NonexistentEstimateWarning
+from pyro_hoim.errors import NonexistentEstimateWarning
 from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionInformation, Refined, ScoreContext, fit, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 4})
 
@@ -279,5 +279,5 @@ def test_interaction_information_by_loops():
 
 def test_bad_concentrations():
     for wrong in ((), (0.0,), (1.0, math.inf)):
-        with pytest.raises(InputError, match="concentrations: expected positive finite numbers"):
+        with raises("out-of-range", "concentrations"):
             Gain(concentrations=wrong)
