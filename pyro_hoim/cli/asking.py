@@ -65,9 +65,6 @@ def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozen
         family: whose options are expected.
         ctx: of the command.
         not_for: words between an option of other families and what to do instead, by default the family's name.
-
-    Raises:
-        InputError: an option that belongs to other families.
     """
     given: set[str] = set()
     for option in _options(ctx.command.name):
@@ -83,12 +80,7 @@ def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozen
 
 
 def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
-    """The family of a model file, or of the one in a folder that ``fit`` wrote, and the question that a command asks.
-
-    Raises:
-        ModelFileError: no readable model file.
-        InputError: an option that belongs to other families.
-    """
+    """The family of a model file, or of the one in the folder of a fit, and the question that a command asks."""
     path = model / "model.safetensors" if model.is_dir() else model
     family = family_of(read_kind(path), path)
     given = own_options(family, ctx)
@@ -103,10 +95,6 @@ def with_rows(family: Family, question: Question, file: Path, target: str | None
         question: about its model.
         file: the rows.
         target: a column that the file may leave out.
-
-    Raises:
-        UnknownNameError: a column that is missing, no such target, or no row without an unknown label.
-        InputError: a bad file.
     """
     domain = question.stored.domain
     if target is not None:
@@ -120,12 +108,7 @@ def with_rows(family: Family, question: Question, file: Path, target: str | None
 
 
 def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mapping[str, Any]:
-    """Codes, or numbers, at which ``--given`` holds columns.
-
-    Raises:
-        InputError: no COL=VALUE, a column that is fixed twice, or no number.
-        UnknownNameError: an unknown column or label.
-    """
+    """Codes, or numbers, at which ``--given`` holds columns."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, word = text.partition("=")

@@ -42,11 +42,7 @@ class CountSource:
 
     @classmethod
     def read(cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily) -> CountSource:
-        """A table by path or name; a file of that name wins.
-
-        Raises:
-            InputError: neither a known name nor a readable file, or values that the family does not take.
-        """
+        """A table by path or name; a file of that name wins."""
         path, chosen = Path(source), parse_columns(columns)
         if not path.exists() and source in _LOADERS:
             if vocab is not None:
@@ -86,11 +82,7 @@ class CountSource:
 
 
 def check_support(rows: CountTable, family: NodeFamily) -> None:
-    """Refuse values that a family does not take, by their place.
-
-    Raises:
-        InputError: a value outside the family's support.
-    """
+    """Refuse values that a family does not take, by their place."""
     if family.name == "truncated-poisson":
         rows.check_range(0, family.largest_value, f"--family {family.name} with --maximum {family.largest_value:.0f}")
     elif family.name != "gaussian":
@@ -105,10 +97,6 @@ def read_counts(domain: Domain, file: Path, vocab: Path | None, optional: str | 
         file: the rows.
         vocab: names of the columns of a ``.npz`` file.
         optional: a column that the file may leave out; it is zero then.
-
-    Raises:
-        UnknownNameError: a column that the file lacks.
-        InputError: an unreadable file.
     """
     kind = cast(NumberKind, next((v.kind for v in domain), "count"))
     if file.suffix == ".npz":

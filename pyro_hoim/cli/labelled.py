@@ -61,12 +61,7 @@ LABELLED = (
 
 
 def read_labelled(asked: Asked) -> tuple[Table, Missing]:
-    """The table that was asked for with the levels that were asked for, and what to do with its missing cells.
-
-    Raises:
-        InputError: a bad table, file of levels or policy.
-        UnknownNameError: no such target.
-    """
+    """The table that was asked for with the levels that were asked for, and what to do with its missing cells."""
     missing = Missing.parse(asked["missing"])
     table = Table.read(asked.source, asked.columns, missing.labels)
     table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)
@@ -79,12 +74,10 @@ PREDICT_METHOD = Option(
     "method",
     "How to sum over other cells that are missing. exact: exactly or not at all; gibbs: averages over Markov chains; "
     "auto: exact where a row takes about a tenth of a second at most, else gibbs, and says so.",
-    kind="choice",
     choices=("auto", "exact", "gibbs"),
     default="auto",
-    is_shown=True,
 )
-PREDICT_SEED = Option("seed", "Seed of gibbs.", kind="whole", low=0, high=LARGEST_SEED, default=0, is_shown=True)
+PREDICT_SEED = Option("seed", "Seed of gibbs.", kind="whole", low=0, high=LARGEST_SEED, default=0)
 
 
 def prediction_answer(

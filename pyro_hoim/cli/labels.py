@@ -78,10 +78,6 @@ def read_known(
         file: the rows.
         missing: labels of missing cells, besides none.
         optional: a column that the file may leave out; it is missing then.
-
-    Raises:
-        UnknownNameError: a missing column, or no row without an unknown label.
-        InputError: a bad file.
     """
     table = read_csv(file)
     present = domain
@@ -111,11 +107,7 @@ def read_known(
 
 
 def read_levels(path: Path) -> dict[str, list[str]]:
-    """Levels by column from a JSON object ``{column: [level, ...]}`` or a CSV file with columns ``column,level``.
-
-    Raises:
-        InputError: another content, or a level given twice.
-    """
+    """Levels by column from a JSON object ``{column: [level, ...]}`` or a CSV file with columns ``column,level``."""
     if path.suffix.lower() == ".json":
         try:
             found = json.loads(read_text(path, "a JSON object"))
@@ -137,11 +129,7 @@ def read_levels(path: Path) -> dict[str, list[str]]:
 
 
 def levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> dict[str, list[str]]:
-    """Levels of the columns of some rows together with those of the same columns of a file, in the order of labels.
-
-    Raises:
-        InputError: a bad file, or one without any of the columns.
-    """
+    """Levels of the columns of some rows together with those of the same columns of a file, in the order of labels."""
     table = read_csv(path)
     shared = [variable for variable in rows.domain if variable.name in table.header]
     if not shared:
@@ -150,12 +138,7 @@ def levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> 
 
 
 def with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], option: str) -> Observations:
-    """The same rows over a domain with the given levels of some columns.
-
-    Raises:
-        UnknownNameError: a column that the rows do not have.
-        InputError: levels that leave out a label of the rows.
-    """
+    """The same rows over a domain with the given levels of some columns."""
     check_names(list(levels), rows.domain.names, option, noun="column")
     codes, variables = rows.codes.clone(), list[Variable]()
     for place, variable in enumerate(rows.domain):

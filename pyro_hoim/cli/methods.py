@@ -36,10 +36,8 @@ LOG_Z_OPTIONS = (
         "How to find log Z. auto: exactly where possible, else the estimate that the model file holds, if any; "
         "exact: exactly, or not at all; ais: a new estimate with an error bar, at any size, by annealed importance "
         "sampling.",
-        kind="choice",
         choices=("auto", "exact", "ais"),
         default="auto",
-        is_shown=True,
     ),
     Option("chains", f"Chains of ais.  [default: {_CHAINS}]", kind="whole", low=1, metavar="N"),
     Option(
@@ -53,10 +51,8 @@ DRAW_METHOD = Option(
     "method",
     "exact: perfect draws or none; gibbs: Markov chains, approximate; auto: exact where possible, else gibbs, and says "
     "so.",
-    kind="choice",
     choices=("auto", "exact", "gibbs"),
     default="auto",
-    is_shown=True,
 )
 BURN_IN = Option(
     "burn_in",
@@ -92,10 +88,6 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
         annealed: class of the backend of ``ais``.
         auto: the backend that is exact or refuses.
         starts: rows (n, d) from which an estimate looks for modes, too.
-
-    Raises:
-        InputError: an option of ais without ``--method ais``, or temperatures that are no number.
-        IntractableError: exact methods are asked for and exceed their budget; names the alternative.
     """
     if question["method"] == "ais":
         return notes_in_option_words(_annealed(question, annealed, starts).log_partition(energy))

@@ -32,11 +32,7 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number.
-
-        Raises:
-            InputError: no whole number, or one outside the range.
-        """
+        """The number."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
@@ -54,11 +50,7 @@ class Number(click.FloatRange):
         super().__init__(0, high, min_open=not zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number.
-
-        Raises:
-            InputError: no number, or one outside the range.
-        """
+        """The number."""
         try:
             found = super().convert(value, param, ctx)
         except click.BadParameter:
@@ -79,8 +71,7 @@ def click_option(option: Option) -> click.Option:
     flag = f"--{option.name.replace('_', '-')}"
     low, high = (None if bound is None else int(bound) for bound in (option.low, option.high))
     types: dict[str, Any] = {
-        "text": str,
-        "choice": click.Choice(option.choices),
+        "text": click.Choice(option.choices) if option.choices else str,
         "whole": WholeNumber(low, high),
         "number": Number(option.high, zero=not option.is_open),
         "path": click.Path(path_type=Path),
@@ -93,6 +84,6 @@ def click_option(option: Option) -> click.Option:
         default=() if option.multiple else False if option.kind == "flag" else option.default,
         multiple=option.multiple,
         metavar=option.metavar,
-        show_default=option.is_shown,
+        show_default=option.default is not None,
         help=option.help,
     )

@@ -66,10 +66,6 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
     """The folder a command writes to; it is not created here.
 
     Without ``out`` the first free of ``pyro-hoim-<stem>``, ``-2``, ``-3``, ...; with ``resume`` the last that exists.
-
-    Raises:
-        InputError: ``out`` is a file, or a folder that holds something while ``resume`` is False, or its parent is
-            missing, or there is nothing to resume or the run is complete.
     """
     if out is not None:
         if out.exists() and not out.is_dir():

@@ -92,11 +92,7 @@ class Table:
 
     @classmethod
     def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...]) -> Table:
-        """A table by name or path, by default the main one; cells with one of ``labels`` are missing.
-
-        Raises:
-            InputError: neither a known name nor a readable CSV file.
-        """
+        """A table by name or path, by default the main one; cells with one of ``labels`` are missing."""
         name, rows = read_source(source or MAIN_TABLE, columns, labels)
         return cls(name, rows, tuple(_about(name, source or MAIN_TABLE)))
 
@@ -154,10 +150,6 @@ class Table:
         Args:
             missing: what ``--missing`` said.
             reason: why cells cannot be summed over, where they cannot.
-
-        Raises:
-            MissingDataError: missing cells, and nothing was said.
-            InputError: they cannot be summed over, or no row is left.
         """
         rows, table = self.rows, self
         if rows.has_missing:
@@ -182,12 +174,7 @@ class Table:
         return table
 
     def with_levels(self, levels: Path | None, levels_from: Path | None, missing: Sequence[str]) -> Table:
-        """The table over the levels of ``--levels``, and those of the rows of ``--levels-from``.
-
-        Raises:
-            UnknownNameError: an unknown column.
-            InputError: a bad file, or levels that leave out a label of the rows.
-        """
+        """The table over the levels of ``--levels``, and those of the rows of ``--levels-from``."""
         rows = self.rows
         if levels is not None:
             rows = with_levels(rows, read_levels(levels), "--levels")
@@ -204,11 +191,7 @@ class Table:
         return replace(self, rows=rows, empty_levels=tuple(empty))
 
     def with_ordinal(self, text: str) -> Table:
-        """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas.
-
-        Raises:
-            UnknownNameError: a name that is no column.
-        """
+        """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas."""
         if text == "none":
             return self
         if text == "auto":
@@ -227,11 +210,7 @@ class Table:
 
 
 def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
-    """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins.
-
-    Raises:
-        InputError: neither a known name nor a readable CSV file.
-    """
+    """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins."""
     chosen = parse_columns(columns)
     path = Path(source)
     embedded = [info.name for info in tables()]
@@ -318,11 +297,7 @@ def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
 def split_rows(
     data: Observations | CountTable, fractions: Fractions, seed: int
 ) -> dict[str, Observations | CountTable]:
-    """The three parts.
-
-    Raises:
-        InputError: a part that was asked for holds no row.
-    """
+    """The three parts."""
     names = ["train", "validation", "test"]
     parts = dict(zip(names, data.split(fractions, seed), strict=True))
     for (part, rows), fraction in zip(parts.items(), fractions, strict=True):

@@ -14,9 +14,10 @@ from scipy import sparse
 from ..data.counts import CountTable
 from ..data.observations import Observations
 from ..runs.container import add_info
+from .output import whole
 from .reading import Fractions
 
-__all__ = ["keep_split", "score_seen", "seen_lines"]
+__all__ = ["digest", "keep_split", "score_seen", "seen_lines"]
 
 _Rows = TypeVar("_Rows", Observations, CountTable)
 _TOLD = {"train": "fitted to", "validation": "that chose between models", "test": "not seen"}
@@ -31,7 +32,7 @@ def keep_split(folder: Path, rows: Observations | CountTable, fractions: Fractio
         fractions: of training, validation and test rows.
         seed: of the shuffle.
     """
-    split = {"fractions": list(fractions), "seed": seed, "rows": _total(rows), "digest": _digest(rows)}
+    split = {"fractions": list(fractions), "seed": seed, "rows": whole(rows.total_count), "digest": digest(rows)}
     for path in sorted(folder.glob("*.safetensors")):
         add_info(path, {"split": split})
 
@@ -53,13 +54,13 @@ def score_seen(
     split: dict[str, Any] | None = info.get("split")
     if split is None:
         return None
-    if isinstance(rows, Observations) and rows.has_missing and _digest(rows) != split["digest"]:
+    if isinstance(rows, Observations) and rows.has_missing and digest(rows) != split["digest"]:
         is_complete = (rows.codes >= 0).all(1)
         rows = cast(_Rows, Observations(rows.domain, rows.codes[is_complete], rows.counts[is_complete]))
-    if _digest(rows) != split["digest"]:
+    if digest(rows) != split["digest"]:
         return None
     parts = zip(_TOLD, cast("tuple[_Rows, ...]", rows.split(split["fractions"], split["seed"])), strict=True)
-    return {name: {"rows": _total(part), **score(part)} for name, part in parts if _total(part) > 0}
+    return {name: {"rows": whole(part.total_count), **score(part)} for name, part in parts if part.total_count > 0}
 
 
 def seen_lines(parts: Mapping[str, Mapping[str, float | None]] | None, *labels: str) -> list[str]:
@@ -79,13 +80,8 @@ def _figure(found: Mapping[str, float | None], label: str) -> str:
     return f"{label.replace('_', '-')} {shown}" + ("" if error is None else f" (standard error {error:.2g})")
 
 
-def _total(rows: Observations | CountTable) -> float:
-    total = rows.total_count if isinstance(rows, Observations) else float(rows.num_rows)
-    return int(total) if total.is_integer() else total
-
-
-def _digest(rows: Observations | CountTable) -> str:
-    """Digest of names, labels and cells in their order."""
+def digest(rows: Observations | CountTable) -> str:
+    """Digest of names, labels and cells of a table in their order."""
     if isinstance(rows, Observations):
         head: list[Any] = [[variable.name, list(variable.labels)] for variable in rows.domain]
         cells = [rows.codes.numpy().astype(np.int64), rows.counts.numpy().astype(np.float64)]

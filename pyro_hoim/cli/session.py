@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-import numpy as np
 
 from ..data.counts import CountTable
 from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
 from .options import option_of
+from .seen import digest
 
 __all__ = ["Session", "announce", "session"]
 
@@ -45,7 +44,7 @@ class Session:
         self.checkpoint = folder / "checkpoint"
         self._file = self.checkpoint / _FILE
         self._started = started
-        self._options, self._rows = _options(), _digest(rows)
+        self._options, self._rows = _options(), digest(rows)
         self._then = self._read()
         held = any(path.name != _FILE for path in self.checkpoint.glob("*"))
         self.earlier_seconds = self._seconds_before() if held else 0.0
@@ -132,9 +131,6 @@ def session(folder: Path, started: float, rows: Observations | CountTable) -> Ge
         folder: of the run; a parent must exist.
         started: ``time.perf_counter()`` when the command began.
         rows: the table as it was read.
-
-    Raises:
-        InputError: from within; where a checkpoint belongs to a run with other options, these are named.
     """
     folder.mkdir(exist_ok=True)
     run = Session(folder, started, rows)
@@ -166,19 +162,3 @@ def _options() -> dict[str, str]:
 
 def _said(name: str, value: str | None) -> str:
     return f"no {name}" if value is None else f"{name} {value}".rstrip()
-
-
-def _numbers(rows: Observations | CountTable) -> tuple[Any, ...]:
-    """All numbers of a table, as arrays."""
-    if isinstance(rows, Observations):
-        return rows.codes.numpy(), rows.counts.numpy()
-    matrix = rows.matrix
-    return (matrix.indptr, matrix.indices, matrix.data) if rows.kind == "count" else (matrix,)
-
-
-def _digest(rows: Observations | CountTable) -> str:
-    """Fingerprint of a table."""
-    found = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
-    for numbers in _numbers(rows):
-        found.update(np.ascontiguousarray(numbers).tobytes())
-    return found.hexdigest()[:32]

@@ -44,25 +44,23 @@ class Option:
         name: of the Python argument; the option is written with hyphens.
         help: one or two sentences.
         kind: what the words are turned into; a switch has an opposite, ``no-name``, and may be left open.
-        choices: the words allowed, of a choice.
+        choices: the only words allowed, where there are any.
         low: smallest number allowed, None for no bound; of a number above 0 it is 0 and ``is_open``.
         high: largest number allowed.
         is_open: whether ``low`` itself is refused.
-        default: value where the option is not given.
-        is_shown: whether the help shows the default.
+        default: value where the option is not given; the help shows it.
         multiple: whether it may be given several times; the value is a tuple.
         metavar: how the help writes the value.
     """
 
     name: str
     help: str
-    kind: Literal["text", "choice", "whole", "number", "path", "flag", "switch"] = "text"
+    kind: Literal["text", "whole", "number", "path", "flag", "switch"] = "text"
     choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
     is_open: bool = False
     default: Any = None
-    is_shown: bool = False
     multiple: bool = False
     metavar: str | None = None
 

@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 
 from ..core.partition import LogPartition
+from ..core.parts import PARTS, check_part_names
 from ..core.rows import check_rows
 from ..data.observations import Observations
 from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
@@ -244,11 +245,9 @@ def _scores(result: FitResult, independent: FitResult, parts: Mapping[str, Obser
 
 
 def analyse(
-    train: Observations,
+    parts: Mapping[str, Observations],
     structures: Mapping[str, InteractionHypergraph],
     *,
-    validation: Observations | None = None,
-    test: Observations | None = None,
     prior: Prior | None = None,
     posterior: PosteriorSettings | None = None,
     target: str | None = None,
@@ -257,8 +256,6 @@ def analyse(
     about: Sequence[str] = (),
     checkpoint: Path | None = None,
     resume: bool = False,
-    progress: bool | None = None,
-    jobs: int | None = None,
 ) -> Analysis:
     """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
 
@@ -266,10 +263,9 @@ def analyse(
     marginalised (EM).
 
     Args:
-        train: rows to fit, with a positive total count.
+        parts: rows of ``train`` and, where there are any, of ``validation``, for early stopping, and of ``test``, which
+            are only scored.
         structures: interactions to fit, by name.
-        validation: rows for early stopping.
-        test: rows that are only scored.
         prior: of the fits, which are posterior modes under it; maximum likelihood when None.
         posterior: sample posteriors with these settings, which name a prior of their own.
         target: also measure how well this variable is predicted.
@@ -279,11 +275,6 @@ def analyse(
         checkpoint: folder for finished chains and unfinished fits, so that an interrupted run can be resumed; made if
             missing inside an existing folder.
         resume: use what ``checkpoint`` holds; chains of other data or settings are refused.
-        progress: show progress on standard error; None shows it on a terminal only.
-        jobs: chains of a posterior at a time, see :func:`run_posterior`.
-
-    Returns:
-        The analysis.
 
     Raises:
         InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
@@ -293,12 +284,12 @@ def analyse(
         KeyboardInterrupt: a fit was interrupted; its last iterate is in ``checkpoint``.
     """
     seed = checked_seed(seed)
-    check_rows(train, "train")
-    _check(train, structures, validation, test, posterior)
-    shown = sys.stderr.isatty() if progress is None else progress
+    _check(parts, structures, posterior)
+    train, validation = parts["train"], parts.get("validation")
+    shown = sys.stderr.isatty()
     if checkpoint is not None:
         checkpoint.mkdir(exist_ok=True)
-    parts = {"train": train, "validation": validation, "test": test}
+    every = {name: parts.get(name) for name in PARTS}
     is_tested = not train.has_missing and validation is None
     independent = _independent(train)
     models: list[ModelAnalysis] = []
@@ -315,33 +306,32 @@ def analyse(
                 checkpoint=checkpoint,
                 resume=resume,
                 progress=shown,
-                jobs=jobs,
             )
-        models.append(_analysed(name, result, independent, parts, draws, target, seed, is_tested))
+        models.append(_analysed(name, result, independent, every, draws, target, seed, is_tested))
     comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
     return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
 
 
 def _check(
-    train: Observations,
+    parts: Mapping[str, Observations],
     structures: Mapping[str, InteractionHypergraph],
-    validation: Observations | None,
-    test: Observations | None,
     posterior: PosteriorSettings | None,
 ) -> None:
     """Whether parts, structures and a posterior go together."""
+    check_part_names(parts)
+    if "train" not in parts:
+        raise none_received("parts", "rows of 'train'")
     for name, structure in structures.items():
         if not isinstance(structure, InteractionHypergraph):
             raise wrong_type("structures", f"an InteractionHypergraph for {name!r}", structure)
-    for part, rows in (("train", train), ("validation", validation), ("test", test)):
-        if rows is not None:
-            check_rows(rows, part)
-        if rows is not None and not rows.total_count > 0:
+    for part, rows in parts.items():
+        check_rows(rows, part)
+        if not rows.total_count > 0:
             raise none_received(part, "at least one row")
-    if train.has_missing and (validation is not None or posterior is not None):
+    if parts["train"].has_missing and ("validation" in parts or posterior is not None):
         problem = "rows with missing cells can be marginalised only without validation and posterior"
         raise refused("train", problem, code="missing-part")
-    if validation is not None and validation.has_missing:
+    if "validation" in parts and parts["validation"].has_missing:
         raise conflict("validation", "early stopping needs complete rows, received missing cells")
 
 

@@ -157,18 +157,23 @@ _COLUMNS = {
     "x2": "X²",
     "df": "df",
     "p_value": "p",
-    "p_value_method": "p by",
     "aic": "AIC",
     "bic": "BIC",
     "elpd_loo": "elpd (LOO)",
     "elpd_se": "SE",
+    "max_r_hat": "R-hat",
+    "min_ess_bulk": "ESS",
     "p_loo": "p (LOO)",
+    "p_value_method": "p by",
 }
 
 
 def _comparison(analysis: Analysis) -> Section:
     section = Section("Models compared" if len(analysis.models) > 1 else "The model")
     records = analysis.comparison_records()
+    for record in records:
+        if math.isfinite(record.get("min_ess_bulk", math.nan)):
+            record["min_ess_bulk"] = round(record["min_ess_bulk"])
     present = [key for key in _COLUMNS if any(key in r for r in records)]
     section.add(
         table(

@@ -147,7 +147,6 @@ def run_posterior(
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: bool = False,
-    jobs: int | None = None,
 ) -> Posterior:
     """Draw, diagnose and score the posterior of one model.
 
@@ -164,11 +163,6 @@ def run_posterior(
         checkpoint: folder of the checkpoint files, made if missing; None for no checkpoint.
         resume: use chains found in ``checkpoint``.
         progress: show progress bars on standard error.
-        jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
-            chains have 4,000 transitions or more together, and one elsewhere.
-
-    Returns:
-        The posterior.
 
     Raises:
         InputError: a chain found belongs to other data or settings, or a seed or number of jobs out of range.
@@ -182,7 +176,7 @@ def run_posterior(
     check_rows(data)
     check_type(settings, PosteriorSettings, "settings")
     seed = checked_seed(seed)
-    jobs = checked_jobs(jobs)
+    jobs = checked_jobs(settings.jobs)
     found: dict[int, Chain] = {}
     digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
     paths = [

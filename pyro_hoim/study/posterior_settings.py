@@ -16,7 +16,10 @@ class PosteriorSettings(NUTSSettings):
 
     Attributes:
         prior: of the free parameters; any but ``none``.
+        jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
+            chains have 4,000 transitions or more together, and one elsewhere.
     """
 
     burn_in: int | None = 500
     prior: Prior = field(default_factory=lambda: Prior("normal", 1.0))
+    jobs: int | None = None

@@ -25,7 +25,9 @@ def begin(folder: Path, words: list[str], rows: Observations = ROWS, refused: st
     """One session of ``fit``; it leaves a checkpoint named ``keep``, or is refused. Returns the time before it."""
     with fit.make_context("fit", ["t.csv", *words]), session(folder, time.perf_counter(), rows) as run:
         if refused:
-            raise InputError(refused)
+            _, is_other, found = refused.partition(" belongs to a run with ")
+            received = found.split(";")[0] if "=" in found else None
+            raise InputError(refused, received=received, code="other-run" if is_other else None)
         if keep:
             (run.checkpoint / keep).write_text("state")
         return run.earlier_seconds

@@ -118,7 +118,7 @@ def test_the_report_ranks_infinite_interactions_first_and_counts_parameters_once
     # As mushroom's class, odor and bruises: a smell that settles the class, and one that does not.
     counts = np.array([[[8, 4], [0, 0], [30, 10]], [[0, 0], [20, 3], [6, 5]]])
     data = from_table(counts)
-    analysis = analyse(data, {"pairs": InteractionHypergraph.from_order(data.domain, 2)})
+    analysis = analyse({"train": data}, {"pairs": InteractionHypergraph.from_order(data.domain, 2)})
     text = plain_text(analysis_page(analysis))
     result = analysis.chosen.fit
     assert result.num_parameters_fitted < result.hypergraph.num_parameters

@@ -76,7 +76,7 @@ def test_no_row_is_impossible_for_a_finite_fit() -> None:
 
 def test_parts_of_an_analysis_are_infinite_only_where_a_row_is_impossible() -> None:
     with pytest.warns(NonexistentEstimateWarning):
-        study = analyse(table([[10, 0], [5, 5]]), {"all": SATURATED}, test=table([[4, 1], [2, 3]]))
+        study = analyse({"train": table([[10, 0], [5, 5]]), "test": table([[4, 1], [2, 3]])}, {"all": SATURATED})
     scores = study.chosen.scores
     assert scores.nll["test"] == scores.kl["test"] == math.inf and scores.impossible_rows["test"] == 1
     assert math.isfinite(scores.nll["train"] or math.nan) and scores.nll["validation"] is None
@@ -121,13 +121,13 @@ def test_bad_parts_are_refused() -> None:
     empty, holed = table([[0, 0], [0, 0]]), Observations.from_tensor(torch.tensor([[0, -1]]), DOMAIN)
     good = table([[3, 1], [1, 3]])
     with raises("empty", "train"):
-        analyse(empty, {"all": SATURATED})
+        analyse({"train": empty}, {"all": SATURATED})
     with raises("empty", "validation"):
-        analyse(good, {"all": SATURATED}, validation=empty)
+        analyse({"train": good, "validation": empty}, {"all": SATURATED})
     with pytest.raises(InputError, match="without validation and posterior"):
-        analyse(holed, {"all": SATURATED}, posterior=PosteriorSettings(1, 10, 10))
+        analyse({"train": holed}, {"all": SATURATED}, posterior=PosteriorSettings(1, 10, 10))
     with pytest.raises(InputError, match="early stopping needs complete rows"):
-        analyse(good, {"all": SATURATED}, validation=holed)
+        analyse({"train": good, "validation": holed}, {"all": SATURATED})
 
 
 def test_file_stems_are_short_plain_and_distinct() -> None:
@@ -171,7 +171,7 @@ def joint_and_product(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_gain_and_its_error_against_rows_one_by_one() -> None:
     train = [[30, 10], [15, 45]]
-    found = analyse(table(train), {"saturated": SATURATED}, test=table(WEIGHTED)).chosen.scores
+    found = analyse({"train": table(train), "test": table(WEIGHTED)}, {"saturated": SATURATED}).chosen.scores
     for part, counts in (("train", train), ("test", WEIGHTED)):
         gain, paired, unpaired = by_row(counts, *joint_and_product(train))
         assert found.gain[part] == pytest.approx(gain, rel=1e-5)
@@ -198,7 +198,9 @@ def test_gain_where_rows_are_impossible_or_single() -> None:
     assert mean_gain(one, zero, count) == (math.inf, None)
     assert mean_gain(zero, zero, count) == (None, None)
     with pytest.warns(NonexistentEstimateWarning):
-        found = analyse(table([[10, 0], [5, 5]]), {"saturated": SATURATED}, test=table([[4, 3], [2, 3]])).chosen.scores
+        found = analyse(
+            {"train": table([[10, 0], [5, 5]]), "test": table([[4, 3], [2, 3]])}, {"saturated": SATURATED}
+        ).chosen.scores
     assert found.gain["test"] == -math.inf and found.gain_std_error["test"] is None
 
 

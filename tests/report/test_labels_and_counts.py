@@ -35,7 +35,7 @@ def test_terminal_lines_stay_short(learned: LearnedAnalysis) -> None:
     table = plain_text(learned_page(learned)).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
     structures = {"all pairs": InteractionHypergraph.from_order(DOMAIN, 2)}
-    table = plain_text(analysis_page(analyse(ROWS, structures, title="survey"))).split("interaction ")[1]
+    table = plain_text(analysis_page(analyse({"train": ROWS}, structures, title="survey"))).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
 
 
@@ -48,7 +48,7 @@ def test_page_shows_short_names_and_has_the_full_ones_at_hand(learned: LearnedAn
     seen = re.sub(r'title="[^"]*"', "", page)
     assert seen.count(LONG) == 1  # in the list of full names
     other = render_page(
-        analysis_page(analyse(ROWS, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey"))
+        analysis_page(analyse({"train": ROWS}, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey"))
     )
     assert "104 rows of 3 variables: how satis" in other and f'title="{LONG}:{OTHER}"' in other
 

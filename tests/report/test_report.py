@@ -31,7 +31,12 @@ def analysis() -> Analysis:
     data = load_table("ucb_admissions")
     structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
     return analyse(
-        data, structures, posterior=PosteriorSettings(2, 200, 100), seed=1, title="admissions", target="Admit"
+        {"train": data},
+        structures,
+        posterior=PosteriorSettings(2, 200, 100),
+        seed=1,
+        title="admissions",
+        target="Admit",
     )
 
 
@@ -177,7 +182,7 @@ def test_text(analysis: Analysis) -> None:
 def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
     train, _, test = load_table("ucb_admissions").split((0.6, 0.0, 0.4), 0)
     structure = {"pairs": InteractionHypergraph.from_order(train.domain, 2)}
-    found = analyse(train, structure, test=test)
+    found = analyse({"train": train, "test": test}, structure)
     scores = found.chosen.scores
     gain, error = scores.gain["test"], scores.gain_std_error["test"]
     assert gain is not None and error is not None and gain > 0.1
@@ -190,8 +195,10 @@ def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
         analysis_page(found)
     )
     # Without held-out rows the fit is judged by its test, and no gain is claimed.
-    assert not any("independent columns" in sentence for sentence in analysis_page(analyse(train, structure)).summary)
+    assert not any(
+        "independent columns" in sentence for sentence in analysis_page(analyse({"train": train}, structure)).summary
+    )
     cells = Observations.from_tensor(test.codes.unique(dim=0), test.domain)
-    distinct = analyse(train, structure, test=cells)
+    distinct = analyse({"train": train, "test": cells}, structure)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
     assert sentence in render_page(analysis_page(distinct)) and sentence in plain_text(analysis_page(distinct))

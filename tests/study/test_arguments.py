@@ -75,8 +75,8 @@ OF_ROWS = {
     "synthetic_quality, train": lambda rows: synthetic_quality(ROWS, ROWS, rows),
     "num_impossible": lambda rows: num_impossible(fit(GRAPH, ROWS), rows),
     "run_posterior": lambda rows: run_posterior(GRAPH, rows, PosteriorSettings(), seed=0),
-    "analyse": lambda rows: analyse(rows, {"pairs": GRAPH}),
-    "analyse, test": lambda rows: analyse(ROWS, {"pairs": GRAPH}, test=rows),
+    "analyse": lambda rows: analyse({"train": rows}, {"pairs": GRAPH}),
+    "analyse, test": lambda rows: analyse({"train": ROWS, "test": rows}, {"pairs": GRAPH}),
 }
 
 
@@ -143,10 +143,10 @@ def test_other_arguments_of_the_wrong_type() -> None:
         (lambda: run_posterior(GRAPH, ROWS, {}, seed=0), "settings: expected PosteriorSettings, received dict"),
         (lambda: run_posterior(GRAPH, ROWS, PosteriorSettings(), seed="0"), "seed: expected a whole number"),
         (
-            lambda: analyse(ROWS, {"pairs": MODEL}),
+            lambda: analyse({"train": ROWS}, {"pairs": MODEL}),
             "structures: expected an InteractionHypergraph for 'pairs'",
         ),
-        (lambda: analyse(ROWS, {"pairs": GRAPH}, seed="0"), "seed: expected a whole number"),
+        (lambda: analyse({"train": ROWS}, {"pairs": GRAPH}, seed="0"), "seed: expected a whole number"),
         (lambda: synthesise(MODEL, 3, burn_in="long"), "burn_in: expected a whole number"),
     ):
         with pytest.raises(InputTypeError, match=f"^{words}"):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,14 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_posterior_chains import HYPERGRAPH, ROWS
 from pyro_hoim.study import PosteriorSettings, run_posterior
-settings = PosteriorSettings(num_chains=3, num_draws=600, burn_in=100)
-run_posterior(HYPERGRAPH, ROWS, settings, seed=1, checkpoint=Path({folder!r}), jobs=2)
+settings = PosteriorSettings(num_chains=3, num_draws=600, burn_in=100, jobs=2)
+run_posterior(HYPERGRAPH, ROWS, settings, seed=1, checkpoint=Path({folder!r}))
 """
 
 
 def drawn(jobs: int | None, folder: Path | None = None, *, resume: bool = False) -> Posterior:
     """A short run."""
-    return run_posterior(HYPERGRAPH, ROWS, SETTINGS, seed=1, checkpoint=folder, resume=resume, jobs=jobs)
+    return run_posterior(HYPERGRAPH, ROWS, replace(SETTINGS, jobs=jobs), seed=1, checkpoint=folder, resume=resume)
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")

@@ -190,8 +190,8 @@ def interactions(question: Question) -> Answer:
     return Answer(json, columns_of(["pair", "covariance"], [[f"{a}:{b}", fixed(value)] for a, b, value in pairs]))
 
 
-COMPONENTS = Option("components", "Components of a mixture.", kind="whole", low=1, high=100, default=2, is_shown=True)
-STEPS = Option("steps", "Steps of the fit of a mixture.", kind="whole", low=1, default=100, is_shown=True)
+COMPONENTS = Option("components", "Components of a mixture.", kind="whole", low=1, high=100, default=2)
+STEPS = Option("steps", "Steps of the fit of a mixture.", kind="whole", low=1, default=100)
 FAMILY = Family(
     kind=KIND,
     name="mixture of independent columns",

@@ -35,10 +35,8 @@ ROOT_OPTIONS = (
     Option(
         "family",
         "With grm: law of a column given all others.",
-        kind="choice",
         choices=("poisson", "truncated-poisson", "exponential", "gaussian"),
         default="poisson",
-        is_shown=True,
     ),
     Option(
         "l1",
@@ -60,19 +58,15 @@ ROOT_OPTIONS = (
         "symmetrize",
         "With grm: how the coefficients of a tuple at its columns become one: their mean, absent ones as zero; and: "
         "zero where one is absent; or: the mean of those present.",
-        kind="choice",
         choices=("mean", "and", "or"),
         default="mean",
-        is_shown=True,
     ),
     Option(
         "refit_terms",
         "With grm: which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
         "published way, which can predict worse than independent columns.",
-        kind="choice",
         choices=("none", "singles", "all"),
         default="all",
-        is_shown=True,
     ),
     Option("stagewise", "With grm: learn pairs first, then only triples of mutually tied columns.", kind="flag"),
     Option(
@@ -155,12 +149,7 @@ class RootPlan:
 
 
 def plan_roots(asked: Asked) -> RootPlan:
-    """Options checked against each other.
-
-    Raises:
-        InputError: no file, a maximum without truncated-poisson or the reverse, an order below 1, a penalty that is no
-            number from 0, one that is repeated, or several of them without validation rows.
-    """
+    """Options checked against each other."""
     family, maximum, order = asked["family"], asked["maximum"], asked["order"]
     if asked.source is None:
         raise unexpected("--model grm", "a FILE of counts or numbers, or classic3", received="none", code="conflict")
@@ -178,11 +167,7 @@ def plan_roots(asked: Asked) -> RootPlan:
 
 
 def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
-    """Penalties in falling order; 0.01 where none is given.
-
-    Raises:
-        InputError: a word that is no number from 0 to 1e6, a repeated one, or auto beside others.
-    """
+    """Penalties in falling order; 0.01 where none is given."""
     parts = [part.strip() for word in words for part in word.split(",")]
     if not parts:
         return (0.01,)

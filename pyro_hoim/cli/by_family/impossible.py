@@ -58,11 +58,7 @@ def impossible_rows(stored: Stored, data: Observations, target: str | None = Non
 
 
 def check_evidence(stored: Stored, data: Observations, option: str) -> None:
-    """Refuse rows whose known cells have probability zero: there is no law given them.
-
-    Raises:
-        InputError: there is such a row; the first is shown.
-    """
+    """Refuse rows whose known cells have probability zero: there is no law given them."""
     excluded = impossible_rows(stored, data)
     if not bool(excluded.any()):
         return

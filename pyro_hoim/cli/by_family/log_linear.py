@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
+from ...core.parts import PARTS
 from ...core.words import num_states_text
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused
@@ -35,9 +36,9 @@ LOG_LINEAR_OPTIONS = (
         metavar="none|unit|normal:S|ridge:S|conjugate:N",
     ),
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
-    Option("chains", "Chains of --posterior.", kind="whole", low=1, high=64, default=4, is_shown=True),
-    Option("draws", "Draws a chain of --posterior.", kind="whole", low=10, default=1000, is_shown=True),
-    Option("warmup", "Warm-up steps of --posterior.", kind="whole", low=10, default=500, is_shown=True),
+    Option("chains", "Chains of --posterior.", kind="whole", low=1, high=64, default=4),
+    Option("draws", "Draws a chain of --posterior.", kind="whole", low=10, default=1000),
+    Option("warmup", "Warm-up steps of --posterior.", kind="whole", low=10, default=500),
     ORDER,
     JOBS,
     *LABELLED,
@@ -100,17 +101,13 @@ class LogLinearPlan:
                 return train_given(self.asked, structure, cost.reason, request, self.prior)
         settings = None
         if self.has_posterior:
-            settings = PosteriorSettings(*(self.asked[name] for name in ("chains", "draws", "warmup")))
+            chains = (self.asked[name] for name in ("chains", "draws", "warmup"))
+            settings = PosteriorSettings(*chains, jobs=self.asked["jobs"])
             settings = settings if self.prior is None else replace(settings, prior=self.prior)
-        validation, test = (
-            request.parts[part] if fraction else None
-            for part, fraction in zip(("validation", "test"), request.fractions[1:], strict=True)
-        )
+        shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
         analysis = analyse(
-            rows,
+            {part: held for part, held in request.parts.items() if shares[part]},
             structures,
-            validation=validation,
-            test=test,
             prior=self.prior,
             posterior=settings,
             target=self.asked["target"],
@@ -119,7 +116,6 @@ class LogLinearPlan:
             about=request.about,
             checkpoint=request.checkpoint,
             resume=request.resume,
-            jobs=self.asked["jobs"],
         )
         return Study(analysis, _summary(analysis, request.folder))
 
@@ -148,11 +144,7 @@ class LogLinearPlan:
 
 
 def plan_log_linear(asked: Asked) -> LogLinearPlan | SelectPlan:
-    """Options checked against each other.
-
-    Raises:
-        InputError: options that exclude each other, or a prior of another form.
-    """
+    """Options checked against each other."""
     edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
     if asked["order"] is not None and edges is not None:
         raise conflict("--order and --edges", "give one of them, not both")

@@ -57,7 +57,6 @@ INTERACTIONS_OPTIONS = (
         "Also find what the model loses without each interaction.",
         kind="switch",
         default=True,
-        is_shown=True,
     ),
     Option(
         "samples",
@@ -65,10 +64,9 @@ INTERACTIONS_OPTIONS = (
         kind="whole",
         low=100,
         default=4096,
-        is_shown=True,
         metavar="N",
     ),
-    Option("seed", "Seed of those rows.", kind="whole", low=0, high=LARGEST_SEED, default=0, is_shown=True),
+    Option("seed", "Seed of those rows.", kind="whole", low=0, high=LARGEST_SEED, default=0),
 )
 
 

@@ -26,7 +26,6 @@ NETWORK_OPTIONS = (
         kind="number",
         high=1e6,
         default=1.0,
-        is_shown=True,
     ),
     Option("max_leaves", "With a dependency network: most leaves of a graph.", kind="whole", low=1, metavar="N"),
     Option(

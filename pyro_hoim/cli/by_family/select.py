@@ -38,7 +38,6 @@ SELECT_OPTIONS = (
         high=1,
         is_open=True,
         default=0.3,
-        is_shown=True,
     ),
     Option(
         "per_round",
@@ -46,22 +45,18 @@ SELECT_OPTIONS = (
         kind="whole",
         low=1,
         default=60,
-        is_shown=True,
         metavar="N",
     ),
     Option(
         "trainer",
         "With --select: how models are fitted; auto is exact up to about two million states.",
-        kind="choice",
         choices=("auto", "exact", "sampled", "pseudo-likelihood"),
         default="auto",
-        is_shown=True,
     ),
     Option(
         "ordinal",
         "With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
         default="auto",
-        is_shown=True,
         metavar="auto|none|NAMES",
     ),
 )
@@ -98,11 +93,7 @@ class SelectPlan:
         return SELECT_SPLIT
 
     def run(self, request: Request) -> Study:
-        """Learn.
-
-        Raises:
-            InputError: no training or validation rows, or a prior that training has not.
-        """
+        """Learn."""
         asked, parts = self.asked, request.parts
         max_order = self._max_order(request.source.rows.domain)
         strengths = _fixed(self.prior, request.source.rows.domain, max_order)
@@ -154,10 +145,6 @@ def train_given(
         reason: why exact inference is out of reach.
         request: rows and folder.
         prior: whose strengths are kept; None lets the rows choose them.
-
-    Raises:
-        InputError: a prior that sampled training has not.
-        IntractableError: tables with more entries than can be trained.
     """
     if hypergraph.num_terms > _MAX_TERMS:
         raise IntractableError(

@@ -140,7 +140,7 @@ def test_strengths_of_a_search():
 
 
 def test_an_analysis_under_a_prior_is_finite_and_has_no_p_value():
-    analysis = analyse(TITANIC, {"pairs": PAIRS}, prior=Prior.parse("conjugate:1"))
+    analysis = analyse({"train": TITANIC}, {"pairs": PAIRS}, prior=Prior.parse("conjugate:1"))
     model = analysis.chosen
     assert model.fit.status == "converged" and not any(row["is_infinite"] for row in model.interactions)
     torch.testing.assert_close(model.fit.theta, fit(PAIRS, TITANIC, penalty=Conjugate(1.0)).theta)
