@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Polygon, Rectangle
+from matplotlib.patches import Rectangle
 
 from ...structure.hypergraph import InteractionHypergraph
 from ..words import literal, short_labels
 from .drawing import BLUE, FAINT, INK, ORANGE
 from .hypergraph_figure import _MAX_HORIZONTAL, Weights, _top, _weights, circle_order
 
-__all__ = ["pair_matrix_figure"]
+__all__ = ["BLUES", "matrix_figure", "pair_matrix_figure"]
 
 BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLUE, "#0f2c40"])
 _LABEL_WIDTH = 20  # characters
@@ -41,11 +43,34 @@ def pair_matrix_figure(
     found = _weights(hypergraph, weights)
     order = circle_order(hypergraph, weights)
     at = {name: k for k, name in enumerate(order)}
-    size = len(order)
-    matrix = np.full((size, size), np.nan)
+    matrix = np.full((len(order), len(order)), np.nan)
     for edge, value in found.items():
         if len(edge) == 2:
             matrix[at[edge[0]], at[edge[1]]] = matrix[at[edge[1]], at[edge[0]]] = value
+    figure = matrix_figure(matrix, list(short_labels(order, _LABEL_WIDTH).values()), label)
+    axes = figure.axes[0]
+    for i, j in np.argwhere(np.isinf(matrix)):
+        axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color=ORANGE))
+    for i, j in np.argwhere(np.isnan(matrix)):
+        if i != j:
+            axes.plot(j, i, marker="x", color=FAINT, markersize=3, markeredgewidth=0.7)
+    if title:
+        axes.set_title(title, color=INK, fontsize=11)
+    return figure
+
+
+def matrix_figure(matrix: np.ndarray, names: Sequence[str], label: str) -> Figure:
+    """A square matrix of non-negative numbers, white where it is not finite, with a bar of colours.
+
+    Args:
+        matrix: (n, n).
+        names: of rows and columns.
+        label: of the bar.
+
+    Returns:
+        The figure, with the numbers written into the cells of up to eight rows.
+    """
+    size = len(names)
     if not size:
         figure = Figure(figsize=(2.0, 1.0))
         figure.add_subplot().set_axis_off()
@@ -53,8 +78,7 @@ def pair_matrix_figure(
     finite = np.where(np.isfinite(matrix), matrix, np.nan)
     limit = _top([float(v) for v in finite[np.isfinite(finite)]])
     many = size > _MAX_HORIZONTAL
-    names = short_labels(order, _LABEL_WIDTH)
-    label_width = 0.1 + 0.085 * max((len(n) for n in names.values()), default=0)  # inches
+    label_width = 0.1 + 0.085 * max(map(len, names))  # inches
     is_turned = many or label_width > _MAX_LEVEL
     cells = size * 0.26 if many else max(size, 2) * (0.75 if is_turned else max(0.6, label_width + 0.08))
     height = cells * (1.0 if many else 0.75)
@@ -64,22 +88,13 @@ def pair_matrix_figure(
     axes = figure.add_subplot()
     scale = Normalize(0.0, limit)
     axes.imshow(finite, cmap=BLUES, norm=scale, interpolation="nearest", aspect="equal" if many else "auto")
-    for i, j in np.argwhere(np.isinf(matrix)):
-        axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color=ORANGE))
-    for i, j in np.argwhere(np.isnan(matrix)):
-        if i != j:
-            axes.plot(j, i, marker="x", color=FAINT, markersize=3, markeredgewidth=0.7)
-        else:
-            axes.add_patch(
-                Polygon(
-                    [(j - 0.5, i - 0.5), (j + 0.5, i - 0.5), (j + 0.5, i + 0.5), (j - 0.5, i + 0.5)], color="#eef1f4"
-                )
-            )
+    for i in range(size):
+        axes.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, color="#eef1f4"))
     if not many:
         for i, j in np.argwhere(np.isfinite(matrix)):
             dark = matrix[i, j] > 0.55 * limit
             axes.text(j, i, f"{matrix[i, j]:.2g}", ha="center", va="center", fontsize=9, color="white" if dark else INK)
-    labels = [literal(names[name]) for name in order]
+    labels = [literal(name) for name in names]
     axes.set_xticks(range(size), labels, rotation=90 if is_turned else 0)
     axes.set_yticks(range(size), labels)
     axes.tick_params(length=0, colors=INK, labelsize=9 if size <= 30 else 6)
@@ -93,6 +108,4 @@ def pair_matrix_figure(
     bar.set_label(label, color=INK, fontsize=9)
     bar.ax.tick_params(colors=INK, labelsize=8)
     bar.outline.set_visible(False)
-    if title:
-        axes.set_title(title, color=INK, fontsize=11)
     return figure

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from ...core.figures.drawing import BLUE, FAINT, INK, ORANGE
+from ...core.figures.drawing import BLUE, INK, ORANGE
 from ...core.figures.hypergraph_figure import circle_order, draw_variables, new_canvas
-from ...core.figures.pair_matrix_figure import BLUES
+from ...core.figures.pair_matrix_figure import matrix_figure
 from ...core.words import literal, short_labels
 from ...errors import out_of_range
 from ...schema import Domain
@@ -166,35 +164,13 @@ def dependency_matrix_figure(
     """
     found = _checked(domain, values)
     order = _order(domain, found)
-    size, many = len(order), len(order) > 8
     at = {name: k for k, name in enumerate(order)}
-    matrix = np.full((size, size), np.nan)
+    matrix = np.full((len(order), len(order)), np.nan)
     for (parent, child), value in found.items():
         matrix[at[child], at[parent]] = value
-    highest = max(found.values(), default=0.0) or 1.0
-    names = {name: labels[name] for name in order} if labels else short_labels(order, _LABEL_WIDTH)
-    margin = 0.1 + 0.085 * max((len(n) for n in names.values()), default=0)  # inches
-    cells = max(size, 2) * (0.26 if many else 0.72)
-    figure = Figure(figsize=(cells + margin + 1.4, cells * (1.0 if many else 0.8) + margin + 0.6), layout="constrained")
-    axes = figure.add_subplot()
-    scale = Normalize(0.0, highest)
-    axes.imshow(matrix, cmap=BLUES, norm=scale, interpolation="nearest", aspect="equal" if many else "auto")
-    for i in range(size):
-        axes.plot(i, i, marker="s", color="#eef1f4", markersize=6 if many else 16, markeredgewidth=0)
-    if not many:
-        for i, j in np.argwhere(np.isfinite(matrix)):
-            dark = matrix[i, j] > 0.55 * highest
-            axes.text(j, i, f"{matrix[i, j]:.2g}", ha="center", va="center", fontsize=9, color="white" if dark else INK)
-    shown = [literal(names[name]) for name in order]
-    axes.set_xticks(range(size), shown, rotation=90)
-    axes.set_yticks(range(size), shown)
-    axes.set_xlabel("is read", color=INK, fontsize=9)
-    axes.set_ylabel("reader", color=INK, fontsize=9)
-    axes.tick_params(length=0, colors=INK, labelsize=9 if size <= 30 else 6)
-    for spine in axes.spines.values():
-        spine.set_color(FAINT)
-    bar = figure.colorbar(ScalarMappable(scale, BLUES), ax=axes, shrink=0.7, pad=0.02)
-    bar.set_label(label, color=INK, fontsize=9)
-    bar.ax.tick_params(colors=INK, labelsize=8)
-    bar.outline.set_visible(False)
+    names = [labels[name] for name in order] if labels else list(short_labels(order, _LABEL_WIDTH).values())
+    figure = matrix_figure(matrix, names, label)
+    if names:
+        figure.axes[0].set_xlabel("is read", color=INK, fontsize=9)
+        figure.axes[0].set_ylabel("reader", color=INK, fontsize=9)
     return figure
