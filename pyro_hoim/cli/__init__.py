@@ -35,12 +35,13 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what the library says is told in the words of its options."""
+        words = frozenset(ctx.args)
         try:
             return super().invoke(ctx)
         except HoimError as error:
             from .wording import error_message
 
-            raise click.ClickException(error_message(error, _command(ctx))) from error
+            raise click.ClickException(error_message(error, _command(ctx), words)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(_COMMANDS)

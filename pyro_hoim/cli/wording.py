@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 
 from ..errors import ConvergenceWarning, HoimError
@@ -24,7 +26,7 @@ _ARGUMENTS = {
     "num_temperatures": "--temperatures",
     "num_samples": "--samples",
     "num_draws": "--draws",
-    "num_warmup": "--warmup",
+    "burn_in": "--warmup",
 }
 _HINTS: dict[tuple[str, str | None], str | None] = {
     ("wrong-delimiter", None): "convert the file to commas",
@@ -36,12 +38,13 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
 _METHODS = {"AnnealedImportance", "RootAnnealed"}
 
 
-def error_message(error: HoimError, command: click.Command | None = None) -> str:
+def error_message(error: HoimError, command: click.Command | None = None, words: Collection[str] = ()) -> str:
     """An exception as one line, with the option that a person typed in the place of the argument.
 
     Args:
         error: of the library.
         command: whose options there are; an argument that is none of them stays.
+        words: that were typed; a file may have the name of an option.
     """
     argument, hint = error.argument, error.hint
     for key in ((error.code, argument), (error.code, None)):
@@ -52,7 +55,7 @@ def error_message(error: HoimError, command: click.Command | None = None) -> str
         options = {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
         known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}
         name, space, rest = argument.partition(" ")
-        argument = known.get(name, name) + space + rest
+        argument = (name if name in words else known.get(name, name)) + space + rest
     return _one_line(str(error.replace(argument=argument, hint=hint)))
 
 

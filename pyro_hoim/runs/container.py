@@ -239,8 +239,7 @@ def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) ->
         raise ModelFileError(problem, argument=target, hint=hint, code="file-version")
     received = entries.get("kind")
     if not isinstance(received, str) or received != (received if kind is None else kind):
-        is_known = isinstance(received, str) and received in _READERS
-        hint = f"read it with {_READERS[received]}" if is_known else None
+        hint = f"read it with {_READERS[received]}" if isinstance(received, str) and received in _READERS else None
         expected = "a name" if kind is None else repr(kind)
         problem = f"holds a model of kind {str(received)[:40]!r}, expected {expected}"
         raise ModelFileError(problem, argument=target, hint=hint, code="unknown-choice")

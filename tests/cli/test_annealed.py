@@ -273,8 +273,7 @@ def test_burn_in_belongs_to_gibbs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_progress_is_shown_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyro_hoim.cli.methods.is_terminal", lambda: True)
-    monkeypatch.setattr("pyro_hoim.cli.commands.use.is_terminal", lambda: True)
+    monkeypatch.setattr("pyro_hoim.cli.asking.is_terminal", lambda: True)
     text, errors = call(["log-z", "small.safetensors", *CHEAP, "--json"], capsys)
     assert "annealing" in errors and json.loads(text)["verdict"] == "verified"
     text, errors = call(["sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1"], capsys)

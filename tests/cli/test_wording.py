@@ -46,6 +46,13 @@ def test_arguments_and_hints_become_options(command: str, error: HoimError, show
     assert error_message(error, found) == shown
 
 
+def test_a_file_may_have_the_name_of_an_option() -> None:
+    found = cli.get_command(click.Context(cli), "sample")  # type: ignore[attr-defined]
+    error = refused("out", "no model")
+    assert error_message(error, found) == "--out: no model"
+    assert error_message(error, found, ["out", "-n", "2"]) == "out: no model"
+
+
 def test_warnings_of_estimates_name_the_options() -> None:
     for method in ("AnnealedImportance", "RootAnnealed"):
         warning = ConvergenceWarning("the estimate is unreliable", argument=method, hint="use block moves")

@@ -89,7 +89,7 @@ class RootChains(Chains):
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
         >>> chains = RootChains(model, 100, clamped={"b": 3}, seed=1)
-        >>> chains.sweep(5)
+        >>> record = chains.sweep(5)
         >>> chains.states.shape, chains.states[:, 1].unique().tolist()
         (torch.Size([100, 2]), [3.0])
     """

@@ -1,4 +1,4 @@
-"""Gibbs chains of log-linear models, their engines, and parallel tempering."""
+"""Gibbs chains of log-linear models and their engines."""
 
 from __future__ import annotations
 

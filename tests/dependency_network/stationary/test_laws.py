@@ -282,7 +282,7 @@ def test_variables_of_one_level_need_no_selection_probability() -> None:
     law = stationary_law(network, selection=given)
     assert law.selection == pytest.approx({"a": 0.4, "c": 0.0, "b": 0.6})
     assert_close(law.probs, stationary_law(network, selection={"a": 0.2, "c": 0.5, "b": 0.3}).probs)
-    assert PseudoGibbsChains(network, 2, selection=given, engine="torch").selection == pytest.approx(given)
+    assert PseudoGibbsChains(network, 2, scan=given, engine="torch").selection == pytest.approx(given)
     held = DependencyNetwork(network, selection=given)
     assert_close(held.probs, law.probs)
     assert held.condition({"a": 0}).selection == pytest.approx({"c": 0.0, "b": 1.0})

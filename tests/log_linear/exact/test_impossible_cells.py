@@ -96,7 +96,7 @@ def test_gradients_of_the_other_entries_are_their_probabilities(backend: Partiti
     assert torch.allclose(tables.grad, Enumeration().expectations(energy), rtol=1e-10, atol=1e-15)
 
 
-@pytest.mark.parametrize("call", ["annealed", "chains", "run"])
+@pytest.mark.parametrize("call", ["annealed", "chains"])
 def test_samplers_refuse_impossible_cells_by_name(call: str) -> None:
     calls = {
         "annealed": lambda energy: AnnealedImportance(num_chains=4).log_partition(energy),
