@@ -1,4 +1,4 @@
-"""Sizes that modules and functions keep to, with lists of those that do not yet, and controls."""
+"""Sizes that the package, its folders, modules and functions keep to, with controls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES = 500, 60, 120
 MAX_FILES, MAX_MEDIAN, MAX_PARAMETERS = 15, 200, 10
-LONG_MODULES: set[str] = set()
-"""Modules that are still too long; names may only be taken away."""
-LONG_FUNCTIONS: set[str] = set()
-"""Functions that are still too long; names may only be taken away."""
-WIDE_FUNCTIONS: set[str] = set()
-"""Public functions and constructors that still take too many parameters; names may only be taken away."""
+MAX_LINES = 70_500  # of the package, stubs included; 64,000 are aimed at, so this number may only fall
 
 
 def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -57,7 +52,7 @@ def test_public_functions_take_few_parameters() -> None:
         name = path.relative_to(PACKAGE).as_posix()
         if not path.stem.endswith("kernels"):
             found |= {f"{name} {function}" for function in _wide(path.read_text(encoding="utf-8"))}
-    assert found <= WIDE_FUNCTIONS
+    assert found == set()
 
 
 def test_control_wide_functions_are_found() -> None:
@@ -78,6 +73,24 @@ def test_folders_hold_few_files_and_modules_are_short_in_the_middle() -> None:
     assert median(lines) < MAX_MEDIAN
 
 
+def _num_lines(folder: Path) -> int:
+    """Lines of all modules and stubs."""
+    return sum(
+        path.read_text(encoding="utf-8").count("\n") for suffix in ("py", "pyi") for path in folder.rglob(f"*.{suffix}")
+    )
+
+
+def test_the_package_does_not_grow() -> None:
+    assert _num_lines(PACKAGE) <= MAX_LINES
+
+
+def test_control_lines_of_stubs_and_docstrings_count(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.py").write_text('"""One.\n\nTwo.\n"""\n', encoding="utf-8")
+    (tmp_path / "a" / "b.pyi").write_text("c: int\n", encoding="utf-8")
+    assert _num_lines(tmp_path) == 5
+
+
 def test_modules_and_functions_stay_short() -> None:
     modules: set[str] = set()
     functions: set[str] = set()
@@ -86,8 +99,8 @@ def test_modules_and_functions_stay_short() -> None:
         is_long, found = _too_long(path.read_text(encoding="utf-8"))
         modules |= {name} if is_long else set()
         functions |= {f"{name} {function}" for function in found}
-    assert modules <= LONG_MODULES
-    assert functions <= LONG_FUNCTIONS
+    assert modules == set()
+    assert functions == set()
 
 
 @pytest.mark.parametrize(("decorator", "limit"), [("", 60), ("@njit(nogil=True, cache=True)\n", 120)])

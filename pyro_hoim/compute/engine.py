@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Engine", "Record", "join_records"]
+__all__ = ["NOTHING", "Engine", "Record", "Wanted", "join_records"]
+
+
+class Wanted(NamedTuple):
+    """What is to be noted during some sweeps: after every ``thin``-th one, of 0 never, the parts named.
+
+    The parts are those of :class:`Record`.
+    """
+
+    thin: int = 0
+    counts: bool = False
+    energies: bool = False
+    states: bool = False
+
+
+NOTHING = Wanted()
+"""Nothing is noted."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +112,11 @@ class Engine(Protocol):
         order: NDArray[np.int32],
         num_sweeps: int,
         beta: NDArray[np.float64],
-        *,
-        thin: int = 0,
-        counts: bool = False,
-        energies: bool = False,
-        codes: bool = False,
+        wanted: Wanted = NOTHING,
     ) -> Record:
         """Run ``num_sweeps`` sweeps at ``beta`` (groups,); sweep s visits the blocks ``order[s % len(order)]``.
 
-        With ``thin`` k > 0 the parts asked for are recorded after every k-th sweep.
+        With ``wanted.thin`` k > 0 the parts wanted are recorded after every k-th sweep.
         """
         ...
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..compute.engine import Wanted
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .assertions import FALSE_ALARM_RATE, assert_close, assert_exact_law, required_draws
@@ -197,7 +198,7 @@ def check_independence(case: EngineCase) -> None:
     size, where = 128 * -(-required_draws(16, case.tv) // 64), len(case.states) // 3
     order = _forward(case.blocks("sites"))
     engine = case.engine("sites", 6, size, same=True, start=case.states[where])
-    codes = as_array(engine.sweep(order, 2, np.ones(6), thin=1, codes=True).states, np.int64)
+    codes = as_array(engine.sweep(order, 2, np.ones(6), Wanted(thin=1, states=True)).states, np.int64)
     cell = np.arange(len(case.states)) % 4  # four cells are enough to show dependence
     first, second = cell[np.ravel_multi_index(tuple(np.moveaxis(codes, -1, 0)), case.cardinalities)]
     folded = [first[g].reshape(-1, 2, lag) for g, lag in enumerate((1, 16, 64))]
@@ -240,7 +241,7 @@ def check_records(case: EngineCase) -> None:
     """Records hold the states, their energies and their counts at every ``thin``-th sweep and change nothing."""
     order, beta, n = _forward(case.blocks("sites")), np.array([1.0, 0.5]), 21
     silent, engine = case.engine("sites", 2, n), case.engine("sites", 2, n)
-    record = engine.sweep(order, 7, beta, thin=3, counts=True, energies=True, codes=True)
+    record = engine.sweep(order, 7, beta, Wanted(thin=3, counts=True, energies=True, states=True))
     silent.sweep(order, 6, beta)
     _assert_equal(record.states[-1].long(), silent.get_codes(), "last recorded states")
     silent.sweep(order, 1, beta)
@@ -255,12 +256,12 @@ def check_records(case: EngineCase) -> None:
         energy = recompute_energy(case.hypergraph, case.tables(2)[g], record.states[:, g])
         assert_close(record.energies[:, g], energy, relative=1e-9, what="recorded energies")
     for num_sweeps, thin in ((0, 1), (2, 3), (2, 0)):
-        empty = engine.sweep(order, num_sweeps, beta, thin=thin, counts=True, energies=True, codes=True)
+        empty = engine.sweep(order, num_sweeps, beta, Wanted(thin=thin, counts=True, energies=True, states=True))
         shapes = tuple(empty.counts.shape), tuple(empty.energies.shape), tuple(empty.states.shape)
         expected = (2, case.hypergraph.num_terms), (0, 2, n), (0, 2, n, len(case.cardinalities))
         if empty.num_records or shapes != expected or empty.counts.any():
             raise AssertionError(f"no records: received {empty.num_records} of shapes {shapes}, expected {expected}")
-    nothing = engine.sweep(order, 2, beta, thin=1)
+    nothing = engine.sweep(order, 2, beta, Wanted(thin=1))
     if (nothing.num_records, nothing.counts, nothing.energies, nothing.states) != (2, None, None, None):
         raise AssertionError("records that were not asked for: expected None")
 
@@ -326,7 +327,7 @@ def check_determinism(case: EngineCase) -> None:
     order, beta, n = _forward(case.blocks("interactions")), np.array([1.0, 0.4]), 150
 
     def run(engine: Any) -> tuple[torch.Tensor, ...]:
-        record = engine.sweep(order, 4, beta, thin=2, counts=True, energies=True)
+        record = engine.sweep(order, 4, beta, Wanted(thin=2, counts=True, energies=True))
         weights = engine.anneal(order, np.array([1.0, 0.5, 0.9]), 1)
         return (
             engine.get_codes(),

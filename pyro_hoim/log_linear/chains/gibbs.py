@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from ...compute.engine import Record, join_records
+from ...compute.engine import Record, Wanted, join_records
 from ...core.model import LogLinearModel
 from ...errors import out_of_range, unexpected, wrong_type
 from ...runs.arguments import check_levels, count, positive, received
@@ -195,12 +195,10 @@ class GibbsChains(ChainSetup):
         if not thin and (counts or energies or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         levels = self._betas(beta)
-        parts: list[Record] = []
+        wanted, parts = Wanted(thin, counts, energies, states), list[Record]()
         for first, length in self._chunks(num_sweeps, thin):
             order = self._schedule.order(self._hypergraph, self._blocks, first, length, self._seed)
-            parts.append(
-                self._engine.sweep(order, length, levels, thin=thin, counts=counts, energies=energies, codes=states)
-            )
+            parts.append(self._engine.sweep(order, length, levels, wanted))
             self._num_sweeps += length
         return self._ungrouped(join_records(parts))
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import Record
+from ...compute.engine import NOTHING, Record, Wanted
 from ...compute.lanes import aligned, from_tiles, lane_seeds, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
@@ -238,12 +238,9 @@ class ProductsEngine:
         order: NDArray[np.int32],
         num_sweeps: int,
         beta: NDArray[np.float64],
-        *,
-        thin: int = 0,
-        counts: bool = False,
-        energies: bool = False,
-        codes: bool = False,
+        wanted: Wanted = NOTHING,
     ) -> Record:
+        thin, counts, energies, codes = wanted
         tiles, width = self._model_energy.shape
         records = num_sweeps // thin if thin else 0
         sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64) if counts and records else None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import Record
+from ...compute.engine import NOTHING, Record, Wanted
 from ...compute.tiles import SMALL, tile_width
 from ...structure.hypergraph import InteractionHypergraph
 from ._tables_structure import tables_structure
@@ -206,12 +206,9 @@ class TablesEngine:
         order: NDArray[np.int32],
         num_sweeps: int,
         beta: NDArray[np.float64],
-        *,
-        thin: int = 0,
-        counts: bool = False,
-        energies: bool = False,
-        codes: bool = False,
+        wanted: Wanted = NOTHING,
     ) -> Record:
+        thin, counts, energies, codes = wanted
         num_groups, num_chains = self._shape
         num_records = num_sweeps // thin if thin else 0
         workers = torch.get_num_threads()

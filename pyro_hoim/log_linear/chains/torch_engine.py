@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import Record
+from ...compute.engine import NOTHING, Record, Wanted
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["TorchEngine"]
@@ -237,12 +237,9 @@ class TorchEngine:
         order: NDArray[np.int32],
         num_sweeps: int,
         beta: NDArray[np.float64],
-        *,
-        thin: int = 0,
-        counts: bool = False,
-        energies: bool = False,
-        codes: bool = False,
+        wanted: Wanted = NOTHING,
     ) -> Record:
+        thin, counts, energies, codes = wanted
         level = torch.as_tensor(beta, dtype=self._dtype, device=self._device).reshape(-1, 1, 1, 1)
         total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
         kept_energies: list[torch.Tensor] = []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.compute.engine import NOTHING
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
 from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
@@ -180,9 +181,9 @@ class _Counts(TorchEngine):
 class _Thin(TorchEngine):
     """Records before the sweep."""
 
-    def sweep(self, order: Any, num_sweeps: int, beta: Any, *, codes: bool = False, **kwargs: Any) -> Any:
+    def sweep(self, order: Any, num_sweeps: int, beta: Any, wanted: Any = NOTHING) -> Any:
         before = self.get_codes().to(self.code_dtype)
-        record = super().sweep(order, num_sweeps, beta, codes=codes, **kwargs)
+        record = super().sweep(order, num_sweeps, beta, wanted)
         if record.states is not None and len(record.states):
             record.states[-1] = before
         return record

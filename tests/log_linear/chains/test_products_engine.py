@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.compute.engine import Wanted
 from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
 from pyro_hoim.schema import Domain
@@ -100,7 +101,7 @@ def test_energies_equal_those_of_the_model(dtype, balanced, schedule):
     engine = engine_of(hypergraph, tables, blocks=blocks, chains=70, dtype=dtype, reference=reference)
     energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables))
     for thin in (1, 2, 5):
-        record = engine.sweep(in_order(blocks), 10, np.array([0.7]), thin=thin, energies=True, codes=True)
+        record = engine.sweep(in_order(blocks), 10, np.array([0.7]), Wanted(thin=thin, energies=True, states=True))
         assert record.num_records == 10 // thin
         assert_close(record.energies, energy.energy(record.states.long()), absolute=1e-9)
         model, by_reference = engine.energies()
@@ -123,7 +124,7 @@ def test_recorded_energies_are_those_of_float64_for_many_products(scale):
         tables[1, hypergraph.term_slices[edge]] = 0
     blocks = tuple((i,) for i in range(size))
     engine = engine_of(hypergraph, tables, blocks=blocks, chains=70, groups=2)
-    record = engine.sweep(in_order(blocks), 3, np.zeros(2), thin=1, energies=True, codes=True)
+    record = engine.sweep(in_order(blocks), 3, np.zeros(2), Wanted(thin=1, energies=True, states=True))
     tolerance = 1e-14 * float(np.abs(tables).sum(axis=1).max())
     for group in range(2):
         energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables[group])).energy(record.states[:, group].long())
@@ -136,7 +137,7 @@ def test_recorded_energies_are_those_of_float64_for_many_products(scale):
 def test_energies_by_differences_stay_exact_over_many_sweeps(model):
     hypergraph, tables, _ = model
     engine = engine_of(hypergraph, tables, dtype=torch.float64)
-    record = engine.sweep(in_order(SITES), 400, np.ones(1), thin=1, energies=True, codes=True)
+    record = engine.sweep(in_order(SITES), 400, np.ones(1), Wanted(thin=1, energies=True, states=True))
     energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables)).energy(record.states.long())
     assert_close(record.energies, energy, absolute=1e-9)
 
@@ -190,7 +191,7 @@ def test_rare_values_are_drawn_as_often_as_they_should(dtype):
     odds = 14.0
     tables = np.array([0.0, odds, odds, 0.0, 0.0, 1e4])
     engine = engine_of(hypergraph, tables, blocks=((0,), (1,), (2,)), chains=1024, dtype=dtype)
-    record = engine.sweep(in_order("abc"), 10_000, np.ones(1), thin=1, counts=True)
+    record = engine.sweep(in_order("abc"), 10_000, np.ones(1), Wanted(thin=1, counts=True))
     total = 1024 * 10_000
     mean = total / (1 + math.exp(odds))
     for rare in (record.counts[0, 0].item(), record.counts[0, 3].item()):
@@ -203,7 +204,7 @@ def test_rare_values_are_drawn_as_often_as_they_should(dtype):
 def test_counts_equal_those_of_recorded_states(model, dtype, chains):
     hypergraph, tables, _ = model
     engine = engine_of(hypergraph, np.stack([tables, -tables]), chains=chains, groups=2, dtype=dtype)
-    record = engine.sweep(in_order(SITES), 12, np.array([1.0, 0.5]), thin=3, counts=True, codes=True)
+    record = engine.sweep(in_order(SITES), 12, np.array([1.0, 0.5]), Wanted(thin=3, counts=True, states=True))
     assert record.states.shape == (4, 2, chains, 5)
     for group in range(2):
         expected = cell_counts(hypergraph, record.states[:, group].reshape(-1, 5))
@@ -233,7 +234,7 @@ def test_weighted_statistics(model):
 def run_of(engine, blocks=SITES):
     groups = engine.num_groups
     record = engine.sweep(
-        in_order(blocks), 7, np.linspace(1, 0.6, groups), thin=2, counts=True, energies=True, codes=True
+        in_order(blocks), 7, np.linspace(1, 0.6, groups), Wanted(thin=2, counts=True, energies=True, states=True)
     )
     return record, engine.get_codes(), *engine.energies()
 
@@ -341,7 +342,7 @@ def test_rows_of_an_order_follow_each_other():
     engine = engine_of(hypergraph, tables, blocks=((0,), (1,), (2,)), chains=3)
     engine.set_codes(torch.zeros(1, 3, 3, dtype=torch.long))
     order = np.array([[0], [2]], dtype=np.int32)
-    record = engine.sweep(order, 3, np.ones(1), thin=1, codes=True)
+    record = engine.sweep(order, 3, np.ones(1), Wanted(thin=1, states=True))
     assert record.states[:, 0, 0].tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 1]]
 
 
@@ -353,7 +354,7 @@ def test_one_level_clamped_and_unconnected_variables():
     num_chains = required_draws(4, 0.02)
     engine = engine_of(hypergraph, tables, blocks=((0,), (3,)), chains=num_chains, reference=reference)
     engine.set_codes(torch.tensor([0, 0, 1, 0]).expand(1, num_chains, 4))
-    record = engine.sweep(in_order("ab"), 20, np.array([0.5]), thin=20, counts=True, energies=True)
+    record = engine.sweep(in_order("ab"), 20, np.array([0.5]), Wanted(thin=20, counts=True, energies=True))
     codes = engine.get_codes()
     assert (codes[0, :, 1] == 0).all() and (codes[0, :, 2] == 1).all()
     log_weights, _ = log_law(hypergraph, tables, reference, 0.5)
@@ -370,7 +371,7 @@ def test_nothing_to_draw(size):
     engine = engine_of(hypergraph, tables, blocks=(), chains=3)
     before = engine.get_codes()
     record = engine.sweep(
-        np.zeros((1, 0), dtype=np.int32), 4, np.ones(1), thin=2, counts=True, energies=True, codes=True
+        np.zeros((1, 0), dtype=np.int32), 4, np.ones(1), Wanted(thin=2, counts=True, energies=True, states=True)
     )
     assert torch.equal(engine.get_codes(), before)
     assert record.states.shape == (2, 1, 3, size)
@@ -385,7 +386,7 @@ def test_nothing_to_draw(size):
 def test_records_without_thinning_are_empty(model):
     hypergraph, tables, _ = model
     engine = engine_of(hypergraph, tables, chains=3)
-    record = engine.sweep(in_order(SITES), 3, np.ones(1), thin=5, counts=True, energies=True, codes=True)
+    record = engine.sweep(in_order(SITES), 3, np.ones(1), Wanted(thin=5, counts=True, energies=True, states=True))
     assert record.num_records == 0
     assert record.energies.shape == (0, 1, 3)
     assert record.states.shape == (0, 1, 3, 5)
@@ -457,7 +458,7 @@ def test_structure_without_interactions():
     reference = np.array([0.0, 1.0, 0.5, 0.0])
     num_chains = required_draws(4, 0.02)
     engine = engine_of(hypergraph, np.zeros(0), blocks=((0,), (1,)), chains=num_chains, reference=reference)
-    record = engine.sweep(in_order("ab"), 1, np.array([0.5]), thin=1, counts=True, energies=True)
+    record = engine.sweep(in_order("ab"), 1, np.array([0.5]), Wanted(thin=1, counts=True, energies=True))
     _, law = log_law(hypergraph, np.zeros(0), reference, 0.5)
     assert_exact_law(count_states(engine.get_codes()[0], [2, 2]), np.exp(law))
     assert record.counts.shape == (1, 0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.compute.engine import Wanted
 from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.log_linear.chains._tables_structure import tables_structure
 from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
@@ -98,7 +99,7 @@ def test_energies_equal_those_of_the_model(dtype, balanced, schedule):
     engine = engine_of(hypergraph, tables, blocks=blocks, chains=70, dtype=dtype, reference=reference)
     energy = LogLinearEnergy(hypergraph, torch.as_tensor(tables))
     for thin in (1, 4):
-        record = engine.sweep(in_order(blocks), 9, np.array([0.7]), thin=thin, energies=True, codes=True)
+        record = engine.sweep(in_order(blocks), 9, np.array([0.7]), Wanted(thin=thin, energies=True, states=True))
         assert record.num_records == 9 // thin
         assert_close(record.energies, energy.energy(record.states.long()), absolute=1e-9)
         by_model, by_reference = engine.energies()
@@ -112,7 +113,7 @@ def test_energies_equal_those_of_the_model(dtype, balanced, schedule):
 def test_counts_are_those_of_the_recorded_codes(model):
     hypergraph, tables, _ = model
     engine = engine_of(hypergraph, tables, chains=70, groups=2)
-    record = engine.sweep(in_order(SITES), 12, np.ones(2), thin=3, counts=True, codes=True)
+    record = engine.sweep(in_order(SITES), 12, np.ones(2), Wanted(thin=3, counts=True, states=True))
     expected = torch.zeros(2, hypergraph.num_terms, dtype=torch.float64)
     for edge, where in hypergraph.term_slices.items():
         members = list(hypergraph.domain.indices(edge))
@@ -121,7 +122,7 @@ def test_counts_are_those_of_the_recorded_codes(model):
             expected[g, where] = torch.from_numpy(count_states(record.states[:, g][..., members], cards)).double()
     assert torch.equal(record.counts, expected)
     share = torch.rand(2, 70, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    last = engine.sweep(in_order(SITES), 1, np.ones(2), thin=1, counts=True)
+    last = engine.sweep(in_order(SITES), 1, np.ones(2), Wanted(thin=1, counts=True))
     assert torch.equal(engine.statistics(), last.counts)
     sums = engine.statistics(share)
     for edge, where in hypergraph.term_slices.items():
@@ -135,7 +136,7 @@ def test_counts_are_those_of_the_recorded_codes(model):
 
 
 def test_nothing_is_recorded_that_was_not_asked_for(model):
-    record = engine_of(*model[:2]).sweep(in_order(SITES), 3, np.ones(1), thin=1)
+    record = engine_of(*model[:2]).sweep(in_order(SITES), 3, np.ones(1), Wanted(thin=1))
     assert record.num_records == 3
     assert record.counts is None and record.energies is None and record.states is None
 
@@ -221,7 +222,7 @@ def test_a_variable_of_300_levels(blocks):
     engine = TablesEngine(hypergraph, blocks, 1, num_chains, 9)
     engine.set_weights(torch.as_tensor(tables)[None], torch.zeros(1, 303))
     exact_start(engine, law, (300, 3), num_chains)
-    record = engine.sweep(in_order(blocks), 1, np.ones(1), thin=1, codes=True, counts=True)
+    record = engine.sweep(in_order(blocks), 1, np.ones(1), Wanted(thin=1, states=True, counts=True))
     counts = count_states(engine.get_codes()[0], (300, 3))
     assert record.states.dtype == torch.int32 and int(record.states.max()) > 256
     assert_exact_law(counts, np.exp(law))
@@ -250,7 +251,7 @@ def test_variables_without_interactions(edges):
             engine = TablesEngine(hypergraph, blocks, 1, num_chains, 10)
             engine.set_weights(torch.as_tensor(tables)[None], torch.as_tensor(reference)[None])
             engine.set_codes(torch.zeros(1, num_chains, 4, dtype=torch.long))
-            record = engine.sweep(in_order(blocks), 1, np.array([beta]), thin=1, counts=True)
+            record = engine.sweep(in_order(blocks), 1, np.array([beta]), Wanted(thin=1, counts=True))
             assert record.counts.shape == (1, hypergraph.num_terms)
             _, law = log_law(hypergraph, tables, reference, beta)
             assert_exact_law(count_states(engine.get_codes()[0], (2, 3, 1, 4)), np.exp(law))
@@ -277,7 +278,7 @@ def test_results_do_not_depend_on_threads(model, threads, schedule):
     for number in (1, 2, 5):
         threads(number)
         engine = engine_of(hypergraph, tables, blocks=blocks, chains=500, reference=reference)
-        record = engine.sweep(in_order(blocks), 90, np.array([0.9]), thin=2, counts=True, energies=True)
+        record = engine.sweep(in_order(blocks), 90, np.array([0.9]), Wanted(thin=2, counts=True, energies=True))
         weights = engine.anneal(in_order(blocks), np.linspace(0, 1, 60), 2)
         seen.append((engine, record, weights, engine.statistics(weights)))
     for engine, record, weights, sums in seen[1:]:
@@ -296,7 +297,7 @@ def test_chains_do_not_depend_on_other_chains(model, dtype, schedule):
         engine = TablesEngine(hypergraph, blocks, groups, chains, 11, dtype)
         engine.set_weights(torch.as_tensor(tables)[None], torch.as_tensor(reference)[None])
         engine.set_codes(torch.zeros(groups, chains, 5, dtype=torch.long))
-        record = engine.sweep(in_order(blocks), 20, np.full(groups, 0.6), thin=1, codes=True)
+        record = engine.sweep(in_order(blocks), 20, np.full(groups, 0.6), Wanted(thin=1, states=True))
         weights = engine.anneal(in_order(blocks), np.linspace(0, 1, 20), 1)
         runs.append((chains, record.states[:, 0], weights[0]))
     for chains, codes, weights in runs:
