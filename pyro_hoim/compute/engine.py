@@ -9,7 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["NOTHING", "Engine", "Record", "Wanted", "join_records"]
+__all__ = ["NOTHING", "Engine", "Floats", "Ints", "Record", "Wanted", "join_records"]
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
 
 
 class Wanted(NamedTuple):
@@ -107,13 +110,7 @@ class Engine(Protocol):
         """
         ...
 
-    def sweep(
-        self,
-        order: NDArray[np.int32],
-        num_sweeps: int,
-        beta: NDArray[np.float64],
-        wanted: Wanted = NOTHING,
-    ) -> Record:
+    def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         """Run ``num_sweeps`` sweeps at ``beta`` (groups,); sweep s visits the blocks ``order[s % len(order)]``.
 
         With ``wanted.thin`` k > 0 the parts wanted are recorded after every k-th sweep.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
@@ -10,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from typing_extensions import override
 
-from ...checks import refuse_transforms
+from ...checks import checked_sample_shape, refuse_transforms
 from ...core.partition import Cost, LogPartition
 from ...errors import refused
 from ..energy import GeneralizedRootEnergy
@@ -128,6 +129,17 @@ class ExactRoot(RootBackend):
                 return torch.zeros_like(psi)
             (slope,) = torch.autograd.grad(total, own, create_graph=keep)
         return slope / multiplicity
+
+    @override
+    @torch.no_grad()
+    def sample(
+        self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        return self._sample(energy, checked_sample_shape(sample_shape), generator)
+
+    @abstractmethod
+    def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
+        """States (*shape, *batch, d) by the method's own way."""
 
 
 def element_rows(energy: GeneralizedRootEnergy, psi: torch.Tensor) -> torch.Tensor:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from typing_extensions import override
 
-from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
 from ..chains.gibbs import independent_samples
 from ..energy import GeneralizedRootEnergy
@@ -76,13 +74,9 @@ class GaussianClosedForm(ExactRoot):
         return loc.to(energy.psi), variance.to(energy.psi)
 
     @override
-    @torch.no_grad()
-    def sample(
-        self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> torch.Tensor:
-        sample_shape = checked_sample_shape(sample_shape)
+    def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
         loc, precision, _ = self._parameters(energy)
-        noise = torch.randn((*sample_shape, *loc.shape), dtype=torch.float64, generator=generator)
+        noise = torch.randn((*shape, *loc.shape), dtype=torch.float64, generator=random)
         factor = torch.linalg.cholesky(precision).mT
         draws = loc + torch.linalg.solve_triangular(factor, noise.unsqueeze(-1), upper=True).squeeze(-1)
         return draws.to(energy.psi.device, energy.psi.dtype)
@@ -141,20 +135,16 @@ class IndependentClosedForm(ExactRoot):
         return found.mean[..., place].to(energy.psi), found.covariance[..., place, place].to(energy.psi)
 
     @override
-    @torch.no_grad()
-    def sample(
-        self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> torch.Tensor:
-        sample_shape = checked_sample_shape(sample_shape)
+    def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
-        draws = math.prod(sample_shape)
+        draws = math.prod(shape)
         parts = [
-            independent_samples(GeneralizedRootEnergy(energy.structure, row, energy.family), draws, generator=generator)
+            independent_samples(GeneralizedRootEnergy(energy.structure, row, energy.family), draws, generator=random)
             for row in element_rows(energy, psi)
             if draws and len(energy.domain)
         ]
-        return joined_states(energy, sample_shape, parts)
+        return joined_states(energy, shape, parts)
 
 
 def node_naturals(energy: GeneralizedRootEnergy, psi: torch.Tensor, at_least: int = 1) -> torch.Tensor:

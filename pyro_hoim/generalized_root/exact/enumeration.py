@@ -10,7 +10,6 @@ from functools import lru_cache
 import torch
 from typing_extensions import override
 
-from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
 from ...errors import IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
@@ -195,11 +194,7 @@ class RootEnumeration(ExactRoot):
         return both[..., 0, :], both[..., 1, :]
 
     @override
-    @torch.no_grad()
-    def sample(
-        self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> torch.Tensor:
-        sample_shape = checked_sample_shape(sample_shape)
+    def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
         if not energy.family.is_discrete:
             problem = "draws of counts only; quadrature nodes are no sample"
             raise out_of_reach("RootEnumeration sample", problem, code="no-method")
@@ -208,9 +203,9 @@ class RootEnumeration(ExactRoot):
         for row in element_rows(energy, psi):
             grids, found = self._grids(energy, row)
             steps = contract(_factors(energy, row, grids), found.order, keep=True)[1]
-            places = draw(steps, math.prod(sample_shape), len(grids), generator)
+            places = draw(steps, math.prod(shape), len(grids), random)
             parts.append(places + torch.tensor([int(grid.values[0]) for grid in grids], dtype=torch.long))
-        return joined_states(energy, sample_shape, parts)
+        return joined_states(energy, shape, parts)
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import NOTHING, Record, Wanted
+from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import aligned, from_tiles, lane_seeds, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
@@ -233,13 +233,7 @@ class ProductsEngine:
             self._terms, self._is_stale = own, True  # those of the model are looked at anew when asked for
         return self._by_chain(self._model_energy)
 
-    def sweep(
-        self,
-        order: NDArray[np.int32],
-        num_sweeps: int,
-        beta: NDArray[np.float64],
-        wanted: Wanted = NOTHING,
-    ) -> Record:
+    def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
         tiles, width = self._model_energy.shape
         records = num_sweeps // thin if thin else 0

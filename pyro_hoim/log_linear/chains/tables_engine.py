@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import NOTHING, Record, Wanted
+from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.tiles import SMALL, tile_width
 from ...structure.hypergraph import InteractionHypergraph
 from ._tables_structure import tables_structure
@@ -201,13 +201,7 @@ class TablesEngine:
         else:
             run_threads(lambda first, step: work(first if copies else 0, first, num_tiles, step), num_tiles, workers)
 
-    def sweep(
-        self,
-        order: NDArray[np.int32],
-        num_sweeps: int,
-        beta: NDArray[np.float64],
-        wanted: Wanted = NOTHING,
-    ) -> Record:
+    def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
         num_groups, num_chains = self._shape
         num_records = num_sweeps // thin if thin else 0

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import NOTHING, Record, Wanted
+from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["TorchEngine"]
@@ -232,13 +232,7 @@ class TorchEngine:
         for batch in self._batched(row):
             self._draw(batch, beta)
 
-    def sweep(
-        self,
-        order: NDArray[np.int32],
-        num_sweeps: int,
-        beta: NDArray[np.float64],
-        wanted: Wanted = NOTHING,
-    ) -> Record:
+    def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
         level = torch.as_tensor(beta, dtype=self._dtype, device=self._device).reshape(-1, 1, 1, 1)
         total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
