@@ -118,11 +118,7 @@ class Engine(Protocol):
         ...
 
     def anneal(
-        self,
-        order: NDArray[np.int32],
-        betas: NDArray[np.float64],
-        sweeps_per_step: int,
-        start: torch.Tensor | None = None,
+        self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
     ) -> torch.Tensor:
         r"""Log weights, float64 (groups, chains), of annealed importance sampling through ``betas`` (steps + 1,).
 

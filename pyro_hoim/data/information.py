@@ -64,7 +64,7 @@ class InformationTable:
         Hausser and Korbinian Strimmer, Entropy inference and the James-Stein estimator, 2009.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> xor = Observations.from_tensor(torch.tensor([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]]), domain)
         >>> table = InformationTable(xor)

@@ -71,8 +71,8 @@ class DependencyNetwork(FiniteLaw):
         :class:`~pyro_hoim.dependency_network.DependencyConditionals`.
 
     Example:
+        >>> from pyro_hoim import Domain
         >>> from pyro_hoim.dependency_network import TableConditional
-        >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> copy, fair = torch.tensor([[0.9, 0.1], [0.1, 0.9]]), torch.tensor([0.5, 0.5])
         >>> nodes = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", [], fair)]
@@ -179,8 +179,8 @@ class DependencyNetwork(FiniteLaw):
 
         Example:
             >>> import pyro
+            >>> from pyro_hoim import Domain
             >>> from pyro_hoim.dependency_network import TableConditional
-            >>> from pyro_hoim.schema import Domain
             >>> domain = Domain.from_cardinalities({"a": 2})
             >>> rows = torch.tensor([[0], [1], [1]])
             >>> def program():

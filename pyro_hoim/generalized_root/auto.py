@@ -54,8 +54,8 @@ class RootAuto(RootBackend):
         InputTypeError: options of another kind.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable(f"w{i}", kind="count") for i in range(40)])
         >>> chain = RootStructure.simplified(domain, zip(domain.names, domain.names[1:]))
         >>> RootAuto().plan(chain, PoissonFamily()).method

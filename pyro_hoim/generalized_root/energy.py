@@ -59,8 +59,8 @@ class GeneralizedRootEnergy:
         Models for Univariate Exponential Families, 2016, equations 1, 5 and 6.
 
     Example:
+        >>> from pyro_hoim import Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Variable
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())

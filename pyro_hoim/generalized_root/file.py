@@ -84,7 +84,7 @@ def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
 
     Example:
         >>> import tempfile
-        >>> from pyro_hoim.schema import Domain, Variable
+        >>> from pyro_hoim import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_roots(folder + "/roots.safetensors", RootFile(structure, torch.ones(1), node_family("poisson")))

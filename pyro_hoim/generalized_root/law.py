@@ -81,8 +81,8 @@ class GeneralizedRoot(EnergyLaw):
         Models for Univariate Exponential Families, 2016, equations 1 to 5.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable("boundary", kind="count"), Variable("layer", kind="count")])
         >>> structure = RootStructure.simplified(domain, [("boundary", "layer")])
         >>> law = GeneralizedRoot(structure, torch.tensor([-1.0, -1.0, 0.8]), PoissonFamily())
@@ -308,8 +308,8 @@ class GeneralizedRoot(EnergyLaw):
             InputError: a value outside the support, or tensors whose shapes do not broadcast.
 
         Example:
+            >>> from pyro_hoim import Domain, Variable
             >>> from pyro_hoim.generalized_root import PoissonFamily
-            >>> from pyro_hoim.schema import Domain, Variable
             >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
             >>> structure = RootStructure.simplified(domain, [("a", "b")])
             >>> law = GeneralizedRoot(structure, torch.tensor([0.0, 0.0, 0.5]), PoissonFamily())

@@ -69,8 +69,8 @@ class RootPseudoLikelihood:
         Statistical analysis of non-lattice data, The Statistician 24, 1975, for the pseudo-likelihood.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> rows = torch.tensor([[0.0, 1.0], [2.0, 3.0]])

@@ -63,7 +63,7 @@ class RootStructure:
         Models for Univariate Exponential Families, 2016, equations 1 and 3.
 
     Example:
-        >>> from pyro_hoim.schema import Variable
+        >>> from pyro_hoim import Variable
         >>> domain = Domain([Variable(name, kind="count") for name in "abc"])
         >>> structure = RootStructure(domain, {(1, 1): [("a",), ("b",)], (2, 2): [("b", "a")]})
         >>> structure.names

@@ -273,8 +273,7 @@ class BlockGibbs(GibbsKernel):
 
     Example:
         >>> from pyro.infer import MCMC
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
         >>> law = HierarchicalLogLinear(hypergraph, torch.zeros(5))
         >>> kernel = BlockGibbs(law, clamped={"x0": 1}, engine="torch")
@@ -434,8 +433,8 @@ class RootGibbs(GibbsKernel):
 
     Example:
         >>> from pyro.infer import MCMC
-        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
-        >>> from pyro_hoim.schema import Domain, Variable
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())

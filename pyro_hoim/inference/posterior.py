@@ -150,7 +150,7 @@ def sample_posterior(
         Matthew D. Hoffman and Andrew Gelman, The No-U-Turn sampler, JMLR 15, 2014.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
         >>> settings = NUTSSettings(num_chains=2, num_draws=200)

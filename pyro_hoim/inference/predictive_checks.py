@@ -134,7 +134,7 @@ def posterior_predictive(
         discrepancies, Statistica Sinica 6, 1996.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> replicates = posterior_predictive(hypergraph, torch.zeros(3, 2), 100)
         >>> observed = Observations.from_table(hypergraph.domain, [[50, 0], [0, 50]])

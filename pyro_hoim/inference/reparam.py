@@ -36,8 +36,7 @@ class StateIndexReparam(Reparam):
 
     Example:
         >>> import pyro
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 2]))
         >>> def model():
         ...     return pyro.sample("x", HierarchicalLogLinear(hypergraph, torch.zeros(3)))

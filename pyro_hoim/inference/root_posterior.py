@@ -170,8 +170,8 @@ def sample_root_posterior(
         Graphical Statistics 23, 2014, for moving the draws.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> rows = torch.tensor([[3.0], [5.0], [4.0], [4.0], [1.0], [7.0]])
         >>> settings = NUTSSettings(num_draws=99, burn_in=50)

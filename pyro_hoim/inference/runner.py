@@ -126,10 +126,7 @@ def run_mcmc(
         InputTypeError: no kernel, or arguments of the wrong type; whatever the kernel raises.
 
     Example:
-        >>> from pyro_hoim.log_linear import HierarchicalLogLinear
-        >>> from pyro_hoim.inference import BlockGibbs
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import BlockGibbs, Domain, HierarchicalLogLinear, InteractionHypergraph
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
         >>> kernel = BlockGibbs(HierarchicalLogLinear(hypergraph, torch.zeros(5)), engine="torch")
         >>> run = run_mcmc(kernel, 50, burn_in=10, num_chains=16, seed=1, progress=False)

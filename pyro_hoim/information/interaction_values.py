@@ -108,7 +108,7 @@ def removal_values(
         ConvergenceWarning: a projection did not converge; the value is then an ``upper bound``.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
         >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
         >>> (row,) = removal_values(model, [("a", "b")])

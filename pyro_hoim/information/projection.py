@@ -97,7 +97,7 @@ def project(
         ConvergenceWarning: the criterion was not met; the divergence is then too high.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
         >>> result = project(law, InteractionHypergraph.from_order(law.domain, 1))
         >>> result.probs.tolist(), round(result.divergence, 6)

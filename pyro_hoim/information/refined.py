@@ -118,7 +118,7 @@ def refined_information(
         ConvergenceWarning: a projection did not converge.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
         >>> independent = InteractionHypergraph.from_order(law.domain, 1)
         >>> round(refined_information(law, independent, ("a", "b")).value, 6)  # their mutual information

@@ -217,8 +217,7 @@ def removal_effect(
             that returns no model of these variables.
 
     Example:
-        >>> from pyro_hoim.datasets import load_table
-        >>> from pyro_hoim.log_linear import fit
+        >>> from pyro_hoim import fit, load_table
         >>> rows = load_table("ucb_admissions")
         >>> result = fit(InteractionHypergraph.from_order(rows.domain, 2), rows)
         >>> model = LogLinearEnergy(result.hypergraph, result.tables)

@@ -177,7 +177,7 @@ def diagnose_chains(
         MCMC, Bayesian Analysis 16, 2021, equations (13) and (14) and section 4.3.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
         >>> codes = np.random.default_rng(0).integers(0, 2, (4, 100, 2))
         >>> codes[..., 1] = 0

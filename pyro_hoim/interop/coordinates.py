@@ -38,7 +38,7 @@ def theta_coords(
         ``"interaction_level"`` ("smoke:mental[y,n]"), which is unique.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
         >>> graph = InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
         >>> theta_coords(graph)["interaction_level"]

@@ -46,7 +46,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
 
     Example:
         >>> import numpy as np
-        >>> from pyro_hoim.interop import to_arviz
+        >>> from pyro_hoim import to_arviz
         >>> rng = np.random.default_rng(0)
         >>> draws, terms = rng.normal(size=(2, 200)), -1 + 0.1 * rng.normal(size=(2, 200, 3))
         >>> data = to_arviz({"mu": draws}, log_likelihood={"y": terms}, cell_count=[5, 1, 4])
@@ -169,7 +169,7 @@ def summarise(data: Any, **options: Any) -> Any:
 
     Example:
         >>> import numpy as np
-        >>> from pyro_hoim.interop import to_arviz
+        >>> from pyro_hoim import to_arviz
         >>> draws = {"a": np.random.default_rng(0).normal(size=(2, 50)), "b": np.zeros((2, 50))}
         >>> summarise(to_arviz(draws))["is_constant"].tolist()
         [False, True]

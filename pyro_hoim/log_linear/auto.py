@@ -58,7 +58,7 @@ class Auto(PlannedBackend):
         InputTypeError: ``annealed`` is another kind of object.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
         >>> Auto().plan(hypergraph).method
         'design matrix'

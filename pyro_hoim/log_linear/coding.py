@@ -76,7 +76,7 @@ class Parametrization:
         Paper 1, appendix A.3, equations (9), (21) and (22).
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
         >>> codings = parametrization(hypergraph)
         >>> theta = torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64)  # the log odds ratio of a and b is 2

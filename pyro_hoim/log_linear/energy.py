@@ -46,7 +46,7 @@ class LogLinearEnergy:
         Paper 1, section 3.1.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
         >>> model = LogLinearEnergy.from_theta(hypergraph, torch.tensor([0.0, 0.0, 2.0]))
         >>> model.energy(torch.tensor([[0, 0], [0, 1]])).tolist()

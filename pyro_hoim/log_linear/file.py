@@ -56,7 +56,7 @@ class ModelFile:
         InputTypeError: theta is not a floating-point tensor, or a further tensor is no tensor.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
         >>> model = ModelFile(hypergraph, torch.zeros(3), info={"rows": 12})
         >>> model.theta.dtype, model.info

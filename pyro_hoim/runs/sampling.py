@@ -190,9 +190,7 @@ def sample_chains(
             say nothing of modes where no chain has been.
 
     Example:
-        >>> from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
         >>> chains = GibbsChains(LogLinearEnergy(hypergraph, torch.zeros(11)), 100, engine="torch")
         >>> run = sample_chains(chains, 100, burn_in=10, thin=2)

@@ -60,7 +60,7 @@ class GibbsSchedule:
         Interaction Selection, 2024, appendix B.5 (higher-order block sampling, upsampling of active interactions).
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), 2)
         >>> GibbsSchedule("interactions").resolve(hypergraph, clamped=["a"])
         ((1,), (2,), (1, 2))

@@ -125,8 +125,7 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
     Of any tables in nats, flat or by hyperedge, balanced or not; not ``normalised`` it is minus the energy.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph
         >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [["x0"]])
         >>> np.exp(exact_table(graph, [np.log(3.0) / 2, -np.log(3.0) / 2])).round(6).tolist()
         [0.75, 0.25]

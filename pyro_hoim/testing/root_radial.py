@@ -54,8 +54,8 @@ class RootRadial:
         Models for Univariate Exponential Families, 2016, equations 6 and 7, appendix B.
 
     Example:
-        >>> from pyro_hoim.generalized_root import ExponentialFamily, RootStructure
-        >>> from pyro_hoim.schema import Domain, Variable
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import ExponentialFamily
         >>> structure = RootStructure.independent(Domain([Variable(name, kind="positive") for name in "ab"]))
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -2.0]), ExponentialFamily())
         >>> RootRadial().log_partition(energy).value.exp()  # 1 / (1 * 2)

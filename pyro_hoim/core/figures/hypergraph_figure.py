@@ -71,7 +71,7 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
             larger sets that hold it, each divided by its number of pairs.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 7), 2)
         >>> circle_order(graph, {("x0", "x5"): 3.0, ("x5", "x2"): 2.0})[:3]
         ('x0', 'x5', 'x2')
@@ -151,7 +151,7 @@ def hypergraph_figure(
         UnknownNameError: a weight with a name that is no variable.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 4), 3)
         >>> len(hypergraph_figure(graph, max_sets=2).axes)
         1

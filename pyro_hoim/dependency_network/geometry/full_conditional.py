@@ -172,7 +172,7 @@ def fc_limit(
         InputError: another domain, weights out of range, or no observations; MissingDataError: missing cells.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
         >>> nodes = [TableConditional(law.domain, n, [], torch.tensor([0.5, 0.5]).double()) for n in "ab"]
         >>> round(fc_limit(law, DependencyConditionals(nodes)).value, 6)

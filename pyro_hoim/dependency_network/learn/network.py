@@ -146,7 +146,7 @@ def learn_network(
         Programs for Machine Learning, 1993 (missing cells).
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
         >>> learned = learn_network(rows, alpha=0.0)
         >>> learned.conditionals.node("a").probs.tolist(), learned.conditionals.edges

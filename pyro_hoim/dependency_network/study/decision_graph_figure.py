@@ -71,8 +71,8 @@ def decision_graph_figure(
         InputError: counts of another number of leaves, or ``max_ends`` below 2.
 
     Example:
+        >>> from pyro_hoim import Domain
         >>> from pyro_hoim.dependency_network import DecisionGraph
-        >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_cardinalities({"rain": 2, "wet": 2})
         >>> graph = DecisionGraph(domain, "wet").split(0, "rain")
         >>> figure = decision_graph_figure(LeafConditional(graph, torch.tensor([[0.9, 0.1], [0.2, 0.8]])))

@@ -69,8 +69,8 @@ def predict_network(
         IntractableError: ``exact`` and a row whose conditional depends on cells that are missing.
 
     Example:
+        >>> from pyro_hoim import Domain
         >>> from pyro_hoim.dependency_network import TableConditional
-        >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]})
         >>> table = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
         >>> nodes = [TableConditional(domain, "rain", ["wet"], table), TableConditional(domain, "wet", ["rain"], table)]

@@ -69,8 +69,8 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models, 2016, equations 1 and 5.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable(name, kind="count") for name in "abc"])
         >>> structure = RootStructure.simplified(domain, [("a", "b"), ("b", "c")])
         >>> energy = GeneralizedRootEnergy(structure, torch.full((5,), 0.1), PoissonFamily())

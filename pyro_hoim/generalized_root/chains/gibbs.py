@@ -83,8 +83,8 @@ class RootChains(Chains):
         Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
 
     Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
-        >>> from pyro_hoim.schema import Variable
+        >>> from pyro_hoim import RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())

@@ -31,8 +31,8 @@ class GaussianClosedForm(ExactRoot):
         allow_undecided: kept for the protocol; positive definiteness always decides.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import GaussianFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="real")]))
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-0.5]), GaussianFamily())
         >>> GaussianClosedForm().log_partition(energy).value  # half the log of 2 pi
@@ -93,8 +93,8 @@ class IndependentClosedForm(ExactRoot):
         allow_undecided: go on where it is not known whether the model has a finite constant.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count"), Variable("b", kind="count")]))
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.5]).log1p(), PoissonFamily())
         >>> IndependentClosedForm().log_partition(energy).value  # the sum of the rates 1 and 1.5

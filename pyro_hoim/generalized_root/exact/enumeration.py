@@ -61,8 +61,8 @@ class RootEnumeration(ExactRoot):
         Models for Univariate Exponential Families, 2016, equation 2.
 
     Example:
+        >>> from pyro_hoim import Domain, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.0]), PoissonFamily())

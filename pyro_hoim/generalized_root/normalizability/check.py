@@ -99,8 +99,8 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         copositivity detection by simplicial partition, Linear Algebra and its Applications 428, 2008.
 
     Example:
-        >>> from pyro_hoim.generalized_root import ExponentialFamily, RootStructure
-        >>> from pyro_hoim.schema import Domain, Variable
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import ExponentialFamily
         >>> structure = RootStructure.simplified(Domain([Variable(n, kind="positive") for n in "ab"]), [("a", "b")])
         >>> for pair in (0.75, 1.25):
         ...     psi = torch.tensor([-1.0, -1.0, pair])

@@ -63,7 +63,7 @@ def refit_roots(
         pseudo-likelihoods, 2009. Nicolai Meinshausen, Relaxed lasso, 2007.
 
     Example:
-        >>> from pyro_hoim.generalized_root import fit_roots
+        >>> from pyro_hoim import fit_roots
         >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
         >>> fitted = refit_roots(fit_roots(x, order=2), x)
         >>> fitted.refit.pseudo_nll < fitted.refit.joined_pseudo_nll

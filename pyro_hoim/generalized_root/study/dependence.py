@@ -69,8 +69,8 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
         Paper 2 (generalized root models), equations 1, 2 and 5.
 
     Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
-        >>> from pyro_hoim.schema import Domain, Variable
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> found = pair_moments(GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.0]), PoissonFamily()))

@@ -105,8 +105,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Interaction Selection, 2024, appendix B.5.
 
     Example:
-        >>> from pyro_hoim.log_linear import LogLinearEnergy
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain, LogLinearEnergy
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 5), 2)
         >>> model = LogLinearEnergy(hypergraph, torch.linspace(-1, 1, hypergraph.num_terms, dtype=torch.float64))
         >>> backend = AnnealedImportance(num_chains=64, num_temperatures=50, seed=1, engine="torch")

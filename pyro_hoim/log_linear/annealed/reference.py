@@ -75,7 +75,7 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
         InputTypeError: no observations.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
         >>> data = Observations(domain, torch.tensor([[0, 2], [1, 2], [1, -1]]))
         >>> log_frequencies(data, 1.0).exp().round(decimals=3).tolist()

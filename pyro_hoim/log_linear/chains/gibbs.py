@@ -68,8 +68,7 @@ class GibbsChains(ChainSetup):
         Interaction Selection, 2024, appendix B.5.
 
     Example:
-        >>> from pyro_hoim.log_linear import LogLinearEnergy
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain, LogLinearEnergy
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
         >>> chains = GibbsChains(LogLinearEnergy(hypergraph, torch.zeros(11)), 100, engine="torch")
         >>> record = chains.sweep(10, thin=2, counts=True)

@@ -278,11 +278,7 @@ class ProductsEngine:
         return torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
 
     def anneal(
-        self,
-        order: NDArray[np.int32],
-        betas: NDArray[np.float64],
-        sweeps_per_step: int,
-        start: torch.Tensor | None = None,
+        self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
     ) -> torch.Tensor:
         if start is not None:
             return self._anneal_from(order, np.asarray(betas, dtype=np.float64), sweeps_per_step, start)

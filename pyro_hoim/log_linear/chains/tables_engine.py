@@ -230,11 +230,7 @@ class TablesEngine:
         )
 
     def anneal(
-        self,
-        order: NDArray[np.int32],
-        betas: NDArray[np.float64],
-        sweeps_per_step: int,
-        start: torch.Tensor | None = None,
+        self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See ``anneal``; ``start`` (groups or 1, num_terms) are tables to use at beta 0.
 

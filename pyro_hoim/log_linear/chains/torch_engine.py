@@ -290,11 +290,7 @@ class TorchEngine:
         return weights
 
     def anneal(
-        self,
-        order: NDArray[np.int32],
-        betas: NDArray[np.float64],
-        sweeps_per_step: int,
-        start: torch.Tensor | None = None,
+        self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
     ) -> torch.Tensor:
         if start is not None:
             return self._anneal_from(order, betas, sweeps_per_step, start)

@@ -81,8 +81,7 @@ class VariableElimination(ExactBackend):
         their application to expert systems, Journal of the Royal Statistical Society B 50, 1988.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.log_linear.energy import LogLinearEnergy
+        >>> from pyro_hoim import Domain, LogLinearEnergy
         >>> domain = Domain.from_cardinalities([2] * 40)
         >>> chain = InteractionHypergraph(domain, zip(domain.names, domain.names[1:]), closure=True)
         >>> model = LogLinearEnergy(chain, torch.zeros(chain.num_terms, dtype=torch.float64))

@@ -155,8 +155,7 @@ class Enumeration(ExactBackend):
         InputError: ``max_states`` is not positive.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.log_linear.energy import LogLinearEnergy
+        >>> from pyro_hoim import Domain, LogLinearEnergy
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
         >>> model = LogLinearEnergy(hypergraph, torch.zeros(11, dtype=torch.float64))
         >>> round(float(Enumeration().log_partition(model).value.exp()), 9)

@@ -93,7 +93,7 @@ class MatrixEnumeration(Enumeration):
         InputError: an option is not positive.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
         >>> MatrixEnumeration().plan(hypergraph).reason
         '64 states by 72 terms, within the budget of 1048576'

@@ -308,7 +308,7 @@ def mle_existence(
         and section 4.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> data = Observations.from_table(domain, [[3, 0], [2, 4]])
         >>> str(mle_existence(InteractionHypergraph.saturated(domain), data).offending[0])

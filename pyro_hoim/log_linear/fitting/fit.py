@@ -156,7 +156,7 @@ def fit(
         Discrete Multivariate Analysis, 1975, chapter 3.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
         >>> result = fit(InteractionHypergraph.saturated(domain), data)

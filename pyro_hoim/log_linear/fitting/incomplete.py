@@ -82,7 +82,7 @@ def row_log_likelihood(
         IntractableError: the backend refuses.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 2]))
         >>> model = LogLinearEnergy.from_theta(hypergraph, torch.zeros(3, dtype=torch.float64))
         >>> data = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), hypergraph.domain)

@@ -59,10 +59,7 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
         InputError: unknown coding or level; see :attr:`FitResult.information`.
 
     Example:
-        >>> from pyro_hoim.data import Observations
-        >>> from pyro_hoim.log_linear import fit
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
         >>> frame = coefficient_table(fit(InteractionHypergraph.saturated(domain), data))

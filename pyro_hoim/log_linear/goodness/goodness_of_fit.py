@@ -118,10 +118,7 @@ def goodness_of_fit(
         David Williams, Improved likelihood ratio tests for complete contingency tables, 1976, for the mean of G2.
 
     Example:
-        >>> from pyro_hoim.data import Observations
-        >>> from pyro_hoim.log_linear import fit
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
         >>> quality = goodness_of_fit(fit(InteractionHypergraph.from_order(domain, 1), data))
@@ -232,10 +229,7 @@ def likelihood_ratio_test(
         and their Application, 1997, section 4.2.
 
     Example:
-        >>> from pyro_hoim.data import Observations
-        >>> from pyro_hoim.log_linear import fit
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
         >>> one, two = (fit(InteractionHypergraph.from_order(domain, k), data) for k in (1, 2))

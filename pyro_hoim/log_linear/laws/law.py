@@ -95,7 +95,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         Paper 1, section 3 and equations (21, 22).
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 1)
         >>> law = HierarchicalLogLinear(hypergraph, torch.zeros(3))
         >>> law.event_shape, law.log_prob(torch.tensor([1, 2])).exp()
@@ -155,7 +155,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             each table (*batch, *cardinalities of its edge); flat (*batch, num_terms).
 
         Example:
-            >>> from pyro_hoim.schema import Domain
+            >>> from pyro_hoim import Domain
             >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
             >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
             >>> law.probs
@@ -342,7 +342,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             InputError: a code out of range, or tensors whose shapes do not broadcast.
 
         Example:
-            >>> from pyro_hoim.schema import Domain
+            >>> from pyro_hoim import Domain
             >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
             >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
             >>> law.condition({"a": torch.tensor([1, 0])}).probs  # one value for every row
@@ -374,7 +374,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             IntractableError: eliminating a component, or the result, exceeds the budget.
 
         Example:
-            >>> from pyro_hoim.schema import Domain
+            >>> from pyro_hoim import Domain
             >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
             >>> hypergraph = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
             >>> HierarchicalLogLinear(hypergraph, torch.ones(5)).marginal(["c", "a"]).hypergraph.edges

@@ -62,7 +62,7 @@ def normal_prior(
         InputTypeError: arguments of the wrong type.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
         >>> normal_prior(hypergraph, {1: 1.0, 2: 0.5}).stddev
         tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])

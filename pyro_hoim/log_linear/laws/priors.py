@@ -81,7 +81,7 @@ class DiaconisYlvisaker(TorchDistribution):
         log-linear models, Annals of Statistics 37, 2009, sections 3 and 4.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
         >>> prior = DiaconisYlvisaker.uniform(hypergraph, 2.0)  # the uniform law on the probability of a level
         >>> posterior = prior.posterior(torch.tensor([3.0, 1.0]), 4)

@@ -70,7 +70,7 @@ class LogLinearStatistics(SharedLaw):
         Paper 1, section 3.1.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> rows = torch.tensor([[0, 1], [1, 1], [1, 0]])
         >>> law = LogLinearStatistics(hypergraph, torch.tensor([0.3, -0.2], dtype=torch.float64), 3)

@@ -108,7 +108,7 @@ def learn(
         Interaction Selection, 2024, section 4.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
         >>> learned = learn(rows, rows)

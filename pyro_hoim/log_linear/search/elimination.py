@@ -177,8 +177,8 @@ def eliminate(
         Yoav Benjamini and Yosef Hochberg, Controlling the false discovery rate, 1995.
 
     Example:
+        >>> from pyro_hoim import Domain
         >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
         >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(domain))

@@ -75,8 +75,8 @@ def select(
         must read "at least", line 12 must sort in descending order.
 
     Example:
+        >>> from pyro_hoim import Domain
         >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
         >>> trainer = ExactTrainer(rows, InteractionHypergraph.from_order(domain, 1))

@@ -105,7 +105,7 @@ def prune(
         MissingDataError: missing cells.
 
     Example:
-        >>> from pyro_hoim.datasets import load_table
+        >>> from pyro_hoim import load_table
         >>> from pyro_hoim.log_linear import ExactTrainer
         >>> rows = load_table("hair_eye_color")
         >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(rows.domain))

@@ -103,8 +103,7 @@ def updated_ridge(
         relevance vector machine, 2001, section 2.
 
     Example:
-        >>> from pyro_hoim.data import Observations
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> graph = InteractionHypergraph.saturated(rows.domain)
         >>> margins = (rows.marginal_counts(graph.edges) / 100).numpy()

@@ -56,7 +56,7 @@ class ExactTrainer(TableTrainer):
         Interaction Selection, 2024, section 4.2, equation (9) and algorithm 2.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> trainer = ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 1))
         >>> trainer.restructure(InteractionHypergraph.saturated(rows.domain))

@@ -57,7 +57,7 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
         figure 6 and table 4.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> trainer = PseudoTrainer(rows, InteractionHypergraph.saturated(rows.domain))
         >>> trainer.train().status

@@ -94,7 +94,7 @@ class SampledTrainer(RidgeTrainer):
         Vanden-Eijnden, Efficient training of energy-based models using Jarzynski equality, 2023, algorithm 1.
 
     Example:
-        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim import Domain
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> settings = SampledTraining(num_chains=500, num_iterations=200, refresh_every=None)
         >>> trainer = SampledTrainer(rows, InteractionHypergraph.saturated(rows.domain), settings=settings)
