@@ -70,7 +70,7 @@ class Chains(ABC):
     @property
     @abstractmethod
     def states(self) -> torch.Tensor:
-        r"""A copy of the states of all chains (\*batch, num_chains, d): codes, or float64 values."""
+        r"""A copy of the states of all chains, codes or float64 values (\*batch, num_chains, d)."""
 
     @abstractmethod
     def set_states(self, states: torch.Tensor) -> None:
