@@ -87,11 +87,12 @@ class StationaryLaw(_Settled):
 class CyclicLaws(_Settled):
     r"""The laws between which the sequential scan goes round, one before the update of each variable.
 
+    The fields that are not named here are those of :class:`StationaryLaw`.
+
     Attributes:
         probs: (num_variables, \*cardinalities), float64; entry k is the law just before ``order[k]`` is updated, which
             is the law just after the variable before it in the order was (for k = 0, the last one).
         order: the order of a sweep.
-        domain, clamped, method, residual, error, num_iterations, is_converged: as in :class:`StationaryLaw`.
     """
 
     order: tuple[str, ...]
