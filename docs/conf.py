@@ -11,6 +11,9 @@ from typing import Any
 from sphinx.util.parallel import make_chunks
 
 import pyro_hoim
+from pyro_hoim.interop import choose_backend
+
+choose_backend()  # here first: kernels of two tutorials would race for the stamp of ArviZ's first import of a day
 
 HERE = Path(__file__).resolve().parent
 _LOCAL_DATA = HERE.parents[1] / "shared" / "data"

@@ -108,4 +108,9 @@ def _quiet_import(name: str) -> Any:
     """Import a module without the announcement that ArviZ 0.23 makes once a day."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor", category=FutureWarning)
-        return import_module(name)
+        try:
+            return import_module(name)
+        except FileNotFoundError:
+            # Of two processes that make the first import of a day, one renames the stamp that both have written; the
+            # other fails, and finds the stamp when it imports once more.
+            return import_module(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from pathlib import Path
@@ -30,6 +31,23 @@ def _open(backend: str, path: Path) -> Any:
     """A saved data object, opened by its own generation."""
     engine = choose_backend(backend)
     return xarray.open_datatree(path) if engine.is_tree else engine.data.from_netcdf(str(path))
+
+
+@pytest.mark.parametrize(("failures", "succeeds"), [(1, True), pytest.param(2, False, id="control: it fails twice")])
+def test_an_import_disturbed_by_another_process_is_made_once_more(failures, succeeds, monkeypatch):
+    """Two first imports of ArviZ 0.23 on one day: the loser of the race for its stamp finds no file to rename."""
+    attempts = []
+
+    def disturbed(name: str) -> Any:
+        attempts.append(name)
+        if len(attempts) <= failures:
+            raise FileNotFoundError("daily_warning.tmp")
+        return importlib.import_module(name)
+
+    monkeypatch.setattr("pyro_hoim.interop.backend.import_module", disturbed)
+    with contextlib.nullcontext() if succeeds else pytest.raises(FileNotFoundError):
+        assert choose_backend("arviz").data.__name__ == "arviz"
+    assert len(attempts) == 2
 
 
 @pytest.fixture(params=BACKENDS)

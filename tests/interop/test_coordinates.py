@@ -6,14 +6,13 @@ import itertools
 import math
 from functools import reduce
 
-import arviz as az
 import numpy as np
 import pyro
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.interop import theta_coords, to_arviz
+from pyro_hoim.interop import choose_backend, theta_coords, to_arviz
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -127,6 +126,7 @@ def test_summary_of_a_posterior_points_to_the_level_that_the_data_prefer():
     shares = torch.tensor([0.2, 0.8, 0.1, 0.1, 0.8], dtype=torch.float64)
     pyro.set_rng_seed(0)
     theta = DiaconisYlvisaker(graph, mean_statistics=shares, prior_sample_size=100).sample((1, 100))
-    means = az.summary(to_arviz({"theta": theta.numpy()}, hypergraph=graph, backend="arviz"))["mean"]
+    draws = to_arviz({"theta": theta.numpy()}, hypergraph=graph, backend="arviz")
+    means = choose_backend("arviz").stats.summary(draws)["mean"]
     assert means["theta[smoke[yes]]"] > 0.5
     assert means["theta[age[new]]"] > 0.5 > 0 > means["theta[age[mid]]"]
