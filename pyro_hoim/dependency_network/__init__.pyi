@@ -36,6 +36,7 @@ from .node_conditionals import (
     NodeConditional as NodeConditional,
     TableConditional as TableConditional,
 )
+from .scan import Scan as Scan
 from .stationary.laws import (
     CyclicLaws as CyclicLaws,
     StationaryLaw as StationaryLaw,

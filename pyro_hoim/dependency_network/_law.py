@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -11,87 +12,37 @@ import torch
 
 from ..core.laws.expansion import list_states
 from ..core.laws.traces import refuse_traced
-from ..errors import (
-    ConvergenceWarning,
-    check_names,
-    check_type,
-    check_whole,
-    conflict,
-    out_of_reach,
-    refused,
-    size_text,
-    unexpected,
-    wrong_type,
-)
+from ..errors import ConvergenceWarning, check_choice, check_whole, out_of_reach, refused, size_text
 from .adapted_conditionals import ClampedConditional
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
 from .conditionals import DependencyConditionals
-from .scan import selection_probs
-from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan, stationary_law
+from .scan import Scan, checked_scan
+from .stationary.laws import StationaryLaw, StationaryMethod, stationary_law
 
 NetworkSampler = Literal["auto", "exact", "pseudo-gibbs"]
 
 _RECORDED_CODES = 2**26
 
 
+@dataclass(eq=False)
 class NetworkLaw:
     """A network with its scan; arguments are those of :class:`~pyro_hoim.dependency_network.DependencyNetwork`."""
 
-    def __init__(
-        self,
-        conditionals: DependencyConditionals,
-        scan: StationaryScan,
-        selection: Mapping[str, float] | None,
-        order: Sequence[str] | None,
-        sampler: NetworkSampler,
-        num_sweeps: int,
-        method: StationaryMethod,
-        max_states: int,
-    ) -> None:
-        found = getattr(conditionals, "conditionals", conditionals)
-        if not isinstance(found, DependencyConditionals):
-            hint = "DependencyConditionals.from_model makes them of a model"
-            raise wrong_type("conditionals", "DependencyConditionals", conditionals, hint)
-        domain = found.domain
-        for name, value, allowed in (
-            ("scan", scan, get_args(StationaryScan)),
-            ("sampler", sampler, get_args(NetworkSampler)),
-            ("method", method, get_args(StationaryMethod)),
-        ):
-            if value not in allowed:
-                raise unexpected(name, f"one of {allowed}", value, code="unknown-choice")
-        for name, number, least in (("num_sweeps", num_sweeps, 1), ("max_states", max_states, 0)):
-            check_whole(number, name, least)
-        if scan == "sequential" and selection is not None:
-            raise conflict("selection", "belongs to the random scan", "pass scan='random', or leave it out")
-        if scan == "random" and order is not None:
-            raise conflict("order", "belongs to the sequential scan", "pass scan='sequential', or leave it out")
-        check_type(selection, Mapping | None, "selection", "a mapping by name")
-        if isinstance(order, str):
-            raise wrong_type("order", "a sequence of names", received=f"the string {order!r}")
-        self.conditionals = found
-        self.batch_shape = found.batch_shape
-        self.domain = domain
-        self.scan: StationaryScan = scan
-        self.selection: dict[str, float] | None = None
-        self.order: tuple[str, ...] | None = None
-        if scan == "random" and len(domain):
-            check_names(selection or (), domain.names, "selection")
-            weights = selection_probs(domain, domain.names, selection).tolist()
-            self.selection = dict(zip(domain.names, weights, strict=True))
-        elif scan == "random":
-            self.selection = {}
-        else:
-            self.order = domain.names if order is None else tuple(order)
-            check_names(self.order, domain.names, "order")
-            domain.indices(self.order)
-            if missing := [name for name in domain.names if name not in self.order]:
-                raise refused("order", f"expected every variable, but {missing[0]!r} is missing", code="missing-part")
-        self.sampler: NetworkSampler = sampler
-        self.num_sweeps = num_sweeps
-        self.method: StationaryMethod = method
-        self.max_states = max_states
+    conditionals: DependencyConditionals
+    scan: Scan
+    sampler: NetworkSampler
+    num_sweeps: int
+    method: StationaryMethod
+    max_states: int
+
+    def __post_init__(self) -> None:
+        self.batch_shape = self.conditionals.batch_shape
+        self.domain = self.conditionals.domain
+        check_choice(self.sampler, get_args(NetworkSampler), "sampler")
+        check_choice(self.method, get_args(StationaryMethod), "method")
+        check_whole(self.num_sweeps, "num_sweeps")
+        check_whole(self.max_states, "max_states", 0)
         self._is_checked = False
 
     @property
@@ -133,14 +84,7 @@ class NetworkLaw:
     def stationary(self) -> StationaryLaw:
         """The law, found once, and never inside a traced program."""
         refuse_traced("conditionals", "the stationary law", ", or ask for network.stationary_law before the trace")
-        return stationary_law(
-            self.conditionals,
-            scan=self.scan,
-            selection=self.selection or None,
-            order=self.order,
-            method=self.method,
-            max_states=self.max_states,
-        )
+        return stationary_law(self.conditionals, scan=self.scan, method=self.method, max_states=self.max_states)
 
     @cached_property
     def log_probs(self) -> torch.Tensor:
@@ -149,10 +93,9 @@ class NetworkLaw:
 
     def moment(self, power: int) -> torch.Tensor:
         """Expectation of a power of every code (d,), like :attr:`probe`."""
-        axes = range(len(self.domain))
         found = torch.zeros(len(self.domain), dtype=torch.float64)
         for i, size in enumerate(self.domain.cardinalities):
-            gone = [j for j in axes if j != i]
+            gone = [j for j in range(len(found)) if j != i]
             law = self.stationary.probs.sum(gone) if gone else self.stationary.probs
             found[i] = law @ torch.arange(size, dtype=torch.float64) ** power
         return found.to(self.probe)
@@ -162,21 +105,9 @@ class NetworkLaw:
         rest = self.conditionals.condition(evidence)
         if evidence and not rest.batch_shape and (reason := check_ergodic(self.conditionals, evidence).impossible):
             raise refused("evidence", reason, "smooth the conditionals or leave a variable out")
-        names = rest.domain.names
-        selection = None
-        if self.selection and names:
-            weights = selection_probs(self.domain, names, self.selection).tolist()
-            selection = dict(zip(names, weights, strict=True))
-        return {
-            "conditionals": rest,
-            "scan": self.scan,
-            "selection": selection,
-            "order": None if self.order is None else [name for name in self.order if name in names],
-            "sampler": self.sampler,
-            "num_sweeps": self.num_sweeps,
-            "method": self.method,
-            "max_states": self.max_states,
-        }
+        scan = checked_scan(self.domain, rest.domain.names, self.scan)
+        options = {option.name: getattr(self, option.name) for option in fields(self)}
+        return {**options, "conditionals": rest, "scan": scan}
 
     def check_gradient(self, what: str) -> None:
         """Refuse what would silently have no gradient."""
@@ -204,28 +135,28 @@ class NetworkLaw:
         chains = PseudoGibbsChains(
             self.conditionals,
             num_draws,
-            scan=self.selection or (self.scan if self.order is None else self.order),
+            scan=self.scan,
             seed=int(torch.randint(2**62, ())),
             precision=torch.float64,
             check=False,
         )
         chains.sweep(self.num_sweeps)
-        return chains.states if self.order is None else self._at_any_place(chains, self.order)
+        return chains.states if self.scan.selection is not None else self._at_any_place(chains)
 
     def _check_chains(self) -> None:
         """Once: an error where chains have more than one limiting law, a warning where that is left open."""
         if self._is_checked:
             return
-        found = check_ergodic(self.conditionals, scan=self.scan if self.order is None else self.order)
+        found = check_ergodic(self.conditionals, scan=self.scan)
         if found.has_unique_law is False:
             raise refused("conditionals", found.finding, found.hint, "no-method")
         if found.has_unique_law is None:
             warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=4)
         self._is_checked = True
 
-    def _at_any_place(self, chains: PseudoGibbsChains, order: tuple[str, ...]) -> torch.Tensor:
+    def _at_any_place(self, chains: PseudoGibbsChains) -> torch.Tensor:
         """States of chains that each stop at a place of the order drawn for it, whose law is the mean of all places."""
-        codes = chains.states
+        codes, order = chains.states, self.scan.order
         if not order:
             return codes
         is_drawn = torch.tensor([self.domain[name].cardinality > 1 for name in order])

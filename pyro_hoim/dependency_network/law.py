@@ -14,8 +14,10 @@ from ..core.laws.shared import FiniteLaw
 from ..core.laws.values import check_value
 from ..errors import wrong_type
 from ._law import NetworkLaw, NetworkSampler
+from .chains.arguments import checked_conditionals
 from .conditionals import DependencyConditionals
-from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan
+from .scan import Scan, ScanLike, checked_scan
+from .stationary.laws import StationaryLaw, StationaryMethod
 
 __all__ = ["DependencyNetwork"]
 
@@ -38,9 +40,8 @@ class DependencyNetwork(FiniteLaw):
 
     Args:
         conditionals: one conditional per variable, or an object that holds them as ``conditionals``.
-        scan: "random" or "sequential".
-        selection: probabilities :math:`c_i` of the random scan by name, positive, with sum one; uniform when None.
-        order: names of all variables in the order of the sequential scan; schema order when None.
+        scan: "random" with equal probabilities, a mapping from names to the probabilities :math:`c_i` of a random scan
+            (positive, with sum one), "sequential" in schema order, or a sequence of all names in another order.
         sampler: "exact" draws from the enumerated law, "pseudo-gibbs" takes the last states of independent chains,
             "auto" (default) is exact up to ``max_states`` states.
         num_sweeps: sweeps of a pseudo-Gibbs chain from uniform levels to a draw; nothing here can tell whether they
@@ -57,7 +58,7 @@ class DependencyNetwork(FiniteLaw):
 
     Raises:
         InputTypeError: no network, or arguments of the wrong type.
-        InputError: an option that is out of range, a selection or order that does not name every variable. On use, a
+        InputError: an option that is out of range, a scan that does not name every variable. On use, a
             value of a wrong shape or outside the support, or a network with more than one limiting law (the states are
             named).
         UnknownNameError: an unknown name.
@@ -91,16 +92,16 @@ class DependencyNetwork(FiniteLaw):
         self,
         conditionals: DependencyConditionals,
         *,
-        scan: StationaryScan = "random",
-        selection: Mapping[str, float] | None = None,
-        order: Sequence[str] | None = None,
+        scan: ScanLike = "random",
         sampler: NetworkSampler = "auto",
         num_sweeps: int = 100,
         method: StationaryMethod = "auto",
         max_states: int = 2**16,
         validate_args: bool | None = None,
     ) -> None:
-        self._law = NetworkLaw(conditionals, scan, selection, order, sampler, num_sweeps, method, max_states)
+        found = checked_conditionals(conditionals, single=False)
+        checked = checked_scan(found.domain, found.domain.names, scan)
+        self._law = NetworkLaw(found, checked, sampler, num_sweeps, method, max_states)
         self._settle(self._law.batch_shape, len(self._law.domain), validate_args)
 
     # Structure
@@ -111,19 +112,9 @@ class DependencyNetwork(FiniteLaw):
         return self._law.conditionals
 
     @property
-    def scan(self) -> StationaryScan:
-        """Which variable a chain updates next: "random" or "sequential"."""
+    def scan(self) -> Scan:
+        """Which variable a chain updates next."""
         return self._law.scan
-
-    @property
-    def selection(self) -> dict[str, float] | None:
-        """Probability with which the random scan updates each variable; None for the sequential scan."""
-        return None if self._law.selection is None else dict(self._law.selection)
-
-    @property
-    def order(self) -> tuple[str, ...] | None:
-        """Order of the sequential scan; None for the random scan."""
-        return self._law.order
 
     @property
     def max_states(self) -> int:
@@ -141,7 +132,7 @@ class DependencyNetwork(FiniteLaw):
         return conditionals.batch_shape, torch.Size((len(conditionals.domain),))
 
     def __repr__(self) -> str:
-        return self._repr(repr(self.conditionals), f"scan={self.scan!r}")
+        return self._repr(repr(self.conditionals), f"scan={self.scan.kind!r}")
 
     # Probabilities
 

@@ -1,27 +1,77 @@
-"""Selection probabilities of the random scan: c_i, one per variable."""
+"""Which variable a chain of pseudo-Gibbs sampling updates next, and how often each."""
 
 from __future__ import annotations
 
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import check_names, out_of_range, unexpected, wrong_type
+from ..errors import check_names, check_unique, out_of_range, refused, unexpected, wrong_type
 from ..schema import Domain
 
-__all__ = ["selection_probs"]
+__all__ = ["Scan", "ScanLike", "checked_scan", "selection_probs"]
+
+
+@dataclass(frozen=True)
+class Scan:
+    r"""Which variable a chain updates next: one picked at random, or each in turn.
+
+    Attributes:
+        order: names of the variables that are updated; in a sequential scan in this order.
+        selection: probability :math:`c_i` with which a random scan picks each of them; None for a sequential scan.
+    """
+
+    order: tuple[str, ...]
+    selection: Mapping[str, float] | None = None
+
+    @property
+    def kind(self) -> Literal["random", "sequential"]:
+        """``random`` or ``sequential``."""
+        return "sequential" if self.selection is None else "random"
+
+
+ScanLike = Scan | Literal["random", "sequential"] | Mapping[str, float] | Sequence[str]
+"""A scan or what makes one: a kind, probabilities of a random scan by name, names of a sequential one in order."""
+
+
+def checked_scan(domain: Domain, free: Sequence[str], scan: ScanLike) -> Scan:
+    r"""The scan of some variables: with probabilities :math:`c_i / \sum_{j free} c_j`, or its order without the others.
+
+    Raises:
+        InputError: no such kind, probabilities or names that :func:`selection_probs` refuses, a name twice, or a
+            variable that is left out of the order.
+        UnknownNameError: a name is not in the domain.
+    """
+    if isinstance(scan, Scan):
+        scan = scan.order if scan.selection is None else scan.selection or "random"
+    if scan == "random" or isinstance(scan, Mapping):
+        wanted = scan if isinstance(scan, Mapping) else None
+        weights = selection_probs(domain, free, wanted, "scan")
+        return Scan(tuple(free), dict(zip(free, weights.tolist(), strict=True)))
+    if scan == "sequential":
+        return Scan(tuple(free))
+    if isinstance(scan, str) or not isinstance(scan, Sequence):
+        expected = "'random', probabilities by name, 'sequential' or a sequence of names"
+        raise unexpected("scan", expected, scan, code="unknown-choice")
+    check_names(scan, domain.names, "scan")
+    check_unique(scan, "scan")
+    if missing := [name for name in free if name not in scan]:
+        problem = f"expected every free variable, but {', '.join(map(repr, missing))} is left out"
+        raise refused("scan", problem, code="missing-part")
+    return Scan(tuple(name for name in scan if name in free))
 
 
 def selection_probs(
     domain: Domain,
     free: Sequence[str],
     selection: Mapping[str, float] | Sequence[float] | None,
-    argument: str = "selection",
+    argument: str,
 ) -> NDArray[Any]:
     r"""Selection probabilities (num_free,) of some variables, divided by their sum: :math:`c_i / \sum_{j} c_j`.
 

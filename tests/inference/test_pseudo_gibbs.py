@@ -79,10 +79,10 @@ def counts_after(kernel: PseudoGibbs, law: np.ndarray, seed: int) -> np.ndarray:
 
 
 def test_one_transition_keeps_the_stationary_law_of_the_random_scan() -> None:
-    law = stationary_law(network(), selection=WEIGHTS).probs.numpy().reshape(-1)
+    law = stationary_law(network(), scan=WEIGHTS).probs.numpy().reshape(-1)
     counts = counts_after(kernel_of(scan=WEIGHTS, num_sweeps=2), law, 1)
     assert_exact_law(counts, law)
-    other = stationary_law(network(), selection={"a": 0.8, "b": 0.1, "c": 0.1}).probs.numpy().reshape(-1)
+    other = stationary_law(network(), scan={"a": 0.8, "b": 0.1, "c": 0.1}).probs.numpy().reshape(-1)
     with pytest.raises(AssertionError):
         assert_exact_law(counts, other)
 

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ...errors import check_names, check_type, check_unique, refused, unexpected, wrong_shape, wrong_type
+from ...errors import check_names, check_type, unexpected, wrong_shape, wrong_type
 from ...runs.arguments import check_levels
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
-from ..scan import selection_probs
 
-__all__ = [
-    "Scan",
-    "checked_clamps",
-    "checked_conditionals",
-    "checked_scan",
-    "drawn_variables",
-]
-
-Scan = Literal["random", "sequential"]
+__all__ = ["checked_clamps", "checked_conditionals", "drawn_variables"]
 
 
-def checked_conditionals(conditionals: object) -> DependencyConditionals:
-    """The conditionals, or those of a law that holds some."""
+def checked_conditionals(conditionals: object, *, single: bool = True) -> DependencyConditionals:
+    """The conditionals, or those of a law that holds some; a batch of networks is refused where one is needed."""
     found = getattr(conditionals, "conditionals", conditionals)
     if not isinstance(found, DependencyConditionals):
         hint = "make them of a model by DependencyConditionals.from_model"
         raise wrong_type("conditionals", "DependencyConditionals", conditionals, hint)
-    found.require_single("conditionals")
+    if single:
+        found.require_single("conditionals")
     return found
 
 
@@ -40,13 +31,9 @@ def checked_clamps(domain: Domain, clamped: Mapping[str, Any], num_chains: int |
     """Positions of the clamped variables with their codes, in schema order; codes per chain are (num_chains,)."""
     check_type(clamped, Mapping, "clamped", "a mapping from names to values")
     check_names(clamped, domain.names, "clamped")
-    values = {
-        name: torch.as_tensor(value) if isinstance(value, list | tuple | np.ndarray) else value
-        for name, value in clamped.items()
-    }
     found: dict[int, torch.Tensor | int] = {}
-    for name, value in values.items():
-        i = domain.index(name)
+    for name, given in clamped.items():
+        i, value = domain.index(name), torch.as_tensor(given) if isinstance(given, list | tuple | np.ndarray) else given
         if not isinstance(value, torch.Tensor):
             found[i] = domain.encode_state({name: value})[name]
             continue
@@ -61,29 +48,6 @@ def checked_clamps(domain: Domain, clamped: Mapping[str, Any], num_chains: int |
     return dict(sorted(found.items()))
 
 
-def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[int, ...]:
-    """Positions of the variables that are drawn: not clamped, with more than one level."""
-    return tuple(i for i, levels in enumerate(domain.cardinalities) if levels > 1 and i not in fixed)
-
-
-def checked_scan(
-    domain: Domain, free: Sequence[int], scan: object
-) -> tuple[Scan, list[int], NDArray[np.float64] | None]:
-    r"""Kind of scan, positions in its order, and of a random one the probabilities :math:`c_i / \sum_{j free} c_j`."""
-    names = [domain.names[i] for i in free]
-    if scan == "random" or isinstance(scan, Mapping):
-        wanted = cast("Mapping[str, float]", scan) if isinstance(scan, Mapping) else None
-        return "random", list(free), selection_probs(domain, names, wanted, "scan")
-    if scan == "sequential":
-        return "sequential", list(free), None
-    if isinstance(scan, str) or not isinstance(scan, Sequence):
-        expected = "'random', probabilities by name, 'sequential' or a sequence of names"
-        raise unexpected("scan", expected, scan, code="unknown-choice")
-    order = cast("Sequence[str]", scan)
-    check_names(order, domain.names, "scan")
-    check_unique(order, "scan")
-    places = [i for i in domain.indices(order) if i in set(free)]
-    if missing := [name for name in names if name not in order]:
-        problem = f"expected every free variable, but {', '.join(map(repr, missing))} is left out"
-        raise refused("scan", problem, code="missing-part")
-    return "sequential", places, None
+def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[str, ...]:
+    """Names of the variables that are drawn: not clamped, with more than one level."""
+    return tuple(v.name for i, v in enumerate(domain.variables) if v.cardinality > 1 and i not in fixed)

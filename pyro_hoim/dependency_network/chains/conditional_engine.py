@@ -1,10 +1,9 @@
-"""Pseudo-Gibbs updates in PyTorch from any conditionals, and the contract of engines that make such updates."""
+"""Pseudo-Gibbs updates in PyTorch from any conditionals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,45 +14,15 @@ from ...errors import unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..node_conditionals import NodeConditional
 
-__all__ = ["ConditionalEngine", "UpdateEngine"]
-
-
-class UpdateEngine(Protocol):
-    """Chains whose updates draw one variable each from its own conditional; no energy and no joint law is known.
-
-    Laws an engine must obey: an update draws the variable from its conditional at the present state of the chain; in a
-    random scan every chain picks its variable by itself; equal state and equal calls give equal results. An engine
-    never validates: :class:`~pyro_hoim.dependency_network.PseudoGibbsChains` does.
-    """
-
-    def set_codes(self, codes: torch.Tensor) -> None:
-        """Take states, long (num_chains, d)."""
-        ...
-
-    def get_codes(self) -> torch.Tensor:
-        """States, long (num_chains, d), a copy."""
-        ...
-
-    def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
-        """Make updates; ``first`` is the number of those before. After every ``thin``-th look at the states.
-
-        The record has counts (num_terms,) and codes (records, num_chains, d).
-        """
-        ...
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """States and random numbers, as tensors that safetensors can store."""
-        ...
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Continue from :meth:`state` with equal bits."""
-        ...
+__all__ = ["ConditionalEngine"]
 
 
 class ConditionalEngine:
-    """An :class:`UpdateEngine` for every kind of conditional, on any device; all chains of an update are one tensor.
+    """Chains whose updates draw one variable each from its conditional, of any kind, at their present state.
 
-    Conditionals from outside the library may return anything, so an update refuses what is no law.
+    All chains of an update are one tensor. Equal state and equal calls give equal results. Engines never validate:
+    :class:`~pyro_hoim.dependency_network.PseudoGibbsChains` does, and drives this one or the compiled one alike. Yet
+    conditionals from outside the library may return anything, so an update refuses what is no law.
 
     One generator serves all chains. In a random scan an update calls the conditional of every variable that some chain
     has picked, so that it costs up to as many calls as there are variables.
@@ -77,12 +46,18 @@ class ConditionalEngine:
         self._codes = torch.zeros(num_chains, len(hypergraph.domain), dtype=torch.long, device=device)
 
     def set_codes(self, codes: torch.Tensor) -> None:
+        """Take states, long (num_chains, d)."""
         self._codes = codes.to(self._device).clone()
 
     def get_codes(self) -> torch.Tensor:
+        """States, long (num_chains, d), a copy."""
         return self._codes.clone()
 
     def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+        """Make updates; ``first`` is the number of those before. After every ``thin``-th look at the states.
+
+        The record has counts (num_terms,) and codes (records, num_chains, d).
+        """
         num_records = num_updates // thin if thin else 0
         total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64) if counts else None
         kept = torch.zeros((num_records, *self._codes.shape), dtype=self._kept) if codes else None
@@ -93,7 +68,7 @@ class ConditionalEngine:
                 if not thin or (k + 1) % thin:
                     continue
                 if total is not None:
-                    total += self.counts()
+                    total += self._counts()
                 if kept is not None:
                     kept[k // thin] = self._codes
         return Record(num_records, total, None, kept)
@@ -120,7 +95,7 @@ class ConditionalEngine:
         limit = uniform[:, None] * total[:, -1:] * (1 - 2**-52)  # stays below the last sum
         self._codes[rows, self._drawn[k]] = (total <= limit).sum(-1)
 
-    def counts(self) -> torch.Tensor:
+    def _counts(self) -> torch.Tensor:
         """Chains in every cell of every edge, float64 (num_terms,)."""
         hypergraph = self._hypergraph
         total = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
@@ -134,8 +109,10 @@ class ConditionalEngine:
         return total
 
     def state(self) -> dict[str, torch.Tensor]:
+        """States and random numbers, as tensors that safetensors can store."""
         return {"codes": self._codes.cpu(), "generator": self._generator.get_state()}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state` with equal bits."""
         self._codes = state["codes"].long().to(self._device)
         self._generator.set_state(state["generator"].cpu())

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.csgraph import breadth_first_order
 
 from ...schema import Domain
+from .._state_graph import Positive, closed_classes, move_graph
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, TableConditional, may_be_zero
-from .arguments import Scan, checked_clamps, checked_conditionals, checked_scan, drawn_variables
+from ..scan import Scan, ScanLike, checked_scan
+from .arguments import checked_clamps, checked_conditionals, drawn_variables
 
 __all__ = ["Ergodicity", "check_ergodic"]
 
 _NUM_SHOWN = 3
 _MAX_MOVES = 2**23
-
-Positive = list[NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class Ergodicity:
         zero_nodes: variables that are drawn and have a conditional probability that is, or may be, zero.
         num_closed: largest number of closed classes of one combination of clamped values; None where it is not known.
         closed_states: one state of each of the first of these classes, or one that is met periodically; labels by name.
-        absorbing_states: the first closed classes of a single state.
         transient_states: the first transient states.
         num_transient: number of transient states; None where it is not known.
         period: largest period of a closed class, in sweeps; 1 is aperiodic.
@@ -57,7 +55,6 @@ class Ergodicity:
     zero_nodes: tuple[str, ...] = ()
     num_closed: int | None = None
     closed_states: tuple[dict[str, str], ...] = ()
-    absorbing_states: tuple[dict[str, str], ...] = ()
     transient_states: tuple[dict[str, str], ...] = ()
     num_transient: int | None = None
     period: int | None = None
@@ -110,7 +107,7 @@ def check_ergodic(
     conditionals: DependencyConditionals,
     clamped: Mapping[str, Any] | None = None,
     *,
-    scan: Scan | Sequence[str] | Mapping[str, float] = "random",
+    scan: ScanLike = "random",
     max_states: int = 2**16,
 ) -> Ergodicity:
     r"""Whether pseudo-Gibbs sampling of a dependency network has one limiting law, and is ergodic.
@@ -146,15 +143,14 @@ def check_ergodic(
     conditionals = checked_conditionals(conditionals)
     domain = conditionals.domain
     fixed = checked_clamps(domain, clamped or {}, None)
-    kind, places, _ = checked_scan(domain, drawn_variables(domain, fixed), scan)
-    return examine(conditionals, _clamped_rows(domain, fixed), places, kind, max_states)
+    checked = checked_scan(domain, drawn_variables(domain, fixed), scan)
+    return examine(conditionals, _clamped_rows(domain, fixed), checked, max_states)
 
 
-def examine(
-    conditionals: DependencyConditionals, rows: NDArray[np.int64], places: list[int], scan: str, max_states: int
-) -> Ergodicity:
-    """The check for clamped states (rows, d), -1 where free, and variables in the order of the scan."""
+def examine(conditionals: DependencyConditionals, rows: NDArray[np.int64], scan: Scan, max_states: int) -> Ergodicity:
+    """The check for clamped states (rows, d), -1 where free."""
     domain, nodes = conditionals.domain, conditionals.nodes
+    places = domain.indices(scan.order)
     clamped = [i for i in range(len(domain)) if rows[0, i] >= 0]
     zeros = tuple(domain.names[i] for i in sorted(places) if may_be_zero(nodes[i]))
     impossible = _impossible(conditionals, rows, clamped, max_states)
@@ -163,7 +159,7 @@ def examine(
     num_states = math.prod(domain.cardinalities[i] for i in places)
     num_moves = num_states * sum(domain.cardinalities[i] for i in places)
     if len(rows) * num_states <= max_states and num_moves <= _MAX_MOVES:
-        return _enumerated(conditionals, rows, places, scan, zeros, impossible)
+        return _enumerated(conditionals, rows, scan, zeros, impossible)
     if all(_has_common_state(conditionals, row, places) for row in rows[:max_states]) and len(rows) <= max_states:
         return Ergodicity(None, True, "common state", zeros, num_closed=1, period=1, impossible=impossible)
     return Ergodicity(None, None, "undecided", zeros, impossible=impossible)
@@ -195,7 +191,7 @@ def _states(domain: Domain, rows: NDArray[np.int64], places: Sequence[int]) -> N
 
 def _positive(conditionals: DependencyConditionals, states: NDArray[np.int64], places: Sequence[int]) -> Positive:
     """Whether every level of a variable is possible at every state, (num_states, levels) by variable."""
-    result: Positive = []
+    result: list[NDArray[np.bool_]] = []
     with torch.no_grad():
         for i in places:
             node = conditionals.nodes[i]
@@ -204,61 +200,30 @@ def _positive(conditionals: DependencyConditionals, states: NDArray[np.int64], p
     return result
 
 
-def _moves(positive: Positive, cards: Sequence[int]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """From and to numbers of all possible updates, by variable."""
-    strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
-    for possible, stride, levels in zip(positive, strides, cards, strict=True):
-        source, level = possible.nonzero()
-        yield source, source + (level - source // stride % levels) * stride
-
-
-def _graph(positive: Positive, cards: Sequence[int], scan: str) -> Any:
-    """Possible moves as a sparse matrix: between states, or between (place in the scan, state) where that matters.
-
-    States of several combinations of clamped values may stand one after the other; no move joins them.
-    """
-    size, pairs = len(positive[0]) if positive else 1, list(_moves(positive, cards))
-    if scan == "random":
-        source = np.concatenate([s for s, _ in pairs])
-        target = np.concatenate([t for _, t in pairs])
-    else:
-        count = len(pairs)
-        source = np.concatenate([s + k * size for k, (s, _) in enumerate(pairs)])
-        target = np.concatenate([t + (k + 1) % count * size for k, (_, t) in enumerate(pairs)])
-        size *= count
-    return coo_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(size, size)).tocsr()
-
-
 def _enumerated(
-    conditionals: DependencyConditionals,
-    rows: NDArray[np.int64],
-    places: list[int],
-    scan: str,
-    zeros: tuple[str, ...],
-    impossible: str,
+    conditionals: DependencyConditionals, rows: NDArray[np.int64], scan: Scan, zeros: tuple[str, ...], impossible: str
 ) -> Ergodicity:
-    domain, cards = conditionals.domain, [conditionals.domain.cardinalities[i] for i in places]
-    closed, absorbing, transient = list[dict[str, str]](), list[dict[str, str]](), list[dict[str, str]]()
+    domain, places = conditionals.domain, conditionals.domain.indices(scan.order)
+    cards, is_random = [domain.cardinalities[i] for i in places], scan.selection is not None
+    closed, transient = list[dict[str, str]](), list[dict[str, str]]()
     num_closed = num_transient = 0
     period = 1
     # The random scan needs no periods, so that one graph serves all combinations of clamped values.
-    for part in [rows] if scan == "random" else rows[:, None]:
+    for part in [rows] if is_random else rows[:, None]:
         states = _states(domain, part, places)
-        graph = _graph(_positive(conditionals, states, places), cards, scan)
-        classes = _closed_classes(graph, len(states))
-        is_left = np.ones(len(states), dtype=bool)
-        is_left[np.concatenate(classes)] = False
-        sweeps = [_period(graph, int(c[0])) // len(places) if scan == "sequential" else 1 for c in classes]
-        row_of = np.array([c[0] for c in classes]) // math.prod(cards)
+        graph = move_graph(_positive(conditionals, states, places), cards, None if is_random else range(len(places)))
+        class_of = closed_classes(graph, len(states))
+        numbers, first = np.unique(class_of, return_index=True)
+        first, left = first[numbers >= 0], np.flatnonzero(class_of < 0)
+        sweeps = [1 if is_random else _period(graph, int(x)) // len(places) for x in first]
+        row_of = first // math.prod(cards)
         number = np.bincount(row_of)
         most, worst = int(number.max()), int(number.argmax())
         if most > num_closed or (most == num_closed == 1 and max(sweeps) > period):
-            shown = [classes[k] for k in np.flatnonzero(row_of == worst)[:_NUM_SHOWN]]
-            closed = [_named(domain, states[members[0]]) for members in shown]
+            closed = [_named(domain, states[x]) for x in first[row_of == worst][:_NUM_SHOWN]]
         num_closed, period = max(num_closed, most), max(period, *sweeps)
-        absorbing += [_named(domain, states[c[0]]) for c in classes if len(c) == 1][:_NUM_SHOWN]
-        num_transient += int(is_left.sum())
-        transient += [_named(domain, s) for s in states[np.flatnonzero(is_left)[:_NUM_SHOWN]]]
+        num_transient += len(left)
+        transient += [_named(domain, s) for s in states[left[:_NUM_SHOWN]]]
     is_unique = num_closed == 1 and period == 1
     return Ergodicity(
         is_unique and not num_transient,
@@ -267,24 +232,11 @@ def _enumerated(
         zeros,
         num_closed,
         tuple(closed),
-        tuple(absorbing[:_NUM_SHOWN]),
         tuple(transient[:_NUM_SHOWN]),
         num_transient,
         period,
         impossible,
     )
-
-
-def _closed_classes(graph: Any, num_states: int) -> list[NDArray[np.int64]]:
-    """Members of every closed class, of a sequential scan those at its beginning."""
-    count, label = connected_components(graph, directed=True, connection="strong")
-    edges = graph.tocoo()
-    is_closed = np.ones(count, dtype=bool)
-    is_closed[label[edges.row][label[edges.row] != label[edges.col]]] = False
-    first = label[:num_states]
-    members = np.argsort(first, kind="stable")
-    parts = np.split(members, np.flatnonzero(np.diff(first[members])) + 1)
-    return sorted((p for p in parts if is_closed[first[p[0]]]), key=lambda p: int(p[0]))
 
 
 def _period(graph: Any, start: int) -> int:
@@ -359,11 +311,11 @@ def _impossible(
         return ""
     size = domain.num_states
     if size <= max_states and size * sum(domain.cardinalities) <= _MAX_MOVES:
-        every = list(drawn_variables(domain, {}))
+        every = domain.indices(drawn_variables(domain, {}))
         cards = [domain.cardinalities[i] for i in every]
         states = _states(domain, np.full((1, len(domain)), -1), every)
-        graph = _graph(_positive(conditionals, states, every), cards, "random")
-        recurrent = states[np.concatenate(_closed_classes(graph, len(states)))]
+        graph = move_graph(_positive(conditionals, states, every), cards, None)
+        recurrent = states[closed_classes(graph, len(states)) >= 0]
         for row in rows:
             if not (recurrent[:, list(clamped)] == row[list(clamped)]).all(-1).any():
                 return f"{_shown(_named(domain, row))} has probability zero in the law of the network"

@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -23,18 +23,16 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
+from ..scan import Scan, ScanLike, checked_scan
 from ._walker_structure import is_walkable
-from .arguments import (
-    Scan,
-    checked_clamps,
-    checked_conditionals,
-    checked_scan,
-    drawn_variables,
-)
-from .conditional_engine import ConditionalEngine, UpdateEngine
+from .arguments import checked_clamps, checked_conditionals, drawn_variables
+from .conditional_engine import ConditionalEngine
 from .ergodicity import examine
 
-__all__ = ["PseudoGibbsChains", "Scan", "WalkerName"]
+if TYPE_CHECKING:
+    from .walker_engine import WalkerEngine
+
+__all__ = ["PseudoGibbsChains"]
 
 WalkerName = Literal["auto", "compiled", "torch"]
 
@@ -65,7 +63,8 @@ class PseudoGibbsChains(Chains):
         num_chains: number of chains.
         scan: "random", which the FC-limit bounds, or a mapping from names to the probabilities :math:`c_i` of a random
             scan (positive, with sum one; with clamped variables those of the others are used in proportion);
-            "sequential", in the order of the schema, or a sequence of names in another order.
+            "sequential", in the order of the schema, or a sequence of names in another order; or the scan of another
+            object.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
         init: first states, uniform independent levels when None. Clamped variables keep their clamped values.
         edges: sets of variables whose cells are counted, besides all single variables.
@@ -117,7 +116,7 @@ class PseudoGibbsChains(Chains):
         conditionals: DependencyConditionals,
         num_chains: int,
         *,
-        scan: Scan | Sequence[str] | Mapping[str, float] = "random",
+        scan: ScanLike = "random",
         clamped: Mapping[str, Any] | None = None,
         init: torch.Tensor | None = None,
         edges: Sequence[Sequence[str]] = (),
@@ -132,9 +131,10 @@ class PseudoGibbsChains(Chains):
         domain = self.domain
         fixed = checked_clamps(domain, clamped or {}, self._num_chains)
         self._clamped = tuple(domain.names[i] for i in fixed)
-        free = drawn_variables(domain, fixed)
-        self._scan: Scan
-        self._scan, self._places, self._selection = checked_scan(domain, free, scan)
+        self._scan = checked_scan(domain, drawn_variables(domain, fixed), scan)
+        self._places = domain.indices(self._scan.order)
+        weights = self._scan.selection
+        self._selection = None if weights is None else np.array(list(weights.values()), dtype=np.float64)
         self._precision = precision
         self._hypergraph = InteractionHypergraph(
             domain, [*((name,) for name in domain.names), *edges], hierarchical=False
@@ -156,14 +156,14 @@ class PseudoGibbsChains(Chains):
     def __repr__(self) -> str:
         return (
             f"PseudoGibbsChains({len(self._places)} of {len(self.domain)} variables, chains={self._num_chains}, "
-            f"{self._scan} scan, {type(self._engine).__name__})"
+            f"{self._scan.kind} scan, {type(self._engine).__name__})"
         )
 
     def _check(self, states: torch.Tensor, fixed: list[int]) -> None:
         rows = torch.full_like(states, -1)
         rows[:, fixed] = states[:, fixed]
         distinct = np.unique(rows.cpu().numpy(), axis=0) if len(self.domain) else rows[:1].cpu().numpy()
-        found = examine(self._conditionals, distinct, self._places, self._scan, _MAX_CHECKED)
+        found = examine(self._conditionals, distinct, self._scan, _MAX_CHECKED)
         if found.impossible:
             hint = "smooth the conditionals, or pass check=False to sample all the same"
             raise refused("clamped", found.impossible, hint, "impossible")
@@ -180,14 +180,13 @@ class PseudoGibbsChains(Chains):
         )
         return torch.from_numpy((uniforms * np.array(self.domain.cardinalities, dtype=np.int64)).astype(np.int64))
 
-    def _make_engine(self, name: WalkerName) -> UpdateEngine:
+    def _make_engine(self, name: WalkerName) -> ConditionalEngine | WalkerEngine:
         check_choice(name, ("auto", "compiled", "torch"), "engine")
         nodes: list[NodeConditional] = [self._conditionals.nodes[i] for i in self._places]
         others = [node.variable for node in nodes if not is_walkable(node)]
-        if name == "torch" or (name == "auto" and others):
-            return ConditionalEngine(
-                self._hypergraph, nodes, self._selection, self._num_chains, self._seed, _device_of(nodes)
-            )
+        common = self._hypergraph, nodes, self._selection, self._num_chains, self._seed
+        if name == "torch" or (name == "auto" and others) or not nodes:
+            return ConditionalEngine(*common, _device_of(nodes))
         if others:
             problem = (
                 f"'compiled' needs decision graphs or tables on the CPU, which the conditional of {others[0]!r} is not"
@@ -195,8 +194,7 @@ class PseudoGibbsChains(Chains):
             raise conflict("engine", problem, "use 'torch' or 'auto', or the network's tabulated()")
         from .walker_engine import WalkerEngine
 
-        made = WalkerEngine(self._hypergraph, nodes, self._selection, self._num_chains, self._seed, self._precision)
-        return cast(UpdateEngine, made)
+        return WalkerEngine(*common, self._precision)
 
     # State
 
@@ -227,18 +225,8 @@ class PseudoGibbsChains(Chains):
 
     @property
     def scan(self) -> Scan:
-        """Which variable is updated next: "sequential" or "random"."""
+        """The scan of the variables that are drawn: neither clamped nor of one level."""
         return self._scan
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Names of the variables that are drawn, in the order of a sequential scan."""
-        return tuple(self.domain.names[i] for i in self._places)
-
-    @property
-    def selection(self) -> dict[str, float] | None:
-        """Probability with which a random scan picks each variable that is drawn; None for a sequential scan."""
-        return None if self._selection is None else dict(zip(self.order, self._selection.tolist(), strict=True))
 
     @property
     @override
@@ -269,11 +257,9 @@ class PseudoGibbsChains(Chains):
         Raises:
             InputError: negative numbers, or nothing to say when to record.
         """
-        num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
-        size = len(self._places)
-        if not size:  # every variable is clamped or has one level: time passes, states do not change
-            return self._resting(num_sweeps, thin, counts, states)
-        return self.update(num_sweeps * size, thin=thin * size, counts=counts, states=states)
+        size = max(1, len(self._places))  # where every variable is clamped or has one level time passes all the same
+        updates, wait = count(num_sweeps, "num_sweeps") * size, count(thin, "thin") * size
+        return self.update(updates, thin=wait, counts=counts, states=states)
 
     def update(self, num_updates: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
         r"""Move all chains by single updates; look at them after every ``thin`` updates.
@@ -294,26 +280,9 @@ class PseudoGibbsChains(Chains):
         num_updates, thin = count(num_updates, "num_updates"), count(thin, "thin")
         if not thin and (counts or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
-        if not self._places:
-            return self._resting(num_updates, thin, counts, states)
         record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=states)
         self._num_updates += num_updates
         return record
-
-    def _resting(self, steps: int, thin: int, counts: bool, states: bool) -> Record:
-        """Records of states that do not change."""
-        if not thin and (counts or states):
-            raise out_of_range("thin", "1 or more where something is recorded", received="0")
-        num_records = steps // thin if thin else 0
-        wide = max(self.domain.cardinalities, default=1) > 256
-        held = self.states
-        total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64)
-        if counts:
-            engine = ConditionalEngine(self._hypergraph, (), None, self._num_chains, 0, held.device)
-            engine.set_codes(held)
-            total = engine.counts() * num_records
-        kept = held.to(torch.int32 if wide else torch.uint8).cpu().expand(num_records, *held.shape).clone()
-        return Record(num_records, total if counts else None, None, kept if states else None)
 
     # Checkpoints
 
@@ -321,7 +290,7 @@ class PseudoGibbsChains(Chains):
     @override
     def fingerprint(self) -> str:
         digest = hashlib.sha256()
-        parts = [self.domain.to_json(), self._num_chains, self._seed, self._scan, self._places, self._clamped]
+        parts = [self.domain.to_json(), self._num_chains, self._seed, self._scan.kind, self._places, self._clamped]
         parts += [self._hypergraph.to_json(), type(self._engine).__name__, str(self._precision)]
         digest.update(json.dumps(parts).encode())
         if self._selection is not None:

@@ -19,7 +19,7 @@ __all__ = ["WalkerEngine"]
 
 
 class WalkerEngine:
-    """Chains of conditionals that are decision graphs or tables; see :class:`~.conditional_engine.UpdateEngine`.
+    """Chains of conditionals that are decision graphs or tables, with the methods of :class:`ConditionalEngine`.
 
     An update costs one look-up per question on the way to a leaf and one for the new level, whatever the number of
     levels. Every chain has a generator of its own, so that neither threads nor more chains change its numbers.
@@ -75,7 +75,7 @@ class WalkerEngine:
         workers = 1 if len(self._tiles) * num_updates < SMALL else min(torch.get_num_threads(), len(self._tiles))
         kept_counts = np.zeros((workers, self._num_cells if counts else 0), dtype=np.int64)
         kept_codes = np.zeros((num_records if codes else 0, self._num_chains, self._size), dtype=self._code)
-        if num_updates and len(self._drawn):
+        if num_updates:
             p = self._program
             arguments = (p.code, p.roots, p.depths, p.levels, p.cuts, p.others, self._drawn, self._picks)
 

@@ -121,7 +121,7 @@ def conditional_inference_error(
             node_limits[name][state] = value
         if fc is not None and kl is not None:
             try:
-                settled = Law(free, stationary_law(network, selection=c).probs)
+                settled = Law(free, stationary_law(network, scan=dict(zip(free.names, c, strict=True))).probs)
             except InputError as error:
                 labels = ", ".join(f"{v.name}={v.labels[code]}" for v, code in zip(clamped, state, strict=True))
                 problem = f"{error} (given {labels or 'nothing'}); compare_laws=False needs no law"

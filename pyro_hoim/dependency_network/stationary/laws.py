@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 import torch
@@ -16,25 +16,25 @@ from ...core.certificate import state_text
 from ...errors import (
     ConvergenceWarning,
     check_choice,
-    check_positive,
+    check_type,
     check_whole,
+    conflict,
     is_whole,
     out_of_reach,
-    refused,
     size_text,
     unexpected,
     wrong_type,
 )
 from ...schema import Domain
+from .._state_graph import closed_classes, move_graph
+from ..chains.arguments import checked_conditionals
 from ..conditionals import DependencyConditionals
-from ..scan import selection_probs
-from ._closed_classes import closed_classes
+from ..scan import Scan, ScanLike, checked_scan
 from ._fixed_point import fixed_point
 
-__all__ = ["CyclicLaws", "StationaryLaw", "StationaryMethod", "StationaryScan", "cyclic_laws", "stationary_law"]
+__all__ = ["CyclicLaws", "StationaryLaw", "StationaryMethod", "cyclic_laws", "stationary_law"]
 
 StationaryMethod = Literal["auto", "solve", "power"]
-StationaryScan = Literal["random", "sequential"]
 Clamp = Mapping[str, str | SupportsIndex]
 Floats = NDArray[Any]
 
@@ -43,6 +43,7 @@ _MAX_SOLVE = 4096
 _PATIENCE = 2000  # iterations after which elimination is quicker
 _NEAR_ZERO = 1e-3
 _SHOWN_CLASSES = 3
+_TOLERANCE = 1e-12  # misplaced mass at which the iteration ends
 _FACTS = ("residual", "error", "num_iterations", "is_converged")
 
 
@@ -53,6 +54,7 @@ class _Settled:
     domain: Domain
     probs: torch.Tensor = field(repr=False)
     clamped: Mapping[str, int]
+    scan: Scan = field(repr=False)
     method: Literal["solve", "power"] = "solve"
     residual: float = 0.0
     error: float = 0.0
@@ -68,19 +70,13 @@ class StationaryLaw(_Settled):
         domain: the variables that are updated, clamped ones left out.
         probs: the law (\*cardinalities), float64, summing to one; of the sequential scan the mean of its cyclic laws.
         clamped: codes of the clamped variables, by name.
+        scan: the scan of the others.
         method: ``solve`` (elimination of states) or ``power`` (iteration).
         residual: probability mass that one more step, or sweep, moves.
         error: estimate of the mass that is misplaced; zero for ``solve``, whose cells are right to rounding.
         num_iterations: steps or sweeps made; zero for ``solve``.
         is_converged: whether ``error`` is within the tolerance, or within 1e-9 where rounding ended the iteration.
-        scan: ``random`` or ``sequential``.
-        selection: probability c_i with which the random scan updates a variable, by name; None for the other one.
-        order: the order of the sequential scan; None for the other one.
     """
-
-    scan: StationaryScan
-    selection: Mapping[str, float] | None = field(default=None, repr=False)
-    order: tuple[str, ...] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,16 +86,13 @@ class CyclicLaws(_Settled):
     The fields that are not named here are those of :class:`StationaryLaw`.
 
     Attributes:
-        probs: (num_variables, \*cardinalities), float64; entry k is the law just before ``order[k]`` is updated, which
-            is the law just after the variable before it in the order was (for k = 0, the last one).
-        order: the order of a sweep.
+        probs: (num_variables, \*cardinalities), float64; entry k is the law just before ``scan.order[k]`` is updated,
+            which is the law just after the variable before it in the order was (for k = 0, the last one).
     """
-
-    order: tuple[str, ...]
 
     def _place(self, name: str) -> int:
         self.domain.index(name)
-        return self.order.index(name)
+        return self.scan.order.index(name)
 
     def before(self, name: str) -> torch.Tensor:
         r"""The law just before a variable is updated, (\*cardinalities).
@@ -115,23 +108,20 @@ class CyclicLaws(_Settled):
         Raises:
             UnknownNameError: no variable that is updated has this name.
         """
-        return self.probs[(self._place(name) + 1) % len(self.order)]
+        return self.probs[(self._place(name) + 1) % len(self.scan.order)]
 
     @property
     def mean(self) -> torch.Tensor:
         r"""Mean of the laws (\*cardinalities): how often a state is seen if every single update is recorded (3)."""
-        return self.probs.mean(0) if len(self.order) else torch.ones((), dtype=torch.float64)
+        return self.probs.mean(0) if len(self.scan.order) else torch.ones((), dtype=torch.float64)
 
 
 def stationary_law(
     conditionals: DependencyConditionals,
     *,
-    scan: StationaryScan = "random",
-    selection: Mapping[str, float] | Sequence[float] | None = None,
-    order: Sequence[str] | None = None,
+    scan: ScanLike = "random",
     clamped: Clamp | None = None,
     method: StationaryMethod = "auto",
-    tolerance: float = 1e-12,
     max_iterations: int = 100_000,
     max_states: int = 2**16,
 ) -> StationaryLaw:
@@ -153,13 +143,11 @@ def stationary_law(
 
     Args:
         conditionals: one conditional per variable.
-        scan: ``random`` or ``sequential``.
-        selection: c_i of the random scan by name, or in schema order; positive, summing to 1; default all equal. Those
-            of clamped variables are left out and the others divided by their sum.
-        order: order of the sequential scan, every variable that is not clamped once; default schema order.
+        scan: "random", a mapping from names to the probabilities c_i of a random scan (positive, summing to 1; those of
+            clamped variables are left out and the others divided by their sum), "sequential" in schema order, a
+            sequence of names in another order, or the scan of another result.
         clamped: label or code of variables that are held fixed.
         method: ``solve`` (up to 4,096 states), ``power``, or ``auto``.
-        tolerance: largest estimated misplaced probability mass at which the iteration ends.
         max_iterations: most steps, or sweeps, of the iteration.
         max_states: largest number of joint states allowed.
 
@@ -186,49 +174,25 @@ def stationary_law(
         >>> [[round(p, 6) for p in row] for row in law.probs.tolist()]
         [[0.35, 0.15], [0.15, 0.35]]
     """
-    check_choice(scan, get_args(StationaryScan), "scan")
-    if scan == "sequential":
-        if selection is not None:
-            raise unexpected("selection", "None with scan='sequential', which has an order instead", code="conflict")
-        laws = cyclic_laws(
-            conditionals,
-            order=order,
-            clamped=clamped,
-            method=method,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            max_states=max_states,
-        )
-        fields: dict[str, Any] = {**vars(laws), "probs": laws.mean, "scan": scan}
-        return StationaryLaw(**fields)
-    if order is not None:
-        raise unexpected("order", "None with scan='random', which has selection probabilities instead", code="conflict")
-    _check_options(method, tolerance, max_iterations)
-    codes, network, free = _free_network(conditionals, clamped)
-    weights = selection_probs(conditionals.domain, free.domain.names, selection)
-    free.check(max_states, method)
-    common: dict[str, Any] = {"domain": free.domain, "clamped": codes, "scan": scan}
-    common["selection"] = dict(zip(free.domain.names, weights.tolist(), strict=True))
-    if not len(free.domain):
-        return StationaryLaw(probs=torch.ones((), dtype=torch.float64), **common)
+    free = _Free(conditionals, scan, clamped, method, max_iterations, max_states)
+    if free.scan.selection is None:
+        laws = _cyclic_laws(free)
+        facts: dict[str, Any] = {**vars(laws), "probs": laws.mean}
+        return StationaryLaw(**facts)
     from ._kernels import mix_updates
 
-    tables = _tables(network)
-    levels, strides = np.array(free.levels), np.array(free.strides)
-    law, found = _settle(
-        free, tables, None, lambda law: mix_updates(law, tables, levels, strides, weights), method, tolerance,
-        max_iterations,
-    )  # fmt: skip
-    return StationaryLaw(probs=torch.from_numpy(law).reshape(free.domain.cardinalities), **common, **found)
+    tables, levels, strides = free.tables, np.array(free.levels), np.array(free.strides)
+    weights = np.array(list(free.scan.selection.values()))
+    law, found = free.settle(tables, lambda law: mix_updates(law, tables, levels, strides, weights), method)
+    return StationaryLaw(probs=torch.from_numpy(law).reshape(free.levels), **free.named, **found)
 
 
 def cyclic_laws(
     conditionals: DependencyConditionals,
-    order: Sequence[str] | None = None,
+    scan: Scan | Literal["sequential"] | Sequence[str] = "sequential",
     *,
     clamped: Clamp | None = None,
     method: StationaryMethod = "auto",
-    tolerance: float = 1e-12,
     max_iterations: int = 100_000,
     max_states: int = 2**16,
 ) -> CyclicLaws:
@@ -239,7 +203,8 @@ def cyclic_laws(
     Just after its update a variable has the network's own conditional, just before it in general not. Also for sweeps
     that return to the same state with some period only, such as deterministic ones. Costs as :func:`stationary_law`.
 
-    Arguments, errors and warnings are those of :func:`stationary_law`, with sweeps in the place of steps.
+    Arguments, errors and warnings are those of :func:`stationary_law`, with sweeps in the place of steps; a random scan
+    is refused.
 
     References:
         Paper 5, section 3.1 and equation 3.
@@ -253,52 +218,58 @@ def cyclic_laws(
         >>> [[round(p, 6) for p in row] for row in laws.after("a").tolist()]
         [[0.45, 0.05], [0.05, 0.45]]
     """
-    _check_options(method, tolerance, max_iterations)
-    codes, network, free = _free_network(conditionals, clamped)
-    names = free.domain.names
-    if not (order is None or isinstance(order, (str, Iterable))):
-        raise wrong_type("order", "names of variables", order)
-    wanted = names if order is None else (order,) if isinstance(order, str) else tuple(order)
-    sweep = free.domain.indices(wanted)
-    if len(sweep) != len(names):
-        missing = next(name for name in names if name not in wanted)
-        problem = f"expected every variable that is not clamped, but {missing!r} is missing"
-        raise refused("order", problem, code="missing-part")
-    free.check(max_states, method)
-    if not len(names):
-        return CyclicLaws(domain=free.domain, clamped=codes, order=wanted, probs=torch.ones((0,), dtype=torch.float64))
+    free = _Free(conditionals, scan, clamped, method, max_iterations, max_states)
+    if free.scan.selection is not None:
+        raise conflict("scan", "a random scan has one stationary law and no cyclic ones", "pass scan='sequential'")
+    return _cyclic_laws(free)
+
+
+def _cyclic_laws(free: _Free) -> CyclicLaws:
+    """The laws of a sequential scan."""
     from ._kernels import update_node
 
-    tables = _tables(network)
+    tables, sweep = free.tables, free.domain.indices(free.scan.order)
     is_lazy = bool((tables < _NEAR_ZERO).any())  # a sweep may then be periodic, or nearly so, which half a step is not
 
-    def full_sweep(law: Floats) -> Floats:
+    def step(law: Floats) -> Floats:
         after = law.copy()
         for i in sweep:
             update_node(after, tables[i], free.levels[i], free.strides[i])
-        return after
+        return (law + after) / 2 if is_lazy else after
 
-    def step(law: Floats) -> Floats:
-        return (law + full_sweep(law)) / 2 if is_lazy else full_sweep(law)
-
-    law, found = _settle(free, tables, sweep, step, method, tolerance, max_iterations)
+    law, found = free.settle(tables, step, free.method)
     laws: list[Floats] = []
     for i in sweep:
         laws.append(law.copy())
         update_node(law, tables[i], free.levels[i], free.strides[i])
-    probs = torch.from_numpy(np.stack(laws)).reshape(-1, *free.domain.cardinalities)
-    return CyclicLaws(domain=free.domain, clamped=codes, order=wanted, probs=probs, **found)
+    return CyclicLaws(probs=torch.from_numpy(np.array(laws)).reshape(-1, *free.levels), **free.named, **found)
 
 
-class _Layout(NamedTuple):
-    """The variables that are updated, with the layout of a flat law."""
+class _Free:
+    """The network of the variables that are updated, the layout of their flat law, and how it is to be found."""
 
-    domain: Domain
-    levels: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def check(self, max_states: int, method: str) -> None:
-        """Raise :class:`IntractableError` where the table or the elimination would be too large."""
+    def __init__(
+        self,
+        conditionals: DependencyConditionals,
+        scan: ScanLike,
+        clamped: Clamp | None,
+        method: StationaryMethod,
+        max_iterations: int,
+        max_states: int,
+    ) -> None:
+        check_choice(method, get_args(StationaryMethod), "method")
+        check_whole(max_iterations, "max_iterations")
+        conditionals = checked_conditionals(conditionals)
+        check_type(clamped, Mapping | None, "clamped", "a mapping from names to values")
+        codes = conditionals.domain.encode_state(clamped or {})
+        self.network = conditionals.condition(codes) if codes else conditionals
+        self.domain = self.network.domain
+        self.levels = self.domain.cardinalities
+        self.strides = tuple(math.prod(self.levels[i + 1 :]) for i in range(len(self.levels)))
+        self.scan = checked_scan(conditionals.domain, self.domain.names, scan)
+        self.named: dict[str, Any] = {"domain": self.domain, "clamped": codes, "scan": self.scan}
+        self.method: StationaryMethod = method
+        self.max_iterations = max_iterations
         if not is_whole(max_states):
             raise wrong_type("max_states", "a whole number", max_states)
         size = self.domain.num_states
@@ -310,78 +281,66 @@ class _Layout(NamedTuple):
             problem = f"solve takes at most {_MAX_SOLVE} states, received {size_text(size)}"
             raise out_of_reach("method", problem, "use method='power'")
 
+    @property
+    def tables(self) -> Floats:
+        """Probability of a state's own level given the others, (num_variables, num_states)."""
+        tables = [self.network.full_table(name).detach().cpu().reshape(-1).numpy() for name in self.domain.names]
+        return np.array(tables)
 
-def _check_options(method: str, tolerance: float, max_iterations: int) -> None:
-    check_choice(method, get_args(StationaryMethod), "method")
-    check_positive(tolerance, "tolerance")
-    check_whole(max_iterations, "max_iterations")
+    def settle(
+        self, tables: Floats, step: Callable[[Floats], Floats], method: StationaryMethod
+    ) -> tuple[Floats, dict[str, Any]]:
+        """The law that a step leaves as it is, and how it was found, as fields of a result."""
+        if not len(self.domain):
+            return np.ones(1), {}
+        size = self.domain.num_states
+        recurrent, is_recurrent = self._recurrent(tables)
+        if method == "solve" or (method == "auto" and size <= _AUTO_SOLVE):
+            law = _eliminated(step, size, recurrent)
+            residual = float(np.abs(step(law) - law).sum())
+            if math.isfinite(residual):
+                return law, {"residual": residual}
+        can_solve = method == "auto" and size <= _MAX_SOLVE
+        most = min(self.max_iterations, _PATIENCE) if can_solve else self.max_iterations
+        found = fixed_point(step, is_recurrent, _TOLERANCE, most)
+        if can_solve and not (found.is_converged and found.is_settled):
+            return self.settle(tables, step, "solve")
+        if not found.is_converged:
+            warnings.warn(
+                f"the stationary law did not settle within {found.num_iterations} iterations: a step moves a mass of "
+                f"{found.residual:.2g}, the estimated error is {found.error:.2g}; raise max_iterations, or smooth "
+                "probabilities near zero, which let a chain hardly ever leave some sets of states",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        facts = found._asdict()
+        return facts.pop("law"), {"method": "power", **{name: facts[name] for name in _FACTS}}
 
+    def _recurrent(self, tables: Floats) -> tuple[int, NDArray[np.bool_]]:
+        """A state that every state leads to, and whether states are visited again and again; refused where none is."""
+        size = self.domain.num_states
+        if bool((tables > 0).all()):
+            return 0, np.ones(size, dtype=bool)
+        positive: list[NDArray[np.bool_]] = []
+        for table, levels, stride in zip(tables, self.levels, self.strides, strict=True):
+            to = (table > 0).reshape(-1, 1, levels, stride).swapaxes(2, 3)
+            positive.append(np.repeat(to, levels, axis=1).reshape(size, levels))
+        order = self.domain.indices(self.scan.order) if self.scan.selection is None else None
+        class_of = closed_classes(move_graph(positive, self.levels, order), size)
+        numbers, first = np.unique(class_of, return_index=True)
+        first = first[numbers >= 0]
+        if len(first) > 1:
+            shown = "; ".join(self._state_text(int(x)) for x in first[:_SHOWN_CLASSES])
+            more = "; ..." * (len(first) > _SHOWN_CLASSES)
+            found = f"one with {size_text(len(first))} closed sets of states that no chain leaves, around {shown}{more}"
+            hint = "where it settles depends on the start. Smooth the conditional tables or clamp a variable"
+            raise unexpected("conditionals", "an ergodic network", hint=hint, received=found, code="no-method")
+        return int(first[0]), class_of >= 0
 
-def _free_network(
-    conditionals: DependencyConditionals, clamped: Clamp | None
-) -> tuple[dict[str, int], DependencyConditionals, _Layout]:
-    """Codes of the clamped variables, the network of the others, and the layout of their law."""
-    if not isinstance(conditionals, DependencyConditionals):
-        hint = "DependencyConditionals.from_model makes them of a model"
-        raise wrong_type("conditionals", "DependencyConditionals", conditionals, hint)
-    conditionals.require_single("conditionals")
-    if clamped is not None and not isinstance(clamped, Mapping):
-        raise wrong_type("clamped", "a mapping from names to values", clamped)
-    codes = conditionals.domain.encode_state(clamped or {})
-    network = conditionals.condition(codes) if codes else conditionals
-    levels = network.domain.cardinalities
-    strides = tuple(math.prod(levels[i + 1 :]) for i in range(len(levels)))
-    return codes, network, _Layout(network.domain, levels, strides)
-
-
-def _tables(network: DependencyConditionals) -> Floats:
-    """Probability of a state's own level given the others, (num_variables, num_states)."""
-    tables = [network.full_table(name).detach().cpu().reshape(-1).numpy() for name in network.domain.names]
-    return np.stack(tables)
-
-
-def _settle(
-    free: _Layout,
-    tables: Floats,
-    sweep: Sequence[int] | None,
-    step: Callable[[Floats], Floats],
-    method: StationaryMethod,
-    tolerance: float,
-    max_iterations: int,
-) -> tuple[Floats, dict[str, Any]]:
-    """The law that a step leaves as it is, and how it was found, as fields of a result."""
-    classes, is_recurrent = closed_classes(tables, free.levels, free.strides, sweep)
-    if len(classes) > 1:
-        shown = "; ".join(_state_text(free, int(x)) for x in classes[:_SHOWN_CLASSES])
-        raise unexpected(
-            "conditionals",
-            "an ergodic network",
-            hint="where it settles depends on the start. Smooth the conditional tables or clamp a variable",
-            received=(
-                f"one with {size_text(len(classes))} closed sets of states that no chain leaves, around "
-                f"{shown}{'; ...' * (len(classes) > _SHOWN_CLASSES)}"
-            ),
-        )
-    size = free.domain.num_states
-    if method == "solve" or (method == "auto" and size <= _AUTO_SOLVE):
-        law = _eliminated(step, size, int(classes[0]))
-        residual = float(np.abs(step(law) - law).sum())
-        if math.isfinite(residual):
-            return law, {"residual": residual}
-    can_solve = method == "auto" and size <= _MAX_SOLVE
-    found = fixed_point(step, is_recurrent, tolerance, min(max_iterations, _PATIENCE) if can_solve else max_iterations)
-    if can_solve and not (found.is_converged and found.is_settled):
-        return _settle(free, tables, sweep, step, "solve", tolerance, max_iterations)
-    if not found.is_converged:
-        warnings.warn(
-            f"the stationary law did not settle within {found.num_iterations} iterations: a step moves a mass of "
-            f"{found.residual:.2g}, the estimated error is {found.error:.2g}; raise max_iterations, or smooth "
-            "probabilities near zero, which let a chain hardly ever leave some sets of states",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    facts = found._asdict()
-    return facts.pop("law"), {"method": "power", **{name: facts[name] for name in _FACTS}}
+    def _state_text(self, x: int) -> str:
+        """A joint state in words, from its position."""
+        codes = np.unravel_index(x, self.levels)
+        return state_text(self.domain.names, [v.labels[int(code)] for v, code in zip(self.domain, codes, strict=True)])
 
 
 def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> Floats:
@@ -399,9 +358,3 @@ def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> 
     law = stationary_by_elimination(matrix)
     law[[0, recurrent]] = law[[recurrent, 0]]
     return law
-
-
-def _state_text(free: _Layout, x: int) -> str:
-    """A joint state in words, from its position."""
-    codes = np.unravel_index(x, free.levels)
-    return state_text(free.domain.names, [v.labels[int(code)] for v, code in zip(free.domain, codes, strict=True)])

@@ -58,7 +58,7 @@ def test_two_closed_classes_are_named_and_refused(scan: Any) -> None:
     found = check_ergodic(pair(COPY, COPY), scan=scan)
     assert (found.is_ergodic, found.has_unique_law, found.method) == (False, False, "enumeration")
     assert (found.num_closed, found.zero_nodes) == (2, ("a", "b"))
-    assert found.closed_states == ({"a": "no", "b": "no"}, {"a": "yes", "b": "yes"}) == found.absorbing_states
+    assert found.closed_states == ({"a": "no", "b": "no"}, {"a": "yes", "b": "yes"})
     assert found.num_transient == 2
     assert found.transient_states == ({"a": "no", "b": "yes"}, {"a": "yes", "b": "no"})
     with pytest.raises(
@@ -76,7 +76,7 @@ def test_two_closed_classes_are_named_and_refused(scan: Any) -> None:
 def test_an_absorbing_state_is_named_and_reached(scan: Any) -> None:
     found = check_ergodic(absorbing(), scan=scan)
     assert (found.is_ergodic, found.has_unique_law, found.num_closed) == (False, True, 1)
-    assert found.absorbing_states == ({"a": "yes", "b": "yes"},)
+    assert found.closed_states == ({"a": "yes", "b": "yes"},)
     assert found.num_transient == 3
     assert found.transient_states[0] == {"a": "no", "b": "no"}
     assert found.message == (
@@ -116,7 +116,6 @@ def test_a_level_that_is_never_drawn_leaves_transient_states(scan: Any) -> None:
     found = check_ergodic(conditionals, scan=scan)
     assert (found.is_ergodic, found.has_unique_law, found.zero_nodes) == (False, True, ("b",))
     assert found.transient_states == ({"a": "no", "b": "yes"}, {"a": "yes", "b": "yes"})
-    assert found.absorbing_states == ()
 
 
 def sparse_network(seed: int) -> DependencyConditionals:
@@ -214,7 +213,7 @@ def test_foreign_conditionals_are_looked_at_too() -> None:
     always = TableConditional(PAIR, "a", [], torch.tensor([1.0, 0.0]))
     sure = ModelConditional(DependencyConditionals([always, TableConditional(PAIR, "b", ["a"], COPY)]), "a")
     found = check_ergodic(DependencyConditionals([sure, TableConditional(PAIR, "b", ["a"], COPY)]))
-    assert found.absorbing_states == ({"a": "no", "b": "no"},)
+    assert found.closed_states == ({"a": "no", "b": "no"},)
     assert found.has_unique_law
 
 
@@ -266,8 +265,8 @@ def test_many_combinations_are_judged_like_each_by_itself() -> None:
     assert together.num_transient == sum(found.num_transient or 0 for found in single)
     first = next(found for found in single if found.num_closed == together.num_closed)
     assert together.closed_states == first.closed_states
-    absorbing_states = [state for found in single for state in found.absorbing_states]
-    assert together.absorbing_states == tuple(absorbing_states[:3])
+    transient = [state for found in single for state in found.transient_states]
+    assert together.transient_states == tuple(transient[:3])
     unique = [s for s, found in enumerate(single) if found.has_unique_law]
     assert 0 < len(unique) < 40
     assert check_ergodic(conditionals, {"s": torch.tensor(unique)}).has_unique_law

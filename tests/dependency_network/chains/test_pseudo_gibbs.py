@@ -150,7 +150,7 @@ def test_a_sweep_from_a_fixed_state_has_the_law_of_its_matrix(engine: str, scan:
     names = ["d", "a", "b"] if scan == "sequential" else ["a", "b", "d"]
     kind: Any = names if scan == "sequential" else WEIGHTS
     chains = PseudoGibbsChains(conditionals, SIZE, scan=kind, init=torch.tensor(STATES[7]), seed=1, **ENGINES[engine])
-    assert chains.order == tuple(names)
+    assert chains.scan.order == tuple(names)
     chains.sweep(2)
     law = np.linalg.matrix_power(scan_matrix(conditionals, scan, names, WEIGHTS), 2)[7]
     assert_exact_law(counts_of(chains.states), law)
@@ -300,9 +300,9 @@ def test_clamped_chains_have_the_law_of_the_clamped_network(engine: str, scan: A
     kind: Any = WEIGHTS if scan == "random" else ["d", "b", "a"]
     chains = PseudoGibbsChains(conditionals, 2 * SIZE, scan=kind, clamped={"b": values}, seed=12, **ENGINES[engine])
     names = ["a", "d"] if scan == "random" else ["d", "a"]
-    assert (chains.clamped, chains.order) == (("b",), tuple(names))
+    assert (chains.clamped, chains.scan.order) == (("b",), tuple(names))
     if scan == "random":
-        assert chains.selection == pytest.approx({"a": 0.6 / 0.85, "d": 0.25 / 0.85})
+        assert chains.scan.selection == pytest.approx({"a": 0.6 / 0.85, "d": 0.25 / 0.85})
     chains.sweep(40)
     assert torch.equal(chains.states[:, 1], values)
     matrix = scan_matrix(conditionals, scan, names, WEIGHTS)
@@ -324,7 +324,7 @@ def test_all_clamped_chains_hold_the_evidence(engine: str, scan: Any) -> None:
     evidence = {"a": "yes", "b": 2, "c": "only", "d": [0, 1, 1]}
     chains = PseudoGibbsChains(network(), 3, scan=scan, clamped=evidence, **ENGINES[engine])
     record = chains.sweep(4, thin=2, counts=True, states=True)
-    assert chains.order == ()
+    assert chains.scan.order == ()
     expected = [[1, 2, 0, 0], [1, 2, 0, 1], [1, 2, 0, 1]]
     assert chains.states.tolist() == expected
     assert record.states is not None and record.counts is not None
@@ -607,7 +607,7 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], error: type[Except
 def test_the_random_scan_is_the_default_everywhere(sampler: Callable[..., Any]) -> None:
     """The FC-limit belongs to it, and the same network must not have two laws by default."""
     assert inspect.signature(sampler).parameters["scan"].default == "random"
-    assert PseudoGibbsChains(network(), 2).scan == "random"
+    assert PseudoGibbsChains(network(), 2).scan.kind == "random"
 
 
 def test_models_are_not_compiled() -> None:

@@ -93,7 +93,7 @@ def test_theorem_3_on_random_networks_and_all_laws(case) -> None:
     divergences = np.array(list(fc_limit(p, network).nodes.values()))
     logs = log_tables(network)
     for weights in (np.full(len(domain), 1 / len(domain)), unequal / unequal.sum()):
-        settled = stationary_law(network, selection=weights.tolist())
+        settled = stationary_law(network, scan=dict(zip(network.domain.names, weights.tolist(), strict=True)))
         limit = float(weights @ divergences)
         assert math.isfinite(limit)
         assert full_conditional_divergence(p, settled, weights.tolist()) <= limit * (1 + 1e-10) + 1e-12
@@ -128,7 +128,7 @@ def broken(concentration, law_of_network, weights=(1 / 3, 1 / 3, 1 / 3)):
 
 
 def test_other_selection_probabilities_break_the_bound() -> None:
-    number, worst = broken(1.0, lambda n: stationary_law(n, selection=[0.7, 0.2, 0.1]).probs)
+    number, worst = broken(1.0, lambda n: stationary_law(n, scan={"x0": 0.7, "x1": 0.2, "x2": 0.1}).probs)
     assert number >= 90
     assert worst > 0.1
     number, worst = broken(1.0, lambda n: stationary_law(n).probs)
@@ -168,11 +168,7 @@ def test_states_that_are_left_for_ever_break_the_bound() -> None:
 def test_a_law_that_breaks_the_bound_breaks_it_in_the_public_functions(scan) -> None:
     """The worst state of a network, taken for p: FC exceeds the FC-limit by the excess, to rounding."""
     network = network_of(THREE, np.random.default_rng(28), 1.0, 2)
-    weights = [0.7, 0.2, 0.1]
-    if scan == "random":
-        settled = stationary_law(network, selection=weights)
-    else:
-        settled = stationary_law(network, scan="sequential")
+    settled = stationary_law(network, scan={"x0": 0.7, "x1": 0.2, "x2": 0.1} if scan == "random" else scan)
     points = [Law(THREE, point.reshape(2, 2, 2)) for point in torch.eye(8, dtype=torch.float64)]
     gaps = [full_conditional_divergence(p, settled) - fc_limit(p, network).value for p in points]
     assert max(gaps) > 0.01
@@ -221,7 +217,7 @@ def test_sequential_identity_needs_the_right_laws() -> None:
     wrong = [
         lambda name: laws.mean,
         lambda name: laws.probs[0],
-        lambda name: laws.probs[(laws.order.index(name) + 2) % 3],
+        lambda name: laws.probs[(laws.scan.order.index(name) + 2) % 3],
         lambda name: stationary_law(network).probs,
     ]
     for law_at in wrong:

@@ -275,7 +275,7 @@ def test_stationary_law_is_a_nash_equilibrium(seed, step) -> None:
         return math.fsum(c * choice.divergence(last) for c, choice in zip(UNEQUAL, choices, strict=True))
 
     network = random_network(MIXED, np.random.default_rng(seed))
-    settled = stationary_law(network, selection=UNEQUAL)
+    settled = stationary_law(network, scan=dict(zip("abc", UNEQUAL, strict=True)))
     p = Law(MIXED, settled.probs)
     choices = {node.variable: m_projection(p, node) for node in network.nodes}
     other = law_of(MIXED, seed + 1)

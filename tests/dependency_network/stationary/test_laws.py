@@ -15,14 +15,14 @@ from pyro_hoim.dependency_network import (
     DependencyNetwork,
     PseudoGibbsChains,
     TableConditional,
+    check_ergodic,
     cyclic_laws,
     fc_limit,
     full_conditionals,
     node_divergence,
     stationary_law,
 )
-from pyro_hoim.dependency_network.stationary._closed_classes import closed_classes
-from pyro_hoim.errors import ConvergenceWarning, InputTypeError, UnknownNameError
+from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.log_linear import Enumeration, LogLinearEnergy
 from pyro_hoim.testing import assert_close, raises
 
@@ -95,26 +95,26 @@ def fixed_law(matrix):
 
 
 @pytest.mark.parametrize("method", ["solve", "power"])
-@pytest.mark.parametrize("weights", [None, [0.1, 0.2, 0.3, 0.4]])
-def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, weights) -> None:
+@pytest.mark.parametrize("scan", ["random", {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}])
+def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, scan) -> None:
     network = random_network(MIXED, 3)
-    c = weights or [0.25] * 4
-    matrix = sum(w * update_matrix(network, name) for w, name in zip(c, MIXED.names, strict=True))
-    law = stationary_law(network, selection=weights, method=method)
+    c = dict.fromkeys(MIXED.names, 0.25) if scan == "random" else scan
+    matrix = sum(c[name] * update_matrix(network, name) for name in MIXED.names)
+    law = stationary_law(network, scan=scan, method=method)
     assert_close(law.probs.ravel(), fixed_law(matrix), relative=1e-11)
     assert law.method == method
-    assert law.selection == pytest.approx(dict(zip(MIXED.names, c, strict=True)))
+    assert law.scan.selection == pytest.approx(c)
     assert law.is_converged
     assert law.residual < 1e-12
 
 
 @pytest.mark.parametrize("method", ["solve", "power"])
-@pytest.mark.parametrize("order", [None, ["c", "a", "d", "b"]])
+@pytest.mark.parametrize("order", ["sequential", ["c", "a", "d", "b"]])
 def test_cyclic_laws_are_the_fixed_laws_of_rotated_sweeps(method, order) -> None:
     network = random_network(MIXED, 4)
-    names = order or list(MIXED.names)
+    names = list(MIXED.names) if order == "sequential" else order
     laws = cyclic_laws(network, order, method=method)
-    assert laws.order == tuple(names)
+    assert laws.scan.order == tuple(names)
     for k, name in enumerate(names):
         matrix = np.eye(24)
         for later in (*names[k:], *names[:k]):
@@ -124,10 +124,9 @@ def test_cyclic_laws_are_the_fixed_laws_of_rotated_sweeps(method, order) -> None
         assert_close(laws.before(name).ravel(), expected, relative=1e-11)
         assert_close(laws.after(name), (expected @ update_matrix(network, name)).reshape(2, 3, 2, 2), relative=1e-11)
     assert_close(laws.mean, laws.probs.mean(0))
-    sequential = stationary_law(network, scan="sequential", order=order, method=method)
+    sequential = stationary_law(network, scan=order, method=method)
     assert_close(sequential.probs, laws.mean)
-    assert sequential.order == tuple(names)
-    assert sequential.selection is None
+    assert sequential.scan == laws.scan
 
 
 def test_after_an_update_the_conditional_is_the_networks_and_before_it_is_not() -> None:
@@ -144,9 +143,9 @@ def test_scans_orders_and_selections_settle_at_different_laws() -> None:
     network = random_network(MIXED, 6)
     laws = [
         stationary_law(network),
-        stationary_law(network, selection=[0.1, 0.1, 0.1, 0.7]),
+        stationary_law(network, scan={"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.7}),
         stationary_law(network, scan="sequential"),
-        stationary_law(network, scan="sequential", order=["d", "a", "c", "b"]),
+        stationary_law(network, scan=["d", "a", "c", "b"]),
     ]
     for first, second in itertools.combinations(laws, 2):
         assert float((first.probs - second.probs).abs().sum()) > 1e-3
@@ -176,7 +175,7 @@ def test_closed_form_of_two_variables() -> None:
         # u = P(a = b): an update of a sets it to 9/10, an update of b to 1/2.
         agree = share * 0.9 + (1 - share) * 0.5
         expected = np.array([[agree, 1 - agree], [1 - agree, agree]]) / 2
-        assert_close(stationary_law(network, selection={"a": share, "b": 1 - share}).probs, expected)
+        assert_close(stationary_law(network, scan={"a": share, "b": 1 - share}).probs, expected)
     laws = cyclic_laws(network)
     assert_close(laws.before("a"), [[0.25, 0.25], [0.25, 0.25]])
     assert_close(laws.before("b"), [[0.45, 0.05], [0.05, 0.45]])
@@ -268,9 +267,9 @@ def test_clamped_variables_leave_the_network_of_the_others(scan) -> None:
 
 def test_selection_of_free_variables_is_renormalised() -> None:
     network = random_network(MIXED, 11)
-    law = stationary_law(network, selection=[0.1, 0.5, 0.1, 0.3], clamped={"b": 0})
-    assert law.selection == pytest.approx({"a": 0.2, "c": 0.2, "d": 0.6})
-    other = stationary_law(network, selection={"a": 0.2, "c": 0.2, "d": 0.6}, clamped={"b": 0})
+    law = stationary_law(network, scan={"a": 0.1, "b": 0.5, "c": 0.1, "d": 0.3}, clamped={"b": 0})
+    assert law.scan.selection == pytest.approx({"a": 0.2, "c": 0.2, "d": 0.6})
+    other = stationary_law(network, scan={"a": 0.2, "c": 0.2, "d": 0.6}, clamped={"b": 0})
     assert_close(law.probs, other.probs)
 
 
@@ -279,19 +278,19 @@ def test_variables_of_one_level_need_no_selection_probability() -> None:
     domain = Domain.from_cardinalities({"a": 2, "c": 1, "b": 3})
     network = random_network(domain, 17)
     given = {"a": 0.4, "b": 0.6}
-    law = stationary_law(network, selection=given)
-    assert law.selection == pytest.approx({"a": 0.4, "c": 0.0, "b": 0.6})
-    assert_close(law.probs, stationary_law(network, selection={"a": 0.2, "c": 0.5, "b": 0.3}).probs)
-    assert PseudoGibbsChains(network, 2, scan=given, engine="torch").selection == pytest.approx(given)
-    held = DependencyNetwork(network, selection=given)
+    law = stationary_law(network, scan=given)
+    assert law.scan.selection == pytest.approx({"a": 0.4, "c": 0.0, "b": 0.6})
+    assert_close(law.probs, stationary_law(network, scan={"a": 0.2, "c": 0.5, "b": 0.3}).probs)
+    assert PseudoGibbsChains(network, 2, scan=given, engine="torch").scan.selection == pytest.approx(given)
+    held = DependencyNetwork(network, scan=given)
     assert_close(held.probs, law.probs)
-    assert held.condition({"a": 0}).selection == pytest.approx({"c": 0.0, "b": 1.0})
+    assert held.condition({"a": 0}).scan.selection == pytest.approx({"c": 0.0, "b": 1.0})
     assert held.condition({"a": 0, "b": 0}).probs.tolist() == [1.0]
     assert fc_limit(law, network, given).value == pytest.approx(
         0.4 * node_divergence(law, network.node("a")) + 0.6 * node_divergence(law, network.node("b"))
     )
     assert fc_limit(law, full_conditionals(law), given).value == pytest.approx(0.0, abs=1e-12)
-    assert stationary_law(network, selection=given, clamped={"a": 0, "b": 0}).probs.tolist() == [1.0]
+    assert stationary_law(network, scan=given, clamped={"a": 0, "b": 0}).probs.tolist() == [1.0]
 
 
 def test_law_of_the_clamped_network_is_not_the_conditional_of_the_law() -> None:
@@ -346,26 +345,28 @@ def test_nearly_periodic_sweeps_settle(slip) -> None:
     assert_close(laws.before("b"), [[slip / 2, (1 - slip) / 2], [(1 - slip) / 2, slip / 2]])
 
 
+def closed_sets(matrix) -> list[set[int]]:
+    """Closed classes of a transition matrix from its powers."""
+    reach = np.linalg.matrix_power(np.eye(len(matrix)) + matrix, len(matrix)) > 0
+    closed = {frozenset(np.flatnonzero(r)) for r in reach if all((reach[j] == r).all() for j in np.flatnonzero(r))}
+    return list(map(set, closed))
+
+
+def assert_closed_sets(network, scan, matrix) -> None:
+    """Those that the library finds are those of the matrix."""
+    states = list(itertools.product(*(range(n) for n in network.domain.cardinalities)))
+    expected, found = closed_sets(matrix), check_ergodic(network, scan=scan)
+    shown = [states.index(tuple(int(x[name]) for name in network.domain.names)) for x in found.closed_states]
+    assert len(shown) == len({min(s) for s in expected for x in shown if x in s}) == min(3, len(expected))
+    assert (found.num_closed, found.num_transient) == (len(expected), len(states) - len(set().union(*expected)))
+
+
 def test_closed_sets_of_a_sweep_are_found_beyond_those_of_single_updates() -> None:
     """Single updates connect all states; the parity of three variables survives a sweep and splits it in two."""
     turn = deterministic([lambda s: 1 - s[2], lambda s: s[0], lambda s: 1 - s[1]])
-    tables = np.stack([turn.full_table(name).numpy().ravel() for name in turn.domain.names])
-    levels, strides = (2, 2, 2), (4, 2, 1)
-    single = closed_classes(tables, levels, strides, None)[0]
-    matrix = sum(update_matrix(turn, name) for name in turn.domain.names)
-    reach = np.linalg.matrix_power(np.eye(8) + matrix, 8) > 0
-    closed = {
-        frozenset(np.flatnonzero(row)) for row in reach if all((reach[j] == row).all() for j in np.flatnonzero(row))
-    }
-    assert sorted(map(min, closed)) == single.tolist()
-    sweep = np.eye(8)
-    for name in turn.domain.names:
-        sweep = sweep @ update_matrix(turn, name)
-    reach = np.linalg.matrix_power(np.eye(8) + sweep, 8) > 0
-    closed = {
-        frozenset(np.flatnonzero(row)) for row in reach if all((reach[j] == row).all() for j in np.flatnonzero(row))
-    }
-    assert sorted(map(min, closed)) == closed_classes(tables, levels, strides, (0, 1, 2))[0].tolist()
+    updates = [update_matrix(turn, name) for name in turn.domain.names]
+    assert_closed_sets(turn, "random", sum(updates))
+    assert_closed_sets(turn, "sequential", np.linalg.multi_dot(updates))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -382,70 +383,55 @@ def test_closed_sets_agree_with_powers_of_the_matrices(seed) -> None:
         table[soft] = 1 / levels
         nodes.append(TableConditional(domain, name, others, torch.from_numpy(table)))
     network = DependencyConditionals(nodes)
-    tables = np.stack([network.full_table(name).numpy().ravel() for name in domain.names])
     updates = [update_matrix(network, name) for name in domain.names]
-    matrices = {None: sum(updates), (2, 0, 1): updates[2] @ updates[0] @ updates[1]}
-    for order, matrix in matrices.items():
-        reach = np.linalg.matrix_power(np.eye(12) + matrix, 12) > 0
-        closed = {
-            frozenset(np.flatnonzero(row)) for row in reach if all((reach[j] == row).all() for j in np.flatnonzero(row))
-        }
-        states, is_recurrent = closed_classes(tables, (2, 3, 2), (6, 2, 1), order)
-        assert sorted(map(min, closed)) == states.tolist()
-        assert sorted(set().union(*closed)) == np.flatnonzero(is_recurrent).tolist()
+    assert_closed_sets(network, "random", sum(updates))
+    assert_closed_sets(network, ["x2", "x0", "x1"], updates[2] @ updates[0] @ updates[1])
 
 
 # Arguments
 
 
-def test_bad_arguments_are_refused() -> None:
+EQUAL = {"a": 0.25, "b": 0.25, "c": 0.25, "d": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "argument"),
+    [
+        (lambda n: stationary_law([]), "wrong-type", "conditionals"),
+        (lambda n: stationary_law(n, scan="zigzag"), "unknown-choice", "scan"),
+        (lambda n: stationary_law(n, scan=3), "unknown-choice", "scan"),
+        (lambda n: cyclic_laws(n, "random"), "conflict", "scan"),
+        (lambda n: cyclic_laws(n, ["a", "b", "c"]), "missing-part", "scan"),
+        (lambda n: cyclic_laws(n, ["a", "b", "c", "d", "a"]), "repeated-name", "scan"),
+        (lambda n: cyclic_laws(n, ["a", "b", "c", "e"]), "unknown-name", "scan"),
+        (lambda n: cyclic_laws(n).before("e"), "unknown-name", None),
+        (lambda n: stationary_law(n, clamped={"b": 3}), "out-of-range", None),
+        (lambda n: stationary_law(n, scan=[0.25] * 4), "unknown-name", "scan"),
+        (lambda n: stationary_law(n, scan={"a": 1.0}), "out-of-range", "scan"),
+        (lambda n: stationary_law(n, scan={**EQUAL, "a": -1, "b": 1.5}), "out-of-range", "scan"),
+        (lambda n: stationary_law(n, scan={**EQUAL, "a": 0.45}), "out-of-range", "scan"),
+        (lambda n: stationary_law(n, scan={"a": 0.5, "z": 0.5}), "unknown-name", "scan"),
+        *(
+            (lambda n, w=wrong: stationary_law(n, scan={**EQUAL, "a": w}, clamped={"a": 0}), "out-of-range", "scan")
+            for wrong in ("x", True, float("nan"), math.inf)
+        ),
+        (lambda n: stationary_law(n, clamped=["a"]), "wrong-type", "clamped"),
+        (lambda n: stationary_law(n, method="magic"), "unknown-choice", "method"),
+        (lambda n: stationary_law(n, max_iterations=0), "out-of-range", "max_iterations"),
+        (lambda n: stationary_law(n, max_states="many"), "wrong-type", "max_states"),
+        (lambda n: stationary_law(n, max_states=True), "wrong-type", "max_states"),
+    ],
+)
+def test_bad_arguments_are_refused(call, code, argument) -> None:
+    with raises(code, argument):
+        call(random_network(MIXED, 13))
+
+
+def test_orders_may_name_clamped_variables() -> None:
     network = random_network(MIXED, 13)
-    with raises("wrong-type", "conditionals"):
-        stationary_law([])
-    with raises("unknown-choice", "scan"):
-        stationary_law(network, scan="zigzag")
-    with raises("conflict", "selection"):
-        stationary_law(network, scan="sequential", selection=[0.25] * 4)
-    with raises("conflict", "order"):
-        stationary_law(network, order=["a", "b", "c", "d"])
-    with pytest.raises(InputError, match=r"order: .* 'd' is missing"):
-        cyclic_laws(network, ["a", "b", "c"])
-    with pytest.raises(InputError, match="'a' is repeated"):
-        cyclic_laws(network, ["a", "b", "c", "d", "a"])
-    with pytest.raises(UnknownNameError, match="unknown variable 'e'"):
-        cyclic_laws(network, ["a", "b", "c", "e"])
-    with pytest.raises(UnknownNameError, match="'b'"):
-        cyclic_laws(network, ["a", "b", "c", "d"], clamped={"b": 0})
-    with pytest.raises(UnknownNameError, match="unknown variable 'e'"):
-        cyclic_laws(network).before("e")
-    with pytest.raises(InputError, match="expected a label or a code from 0 to 2, received 3"):
-        stationary_law(network, clamped={"b": 3})
-    with raises("wrong-shape", "selection"):
-        stationary_law(network, selection=[0.5, 0.5])
-    with raises("out-of-range", "selection"):
-        stationary_law(network, selection={"a": 1.0})
-    with raises("out-of-range", "selection"):
-        stationary_law(network, selection=[-1, 1, 0.5, 0.5])
-    with pytest.raises(InputError, match=r"selection: .* sum of 1.2"):
-        stationary_law(network, selection=[0.3] * 4)
-    with pytest.raises(UnknownNameError, match="unknown variable 'z'"):
-        stationary_law(network, selection={"a": 0.5, "z": 0.5})
-    for wrong in ("x", True, float("nan"), math.inf):
-        with raises("out-of-range", "selection"):
-            stationary_law(network, selection={"a": wrong, "b": 0.5, "c": 0.25, "d": 0.25}, clamped={"a": 0})
-    for wrong in (0.5, "abcd"):
-        with raises("wrong-type", "selection"):
-            stationary_law(network, selection=wrong)
-    with raises("wrong-type", "clamped"):
-        stationary_law(network, clamped=["a"])
-    with raises("out-of-range", "tolerance"):
-        stationary_law(network, tolerance="x")
-    with raises("unknown-choice", "method"):
-        stationary_law(network, method="magic")
-    with raises("out-of-range", "tolerance"):
-        stationary_law(network, tolerance=0)
-    with raises("out-of-range", "max_iterations"):
-        stationary_law(network, max_iterations=0)
+    laws = cyclic_laws(network, ["d", "b", "a", "c"], clamped={"b": 0})
+    assert laws.scan.order == ("d", "a", "c")
+    assert_close(laws.probs, cyclic_laws(network, ["d", "a", "c"], clamped={"b": 0}).probs)
 
 
 def test_large_laws_are_refused_before_any_work() -> None:
@@ -474,17 +460,3 @@ def test_an_iteration_that_is_cut_short_says_so() -> None:
     assert not law.is_converged
     exact = stationary_law(network, method="solve")
     assert law.error == pytest.approx(float((law.probs - exact.probs).abs().sum()), rel=1e-6) and law.error > 0.01
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"max_states": "many"}, "max_states: expected a whole number, received str"),
-        ({"max_states": True}, "max_states: expected a whole number, received bool"),
-        ({"scan": "sequential", "order": 3}, "order: expected names of variables, received int"),
-    ],
-)
-def test_options_of_the_wrong_type_are_refused(option, message):
-    nodes = [TableConditional(Domain.from_cardinalities({"a": 2}), "a", [], torch.tensor([0.25, 0.75]))]
-    with pytest.raises(InputTypeError, match=message):
-        stationary_law(DependencyConditionals(nodes), **option)
