@@ -23,18 +23,6 @@ from .posterior import (
     log_linear_model as log_linear_model,
     sample_posterior as sample_posterior,
 )
-from .predictive_checks import (
-    Discrepancy as Discrepancy,
-    IntervalCoverage as IntervalCoverage,
-    PredictiveCheck as PredictiveCheck,
-    Replicates as Replicates,
-    deviance_discrepancy as deviance_discrepancy,
-    interval_coverage as interval_coverage,
-    pearson_discrepancy as pearson_discrepancy,
-    posterior_predictive as posterior_predictive,
-    predictive_check as predictive_check,
-    prior_predictive as prior_predictive,
-)
 from .reparam import StateIndexReparam as StateIndexReparam
 from .root_posterior import (
     RootPosterior as RootPosterior,

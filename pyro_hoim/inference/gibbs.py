@@ -1,10 +1,10 @@
-"""Gibbs sampling as Pyro kernels: block Gibbs of log-linear laws and programs, pseudo-Gibbs, Gibbs of root models."""
+"""Gibbs sampling as Pyro kernels: block Gibbs of log-linear laws, pseudo-Gibbs, Gibbs of generalized root models."""
 
 from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -18,11 +18,10 @@ from ..errors import check_type, conflict, out_of_range, refused, unexpected, wr
 from ..generalized_root.chains.arguments import checked_energy
 from ..generalized_root.chains.gibbs import RootChains
 from ..generalized_root.energy import GeneralizedRootEnergy
-from ..log_linear.chains.gibbs import EngineName, GibbsChains
+from ..log_linear.chains.gibbs import GibbsChains
+from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.laws.law import HierarchicalLogLinear
 from ..runs.arguments import positive
-from ..runs.schedule import GibbsSchedule
-from ._latent_laws import LatentLaw, find_latent_law, plain_energy
 
 __all__ = ["BlockGibbs", "GibbsKernel", "PseudoGibbs", "RootGibbs"]
 
@@ -36,18 +35,18 @@ class GibbsKernel(MCMCKernel):
     MCMC breaks on integer sites, so codes of levels are emitted as floats, which are exact; :meth:`decode` makes
     ``torch.long`` of them, and ``run_mcmc`` does that by itself.
 
-    A family sets the class attributes and says how chains are made and what is told of a draw. Its chains have
-    ``domain``, ``sweep(n)``, states, a method that replaces them, and the names of the clamped variables.
+    A family sets the class attributes and says how chains are made and what is told of a draw.
 
     Args:
         num_sweeps: sweeps per transition.
         clamped: variables held fixed, ``{name: value}`` as the chains of the family take them.
         num_chains: None for one chain without a dimension of its own, which is what ``pyro.infer.MCMC`` expects; a
             number puts a dimension of so many chains in front of every value.
-        site: name of the site; None where it is known only when a chain is set up.
+        site: name of the site.
+        options: further arguments of the chains.
 
     Shape:
-        values (d,), or (num_chains, d).
+        values (\*batch, d), or (num_chains, \*batch, d); batch is that of the law.
 
     Raises:
         InputError: numbers below 1; when a chain is set up all that the chains refuse.
@@ -63,7 +62,13 @@ class GibbsKernel(MCMCKernel):
     """Whether the states are codes, and no numbers."""
 
     def __init__(
-        self, *, num_sweeps: int, clamped: Mapping[str, Any] | None, num_chains: int | None, site: str | None
+        self,
+        *,
+        num_sweeps: int = 1,
+        clamped: Mapping[str, Any] | None = None,
+        num_chains: int | None = None,
+        site: str = "x",
+        **options: Any,
     ) -> None:
         check_type(clamped, Mapping | None, "clamped", "a mapping from names to values")
         self.num_sweeps = positive(num_sweeps, "num_sweeps")
@@ -72,8 +77,9 @@ class GibbsKernel(MCMCKernel):
         self.site = site
         # Pyro reads both after the last draw; ArviZ would call a model.
         self.transforms: dict[str, Any] = {}
-        self.model: Callable[..., Any] | None = None
-        self._given: dict[str, torch.Tensor] | None = None
+        self.model = None
+        self._options = options
+        self._given: torch.Tensor | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -108,87 +114,69 @@ class GibbsKernel(MCMCKernel):
 
     def _kept(self, chains: Any) -> torch.Tensor:
         """What is kept of a draw for the statistic: the states themselves."""
-        return self._states(chains)
-
-    def _begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Take the arguments of a program: here there are none."""
-        if args or kwargs:
-            raise conflict("setup", f"a {self.model_noun} takes no arguments")
-
-    def _states(self, chains: Any) -> torch.Tensor:
-        """States of the chains, (num_chains, d), perhaps behind a batch."""
         return chains.states
-
-    def _values(self, states: torch.Tensor) -> torch.Tensor:
-        """States of the chains in the shape of the site."""
-        return states[0] if self.num_chains is None else states
-
-    def _start(self, values: torch.Tensor) -> torch.Tensor:
-        """What the chains take for values of the site, at the start."""
-        return values
-
-    def _states_of(self, values: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
-        """New states from values of the site, beside the states that the chains hold."""
-        return values.expand(held.shape).clone()
 
     # The protocol of Pyro's kernels
 
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         self._reset()
-        self._begin(args, kwargs)
+        if args or kwargs:
+            raise conflict("setup", f"a {self.model_noun} takes no arguments")
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
         self._warmup_steps = warmup_steps
-        start = None if self._given is None else self._start(self._at_site(self._given))
+        start = None if self._given is None else self._states_of(self._given)
         self._chains = self._make_chains(self.num_chains or 1, start, seed)
         self._emit()
 
-    def _at_site(self, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The only values that a mapping may hold."""
-        if set(params) != {self.site}:
-            raise unexpected("initial_params", f"values of {self.site!r} alone", received=sorted(params))
-        return next(iter(params.values()))
+    def _states_of(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of the site with the chains behind the batch."""
+        if self.num_chains is None:
+            return values.unsqueeze(-2) if values.dim() else values
+        return values.movedim(0, -2) if values.dim() > 1 else values
 
     def _emit(self) -> dict[str, torch.Tensor]:
         """The states of the chains as values of the site: codes in PyTorch's default precision, numbers as they are."""
-        assert self.site is not None
-        values = self._values(self._states(self._chains))
+        states = self._chains.states
+        values = states.squeeze(-2) if self.num_chains is None else states.movedim(-2, 0)
         if self.is_coded:
             values = values.to(torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
         self._emitted = values
         return {self.site: values.clone()}
 
-    def _running(self) -> tuple[Any, str, torch.Tensor]:
-        if self._chains is None or self.site is None or self._emitted is None:
+    def _last(self) -> torch.Tensor:
+        """The values emitted last."""
+        if self._emitted is None:
             raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
-        return self._chains, self.site, self._emitted
+        return self._emitted
 
     @property
     def initial_params(self) -> dict[str, torch.Tensor]:  # type: ignore[override]
         """Where the chain starts: the values set, or values drawn at random."""
-        _, site, emitted = self._running()
-        return {site: emitted.clone()}
+        return {self.site: self._last().clone()}
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
+        self._given = None
         if params is None:
-            self._given = None
             return
         if not isinstance(params, Mapping) or not all(isinstance(v, torch.Tensor) for v in params.values()):
             raise wrong_type("initial_params", "a dict of tensors", params)
-        if self.model is None:  # the site of a program is known when a chain is set up
-            self._at_site(params)
-        self._given = dict(params)
+        if set(params) != {self.site}:
+            expected = f"values of {self.site!r} alone"
+            raise unexpected("initial_params", expected, received=sorted(params), code="unknown-name")
+        self._given = params[self.site]
 
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """One transition from the given values, which need not be those of the last one."""
-        chains, site, emitted = self._running()
-        values = params[site]
+        emitted, values = self._last(), params[self.site]
+        chains = self._chains
         if not torch.equal(values.to(emitted), emitted):
-            held = self._states(chains)
-            states = self._states_of(values, held)
-            if fixed := [chains.domain.index(name) for name in chains.clamped]:
+            states = self._states_of(values)
+            if fixed := list(chains.domain.indices(chains.clamped)):
+                held = chains.states
+                states = states.expand(held.shape).clone()
                 states[..., fixed] = held[..., fixed].to(states)
             chains.set_states(states)
         chains.sweep(self.num_sweeps)
@@ -243,30 +231,16 @@ class GibbsKernel(MCMCKernel):
 
 
 class BlockGibbs(GibbsKernel):
-    r"""Gibbs sampling of a log-linear law, alone or as the only latent site of a program.
+    r"""Gibbs sampling of a log-linear law, see :class:`GibbsKernel`; :class:`MixedGibbs` takes programs.
 
     The target is :math:`p(x_F \mid x_C)`: the law of the free variables given the clamped ones, which every sweep of
     the schedule leaves invariant. The diagnostics hold the ``energy`` and ``lp``, minus it: those of the tables of the
-    model, without log Z, summed over the batch. All else is in :class:`GibbsKernel`.
+    model, without log Z, summed over the batch.
 
     Args:
-        model: a :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`, or a Pyro program whose only latent site is
-            one (inside plates too). Observed sites may be there as long as they do not depend on the latent value:
-            a site that does would change the target, and is refused when the chain is set up.
-        schedule: blocks and scan, single sites in order when None.
-        num_sweeps: sweeps per transition.
-        clamped: variables held fixed, ``{name: label, code or codes per batch element}``.
-        num_chains: as in :class:`GibbsKernel`.
-        engine: see :class:`~pyro_hoim.log_linear.GibbsChains`.
-        precision: of the conditionals, likewise.
-        site: name of the site where ``model`` is a law; that of a program is its own.
-
-    Shape:
-        values (\*batch, d), or (num_chains, \*batch, d); batch is that of the law, plates included.
-
-    Raises:
-        InputError: numbers below 1; when a chain is set up: other latent sites, observed sites that depend on the
-            latent one, a masked or scaled latent site, a clamped value or initial code that is no level.
+        law: the law; with a batch every element has chains of its own.
+        options: of :class:`GibbsKernel`, and the schedule, engine and precision of
+            :class:`~pyro_hoim.log_linear.GibbsChains`; clamped are ``{name: label, code or codes per batch element}``.
 
     References:
         Paper 1, appendix B.5.
@@ -287,66 +261,20 @@ class BlockGibbs(GibbsKernel):
     model_noun = "law"
     statistic = "energy"
 
-    def __init__(
-        self,
-        model: HierarchicalLogLinear | Callable[..., Any],
-        *,
-        schedule: GibbsSchedule | None = None,
-        num_sweeps: int = 1,
-        clamped: Mapping[str, Any] | None = None,
-        num_chains: int | None = None,
-        engine: EngineName = "auto",
-        precision: torch.dtype = torch.float32,
-        site: str = "x",
-    ) -> None:
-        is_law = isinstance(model, HierarchicalLogLinear)
-        if not is_law and not callable(model):
-            raise wrong_type("model", "a log-linear law or a Pyro program", model)
-        check_type(schedule, GibbsSchedule | None, "schedule", "a GibbsSchedule")
-        self._law = LatentLaw(site, plain_energy(model)) if is_law else None
-        super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=None)
-        self._options: dict[str, Any] = {"schedule": schedule, "engine": engine, "precision": precision}
-        # ArviZ calls the model, which for a law alone would only draw it.
-        self.model = None if is_law else model
-
-    @override
-    def _reset(self) -> None:
-        super()._reset()
-        self._target = self._law
-        self.site = None if self._law is None else self._law.site
-
-    @override
-    def _begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if self.model is None:
-            super()._begin(args, kwargs)
-        else:
-            self._target = find_latent_law(self.model, args, dict(kwargs))
-            self.site = self._target.site
+    def __init__(self, law: HierarchicalLogLinear, **options: Any) -> None:
+        if not isinstance(law, HierarchicalLogLinear):
+            raise wrong_type("law", "a log-linear law", law, "MixedGibbs takes programs")
+        super().__init__(**options)
+        model = law.energy_model
+        self._energy = LogLinearEnergy(model.hypergraph, model.tables.detach())  # a graph cannot go to a process
 
     @override
     def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> GibbsChains:
-        assert self._target is not None
-        evidence = {
+        clamped = {
             name: value.unsqueeze(-1) if isinstance(value, torch.Tensor) else value
             for name, value in self.clamped.items()
         }
-        return GibbsChains(self._target.energy, num_chains, clamped=evidence, init=init, seed=seed, **self._options)
-
-    @override
-    def _start(self, values: torch.Tensor) -> torch.Tensor:
-        """Codes with the chains behind the batch."""
-        if self.num_chains is None:
-            return values.unsqueeze(-2) if values.dim() else values
-        return values.movedim(0, -2) if values.dim() > 1 else values
-
-    @override
-    def _values(self, states: torch.Tensor) -> torch.Tensor:
-        return states.squeeze(-2) if self.num_chains is None else states.movedim(-2, 0)
-
-    @override
-    def _states_of(self, values: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
-        codes = self._start(values)
-        return codes.expand(held.shape).clone() if self.clamped else codes
+        return GibbsChains(self._energy, num_chains, clamped=clamped, init=init, seed=seed, **self._options)
 
     @override
     def _kept(self, chains: GibbsChains) -> torch.Tensor:
@@ -372,12 +300,9 @@ class PseudoGibbs(GibbsKernel):
 
     Args:
         conditionals: the network, or a law that holds one as ``conditionals``.
-        num_sweeps: as in :class:`GibbsKernel`, like the next three.
-        clamped: ``{name: label, code or codes per chain}``.
-        num_chains: likewise.
-        site: likewise.
-        options: further arguments of :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`: its scan, engine,
-            precision and checks.
+        options: of :class:`GibbsKernel`, and the scan, engine, precision and checks of
+            :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`; clamped are
+            ``{name: label, code or codes per chain}``.
 
     References:
         Paper 5, algorithms 1 and 3.
@@ -386,24 +311,15 @@ class PseudoGibbs(GibbsKernel):
     model_noun = "dependency network"
     statistic = "log_pseudo_prob"
 
-    def __init__(
-        self,
-        conditionals: DependencyConditionals,
-        *,
-        num_sweeps: int = 1,
-        clamped: Mapping[str, Any] | None = None,
-        num_chains: int | None = None,
-        site: str = "x",
-        **options: Any,
-    ) -> None:
-        super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=site)
+    def __init__(self, conditionals: DependencyConditionals, **options: Any) -> None:
+        super().__init__(**options)
         self.conditionals = checked_conditionals(conditionals)
-        self._options = options
 
     @override
     def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> PseudoGibbsChains:
-        options: dict[str, Any] = {"clamped": self.clamped, **self._options}
-        return PseudoGibbsChains(self.conditionals, num_chains, init=init, seed=seed, **options)
+        return PseudoGibbsChains(
+            self.conditionals, num_chains, clamped=self.clamped, init=init, seed=seed, **self._options
+        )
 
     @override
     def _kept(self, chains: PseudoGibbsChains) -> torch.Tensor:
@@ -422,11 +338,8 @@ class RootGibbs(GibbsKernel):
 
     Args:
         energy: the model without a batch, or a law that holds one as ``energy_model``.
-        num_sweeps: as in :class:`GibbsKernel`, like the next three.
-        clamped: ``{name: value or values per chain}``.
-        num_chains: likewise.
-        site: likewise.
-        check: refuse models of reals that cannot be normalised; done when a chain is set up.
+        options: of :class:`GibbsKernel`, and ``check=False`` of :class:`~pyro_hoim.generalized_root.RootChains`;
+            clamped are ``{name: value or values per chain}``.
 
     References:
         Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
@@ -449,24 +362,14 @@ class RootGibbs(GibbsKernel):
     statistic = "log_q"
     is_coded = False
 
-    def __init__(
-        self,
-        energy: GeneralizedRootEnergy,
-        *,
-        num_sweeps: int = 1,
-        clamped: Mapping[str, float | torch.Tensor] | None = None,
-        num_chains: int | None = None,
-        site: str = "x",
-        check: bool = True,
-    ) -> None:
-        super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=site)
+    def __init__(self, energy: GeneralizedRootEnergy, **options: Any) -> None:
+        super().__init__(**options)
         self.energy = checked_energy(energy).detach()
-        self.check = check
 
     @override
     def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> RootChains:
         source = torch.Generator().manual_seed(seed)
-        return RootChains(self.energy, num_chains, clamped=self.clamped, init=init, seed=source, check=self.check)
+        return RootChains(self.energy, num_chains, clamped=self.clamped, init=init, seed=source, **self._options)
 
     @override
     def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:

@@ -21,4 +21,3 @@ from .removal import (
     removal_effect as removal_effect,
     without as without,
 )
-from .removal_figure import removal_figure as removal_figure

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from .arviz import CELL_GROUP, ArvizNames, to_arviz
 from .backend import choose_backend, get_group
-from .chains import ChainDiagnostics, StatisticDiagnostics, chains_to_arviz, diagnose_chains
+from .chains import diagnose_chains
 from .coordinates import interaction_name, theta_coords
 from .loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 
 __all__ = [
     "CELL_GROUP",
     "ArvizNames",
-    "ChainDiagnostics",
-    "StatisticDiagnostics",
-    "chains_to_arviz",
     "choose_backend",
     "compare_by_cell",
     "diagnose_chains",

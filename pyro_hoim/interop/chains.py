@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -16,123 +15,29 @@ from ..runs.sampling import ChainRun
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend
-from .coordinates import interaction_name
 from .samples import to_array
 
-__all__ = ["ChainDiagnostics", "StatisticDiagnostics", "chains_to_arviz", "diagnose_chains"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["diagnose_chains"]
 
 MIN_DRAWS = 4
 """Fewest draws per chain that R-hat and effective sample sizes exist for."""
 
 _MAX_STATISTICS = 100_000
 
+_FIGURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mcse_mean": ("mcse", {"method": "mean"}),
+    "ess_bulk": ("ess", {"method": "bulk"}),
+    "ess_tail": ("ess", {"method": "tail", "prob": (0.05, 0.95)}),  # the generations have other defaults
+    "r_hat": ("rhat", {"method": "rank"}),
+}
+
 Array = np.ndarray
-Kind = Literal["energy", "cell", "level", "value", "function", "log_q"]
 Functions = Mapping[str, Callable[[torch.Tensor], Any]]
-Groups = dict[Kind, tuple[list[str], Array]]
+Groups = dict[str, tuple[list[str], Array]]
 """Names and values (chains, draws, statistics) of everything looked at, by kind."""
-
-
-@dataclass(frozen=True)
-class StatisticDiagnostics:
-    """How well one statistic of the state was sampled.
-
-    Attributes:
-        name: "energy", "smoke:mental[y,n]", "age[old]" or the name of a function.
-        kind: what it is.
-        mean: over all chains and draws; of a constant its value.
-        sd: standard deviation over all chains and draws, 0 for a constant.
-        mcse_mean: Monte Carlo standard error of the mean, None for a constant.
-        ess_bulk: rank-normalised effective sample size, None for a constant.
-        ess_tail: smaller effective sample size of the 5 % and 95 % quantiles, None for a constant.
-        r_hat: rank-normalised split R-hat; None for a constant and with one chain, infinite when every chain is stuck
-            at a value and not all at the same.
-        is_constant: whether no chain ever changed it and all agree.
-    """
-
-    name: str
-    kind: Kind
-    mean: float
-    sd: float
-    mcse_mean: float | None
-    ess_bulk: float | None
-    ess_tail: float | None
-    r_hat: float | None
-    is_constant: bool
-
-
-@dataclass(frozen=True)
-class ChainDiagnostics:
-    """Diagnostics of all statistics of some chains; printing it shows the table.
-
-    Attributes:
-        rows: one entry per statistic.
-        num_chains: number of chains.
-        num_draws: draws per chain.
-    """
-
-    rows: tuple[StatisticDiagnostics, ...]
-    num_chains: int
-    num_draws: int
-
-    def __getitem__(self, name: str) -> StatisticDiagnostics:
-        """The entry of a statistic."""
-        names = [row.name for row in self.rows]
-        check_names([name], names, "name", noun="statistic")
-        return self.rows[names.index(name)]
-
-    def __iter__(self) -> Iterator[StatisticDiagnostics]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def constants(self) -> dict[str, float]:
-        """Statistics that never changed, with their values."""
-        return {row.name: row.mean for row in self.rows if row.is_constant}
-
-    @property
-    def max_r_hat(self) -> float | None:
-        """Largest R-hat, None if there is none (one chain, or nothing that moves)."""
-        return max((row.r_hat for row in self.rows if row.r_hat is not None), default=None)
-
-    @property
-    def min_ess(self) -> float | None:
-        """Smallest effective sample size, bulk or tail, None if nothing moves."""
-        sizes = [s for row in self.rows for s in (row.ess_bulk, row.ess_tail) if s is not None]
-        return min(sizes, default=None)
-
-    def to_frame(self) -> Any:
-        """A pandas table with the statistics as its index; what does not exist is ``<NA>``, never NaN."""
-        import pandas as pd
-
-        index = pd.Index([row.name for row in self.rows], name="statistic")
-        columns: dict[str, Any] = {"kind": pd.array([row.kind for row in self.rows], dtype="string")}
-        for name in ("mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat"):
-            values = [getattr(row, name) for row in self.rows]
-            columns[name] = pd.array([pd.NA if v is None else v for v in values], dtype="Float64")
-        columns["is_constant"] = pd.array([row.is_constant for row in self.rows], dtype="boolean")
-        return pd.DataFrame(columns, index=index)
-
-    def __str__(self) -> str:
-        width = max([len(row.name) for row in self.rows] + [len("statistic")])
-        lines = [
-            f"{'statistic':<{width}} {'mean':>10} {'sd':>9} {'mcse':>9} {'ess_bulk':>8} {'ess_tail':>8} {'r_hat':>6}"
-        ]
-        for row in self.rows:
-            start = f"{row.name:<{width}} {row.mean:>10.4g}"
-            if row.is_constant:
-                lines.append(f"{start} constant")
-                continue
-            r_hat = "-" if row.r_hat is None else f"{row.r_hat:.3f}"
-            lines.append(
-                f"{start} {row.sd:>9.3g} {row.mcse_mean:>9.2g} {row.ess_bulk:>8.0f} {row.ess_tail:>8.0f} {r_hat:>6}"
-            )
-        lines.append(f"{self.num_chains} chains of {self.num_draws} draws")
-        if self.num_chains == 1:
-            lines[-1] = f"one chain of {self.num_draws} draws, which has no R-hat"
-        return "\n".join(lines)
 
 
 def diagnose_chains(
@@ -144,11 +49,11 @@ def diagnose_chains(
     variables: Sequence[str] | Literal["all"] = "all",
     functions: Functions | None = None,
     backend: BackendName | None = None,
-) -> ChainDiagnostics:
+) -> pd.DataFrame:
     r"""R-hat, effective sample sizes and Monte Carlo errors of statistics of chains, computed by ArviZ.
 
     Statistics that never change, such as clamped variables, are reported as constant with their value, whatever ArviZ
-    would say of them.
+    would say of them: they have no R-hat, no effective sample size and no error.
 
     Args:
         model: of chains of levels the hypergraph, or anything with ``hypergraph`` (a log-linear law or energy model);
@@ -167,6 +72,13 @@ def diagnose_chains(
     Shape:
         codes (chains, draws, d); energies and values of functions (chains, draws).
 
+    Returns:
+        One line per statistic, named "energy" or "log_q", "smoke:mental[y,n]", "age[old]", by a variable of numbers or
+        by a function. Columns: ``kind`` (energy, log_q, cell, level, value or function); ``mean`` and ``sd`` over all
+        chains and draws; ``mcse_mean``, the Monte Carlo standard error of the mean; ``ess_bulk`` and ``ess_tail``;
+        ``r_hat``, rank-normalised and split, infinite where every chain is stuck at a value and not all at the same;
+        ``is_constant``. What does not exist, R-hat of one chain too, is ``<NA>``, never NaN.
+
     Raises:
         InputError: shapes that do not fit, codes that are no levels, fewer than 4 draws, values that are not finite,
             nothing to look at, an edge that is not in the hypergraph, or a function with the name of another statistic.
@@ -182,64 +94,32 @@ def diagnose_chains(
         >>> codes = np.random.default_rng(0).integers(0, 2, (4, 100, 2))
         >>> codes[..., 1] = 0
         >>> report = diagnose_chains(hypergraph, codes, functions={"sum": lambda x: x.sum(-1)})
-        >>> [row.name for row in report]
+        >>> list(report.index)
         ['a[0]', 'a[1]', 'b[0]', 'b[1]', 'sum']
-        >>> report.constants, report["sum"].r_hat < 1.1
+        >>> report["mean"][report["is_constant"]].to_dict(), bool(report.loc["sum", "r_hat"] < 1.1)
         ({'b[0]': 1.0, 'b[1]': 0.0}, True)
     """
-    options: dict[str, Any] = {"energies": energies, "edges": edges, "variables": variables, "functions": functions}
-    return _diagnose(_statistics(model, codes, **options), backend)
+    import pandas as pd
 
-
-def _diagnose(groups: Groups, backend: BackendName | None) -> ChainDiagnostics:
+    groups = _statistics(model, codes, energies=energies, edges=edges, variables=variables, functions=functions)
     names = [name for labels, _ in groups.values() for name in labels]
-    kinds = [kind for kind, (labels, _) in groups.items() for _ in labels]
     values = np.concatenate([array for _, array in groups.values()], axis=-1)
-    num_chains, num_draws = values.shape[:2]
     flat = values.reshape(-1, values.shape[-1])
     is_constant = (flat == flat[0]).all(axis=0)
     is_stuck = ~is_constant & (values == values[:, :1]).all(axis=(0, 1))
-    moving = np.flatnonzero(~is_constant)
-    found = _arviz_figures(values[..., moving], backend) if len(moving) else {}
-    place = {int(column): k for k, column in enumerate(moving)}
-    rows: list[StatisticDiagnostics] = []
-    for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        figures: dict[str, float | None] = dict.fromkeys(("mcse_mean", "ess_bulk", "ess_tail", "r_hat"))
-        if column in place:
-            figures = {key: float(array[place[column]]) for key, array in found.items()}
-            if is_stuck[column]:
-                figures["r_hat"] = float("inf")
-            if num_chains == 1:
-                figures["r_hat"] = None
-        constant = bool(is_constant[column])
-        mean = float(flat[0, column] if constant else flat[:, column].mean())
-        sd = 0.0 if constant else float(flat[:, column].std(ddof=1))
-        rows.append(StatisticDiagnostics(name, kind, mean, sd, **figures, is_constant=constant))  # pyright: ignore[reportArgumentType]
-    return ChainDiagnostics(tuple(rows), num_chains, num_draws)
-
-
-def chains_to_arviz(model: Any, codes: Any = None, *, backend: BackendName | None = None, **options: Any) -> Any:
-    """Statistics of chains as ArviZ data, for its plots: ``InferenceData`` or, from ArviZ 1.0, ``DataTree``.
-
-    The group ``posterior`` has the variables ``energy`` or ``log_q``, ``cell`` with the dimension ``cell_name``
-    ("a:b[0,1]"), ``level`` with ``level_name`` ("a[1]") or ``value`` with ``value_name`` ("a"), and one per function.
-
-    Args:
-        model: as in :func:`diagnose_chains`, like all other arguments.
-        codes: likewise.
-        backend: likewise.
-        options: likewise.
-    """
-    found: dict[str, Array] = {}
-    coords: dict[str, list[str]] = {}
-    dims: dict[str, list[str]] = {}
-    for kind, (labels, array) in _statistics(model, codes, **options).items():
-        if kind in ("cell", "level", "value"):
-            found[kind], dims[kind] = array, [f"{kind}_name"]
-            coords[f"{kind}_name"] = labels
-        else:
-            found.update({name: array[..., k] for k, name in enumerate(labels)})
-    return choose_backend(backend).from_dict({"posterior": found}, coords, dims)
+    table = pd.DataFrame(index=pd.Index(names, name="statistic"))
+    table["kind"] = pd.array([kind for kind, (labels, _) in groups.items() for _ in labels], dtype="string")
+    for name in ("mean", "sd", *_FIGURES):
+        table[name] = pd.array([pd.NA] * len(names), dtype="Float64")
+    table["mean"] = np.where(is_constant, flat[0], flat.mean(axis=0))
+    table["sd"] = np.where(is_constant, 0.0, flat.std(axis=0, ddof=1))
+    if not is_constant.all():
+        for name, found in _arviz_figures(values[..., ~is_constant], backend).items():
+            table.loc[~is_constant, name] = found
+        if len(values) > 1:
+            table.loc[is_stuck, "r_hat"] = np.inf
+    table["is_constant"] = is_constant
+    return table
 
 
 def _of_run(run: ChainRun[Any], energies: Any) -> tuple[Any, Any]:
@@ -322,7 +202,7 @@ def _cells(domain: Domain, edges: Sequence[tuple[str, ...]], states: Array) -> t
     for edge in edges:
         positions, cards = domain.indices(edge), [domain[name].cardinality for name in edge]
         labels = itertools.product(*(domain[name].labels for name in edge))
-        names += [f"{interaction_name(edge)}[{','.join(label)}]" for label in labels]
+        names += [f"{':'.join(edge)}[{','.join(label)}]" for label in labels]
         if len(names) > _MAX_STATISTICS:
             raise refused("edges, variables", f"more than {_MAX_STATISTICS} statistics", "choose fewer")
         index = np.ravel_multi_index(tuple(states[..., i] for i in positions), cards)
@@ -376,13 +256,7 @@ def _arviz_figures(values: Array, backend: BackendName | None) -> dict[str, Arra
     """ArviZ's figures of moving statistics (chains, draws, n), each (n,)."""
     engine = choose_backend(backend)
     data = engine.from_dict({"posterior": {"value": values}}, {}, {"value": ["statistic"]})
-    calls: dict[str, tuple[str, dict[str, Any]]] = {
-        "mcse_mean": ("mcse", {"method": "mean"}),
-        "ess_bulk": ("ess", {"method": "bulk"}),
-        "ess_tail": ("ess", {"method": "tail", "prob": (0.05, 0.95)}),  # the generations have other defaults
-    }
-    if len(values) > 1:
-        calls["r_hat"] = ("rhat", {"method": "rank"})
+    calls = {name: call for name, call in _FIGURES.items() if name != "r_hat" or len(values) > 1}
     result: dict[str, Array] = {}
     # An indicator that is rare in half a chain has constant halves, about which ArviZ divides by zero and is right.
     with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Kernels of root models and dependency networks in Pyro's own runners: chains in processes, streamed statistics."""
+"""The Gibbs kernels in Pyro's own runners: chains in processes, streamed statistics."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ import sys
 import textwrap
 from pathlib import Path
 
+import forkserver
 import pytest
 import torch
 from pyro.infer.mcmc import StreamingMCMC
 
 from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.inference import PseudoGibbs, RootGibbs
+from pyro_hoim.inference import BlockGibbs, GibbsKernel, PseudoGibbs, RootGibbs
+from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
 
 
-def kernel(name: str, engine: str = "torch") -> PseudoGibbs | RootGibbs:
+def kernel(name: str, engine: str = "torch") -> GibbsKernel:
     if name == "root":
         domain = Domain([Variable(letter, kind="count") for letter in "ab"])
         structure = RootStructure.simplified(domain, [("a", "b")])
         return RootGibbs(GeneralizedRootEnergy(structure, torch.tensor([1.0, 0.5, 0.2]), PoissonFamily()))
-    domain = Domain.from_cardinalities({"a": 2, "b": 3})
+    domain = Domain.from_cardinalities({"a": 2, "b": 2 if name == "binary" else 3})
+    if name != "pseudo":
+        graph = InteractionHypergraph.saturated(domain)
+        law = HierarchicalLogLinear(graph, torch.linspace(-0.5, 0.5, graph.num_parameters))
+        return BlockGibbs(law, num_sweeps=2, engine=engine)
     a = TableConditional(domain, "a", ["b"], torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]))
     b = TableConditional(domain, "b", ["a"], torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]))
     return PseudoGibbs(DependencyConditionals([a, b]), num_sweeps=2, engine=engine)
 
 
-@pytest.mark.parametrize("name", ["pseudo", "root"])
+@pytest.mark.parametrize("name", ["block", "pseudo", "root"])
 def test_streaming_mcmc_runs(name: str) -> None:
     mcmc = StreamingMCMC(kernel(name), num_samples=20, warmup_steps=2, disable_progbar=True)
     mcmc.run()
@@ -41,50 +48,73 @@ SCRIPT = """
     import pyro, torch, torch.multiprocessing
     from pyro.infer import MCMC
 
-    sys.path.insert(0, sys.argv[4])
+    name, method, engine, folder = sys.argv[1:]
+    sys.path.insert(0, folder)
     from test_gibbs_processes import kernel
 
     class Telling:
         def diagnostics(self):
             return {**super().diagnostics(), "process": os.getpid()}
 
-    found = kernel(sys.argv[1], sys.argv[3])
+    found = kernel(name, engine)
     Told = type("Told", (Telling, type(found)), {})
     Told.__qualname__, Told.__module__ = "Told", "__main__"
     found.__class__ = Told
 
     if __name__ == "__main__":
+        torch.set_num_threads(2)
         torch.multiprocessing.cpu_count = multiprocessing.cpu_count = lambda: 4
-        pyro.set_rng_seed(3)
-        mcmc = MCMC(found, num_samples=50, warmup_steps=5, num_chains=2, mp_context=sys.argv[2], disable_progbar=True)
-        assert type(mcmc.sampler).__name__ == "_MultiSampler"
-        mcmc.run()
+        parent = kernel(name, engine).with_chains(512)
+        parent.setup(0)
+        parent.sample(parent.initial_params)  # kernels and threads have run before the processes start
+        runs = []
+        for _ in range(1 if method == "spawn" else 2):
+            pyro.set_rng_seed(3)
+            mcmc = MCMC(found, num_samples=50, warmup_steps=5, num_chains=2, mp_context=method, disable_progbar=True)
+            assert type(mcmc.sampler).__name__ == "_MultiSampler"
+            mcmc.run()
+            runs.append(mcmc.get_samples(group_by_chain=True)["x"])
         mcmc.summary()
         diagnostics = mcmc.diagnostics()
         processes = set(diagnostics["process"].values())
         assert len(processes) == 2 and os.getpid() not in processes, processes
         assert torch.isfinite(diagnostics["x"]["r_hat"]).all()
         assert len(diagnostics["sample_stats"]["chain 1"][found.statistic]) == 50
-        draws = mcmc.get_samples(group_by_chain=True)["x"]
+        draws = runs[0]
+        assert torch.equal(draws, runs[-1])
         assert draws.shape == (2, 50, 2)
         assert not torch.equal(draws[0], draws[1])
-        is_coded = sys.argv[1] == "pseudo"
-        assert found.decode({"x": draws})["x"].dtype == (torch.long if is_coded else torch.float64)
+        assert found.decode({"x": draws})["x"].dtype == (torch.float64 if name == "root" else torch.long)
         print("chains ran in", len(processes), "processes")
 """
 
+SLOW = pytest.mark.slow  # each process imports everything
 
-@pytest.mark.slow  # each process imports everything; a log-linear model does the same in every run
+
 @pytest.mark.parametrize(
     ("name", "method", "engine"),
-    [("pseudo", "spawn", "torch"), ("pseudo", "fork", "compiled"), ("root", "fork", "compiled")],
+    [
+        ("binary", "fork", "auto"),
+        pytest.param("block", "fork", "auto", marks=SLOW),
+        pytest.param("block", "fork", "torch", marks=SLOW),
+        pytest.param("block", "spawn", "auto", marks=SLOW),
+        pytest.param("block", "spawn", "torch", marks=SLOW),
+        pytest.param("pseudo", "fork", "compiled", marks=SLOW),
+        pytest.param("pseudo", "spawn", "torch", marks=SLOW),
+        pytest.param("root", "fork", "compiled", marks=SLOW),
+    ],
 )
 def test_chains_run_in_processes_with_streams_of_their_own(tmp_path: Path, name: str, method: str, engine: str) -> None:
     if method == "fork" and sys.platform != "linux":
         pytest.skip("no forked processes here")
-    script = tmp_path / "chains.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, str(script), name, method, engine, str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "chains ran in 2 processes" in done.stdout
+    program, folder = textwrap.dedent(SCRIPT), str(Path(__file__).parent)
+    if method == "fork":
+        written = forkserver.run(program, tmp_path / "output", name, method, engine, folder)
+    else:
+        script = tmp_path / "chains.py"
+        script.write_text(program)
+        command = [sys.executable, str(script), name, method, engine, folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        written = done.stdout
+    assert "chains ran in 2 processes" in written
