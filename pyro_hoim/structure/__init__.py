@@ -1,6 +1,6 @@
 """Interaction structure: hyperedges, closure, graphs and elimination orders."""
 
-from .elimination_order import EliminationOrder, elimination_order
+from .elimination_order import elimination_order
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["EliminationOrder", "InteractionHypergraph", "elimination_order"]
+__all__ = ["InteractionHypergraph", "elimination_order"]

@@ -5,38 +5,17 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from ..errors import unexpected
+from ..errors import conflict
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["EliminationOrder", "elimination_order"]
+__all__ = ["elimination_order"]
 
 _Score = Callable[[int, int], tuple[float, ...]]
-
-
-@dataclass(frozen=True)
-class EliminationOrder:
-    """A sequence of variables to sum out and its cost.
-
-    Attributes:
-        order: the variables in the order of elimination.
-        cliques: for every step the variables of the table that is formed (the eliminated one included), in schema
-            order.
-        width: number of variables of the largest table, less one (the induced width).
-        largest_cells: cells of the largest table formed.
-        total_cells: cells of all tables formed.
-    """
-
-    order: tuple[str, ...]
-    cliques: tuple[tuple[str, ...], ...]
-    width: int
-    largest_cells: int
-    total_cells: int
 
 
 def _members(mask: int) -> Iterator[int]:
@@ -111,41 +90,22 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
     return order
 
 
-def _total_cells(adjacency: list[int], cards: tuple[int, ...], order: list[int], limit: int | None) -> int | None:
-    """Cells of all tables formed, None as soon as they exceed ``limit``."""
+def _cost(adjacency: list[int], cards: tuple[int, ...], order: list[int], most: float) -> tuple[float, int]:
+    """Cells of all tables formed, infinitely many as soon as they exceed ``most``, and of the largest."""
     graph = list(adjacency)
-    total = 0
+    total = largest = 0
     for v in order:
-        total += cards[v] * math.prod(cards[u] for u in _members(_eliminate(graph, v)))
-        if limit is not None and total > limit:
-            return None
-    return total
-
-
-def _replay(hypergraph: InteractionHypergraph, adjacency: list[int], order: list[int]) -> EliminationOrder:
-    """Cliques and cost of a given order."""
-    graph = list(adjacency)
-    cards = hypergraph.domain.cardinalities
-    names = hypergraph.domain.names
-    cliques = [tuple(_members(_eliminate(graph, v) | 1 << v)) for v in order]
-    sizes = [math.prod(cards[u] for u in clique) for clique in cliques]
-    return EliminationOrder(
-        order=tuple(names[v] for v in order),
-        cliques=tuple(tuple(names[u] for u in clique) for clique in cliques),
-        width=max((len(clique) for clique in cliques), default=0) - 1 if cliques else 0,
-        largest_cells=max(sizes, default=1),
-        total_cells=sum(sizes),
-    )
+        cells = cards[v] * math.prod(cards[u] for u in _members(_eliminate(graph, v)))
+        total, largest = total + cells, max(largest, cells)
+        if total > most:
+            return math.inf, 0
+    return total, largest
 
 
 def elimination_order(
-    hypergraph: InteractionHypergraph,
-    keep: Iterable[str] = (),
-    *,
-    order: Iterable[str] | None = None,
-    first: Iterable[str] = (),
-) -> EliminationOrder:
-    """A good order in which to sum out all variables except ``keep``, with its exact cost.
+    hypergraph: InteractionHypergraph, keep: Iterable[str] = (), first: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """A good order in which to sum out all variables except ``keep``.
 
     Finding the best order is NP-hard. Candidates are three greedy rules (least fill-in, then smallest table; smallest
     table, then least fill-in; fill-in weighted by the logarithm of table size), the schema order and the reverse
@@ -155,15 +115,15 @@ def elimination_order(
     Args:
         hypergraph: the interactions.
         keep: variables that stay; they are in no step's elimination but may be in its table.
-        order: measure this order instead of searching for one.
-        first: variables to sum out first, in this order; the others follow in a good one.
+        first: other variables, which are summed out first, in this order; the rest follow in a good one.
 
     Raises:
-        UnknownNameError, InputError: an unknown or repeated name, an ``order`` that is no permutation of the variables
-            to eliminate, a ``first`` that is kept, or both given.
+        UnknownNameError, InputError: an unknown or repeated name, or one that is kept and comes first.
     """
     kept = frozenset(hypergraph.domain.indices(keep))
     leading = list(hypergraph.domain.indices(first))
+    if not kept.isdisjoint(leading):
+        raise conflict("first", "holds a variable that is kept")
     size = len(hypergraph.domain)
     cards = hypergraph.domain.cardinalities
     adjacency = [0] * size
@@ -171,13 +131,6 @@ def elimination_order(
         mask = sum(1 << v for v in edge)
         for v in edge:
             adjacency[v] |= mask & ~(1 << v)
-    if order is not None:
-        given = list(hypergraph.domain.indices(order))
-        if leading or sorted(given) != sorted(set(range(size)) - kept):
-            raise unexpected("order", "each variable that is not kept exactly once, and no first", code="missing-part")
-        return _replay(hypergraph, adjacency, given)
-    if not kept.isdisjoint(leading):
-        raise unexpected("first", "variables that are not kept", received="one that is")
     rest = list(adjacency)
     for v in leading:
         _eliminate(rest, v)
@@ -187,20 +140,16 @@ def elimination_order(
         lambda fill, cells: (cells, fill),
         lambda fill, cells: ((fill + 1) * math.log(cells),),
     )
-    candidates = [_greedy(rest, cards, left, rule) for rule in rules] if left else []
-    candidates.append(left)
+    candidates = [*(_greedy(rest, cards, left, rule) for rule in rules), left]
     if len(left) > 2:
         pairs = [(v, u) for v in left for u in (v, *_members(rest[v]))]
         rows, columns = zip(*pairs, strict=True)
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
         wanted = set(left)
         candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v in wanted])
-    best: list[list[int]] = []
-    fewest: int | None = None
+    best, fewest = leading, (math.inf, 0)
     for candidate in candidates:
-        total = _total_cells(rest, cards, candidate, fewest)
-        if total is not None:
-            best = [*best, candidate] if total == fewest else [candidate]
-            fewest = total
-    measured = [_replay(hypergraph, adjacency, leading + candidate) for candidate in best]
-    return min(measured, key=lambda c: c.largest_cells)
+        cost = _cost(adjacency, cards, leading + candidate, fewest[0])
+        if cost < fewest:
+            best, fewest = leading + candidate, cost
+    return tuple(hypergraph.domain.names[v] for v in best)

@@ -140,7 +140,7 @@ def bucket_plan(
     first = tuple(n for n in order or () if n in there)
     if len(first) < len(there):
         rest = hypergraph.restrict([names[v] for v in slices]) if slices else hypergraph
-        first = elimination_order(rest, [names[v] for v in keep], first=first).order
+        first = elimination_order(rest, [names[v] for v in keep], first)
     return _build(hypergraph, (*(hypergraph.domain.index(n) for n in first), *slices), keep, slices)
 
 
