@@ -14,7 +14,12 @@ from ..errors import check_type, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes", "gather_slices"]
+__all__ = ["cell_index", "check_codes", "evidence_codes", "gather_slices", "row_strides"]
+
+
+def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in entries."""
+    return tuple(math.prod(shape[j + 1 :]) for j in range(len(shape)))
 
 
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:
@@ -107,7 +112,7 @@ class CellIndex:
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         self._cardinalities = hypergraph.domain.cardinalities
         self._edges = [
-            (where.start, members, tuple(math.prod(shape[j + 1 :]) for j in range(len(shape))))
+            (where.start, members, row_strides(shape))
             for where, members, shape in zip(
                 hypergraph.term_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True
             )

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...structure.cells import row_strides
 from ...structure.hypergraph import InteractionHypergraph
 
 Ints = NDArray[np.int32]
@@ -75,11 +76,6 @@ def _joined(parts: Sequence[NDArray[Any]], dtype: Any = np.int64) -> NDArray[Any
     return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype=dtype)
 
 
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in entries."""
-    return tuple(math.prod(shape[j + 1 :]) for j in range(len(shape)))
-
-
 def _hosts(edges: Sequence[tuple[int, ...]], size: int) -> tuple[list[tuple[int, ...]], list[int]]:
     """Maximal edges, with one for every variable that is in no edge, and the maximal edge that holds each edge."""
     maximal: list[tuple[int, ...]] = []
@@ -128,7 +124,7 @@ def _copy(shape: tuple[int, ...], inside: tuple[int, ...]) -> tuple[Places, tupl
     rows = np.arange(math.prod(shape)).reshape(shape).transpose(*outside, *inside).reshape(-1, width)
     padded = np.full((len(rows), -(-width // 4) * 4), -1)
     padded[:, :width] = rows
-    outer = _strides([shape[j] for j in outside])
+    outer = row_strides([shape[j] for j in outside])
     return padded.ravel(), tuple(n * padded.shape[1] for n in outer)
 
 
@@ -136,7 +132,7 @@ def _copy(shape: tuple[int, ...], inside: tuple[int, ...]) -> tuple[Places, tupl
 def _difference(shape: tuple[int, ...], axis: int) -> tuple[Places, Places, tuple[int, ...]]:
     """Entries where the binary variable of an axis is 1 and where it is 0, and the strides of the other axes."""
     rows = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axis, -1).reshape(-1, 2)
-    return rows[:, 1].copy(), rows[:, 0].copy(), _strides(shape[:axis] + shape[axis + 1 :])
+    return rows[:, 1].copy(), rows[:, 0].copy(), row_strides(shape[:axis] + shape[axis + 1 :])
 
 
 class _Copies:
@@ -311,7 +307,7 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
             _ints(copies.starts[:-1]),
             _ints(list(ends)),
             _ints([v for edge in maximal for v in edge]),
-            _ints([n for shape in copies.shapes for n in _strides(shape)]),
+            _ints([n for shape in copies.shapes for n in row_strides(shape)]),
         ),
         num_differences=len(minus),
         plus=plus,

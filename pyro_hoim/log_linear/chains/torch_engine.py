@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
+from ...structure.cells import cell_index, row_strides
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["TorchEngine"]
@@ -59,66 +61,33 @@ class TorchEngine:
         self._device = torch.device(device)
         self._generator = torch.Generator(self._device).manual_seed(seed)
         cards = hypergraph.domain.cardinalities
+        self._code = torch.uint8 if max(cards, default=1) <= 256 else torch.int32
         self._reference_start = [0, *itertools.accumulate(cards)]
-        self._updates: dict[tuple[int, ...], _Update] = {}
-        self._batches: dict[bytes, list[tuple[int, ...]]] = {}
+        self._update = lru_cache(4096)(self._compile)
+        self._batched = lru_cache(64)(self._batches)
         self._meeting = [set[int]() for _ in cards]
         for number, edge in enumerate(hypergraph.edge_indices):
             for i in edge:
                 self._meeting[i].add(number)
         self._codes: torch.Tensor | None = None
-        everything = self._compile_all()
-        self._all_edges = everything
+        self._cells = cell_index(hypergraph).flat
 
     # Structure
 
-    def _compile_all(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Start (E,), variables (E, D) and strides (E, D) of all edges."""
-        hypergraph = self._hypergraph
-        depth = max((len(e) for e in hypergraph.edge_indices), default=0)
-        starts, variables, strides = [], [], []
-        for where, edge, shape in zip(
-            hypergraph.term_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True
-        ):
-            starts.append(where.start)
-            pad = depth - len(edge)
-            variables.append([*edge, *[0] * pad])
-            strides.append([*(math.prod(shape[k + 1 :]) for k in range(len(shape))), *[0] * pad])
-        return (
-            self._index(starts, (len(starts),)),
-            self._index(variables, (len(starts), depth)),
-            self._index(strides, (len(starts), depth)),
-        )
-
-    def _index(self, values: object, shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.long, device=self._device).reshape(shape)
-
-    def _batched(self, row: NDArray[np.int32]) -> list[tuple[int, ...]]:
+    def _batches(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Consecutive visits joined while no two of them share an interaction or a variable."""
-        key = row.tobytes()
-        if key not in self._batches:
-            batches: list[list[int]] = []
-            edges, members = set[int](), set[int]()
-            for b in row.tolist():
-                block = self._blocks[b]
-                met = set[int]().union(*(self._meeting[i] for i in block))
-                if not batches or edges & met or members & set(block):
-                    batches.append([])
-                    edges, members = set(), set()
-                batches[-1].append(b)
-                edges |= met
-                members |= set(block)
-            if len(self._batches) >= 64:
-                self._batches.clear()
-            self._batches[key] = [tuple(batch) for batch in batches]
-        return self._batches[key]
-
-    def _update(self, batch: tuple[int, ...]) -> _Update:
-        if batch not in self._updates:
-            if len(self._updates) >= 4096:
-                self._updates.clear()
-            self._updates[batch] = self._compile(batch)
-        return self._updates[batch]
+        batches: list[list[int]] = []
+        edges, members = set[int](), set[int]()
+        for b in row:
+            block = self._blocks[b]
+            met = set[int]().union(*(self._meeting[i] for i in block))
+            if not batches or edges & met or members & set(block):
+                batches.append([])
+                edges, members = set(), set()
+            batches[-1].append(b)
+            edges |= met
+            members |= set(block)
+        return [tuple(batch) for batch in batches]
 
     def _compile(self, batch: tuple[int, ...]) -> _Update:
         hypergraph, cards = self._hypergraph, self._hypergraph.domain.cardinalities
@@ -146,14 +115,13 @@ class TorchEngine:
             state[b, :count, : len(block)] = codes
             state[b, :, len(block) :] = state[b, :, :1]  # padded members repeat the first one
             member[b] = [*block, *[block[0]] * (size - len(block))]
-            radix[b, : len(block)] = [math.prod(shape[k + 1 :]) for k in range(len(block))]
+            radix[b, : len(block)] = row_strides(shape)
             for k, i in enumerate(block):
                 reference[b, :count, k] = self._reference_start[i] + codes[:, k]
             for f, e in enumerate(found):
                 start[b, f] = starts[e]
-                edge, lengths = hypergraph.edge_indices[e], hypergraph.edge_shapes[e]
-                for axis, i in enumerate(edge):
-                    distance = math.prod(lengths[axis + 1 :])
+                strides = row_strides(hypergraph.edge_shapes[e])
+                for axis, (i, distance) in enumerate(zip(hypergraph.edge_indices[e], strides, strict=True)):
                     if i in block:
                         step[b, f, :count] += distance * codes[:, block.index(i)]
                     else:
@@ -183,20 +151,13 @@ class TorchEngine:
         assert self._codes is not None
         return self._codes
 
-    def _cells(self, codes: torch.Tensor) -> torch.Tensor:
-        """Positions of the selected cell of every edge, (groups, chains, E)."""
-        start, variable, stride = self._all_edges
-        return start + (codes[..., variable] * stride).sum(-1)
-
     def _refresh(self) -> None:
         """Energies from the states."""
         if self._codes is None:
             return
-        codes = self._codes
         tables, reference = self._exact
-        cells = self._cells(codes).flatten(1)
-        self._energy = -tables.gather(1, cells).reshape(*self._shape, -1).sum(-1)
-        levels = codes + self._index(self._reference_start[:-1], (-1,))
+        self._energy = self.energies_of(tables)
+        levels = self._codes + torch.tensor(self._reference_start[:-1], dtype=torch.long, device=self._device)
         self._reference_energy = -reference.gather(1, levels.flatten(1)).reshape(*self._shape, -1).sum(-1)
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -229,42 +190,29 @@ class TorchEngine:
         codes[:, :, update.member.reshape(-1)] = state.flatten(2)
 
     def _sweep(self, row: NDArray[np.int32], beta: torch.Tensor) -> None:
-        for batch in self._batched(row):
+        for batch in self._batched(tuple(row.tolist())):
             self._draw(batch, beta)
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
         level = torch.as_tensor(beta, dtype=self._dtype, device=self._device).reshape(-1, 1, 1, 1)
         total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
-        kept_energies: list[torch.Tensor] = []
-        kept_codes: list[torch.Tensor] = []
-        num_records = 0
+        records = num_sweeps // thin if thin else 0
+        kept_energies = self._energy.new_zeros((records, *self._shape)) if energies else None
+        kept_codes = self._states.new_zeros((records, *self._states.shape), dtype=self._code) if codes else None
         for s in range(num_sweeps):
             self._sweep(order[s % len(order)], level)
             if not thin or (s + 1) % thin:
                 continue
-            num_records += 1
             if counts:
                 total += self.statistics()
-            if energies:
+            if kept_energies is not None:
                 self._refresh()  # the running energies have the precision of the conditionals
-                kept_energies.append(self._energy.clone())
-            if codes:
-                kept_codes.append(self._states.to(self.code_dtype))
+                kept_energies[s // thin] = self._energy
+            if kept_codes is not None:
+                kept_codes[s // thin] = self._states
         self._refresh()
-        empty_energies = self._energy.new_zeros((0, *self._shape))
-        empty_codes = self._states.new_zeros((0, *self._states.shape), dtype=self.code_dtype)
-        return Record(
-            num_records,
-            total if counts else None,
-            (torch.stack(kept_energies) if kept_energies else empty_energies) if energies else None,
-            (torch.stack(kept_codes) if kept_codes else empty_codes) if codes else None,
-        )
-
-    @property
-    def code_dtype(self) -> torch.dtype:
-        """Type of recorded codes."""
-        return torch.uint8 if max(self._hypergraph.domain.cardinalities, default=1) <= 256 else torch.int32
+        return Record(records, total if counts else None, kept_energies, kept_codes)
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
         rows = tables.to(self._device).double().expand(self._shape[0], -1)
@@ -318,15 +266,10 @@ class TorchEngine:
         self._reference_energy = self._reference_energy.gather(1, index)
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {
-            "codes": self._states.clone(),
-            "energy": self._energy.clone(),
-            "reference_energy": self._reference_energy.clone(),
-            "generator": self._generator.get_state(),
-        }
+        parts = {"codes": self._states, "energy": self._energy, "reference_energy": self._reference_energy}
+        return {name: part.clone() for name, part in parts.items()} | {"generator": self._generator.get_state()}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self._codes = state["codes"].to(self._device).clone()
-        self._energy = state["energy"].to(self._device).clone()
-        self._reference_energy = state["reference_energy"].to(self._device).clone()
+        for name in ("codes", "energy", "reference_energy"):
+            setattr(self, f"_{name}", state[name].to(self._device).clone())
         self._generator.set_state(state["generator"].cpu())

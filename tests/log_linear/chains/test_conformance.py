@@ -62,8 +62,8 @@ class _Identity(TorchEngine):
 class _Together(TorchEngine):
     """Draws all blocks of a sweep from the old state, neighbours too."""
 
-    def _batched(self, row: Any) -> list[tuple[int, ...]]:
-        return [tuple(dict.fromkeys(row.tolist()))] if len(row) else []
+    def _batches(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [tuple(dict.fromkeys(row))] if row else []
 
 
 class _BetaOff(TorchEngine):
@@ -182,7 +182,7 @@ class _Thin(TorchEngine):
     """Records before the sweep."""
 
     def sweep(self, order: Any, num_sweeps: int, beta: Any, wanted: Any = NOTHING) -> Any:
-        before = self.get_codes().to(self.code_dtype)
+        before = self.get_codes().to(self._code)
         record = super().sweep(order, num_sweeps, beta, wanted)
         if record.states is not None and len(record.states):
             record.states[-1] = before

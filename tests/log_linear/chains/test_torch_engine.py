@@ -39,14 +39,13 @@ def _tables(num: int) -> torch.Tensor:
 
 def test_visits_without_a_common_interaction_are_joined() -> None:
     sites = tuple((i,) for i in range(5))
-    assert _engine(sites)._batched(ROW) == [(0,), (1,), (2,), (3,), (4,)]
+    assert _engine(sites)._batched((0, 1, 2, 3, 4)) == [(0,), (1,), (2,), (3,), (4,)]
     colours = GibbsSchedule("colours").resolve(CHAIN)
-    batches = _engine(colours)._batched(ROW)
+    batches = _engine(colours)._batched((0, 1, 2, 3, 4))
     assert [sorted(colours[b][0] for b in batch) for batch in batches] in ([[0, 2, 4], [1, 3]], [[1, 3], [0, 2, 4]])
-    again = np.array([0, 0, 3, 3], dtype=np.int32)
-    assert _engine(sites)._batched(again) == [(0,), (0, 3), (3,)]
+    assert _engine(sites)._batched((0, 0, 3, 3)) == [(0,), (0, 3), (3,)]
     pairs = ((0, 1), (2, 3), (3, 4), (0,))
-    assert _engine(pairs)._batched(np.arange(4, dtype=np.int32)) == [(0,), (1,), (2, 3)]
+    assert _engine(pairs)._batched((0, 1, 2, 3)) == [(0,), (1,), (2, 3)]
 
 
 @pytest.mark.parametrize("kind", ["colours", "sites"])
@@ -73,7 +72,7 @@ def test_blocks_of_unequal_size_are_padded_without_effect() -> None:
     engine = TorchEngine(graph, blocks, 1, size, 4)
     engine.set_weights(torch.as_tensor(tables)[None], torch.zeros(1, 11))
     engine.set_codes(torch.ones(1, size, 5, dtype=torch.long))
-    assert engine._batched(np.arange(4, dtype=np.int32)) == [(0, 1, 2, 3)]
+    assert engine._batched((0, 1, 2, 3)) == [(0, 1, 2, 3)]
     engine.sweep(np.arange(4, dtype=np.int32)[None], 1, np.ones(1))
     row = sweep_matrix(graph, tables, [("a", "b"), ("d",), ("e",), ("c",)])[0]
     assert_exact_law(count_states(engine.get_codes()[0], CHAIN.domain.cardinalities), row)
@@ -106,14 +105,13 @@ def test_many_different_orders_do_not_fill_the_memory() -> None:
     engine = _engine(tuple((i,) for i in range(5)))
     order = np.random.default_rng(0).integers(0, 5, (400, 5)).astype(np.int32)
     engine.sweep(order, 400, np.ones(1))
-    assert len(engine._batches) <= 64
-    assert len(engine._updates) <= 4096
+    assert engine._batched.cache_info().currsize == 64
 
 
 def test_code_type_follows_the_number_of_levels() -> None:
-    assert _engine(((0,), (1,), (2,), (3,), (4,))).code_dtype == torch.uint8
+    assert _engine(((0,), (1,), (2,), (3,), (4,)))._code == torch.uint8
     graph = InteractionHypergraph(Domain.from_cardinalities([257]), [])
-    assert TorchEngine(graph, ((0,),), 1, 1, 0).code_dtype == torch.int32
+    assert TorchEngine(graph, ((0,),), 1, 1, 0)._code == torch.int32
 
 
 def test_lowest_random_number_draws_no_impossible_state(monkeypatch: pytest.MonkeyPatch) -> None:
