@@ -60,7 +60,7 @@ class ProductsEngine:
         seed: int,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.num_groups, self.num_chains = num_groups, num_chains
+        self._shape = num_groups, num_chains
         self._width = max(LANES, tile_width(num_chains))
         self._per_group = -(-num_chains // self._width)
         self._dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
@@ -70,7 +70,6 @@ class ProductsEngine:
         self._only_sites = all(len(b) == 1 for b in blocks)
         seeds = lane_seeds(seed, num_groups, num_chains, self._width)
         self._rng = aligned(seeds.transpose(1, 0, 2)).view(np.int32)
-        self._layout = (self._per_group, num_chains)
         tiles = num_groups * self._per_group
         self._spins: Array | None = None
         self._law: Array | None = None
@@ -95,7 +94,7 @@ class ProductsEngine:
         rows = max(len(self._tables), len(law))
         if self._law is None or rows != len(self._middle) or not np.array_equal(law, self._law):
             self._set_law(law, rows)
-        weights = np.broadcast_to(self._products.weights(self._tables), (rows, len(self._products.members) + 1))
+        weights = self._weights_of(self._tables)
         self._kept = self._lists.kept(weights)
         self._weights = self._fields(self._kept, weights)
         self._terms = self._terms_of(self._kept, weights)
@@ -104,7 +103,8 @@ class ProductsEngine:
 
     def _set_law(self, law: Array, rows: int) -> None:
         """Take up log weights of levels (groups or 1, sum of cardinalities)."""
-        low, high = self._reference_levels(law)
+        ends = np.cumsum(self._levels)
+        low, high = law[:, ends - self._levels], law[:, ends - 1]
         half = np.broadcast_to((high - low) / 2, (rows, self._size))
         middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
         at_sites = np.zeros((rows, self._lists.num_fields))
@@ -135,10 +135,10 @@ class ProductsEngine:
             self._whole_terms = (kept.chunks, members, whole, 2 * units, -constant - weights.sum(axis=1), first)
         return self._whole_terms
 
-    def _reference_levels(self, law: Array) -> tuple[Array, Array]:
-        """Log weights of the first and the last level of every variable, (rows, d) each."""
-        ends = np.cumsum(self._levels)
-        return law[:, ends - self._levels], law[:, ends - 1]
+    def _weights_of(self, tables: Array) -> Array:
+        """Weights of products (rows of the law, 1 + products) from tables (groups or 1, num_terms)."""
+        weights = self._products.weights(tables)
+        return np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
 
     def set_codes(self, codes: torch.Tensor) -> None:
         self._place(codes.cpu().numpy())
@@ -159,15 +159,15 @@ class ProductsEngine:
         return self._spins
 
     def _codes(self) -> Array:
-        return from_tiles(self._states > 0, self.num_groups, self.num_chains)
+        return from_tiles(self._states > 0, *self._shape)
 
     def get_codes(self) -> torch.Tensor:
         return torch.from_numpy(self._codes().astype(np.int64))
 
     def _by_chain(self, lanes: Array) -> torch.Tensor:
         """Values (..., tiles, width) as (..., groups, chains)."""
-        rows = lanes.reshape(*lanes.shape[:-2], self.num_groups, self._per_group * self._width)
-        return torch.from_numpy(rows[..., : self.num_chains].copy())
+        rows = lanes.reshape(*lanes.shape[:-2], self._shape[0], self._per_group * self._width)
+        return torch.from_numpy(rows[..., : self._shape[1]].copy())
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
         self._look()
@@ -203,7 +203,7 @@ class ProductsEngine:
                 self._weights,
                 self._terms,
                 whole,
-                self._layout,
+                (self._per_group, self._shape[1]),
                 order,
                 betas,
                 sweeps_per_step,
@@ -223,9 +223,7 @@ class ProductsEngine:
         self._is_stale = False
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
-        weights = self._products.weights(tables.detach().to(torch.float64).cpu().numpy())
-        rows = len(self._middle)
-        weights = np.broadcast_to(weights, (rows, weights.shape[1]))
+        weights = self._weights_of(tables.detach().to(torch.float64).cpu().numpy())
         own, self._terms = self._terms, self._terms_of(self._lists.kept(weights), weights)
         try:
             self._run(*_NO_MOVES)
@@ -237,45 +235,34 @@ class ProductsEngine:
         thin, counts, energies, codes = wanted
         tiles, width = self._model_energy.shape
         records = num_sweeps // thin if thin else 0
-        sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64) if counts and records else None
-        heights = np.zeros((records, tiles, width)) if energies and records else None
-        states = np.zeros((records, tiles, self._size, width), dtype=np.uint8) if codes and records else None
+        sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64)
+        heights = np.zeros((records, tiles, width)) if energies else None
+        states = np.zeros((records if codes else 0, tiles, self._size, width), dtype=np.uint8)
         self._run(
             np.require(order, np.int32, ["C", "W"]),
             np.array(beta, dtype=np.float64)[:, None],
             num_sweeps,
             thin=thin,
-            is_tracking=heights is not None and self._only_sites and thin < 4 and self._dtype == np.float64,
-            counts=sums,
+            is_tracking=energies and records > 0 and self._only_sites and thin < 4 and self._dtype == np.float64,
+            counts=sums if counts else None,
             energies=heights,
             codes=states,
         )
         return Record(
-            num_records=records,
-            counts=self._cell_counts(sums, records) if counts else None,
-            energies=(self._by_chain(heights) if heights is not None else torch.zeros((0, *self._shape)).double())
-            if energies
+            records,
+            self._cells(float(records * self._shape[1]), sums).round() if counts else None,
+            None if heights is None else self._by_chain(heights),
+            torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
+            if codes
             else None,
-            states=self._code_records(states) if codes else None,
         )
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.num_groups, self.num_chains
-
-    def _cell_counts(self, sums: Array | None, records: int) -> torch.Tensor:
-        """Counts of cells from sums of products per tile."""
-        total = np.zeros((self.num_groups, len(self._products.members) + 1))
-        total[:, 0] = records * self.num_chains
-        if sums is not None:
-            total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
-        return torch.from_numpy(np.rint(self._products.cells(total)))
-
-    def _code_records(self, states: Array | None) -> torch.Tensor:
-        """States (records, groups, chains, d) from tiles."""
-        if states is None:
-            return torch.zeros((0, *self._shape, self._size), dtype=torch.uint8)
-        return torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
+    def _cells(self, totals: Array | float, sums: Array) -> torch.Tensor:
+        """Counts of cells from the weights of all chains (groups,) and sums of products (tiles, products)."""
+        found = np.empty((self._shape[0], len(self._products.members) + 1))
+        found[:, 0] = totals
+        found[:, 1:] = sums.reshape(self._shape[0], self._per_group, -1).sum(axis=1)
+        return torch.from_numpy(self._products.cells(found))
 
     def anneal(
         self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
@@ -300,11 +287,10 @@ class ProductsEngine:
         first = start.detach().to(torch.float64).cpu().numpy()
         gap = self._tables - first
         own = self._kept, self._weights, self._terms
-        weights = self._products.weights(gap)
-        weights = np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
+        weights = self._weights_of(gap)
         self._terms = self._terms_of(self._lists.kept(weights), weights)
         log_weights = np.zeros(self._model_energy.shape)
-        ones = np.ones((self.num_groups, 1))
+        ones = np.ones((self._shape[0], 1))
         try:
             self._run(*_NO_MOVES)
             steps = max(1, _BATCH // max(1, first.size))
@@ -333,16 +319,13 @@ class ProductsEngine:
         run_threads(
             lambda first, step: weighted_sums(first, step, spins, lanes, self._products.counted, sums), len(spins)
         )
-        total = np.zeros((self.num_groups, len(self._products.members) + 1))
-        total[:, 0] = lanes.reshape(self.num_groups, -1).sum(axis=1)
-        total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
-        return torch.from_numpy(self._products.cells(total))
+        return self._cells(lanes.reshape(self._shape[0], -1).sum(axis=1), sums)
 
     # Populations
 
     def gather(self, index: torch.Tensor) -> None:
         chain = index.cpu().numpy()
-        tile = np.arange(self.num_groups)[:, None] * self._per_group + chain // self._width
+        tile = np.arange(self._shape[0])[:, None] * self._per_group + chain // self._width
         lane = chain % self._width
         spins = self._states
         spins[self._tile, :, self._lane] = spins[tile, :, lane]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
+from ...compute.lanes import from_tiles, lane_seeds, run_threads, to_tiles
 from ...compute.tiles import SMALL, tile_width
 from ...structure.hypergraph import InteractionHypergraph
+from ._tables_kernels import add_statistics, run
 from ._tables_structure import tables_structure
 
 __all__ = ["TablesEngine"]
 
+_NO_VISITS = np.zeros((1, 0), dtype=np.int32)
 _LOOK = (False, False, False, True)  # leave energies and record nothing
 
 
@@ -36,8 +38,6 @@ class TablesEngine:
         seed: int,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        from ...compute import lanes
-
         self._structure = tables_structure(hypergraph, tuple(tuple(b) for b in blocks))
         self._shape = (num_groups, num_chains)
         self._size = len(hypergraph.domain)
@@ -45,7 +45,7 @@ class TablesEngine:
         self._code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
         self._width = tile_width(num_groups, num_chains, torch.get_num_threads())
         self._per_group = -(-num_chains // self._width)
-        self._random = lanes.lane_seeds(seed, num_groups, num_chains, self._width)
+        self._random = lane_seeds(seed, num_groups, num_chains, self._width)
         self._tiles: NDArray[Any] | None = None
         self._energy = np.zeros(self._shape)
         self._reference_energy = np.zeros(self._shape)
@@ -54,8 +54,7 @@ class TablesEngine:
     # Weights and states
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
-        structure = self._structure
-        base = _padded(reference)
+        structure, base = self._structure, _padded(reference)
         self._cells, self._weights = self._copies(tables)
         self._reference_cells = np.zeros((1, 0))
         if base.any():
@@ -81,17 +80,10 @@ class TablesEngine:
         return folded, np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
 
     def set_codes(self, codes: torch.Tensor) -> None:
-        self._set_tiles(codes.cpu().numpy().astype(self._code))
+        self._tiles = to_tiles(codes.cpu().numpy().astype(self._code), self._width)
         self._is_stale = True
 
-    def _set_tiles(self, codes: NDArray[Any]) -> None:
-        from ...compute.lanes import to_tiles
-
-        self._tiles = to_tiles(codes, self._width)
-
     def _codes(self) -> NDArray[Any]:
-        from ...compute.lanes import from_tiles
-
         assert self._tiles is not None
         return from_tiles(self._tiles, *self._shape)
 
@@ -105,14 +97,13 @@ class TablesEngine:
     def _look(self) -> None:
         """Bring the energies up to date; moves only mark them as stale, since not every one is asked for."""
         if self._is_stale and self._tiles is not None:
-            self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0, parts=_LOOK)
+            self._run(_NO_VISITS, np.zeros((0, self._shape[0])), 0, parts=_LOOK)
         self._is_stale = False
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
-        """Energies (groups, chains) of the states under other tables (groups or 1, num_terms)."""
         kept = self._cells, self._reference_cells, self._energy
         self._cells, self._reference_cells, self._energy = self._folded(tables), np.zeros((1, 0)), np.zeros(self._shape)
-        self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0, parts=_LOOK)
+        self._run(_NO_VISITS, np.zeros((0, self._shape[0])), 0, parts=_LOOK)
         found = self._energy
         self._cells, self._reference_cells, self._energy = kept
         return torch.from_numpy(found)
@@ -138,10 +129,9 @@ class TablesEngine:
 
         ``start`` has the copies of tables at beta 0 that stand in place of the reference.
         """
-        from ._tables_kernels import run
-
         structure = self._structure
         counts = np.zeros((1, 1, 0), dtype=np.int32) if counts is None else counts
+        base = self._reference_cells if start is None else start[0]
         arguments = (
             structure.sites,
             structure.joint,
@@ -153,7 +143,7 @@ class TablesEngine:
             structure.reference_start,
             self._cells,
             self._reference_cells,
-            np.zeros((1, 0)) if growth is None else self._gap_cells(start),
+            np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells,
             np.ascontiguousarray(order, dtype=np.int32),
             np.ascontiguousarray(betas, dtype=self._real),
             np.zeros(0) if growth is None else growth,
@@ -173,33 +163,21 @@ class TablesEngine:
             part = (begin, end, step)
             run(self._tiles, self._random, self._shape, part, *arguments, counts[copy], *records)
 
-        visits = max(1, order.shape[1] * len(betas) * num_sweeps)
-        self._share(work, visits, len(counts) if parts[0] else 0)
+        num_groups, per_group = self._shape[0], self._per_group
+        visits = num_groups * per_group * max(1, order.shape[1] * len(betas) * num_sweeps)
+        workers = 1 if visits < SMALL else torch.get_num_threads()
 
-    def _gap_cells(self, start: tuple[NDArray[np.float64], NDArray[Any]] | None) -> NDArray[np.float64]:
-        """Log weights of the model less those at beta 0."""
-        if start is not None:
-            return self._cells - start[0]
-        return self._cells - self._reference_cells if self._reference_cells.size else self._cells
+        def groups(first: int, step: int) -> None:
+            for group in range(first, num_groups, step):
+                work(0, group * per_group, (group + 1) * per_group, 1)
 
-    def _share(self, work: Callable[[int, int, int, int], None], visits: int, copies: int) -> None:
-        """Call ``work(copy, begin, end, step)`` so that all tiles are done once, in threads where that pays.
+        def tiles(first: int, step: int) -> None:
+            work(first if parts[0] else 0, first, num_groups * per_group, step)
 
-        With ``copies`` 1 no two workers may have tiles of one group.
-        """
-        from ...compute.lanes import run_threads
-
-        num_tiles = self._shape[0] * self._per_group
-        workers = 1 if num_tiles * visits < SMALL else torch.get_num_threads()
-        if copies == 1:
-
-            def groups(first: int, step: int) -> None:
-                for group in range(first, self._shape[0], step):
-                    work(0, group * self._per_group, (group + 1) * self._per_group, 1)
-
-            run_threads(groups, self._shape[0], workers)
+        if parts[0] and len(counts) == 1:  # no two workers may have tiles of one group
+            run_threads(groups, num_groups, workers)
         else:
-            run_threads(lambda first, step: work(first if copies else 0, first, num_tiles, step), num_tiles, workers)
+            run_threads(tiles, num_groups * per_group, workers)
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
@@ -232,10 +210,6 @@ class TablesEngine:
     def anneal(
         self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See ``anneal``; ``start`` (groups or 1, num_terms) are tables to use at beta 0.
-
-        They stand in place of the reference: the tables at beta are (1 - beta) start + beta model.
-        """
         log_weights = np.zeros(self._shape)
         levels = np.repeat(np.asarray(betas, dtype=np.float64)[1:, None], self._shape[0], axis=1)
         growth = np.diff(np.asarray(betas, dtype=np.float64))
@@ -257,9 +231,6 @@ class TablesEngine:
         return torch.from_numpy(result)
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
-        from ...compute.lanes import run_threads
-        from ._tables_kernels import add_statistics
-
         num_groups, num_chains = self._shape
         shares = np.ones(self._shape) if weights is None else np.ascontiguousarray(weights.cpu().double().numpy())
         cells = np.zeros((num_groups, self._structure.num_cells))
@@ -280,7 +251,7 @@ class TablesEngine:
 
     def gather(self, index: torch.Tensor) -> None:
         places = index.cpu().numpy()
-        self._set_tiles(np.take_along_axis(self._codes(), places[:, :, None], axis=1))
+        self._tiles = to_tiles(np.take_along_axis(self._codes(), places[:, :, None], axis=1), self._width)
         if self._is_stale:
             return
         self._energy = np.take_along_axis(self._energy, places, axis=1)
@@ -299,7 +270,7 @@ class TablesEngine:
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         num_groups, num_chains = self._shape
-        self._set_tiles(state["codes"].cpu().numpy().astype(self._code))
+        self.set_codes(state["codes"])
         self._energy = state["energy"].cpu().numpy().copy()
         self._reference_energy = state["reference_energy"].cpu().numpy().copy()
         random = self._random.reshape(4, num_groups, -1)

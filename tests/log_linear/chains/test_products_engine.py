@@ -232,7 +232,7 @@ def test_weighted_statistics(model):
 
 
 def run_of(engine, blocks=SITES):
-    groups = engine.num_groups
+    groups = engine._shape[0]
     record = engine.sweep(
         in_order(blocks), 7, np.linspace(1, 0.6, groups), Wanted(thin=2, counts=True, energies=True, states=True)
     )
