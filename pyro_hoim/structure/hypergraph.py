@@ -195,6 +195,15 @@ class InteractionHypergraph:
         return frozenset(self.edge_indices)
 
     @cached_property
+    def incident(self) -> tuple[set[int], ...]:
+        """Numbers of the edges that hold each variable, in schema order."""
+        found = tuple(set[int]() for _ in self.domain)
+        for number, edge in enumerate(self.edge_indices):
+            for i in edge:
+                found[i].add(number)
+        return found
+
+    @cached_property
     def edge_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of every interaction table, axes in schema order."""
         cards = self.domain.cardinalities

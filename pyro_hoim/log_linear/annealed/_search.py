@@ -131,10 +131,7 @@ def _cells(shape: tuple[int, ...]) -> Codes:
 def _is_cheap(graph: InteractionHypergraph, steps: int, count: int) -> bool:
     """Whether moves of whole interactions take few look-ups against so many sweeps of a forward run."""
     cards = graph.domain.cardinalities
-    touching = [0] * len(cards)
-    for edge in graph.edge_indices:
-        for i in edge:
-            touching[i] += 1
+    touching = [len(edges) for edges in graph.incident]
     work = 0
     for block in graph.blocks():
         members = graph.domain.indices(block)

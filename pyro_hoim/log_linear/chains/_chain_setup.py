@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ...checks import check_finite
+from ...checks import check_exact_shape, check_finite
 from ...compute.engine import Record
 from ...core.chains import Chains
 from ...core.model import LogLinearModel
-from ...errors import check_choice, check_type, other_domain, out_of_range, unexpected, wrong_shape, wrong_type
+from ...errors import check_choice, check_type, other_domain, out_of_range, wrong_shape, wrong_type
 from ...runs.arguments import broadcast, check_levels, checked_codes, checked_tables, positive, received, seed_from
 from ...runs.checkpoint import checksum
 from ...runs.schedule import GibbsSchedule
@@ -55,14 +55,15 @@ class ChainSetup(Chains):
         self._hypergraph = model.hypergraph
         self._batch = torch.Size(tables.shape[:-1])
         if not self._batch.numel():
-            expected = "at least one element in the batch"
-            raise unexpected("model", expected, received=f"shape {tuple(self._batch)}", code="wrong-shape")
+            raise wrong_shape("model", "at least one element in the batch", tuple(self._batch))
         self._device = tables.device
-        self._size = sum(self._hypergraph.domain.cardinalities)
+        self._size = sum(self.domain.cardinalities)
         self._tables = tables
+        self._groups = self._batch.numel()
+        self._lead = (*self._batch, self._num_chains)
         self._reference = self._checked_reference(reference)
         fixed = self._checked_clamps(clamped or {})
-        self._clamped = tuple(self._hypergraph.domain.names[i] for i in fixed)
+        self._clamped = tuple(self.domain.names[i] for i in fixed)
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
         states = None if init is None else self._checked_codes(init, "init")
@@ -84,10 +85,6 @@ class ChainSetup(Chains):
         self._engine.set_codes(self._grouped(states, 1))
 
     # Arguments
-
-    @property
-    def _groups(self) -> int:
-        return self._batch.numel()
 
     def _grouped(self, values: torch.Tensor, num_trailing: int) -> torch.Tensor:
         """(*batch, chains, *trailing) as (groups, chains, *trailing)."""
@@ -111,37 +108,28 @@ class ChainSetup(Chains):
     def _checked_clamps(self, clamped: Mapping[str, Any]) -> dict[int, torch.Tensor | int]:
         """Positions of the clamped variables with their codes, in schema order."""
         check_type(clamped, Mapping, "clamped", "a mapping from names to values")
-        clamped = {
-            name: torch.as_tensor(value) if isinstance(value, (list, tuple, np.ndarray)) else value
-            for name, value in clamped.items()
-        }
-        single = {name: value for name, value in clamped.items() if not isinstance(value, torch.Tensor)}
-        found: dict[int, torch.Tensor | int] = {
-            self._hypergraph.domain.index(name): code
-            for name, code in self._hypergraph.domain.encode_state(single).items()
-        }
+        domain = self.domain
+        found: dict[int, torch.Tensor | int] = {}
         for name, value in clamped.items():
-            if isinstance(value, torch.Tensor):
-                i = self._hypergraph.domain.index(name)
-                levels = self._hypergraph.domain.cardinalities[i]
-                codes = self._broadcast(value, (*self._batch, self._num_chains), f"clamped[{name!r}]")
-                check_levels(codes, torch.tensor(levels), f"clamped[{name!r}]")
+            if isinstance(value, (list, tuple, np.ndarray, torch.Tensor)):
+                i, argument = domain.index(name), f"clamped[{name!r}]"
+                codes = self._broadcast(torch.as_tensor(value), self._lead, argument)
+                check_levels(codes, torch.tensor(domain.cardinalities[i]), argument)
                 found[i] = codes.long()
+            else:
+                found |= {domain.index(name): code for name, code in domain.encode_state({name: value}).items()}
         return dict(sorted(found.items()))
 
     def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
-        lead = (*self._batch, self._num_chains)
-        return checked_codes(self._hypergraph.domain, codes, lead, argument).to(self._device)
+        return checked_codes(self.domain, codes, self._lead, argument).to(self._device)
 
     def _reference_draws(self) -> torch.Tensor:
         """States from the reference law, (*batch, chains, d); those of a chain depend on (seed, group, chain) alone."""
         streams = (np.random.Philox(key=self._seed ^ 0x5EED, counter=g << 128) for g in range(self._groups))
-        uniforms = np.stack(
-            [np.random.Generator(s).random((self._num_chains, len(self._hypergraph.domain))) for s in streams]
-        )
+        uniforms = np.stack([np.random.Generator(s).random((self._num_chains, len(self.domain))) for s in streams])
         reference = self._reference.cpu().numpy()
         codes = np.zeros(uniforms.shape, dtype=np.int64)
-        sizes = np.array(self._hypergraph.domain.cardinalities, dtype=np.int64)
+        sizes = np.array(self.domain.cardinalities, dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
         for levels in np.unique(sizes).tolist():
             at = np.flatnonzero(sizes == levels)
@@ -160,29 +148,28 @@ class ChainSetup(Chains):
         tables = checked_tables(model, self._precision)
         if model.hypergraph != self._hypergraph:
             raise other_domain("model", "the interactions of the chains", hint="make new chains for other interactions")
-        if tables.shape != self._tables.shape:
-            raise unexpected("model", f"tables {tuple(self._tables.shape)}", received=tuple(tables.shape))
+        check_exact_shape(tables, self._tables.shape, "model: tables")
         return tables
+
+    def _other_rows(self, model: LogLinearModel) -> torch.Tensor:
+        """Tables of another model, float64 (groups, num_terms)."""
+        return self._other_tables(model).reshape(self._groups, -1).double()
 
     # Calls of the engine
 
     @property
     @override
     def sweeps_per_call(self) -> int:
-        domain, groups = self._hypergraph.domain, self._groups
-        meeting = [set[int]() for _ in domain.cardinalities]
-        for number, edge in enumerate(self._hypergraph.edge_indices):
-            for i in edge:
-                meeting[i].add(number)
+        cards, incident = self.domain.cardinalities, self._hypergraph.incident
         lookups = 0
         for block in self._blocks:
-            num_edges = len(set[int]().union(*(meeting[i] for i in block)))
-            lookups += math.prod(domain.cardinalities[i] for i in block) * (1 + num_edges)
+            num_edges = len(set[int]().union(*(incident[i] for i in block)))
+            lookups += math.prod(cards[i] for i in block) * (1 + num_edges)
         if type(self._engine).__name__ == "TorchEngine":
-            lookups = lookups * groups * self._num_chains + _LOOKUPS_PER_STEP_TORCH * len(self._blocks)
+            lookups = lookups * self._groups * self._num_chains + _LOOKUPS_PER_STEP_TORCH * len(self._blocks)
             limit = _LOOKUPS_PER_CALL_TORCH
         else:
-            lookups *= groups * max(self._num_chains, _LEAST_CHAINS)  # the fewer, the emptier the vectors
+            lookups *= self._groups * max(self._num_chains, _LEAST_CHAINS)  # the fewer, the emptier the vectors
             limit = _LOOKUPS_PER_CALL
         return max(1, min(2**20, limit // max(1, lookups)))
 
@@ -205,12 +192,12 @@ class ChainSetup(Chains):
     def _ungrouped(self, record: Record) -> Record:
         """Groups back to the batch."""
         counts, energies, states = record.counts, record.energies, record.states
-        lead = (record.num_records, *self._batch, self._num_chains)
+        lead = (record.num_records, *self._lead)
         return Record(
             record.num_records,
             None if counts is None else counts.reshape(*self._batch, self._hypergraph.num_terms),
             None if energies is None else energies.reshape(lead),
-            None if states is None else states.reshape(*lead, len(self._hypergraph.domain)),
+            None if states is None else states.reshape(*lead, len(self.domain)),
         )
 
     def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:

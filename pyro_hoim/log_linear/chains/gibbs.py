@@ -109,17 +109,17 @@ class GibbsChains(ChainSetup):
     @property
     @override
     def states(self) -> torch.Tensor:
-        return self._engine.get_codes().reshape(*self._batch, self._num_chains, -1)
+        return self._engine.get_codes().reshape(*self._lead, -1)
 
     @property
     def energy(self) -> torch.Tensor:
         """Energy of the model, minus the log of its unnormalised probability, float64 (*batch, num_chains), nats."""
-        return self._engine.energies()[0].reshape(*self._batch, self._num_chains)
+        return self._engine.energies()[0].reshape(self._lead)
 
     @property
     def reference_energy(self) -> torch.Tensor:
         """Minus the sum of the reference log weights of a state, float64 (*batch, num_chains), nats."""
-        return self._engine.energies()[1].reshape(*self._batch, self._num_chains)
+        return self._engine.energies()[1].reshape(self._lead)
 
     @override
     def set_states(self, states: torch.Tensor) -> None:
@@ -145,8 +145,7 @@ class GibbsChains(ChainSetup):
         Raises:
             InputError: another hypergraph or batch shape, or tables that are not finite.
         """
-        tables = self._other_tables(model).reshape(self._groups, -1).double()
-        return self._engine.energies_of(tables).reshape(*self._batch, self._num_chains)
+        return self._engine.energies_of(self._other_rows(model)).reshape(self._lead)
 
     def gather(self, index: torch.Tensor) -> None:
         """Resampling: chain c takes the state of chain ``index[..., c]`` of the same batch element.
@@ -154,11 +153,10 @@ class GibbsChains(ChainSetup):
         Raises:
             InputError: a wrong shape or an index outside the chains.
         """
-        shape = (*self._batch, self._num_chains)
-        if not isinstance(index, torch.Tensor) or index.shape != torch.Size(shape) or index.is_floating_point():
-            raise unexpected("index", f"integers of shape {shape}", received=received(index), code="wrong-shape")
+        if not isinstance(index, torch.Tensor) or index.shape != self._lead or index.is_floating_point():
+            raise unexpected("index", f"integers of shape {self._lead}", received=received(index), code="wrong-shape")
         check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
-        self._engine.gather(index.long().reshape(self._groups, self._num_chains))
+        self._engine.gather(self._grouped(index.long(), 0))
 
     # Moves
 
@@ -239,7 +237,7 @@ class GibbsChains(ChainSetup):
         if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
             raise out_of_range("betas", "a sequence of inverse temperatures within [0, 1]", received=path.tolist())
         sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
-        first_tables = None if start is None else self._other_tables(start).reshape(self._groups, -1).double()
+        first_tables = None if start is None else self._other_rows(start)
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
         first, limit = self._num_sweeps, self._sweeps_per_call(steps * sweeps_per_step)
@@ -254,7 +252,7 @@ class GibbsChains(ChainSetup):
                 order = np.ascontiguousarray(order[::-1, ::-1])
             weights += self._engine.anneal(order, path[begin : stop + 1].numpy(), sweeps_per_step, first_tables)
             self._num_sweeps += length
-        return weights.reshape(*self._batch, self._num_chains)
+        return weights.reshape(self._lead)
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
         """Sum over chains of their weights (1 when None) in every cell of every edge, float64 (*batch, num_terms).
@@ -265,10 +263,7 @@ class GibbsChains(ChainSetup):
         if weights is not None:
             if not isinstance(weights, torch.Tensor):
                 raise wrong_type("weights", "a tensor", received=received(weights))
-            shape = (*self._batch, self._num_chains)
-            weights = self._broadcast(weights.detach().double(), shape, "weights").reshape(
-                self._groups, self._num_chains
-            )
+            weights = self._grouped(self._broadcast(weights.detach().double(), self._lead, "weights"), 0)
         return self._engine.statistics(weights).reshape(*self._batch, -1)
 
     # Checkpoints

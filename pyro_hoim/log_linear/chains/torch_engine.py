@@ -65,10 +65,7 @@ class TorchEngine:
         self._reference_start = [0, *itertools.accumulate(cards)]
         self._update = lru_cache(4096)(self._compile)
         self._batched = lru_cache(64)(self._batches)
-        self._meeting = [set[int]() for _ in cards]
-        for number, edge in enumerate(hypergraph.edge_indices):
-            for i in edge:
-                self._meeting[i].add(number)
+        self._meeting = hypergraph.incident
         self._codes: torch.Tensor | None = None
         self._cells = cell_index(hypergraph).flat
 

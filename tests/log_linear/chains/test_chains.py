@@ -622,7 +622,7 @@ def test_models_of_another_structure_are_refused() -> None:
     chains = _chains("torch")
     with raises("other-domain", "model"):
         chains.set_model(_model("products"))
-    with raises("invalid-value", "model"):
+    with raises("wrong-shape", "model: tables"):
         chains.set_model(_model("torch", 2))
 
 
