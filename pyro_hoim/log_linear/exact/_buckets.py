@@ -5,8 +5,9 @@ Factors are numbered: the T interaction tables first, then the messages of the b
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -75,27 +76,15 @@ class BucketPlan:
         """Cells of all messages of one slice, which the downward pass needs."""
         return sum(self.size(b.scope) for b in self.buckets)
 
-    def slice_states(self) -> Iterable[tuple[int, ...]]:
-        """Joint states of the sliced variables, the last fastest; one empty state if there are none."""
-        full = self.hypergraph.domain.cardinalities
-        for flat in range(self.num_slices):
-            state: list[int] = []
-            for v in reversed(self.slices):
-                flat, code = divmod(flat, full[v])
-                state.append(code)
-            yield tuple(reversed(state))
-
-    def slice_terms(self, state: Sequence[int]) -> torch.Tensor:
-        """Positions in the flat layout of the table entries that agree with a state of the sliced variables."""
-        fixed = dict(zip(self.slices, state, strict=True))
-        pieces: list[torch.Tensor] = []
-        start = 0
-        for edge, shape in zip(self.hypergraph.edge_indices, self.hypergraph.edge_shapes, strict=True):
-            size = math.prod(shape)
-            table = torch.arange(start, start + size).reshape(shape)
-            pieces.append(table[tuple(slice(fixed[v], fixed[v] + 1) if v in fixed else slice(None) for v in edge)])
-            start += size
-        return torch.cat([p.reshape(-1) for p in pieces]) if pieces else torch.empty(0, dtype=torch.long)
+    def each_slice(self) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+        """Joint states of the sliced variables, the last fastest, and positions of the table entries that agree."""
+        graph, tables = self.hypergraph, [torch.empty(0, dtype=torch.long)]
+        for where, shape in zip(graph.term_slices.values(), graph.edge_shapes, strict=True):
+            tables.append(torch.arange(where.start, where.stop).reshape(shape))
+        for state in itertools.product(*(range(graph.domain.cardinalities[v]) for v in self.slices)):
+            fixed = {v: slice(code, code + 1) for v, code in zip(self.slices, state, strict=True)}
+            picks = [tuple(fixed.get(v, slice(None)) for v in edge) for edge in ((), *graph.edge_indices)]
+            yield state, torch.cat([table[pick].reshape(-1) for table, pick in zip(tables, picks, strict=True)])
 
 
 def _build(

@@ -65,9 +65,9 @@ def sample(
     if not plan.slices:
         log_z, values = values_of(plan, table)
         return None if math.isnan(log_z) else _draw(plan, values, num_draws, generator)
+    slices = [(state, table[terms]) for state, terms in plan.each_slice()]
     logs: list[float] = []
-    pieces = [table[plan.slice_terms(state)] for state in plan.slice_states()]
-    for piece in pieces:
+    for _, piece in slices:
         logs.append(values_of(plan, piece)[0])
         if math.isnan(logs[-1]):
             return None
@@ -75,7 +75,7 @@ def sample(
     uniform = torch.rand(num_draws, dtype=torch.float64, generator=generator)
     picked = torch.searchsorted(law[:-1].contiguous(), uniform * law[-1], right=True)
     states = torch.zeros(num_draws, len(plan.cards), dtype=torch.long)
-    for number, (state, piece) in enumerate(zip(plan.slice_states(), pieces, strict=True)):
+    for number, (state, piece) in enumerate(slices):
         mine = (picked == number).nonzero()[:, 0]
         if mine.numel():
             found = _draw(plan, values_of(plan, piece)[1], mine.numel(), generator)

@@ -201,7 +201,7 @@ def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[to
     if not plan.slices:
         values, eta = _run(plan, tables, want_eta)
     else:
-        pieces = [plan.slice_terms(state) for state in plan.slice_states()]
+        pieces = [terms for _, terms in plan.each_slice()]
         runs = [_run(plan, tables[:, piece].contiguous(), want_eta) for piece in pieces]
         logs = torch.stack([log for log, _ in runs], -1)
         values = torch.logsumexp(logs, -1)
@@ -219,20 +219,30 @@ def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[to
     return values.to(tables.dtype), eta
 
 
-def differentiable_expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
-    """Eta as the gradient of log Z in log space, with a graph if one is being recorded; else chunk by chunk."""
+def _gradients(
+    plan: BucketPlan,
+    tables: torch.Tensor,
+    value: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    weights: torch.Tensor,
+) -> torch.Tensor:
+    """Gradient of values (b,) of tables and weights, with a graph if one is being recorded; else chunk by chunk."""
     keep_graph = torch.is_grad_enabled() and tables.requires_grad
     chunks = (tables,) if keep_graph else log_space.split(plan, tables, True)
     parts: list[torch.Tensor] = []
     with torch.enable_grad():
-        for chunk in chunks:
+        for chunk, weight in zip(chunks, weights.split([len(chunk) for chunk in chunks]), strict=True):
             leaf = chunk if keep_graph else chunk.detach().requires_grad_()
-            value = log_space.log_z(plan, leaf).sum()
-            if not value.requires_grad:
+            found = value(leaf, weight).sum()
+            if found.requires_grad:
+                parts.extend(torch.autograd.grad(found, leaf, create_graph=keep_graph, materialize_grads=True))
+            else:
                 parts.append(torch.zeros_like(chunk))
-                continue
-            parts.extend(torch.autograd.grad(value, leaf, create_graph=keep_graph, materialize_grads=True))
     return torch.cat(parts)
+
+
+def differentiable_expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
+    """Eta as the gradient of log Z in log space, with a graph if one is being recorded."""
+    return _gradients(plan, tables, lambda t, _: log_space.log_z(plan, t), tables)
 
 
 class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
@@ -246,17 +256,8 @@ class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBa
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (tables,) = ctx.saved_tensors
-        keep_graph = torch.is_grad_enabled()
-        chunks = (tables,) if keep_graph else log_space.split(ctx.plan, tables, True)
-        weights = (grads[0],) if keep_graph else grads[0].split([len(chunk) for chunk in chunks])
-        parts: list[torch.Tensor] = []
-        with torch.enable_grad():
-            for chunk, weight in zip(chunks, weights, strict=True):
-                leaf = chunk if keep_graph else chunk.detach().requires_grad_()
-                eta = differentiable_expectations(ctx.plan, leaf)
-                parts.extend(torch.autograd.grad((eta * weight).sum(), leaf, create_graph=keep_graph))
-        return torch.cat(parts), None
+        (tables,), plan = ctx.saved_tensors, ctx.plan
+        return _gradients(plan, tables, lambda t, w: differentiable_expectations(plan, t) * w, grads[0]), None
 
 
 _apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -58,14 +59,8 @@ def _sum_of(plan: BucketPlan, factors: list[torch.Tensor], bucket: Bucket, like:
     return total
 
 
-def log_sum(table: torch.Tensor) -> torch.Tensor:
-    """Logarithm of the sum over the last axis."""
-    return torch.logsumexp(table, -1)
-
-
-def log_max(table: torch.Tensor) -> torch.Tensor:
-    """Maximum over the last axis."""
-    return table.amax(-1)
+log_sum = partial(torch.logsumexp, dim=-1)
+log_max = partial(torch.amax, dim=-1)
 
 
 def upward(
@@ -101,8 +96,8 @@ def _log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce) -> torch.Tens
     if not plan.slices:
         return log_root(plan, upward(plan, tables, reduce, release=True), tables)
     parts: list[torch.Tensor] = []
-    for state in plan.slice_states():
-        piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
+    for _, terms in plan.each_slice():
+        piece = tables.index_select(1, terms.to(tables.device))
         parts.append(log_root(plan, upward(plan, piece, reduce, release=True), piece))
     return reduce(torch.stack(parts, -1))
 

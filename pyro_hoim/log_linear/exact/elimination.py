@@ -33,7 +33,7 @@ _WORDS: dict[Task, str] = {
 }
 
 
-def draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+def _draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
     """Codes (n,) drawn with probabilities proportional to ``exp(weights)``, weights (n, cardinality)."""
     cumulative = torch.softmax(weights.double(), -1).cumsum(-1)
     uniform = torch.rand(weights.shape[0], 1, dtype=torch.float64, device=weights.device, generator=generator)
@@ -147,37 +147,34 @@ class VariableElimination(ExactBackend):
         sliced = f", in {plan.num_slices} slices" if plan.slices else ""
         needed = plan.largest_cells
         memory = 8 * log_space.cells_alive(plan, False)
-        feasible, hint = False, None
+        lacking = None
         if needed > self.max_cells:
-            reason = (
-                f"elimination needs a table of {size_text(needed, 'cells')}, the budget is "
-                f"{self.max_cells} and {self.max_slices} slices do not suffice"
+            few = f"{self.max_cells} and {self.max_slices} slices do not suffice"
+            lacking = (
+                f"a table of {size_text(needed, 'cells')}, the budget is {few}",
+                "(max_cells=...) or (max_slices=...)",
             )
-            hint = "raise VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
         elif flops > self.max_operations:
-            reason = f"elimination needs {size_text(flops, 'operations')}{sliced}, the budget is {self.max_operations}"
-            hint = "raise VariableElimination(max_operations=...) or (max_cells=...), or use fewer interactions"
+            what = f"{size_text(flops, 'operations')}{sliced}, the budget is {self.max_operations}"
+            lacking = what, "(max_operations=...) or (max_cells=...)"
         else:
             memory = self._memory(plan, task, self.space == "auto" if linear is None else linear)
-            feasible = memory <= self.max_memory_bytes
-            reason = f"the largest table has {needed} cells{sliced}, within the budget of {self.max_cells}"
-            if not feasible:
-                reason = (
-                    f"elimination needs {memory} bytes (about {memory / 2**30:.3g} GiB in float64) for {_WORDS[task]}"
-                    f"{sliced}, the budget is {self.max_memory_bytes}"
-                )
-                hint = "raise VariableElimination(max_memory_bytes=...) or use fewer interactions"
+            if memory > self.max_memory_bytes:
+                size = f"{memory} bytes (about {memory / 2**30:.3g} GiB in float64)"
+                what = f"{size} for {_WORDS[task]}{sliced}, the budget is {self.max_memory_bytes}"
+                lacking = what, "(max_memory_bytes=...)"
+        reason = f"the largest table has {needed} cells{sliced}, within the budget of {self.max_cells}"
         return Cost(
             cells=needed,
             total_cells=plan.total_cells * plan.num_slices,
             flops=flops,
             memory_bytes=memory,
-            feasible=feasible,
-            reason=reason,
+            feasible=lacking is None,
+            reason=f"elimination needs {lacking[0]}" if lacking else reason,
             method="variable elimination",
             order=tuple(names[v] for v in plan.order),
             slices=tuple(names[v] for v in plan.slices),
-            hint=hint,
+            hint=f"raise VariableElimination{lacking[1]}, or use fewer interactions" if lacking else None,
         )
 
     def _ready(
@@ -222,7 +219,6 @@ class VariableElimination(ExactBackend):
     ) -> torch.Tensor:
         sample_shape = checked_sample_shape(sample_shape)
         plan, _, tables = self._ready(model, "states")
-        batch = model.tables.shape[:-1]
         num_draws = math.prod(sample_shape)
         linear = num_draws and self._is_linear(tables)
         linear = linear and linear_samples.is_faster(plan, len(tables), self.max_memory_bytes)
@@ -232,19 +228,18 @@ class VariableElimination(ExactBackend):
         states = [next(parts) if part is None else part for part in found]
         d = len(model.hypergraph.domain)
         joined = torch.stack(states, 1) if states else tables.new_zeros(num_draws, 0, d, dtype=torch.long)
-        return joined.reshape(*sample_shape, *batch, d)
+        return joined.reshape(*sample_shape, *model.tables.shape[:-1], d)
 
     def _sampled(
         self, plan: BucketPlan, tables: torch.Tensor, num_draws: int, generator: torch.Generator | None
     ) -> torch.Tensor:
         """States (draws, B, d) of tables (B, num_terms), in log space."""
         d = len(plan.cards)
-        rows = torch.arange(len(tables), device=tables.device).expand(num_draws, len(tables))
-        parts = [rows.new_zeros(num_draws, 0, d)]
+        parts = [torch.zeros(num_draws, 0, d, dtype=torch.long, device=tables.device)]
         for chunk in log_space.split(plan, tables, False) if len(tables) else ():
-            own = rows[:, : len(chunk)]
-            part = self._choose(plan, chunk, own.reshape(-1), lambda w: draw_codes(w, generator), log_space.log_sum)
-            parts.append(part.reshape(*own.shape, d))
+            rows = torch.arange(len(chunk), device=tables.device).repeat(num_draws)
+            part = self._choose(plan, chunk, rows, lambda w: _draw_codes(w, generator), log_space.log_sum)
+            parts.append(part.reshape(num_draws, len(chunk), d))
         return torch.cat(parts, 1)
 
     @override
@@ -272,18 +267,16 @@ class VariableElimination(ExactBackend):
         if not plan.slices:
             return log_space.trace_back(plan, log_space.upward(plan, tables, reduce), rows, choose)
         values: list[torch.Tensor] = []
-        for state in plan.slice_states():
-            piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
+        for _, terms in plan.each_slice():
+            piece = tables.index_select(1, terms.to(tables.device))
             values.append(log_space.log_root(plan, log_space.upward(plan, piece, reduce), piece))
         picked = choose(torch.stack(values, -1)[rows])
         states = rows.new_zeros(rows.numel(), len(plan.cards))
-        for number, state in enumerate(plan.slice_states()):
+        for number, (state, terms) in enumerate(plan.each_slice()):
             mine = (picked == number).nonzero()[:, 0]
-            if mine.numel() == 0:
-                continue
-            piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
-            found = log_space.trace_back(plan, log_space.upward(plan, piece, reduce), rows[mine], choose)
-            for v, code in zip(plan.slices, state, strict=True):
-                found[:, v] = code
-            states[mine] = found
+            if mine.numel():
+                piece = tables.index_select(1, terms.to(tables.device))
+                found = log_space.trace_back(plan, log_space.upward(plan, piece, reduce), rows[mine], choose)
+                found[:, list(plan.slices)] = rows.new_tensor(state)
+                states[mine] = found
         return states
