@@ -6,80 +6,45 @@ import hashlib
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from ..data.counts import CountTable
-from ..errors import check_names, refused, unexpected
-from .files import LOCAL_FOLDER, download
+from ..errors import check_names, refused
+from .files import LOCAL_FOLDER, FileInfo, download
 
-__all__ = ["MatrixInfo", "classic3_info", "load_classic3", "matrix_checksum"]
-
-
-@dataclass(frozen=True)
-class MatrixInfo:
-    """A public matrix of counts.
-
-    Args:
-        name: key.
-        url: address of the file as published; empty where only a copy in a folder is known.
-        licence: its terms.
-        source: citation.
-        files: matrix and column names as a folder may hold them.
-        num_rows: number of observations.
-        num_columns: number of variables.
-        sha256: checksum of counts and names, whatever file they come in (:func:`matrix_checksum`).
-        original_sha256: checksum of the published bytes.
-    """
-
-    name: str
-    url: str
-    licence: str
-    source: str
-    files: tuple[str, str]
-    num_rows: int
-    num_columns: int
-    sha256: str
-    original_sha256: str = ""
-
-    @property
-    def original_name(self) -> str:
-        """File name of the published file."""
-        return self.url.rsplit("/", 1)[-1]
+__all__ = ["classic3_info", "load_classic3", "matrix_checksum"]
 
 
 _COMMIT = "212e9199b280f2294ae688c38ec74ba59dd0cace"
 _SMART = "SMART collections CISI, CRANFIELD and MEDLINE, Cornell University"
-_MATRICES: Mapping[str, MatrixInfo] = {
-    "published": MatrixInfo(
+_MATRICES: Mapping[str, FileInfo] = {
+    "published": FileInfo(
         "classic3",
         f"https://raw.githubusercontent.com/davidinouye/sqr-graphical-models/{_COMMIT}/data/classic3.mat",
         "not stated for the data; the repository's code is under the MIT licence",
         "D. I. Inouye, P. Ravikumar and I. S. Dhillon, Square root graphical models, ICML 2016 (data of the code "
         f"release); {_SMART}",
-        ("classic3_sqr_top1000.npz", "classic3_sqr_top1000_vocab.txt"),
         3893,
-        1000,
         "8a26cc71070d75b214278338fbb6f07f679b054f3f8ee5e25dab4fe25f5f0a5a",
         "15c5e0b46bb64f8c09cd019f56ad45ce4cc7777b3444b362e03f6ac4c9d97465",
+        files=("classic3_sqr_top1000.npz", "classic3_sqr_top1000_vocab.txt"),
     ),
-    "rebuilt": MatrixInfo(
+    "rebuilt": FileInfo(
         "classic3_counts",
         "",
         "free for research, no explicit licence",
         _SMART,
-        ("classic3_counts.npz", "classic3_vocab.txt"),
         3891,
-        5891,
         "f0906a551add768408772ca239e3fc28f7a1df1aad06fbf78cdb9cb82b47dc86",
+        files=("classic3_counts.npz", "classic3_vocab.txt"),
     ),
 }
 
 
-def classic3_info(which: Literal["published", "rebuilt"] = "published") -> MatrixInfo:
+def classic3_info(which: Literal["published", "rebuilt"] = "published") -> FileInfo:
     """Provenance of a matrix: ``published`` with the papers on root models, or ``rebuilt`` from the raw collections."""
     check_names([which], tuple(_MATRICES), "classic3 which", noun="matrix")
     return _MATRICES[which]
@@ -116,39 +81,29 @@ def load_classic3(
     if local:
         table = _from_folder(Path(local), info)
     elif info.url:
-        held = f"{info.original_name} or {info.files[0]}"
-        original = download(info.name, info.url, info.original_sha256, held, timeout)
-        table = _from_original(original.read_bytes(), info)
+        table = _from_original(download(info, info.files[0], timeout).read_bytes(), info)
     else:
         hint = f"set {LOCAL_FOLDER} to the folder that holds {info.files[0]} and {info.files[1]}"
         raise refused(f"data set {info.name!r}", "has no published address", hint, code="no-file")
     return table if columns is None else table.columns(columns)
 
 
-def _from_folder(folder: Path, info: MatrixInfo) -> CountTable:
+def _from_folder(folder: Path, info: FileInfo) -> CountTable:
     original, (matrix, vocab) = folder / info.original_name, (folder / name for name in info.files)
     if matrix.is_file():
         table = CountTable.from_npz(matrix, vocab)
-        received = matrix_checksum(table)
-        if received != info.sha256:
-            expected = f"data set {info.name!r} with sha256 {info.sha256} of its counts and names"
-            hint = "the file differs from the published one, replace it"
-            raise unexpected(matrix, expected, hint=hint, received=received, code="damaged-file")
+        info.check(matrix, " of its counts and names", info.sha256, matrix_checksum(table))
         return table
     if info.url and original.is_file():
         raw = original.read_bytes()
-        received = hashlib.sha256(raw).hexdigest()
-        if received != info.original_sha256:
-            expected = f"data set {info.name!r} with sha256 {info.original_sha256}"
-            hint = "the file differs from the published one, replace it"
-            raise unexpected(original, expected, hint=hint, received=received, code="damaged-file")
+        info.check(original, "", info.original_sha256, hashlib.sha256(raw).hexdigest())
         return _from_original(raw, info)
     held = " or ".join(name for name in (info.original_name, info.files[0]) if name)
     problem = f"expected {held} in the folder {str(folder)!r}, found no such file"
     raise refused(LOCAL_FOLDER, problem, f"put it there or unset {LOCAL_FOLDER}", code="no-file")
 
 
-def _from_original(raw: bytes, info: MatrixInfo) -> CountTable:
+def _from_original(raw: bytes, info: FileInfo) -> CountTable:
     """Table in the published MATLAB file."""
     from scipy.io import loadmat
 

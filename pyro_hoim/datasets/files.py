@@ -24,32 +24,41 @@ LOCAL_FOLDER = "PYRO_HOIM_DATA"
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A public data file.
+    """A public data set.
 
-    Args:
-        name: key; the canonical file is ``<name>.csv``.
-        url: address of the file as published.
+    Attributes:
+        name: key.
+        url: address of the file as published; empty where only a copy in a folder is known.
         licence: its terms.
         source: citation.
-        header: column names.
         num_rows: number of observations.
-        sha256: checksum of the canonical form.
-        original_sha256: checksum of the published bytes, which have no header.
+        sha256: checksum of the canonical form, or of the counts and names of a matrix.
+        original_sha256: checksum of the published bytes.
+        header: column names of a table, whose canonical file is ``<name>.csv``; the published one has none.
+        files: matrix and column names, as a folder may hold a matrix.
     """
 
     name: str
     url: str
     licence: str
     source: str
-    header: tuple[str, ...]
     num_rows: int
     sha256: str
-    original_sha256: str
+    original_sha256: str = ""
+    header: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def original_name(self) -> str:
         """File name of the published file."""
-        return self.url.rsplit("/", 1)[1]
+        return self.url.rsplit("/", 1)[-1]
+
+    def check(self, origin: object, what: str, expected: str, received: str) -> None:
+        """Raise :class:`InputError` unless a checksum is the pinned one."""
+        if received != expected:
+            wanted = f"data set {self.name!r} with sha256 {expected}{what}"
+            hint = "the file differs from the published one, replace it"
+            raise unexpected(origin, wanted, hint=hint, received=received, code="damaged-file")
 
 
 _MUSHROOM_HEADER = (
@@ -72,40 +81,40 @@ _FILES: Mapping[str, FileInfo] = {
             _UCI + "mushroom/agaricus-lepiota.data",
             _CC_BY,
             "Mushroom, UCI Machine Learning Repository (1981)",
-            tuple(_MUSHROOM_HEADER.split()),
             8124,
             "7204d38399e2c7c84d85e7a2019081724bb943613e82be5d3523156cfbcf9f64",
             "e65d082030501a3ebcbcd7c9f7c71aa9d28fdfff463bf4cf4716a3fe13ac360e",
+            tuple(_MUSHROOM_HEADER.split()),
         ),
         FileInfo(
             "adult",
             _UCI + "adult/adult.data",
             _CC_BY,
             _ADULT_SOURCE,
-            tuple(_ADULT_HEADER.split()),
             32561,
             "f2c62076f19504d99a38b22badf445a7f42530ade6b827acf78dd143fbce38bb",
             "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            tuple(_ADULT_HEADER.split()),
         ),
         FileInfo(
             "adult_test",
             _UCI + "adult/adult.test",
             _CC_BY,
             _ADULT_SOURCE,
-            tuple(_ADULT_HEADER.split()),
             16281,
             "f6b1801c5d231515ea5ff04d4444997bacd57e04876e94710cb9b9bd5549c033",
             "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            tuple(_ADULT_HEADER.split()),
         ),
         FileInfo(
             "breast_cancer",
             _UCI + "breast-cancer/breast-cancer.data",
             _CC_BY,
             "M. Zwitter and M. Soklic, Breast Cancer, UCI Machine Learning Repository (1988)",
-            tuple(_BREAST_CANCER_HEADER.split()),
             286,
             "adfa631c039c1cdbd8252b22a5beb4c37956352834e8bdee222ca1dee67db17b",
             "ca7d3fa97b62ff967b6894ffbb3acaaf4a51062e0149e5950b3ad6f685970b65",
+            tuple(_BREAST_CANCER_HEADER.split()),
         ),
     )
 }
@@ -154,49 +163,34 @@ def _verified(raw: bytes, info: FileInfo, origin: str) -> bytes:
         canonical = canonical_form(raw, info)
     except InputError as error:
         raise refused(origin, f"{error}; this is not the published file", code="damaged-file") from None
-    received = hashlib.sha256(canonical).hexdigest()
-    if received != info.sha256:
-        expected = f"data set {info.name!r} with sha256 {info.sha256} in canonical form"
-        hint = "the file differs from the published one, replace it"
-        raise unexpected(origin, expected, hint=hint, received=received, code="damaged-file")
+    info.check(origin, " in canonical form", info.sha256, hashlib.sha256(canonical).hexdigest())
     return canonical
 
 
-def download(name: str, url: str, sha256: str, held: str, timeout: float) -> Path:
+def download(info: FileInfo, held: str, timeout: float) -> Path:
     """A published file in the cache folder, downloaded by pooch unless it is there; its checksum is verified."""
     import pooch
     from requests import RequestException
 
     pooch.get_logger().setLevel("WARNING")
     folder, downloader = cache_folder(), pooch.HTTPDownloader(timeout=timeout)
+    url, sha256 = info.url, info.original_sha256
     try:
-        found = pooch.retrieve(
-            url,
-            sha256,
-            url.rsplit("/", 1)[1],
-            folder,
-            downloader=downloader,  # pyright: ignore[reportArgumentType]
-        )
-        return Path(found)
+        return Path(pooch.retrieve(url, sha256, info.original_name, folder, downloader=downloader))  # type: ignore[arg-type]
     except RequestException as error:
-        hint = f"download it elsewhere and set {LOCAL_FOLDER} to the folder that holds {held}"
-        raise refused(f"data set {name!r}", f"{url} could not be downloaded ({error})", hint, code="no-file") from None
+        hint = f"download it elsewhere and set {LOCAL_FOLDER} to the folder that holds {info.original_name} or {held}"
+        problem = f"{url} could not be downloaded ({error})"
+        raise refused(f"data set {info.name!r}", problem, hint, code="no-file") from None
     except ValueError:
-        expected = f"data set {name!r} with sha256 {sha256}"
-        hint = "the file differs from the published one, replace it"
-        raise unexpected(url, expected, hint=hint, received="another", code="damaged-file") from None
+        info.check(url, "", sha256, "another")
+        raise
     except OSError as error:
         raise _unwritable(folder, error) from None
 
 
 def _unwritable(folder: Path, error: OSError) -> InputError:
-    reason = error.strerror or error
-    return refused(
-        folder,
-        f"the cache folder cannot be written ({reason})",
-        "set XDG_CACHE_HOME to a folder that can",
-        code="no-file",
-    )
+    problem = f"the cache folder cannot be written ({error.strerror or error})"
+    return refused(folder, problem, "set XDG_CACHE_HOME to a folder that can", code="no-file")
 
 
 def data_file(name: str, *, timeout: float = 30.0) -> Path:
@@ -225,12 +219,11 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
             if path.is_file():
                 raw = path.read_bytes()
                 canonical = _verified(raw, info, str(path))
-                if canonical == raw:
-                    return path
-                return _keep(canonical, cached)
+                return path if canonical == raw else _keep(canonical, cached)
         problem = f"expected {name}.csv or {info.original_name} in the folder {local!r}, found neither"
-        raise refused(LOCAL_FOLDER, problem, f"put the file there or unset {LOCAL_FOLDER} to download it")
-    original = download(name, info.url, info.original_sha256, f"{info.original_name} or {name}.csv", timeout)
+        hint = f"put the file there or unset {LOCAL_FOLDER} to download it"
+        raise refused(LOCAL_FOLDER, problem, hint, code="no-file")
+    original = download(info, f"{name}.csv", timeout)
     if cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == info.sha256:
         return cached
     return _keep(canonical_form(original.read_bytes(), info), cached)

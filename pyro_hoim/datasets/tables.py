@@ -20,31 +20,19 @@ __all__ = ["TableInfo", "load_table", "table_info", "tables"]
 
 @dataclass(frozen=True)
 class TableInfo:
-    """Provenance of a published table.
+    """A published table and its provenance.
 
-    Args:
+    Attributes:
         name: key for :func:`load_table`.
         title: what was observed.
         source: publication the counts come from.
         licence: terms of the published counts.
-        total: number of observations.
-        shape: number of levels of each variable.
+        labels: levels by variable.
+        counts: of all cells, first variable fastest.
         note: what a user should know before reading the labels; may be empty.
     """
 
     name: str
-    title: str
-    source: str
-    licence: str
-    total: int
-    shape: tuple[int, ...]
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Provenance, levels and counts (first variable fastest) of one table."""
-
     title: str
     source: str
     licence: str
@@ -58,7 +46,8 @@ _Y_N = ("y", "n")
 _PUBLISHED = "published table of counts (facts); also distributed with GPL-licensed R packages"
 _R_DATASETS = "public data; also distributed with R's package datasets"
 
-_CZECH_AUTOWORKERS = _Table(
+_CZECH_AUTOWORKERS = TableInfo(
+    name="czech_autoworkers",
     title="Risk factors of coronary thrombosis in men employed in a Czechoslovak car factory",
     source=(
         "D. Edwards and T. Havranek, A fast procedure for model search in multidimensional contingency tables, "
@@ -79,7 +68,8 @@ _CZECH_AUTOWORKERS = _Table(
     ),
 )
 
-_ROCHDALE = _Table(
+_ROCHDALE = TableInfo(
+    name="rochdale",
     title="Women's economic activity and husbands' unemployment in Rochdale households",
     source="J. Whittaker, Graphical Models in Applied Multivariate Statistics, Wiley (1990)",
     licence=_PUBLISHED,
@@ -106,7 +96,8 @@ _ROCHDALE = _Table(
     note="Sparse: 165 of the 256 cells are empty.",
 )
 
-_UCB_ADMISSIONS = _Table(
+_UCB_ADMISSIONS = TableInfo(
+    name="ucb_admissions",
     title="Graduate admissions to the six largest departments of the University of California, Berkeley, autumn 1973",
     source="P. J. Bickel, E. A. Hammel, J. W. O'Connell, Sex bias in graduate admissions, Science 187 (1975) 398-404",
     licence=_R_DATASETS,
@@ -121,7 +112,8 @@ _UCB_ADMISSIONS = _Table(
     ),
 )
 
-_TITANIC = _Table(
+_TITANIC = TableInfo(
+    name="titanic",
     title="Fate of the 2201 people on board the Titanic",
     source="R. J. M. Dawson, The 'unusual episode' data revisited, Journal of Statistics Education 3 (1995)",
     licence=_R_DATASETS,
@@ -138,7 +130,8 @@ _TITANIC = _Table(
     note="There were no children in the crew, so models with the Class by Age interaction have no finite estimate.",
 )
 
-_HAIR_EYE_COLOR = _Table(
+_HAIR_EYE_COLOR = TableInfo(
+    name="hair_eye_color",
     title="Hair and eye colour of statistics students at the University of Delaware",
     source=(
         "R. D. Snee, Graphical display of two-way contingency tables, The American Statistician 28 (1974) 9-12; "
@@ -157,26 +150,18 @@ _HAIR_EYE_COLOR = _Table(
     note="The division by sex was made up by Friendly for teaching; the hair by eye margin is Snee's.",
 )
 
-_TABLES: Mapping[str, _Table] = {
-    "czech_autoworkers": _CZECH_AUTOWORKERS,
-    "rochdale": _ROCHDALE,
-    "ucb_admissions": _UCB_ADMISSIONS,
-    "titanic": _TITANIC,
-    "hair_eye_color": _HAIR_EYE_COLOR,
-}
+_TABLES = {table.name: table for table in (_CZECH_AUTOWORKERS, _ROCHDALE, _UCB_ADMISSIONS, _TITANIC, _HAIR_EYE_COLOR)}
 
 
 def tables() -> tuple[TableInfo, ...]:
-    """Provenance of every table."""
-    return tuple(table_info(name) for name in _TABLES)
+    """All tables."""
+    return tuple(_TABLES.values())
 
 
 def table_info(name: str) -> TableInfo:
-    """Provenance of one table; UnknownNameError lists the closest names."""
+    """One table with its provenance; UnknownNameError lists the closest names."""
     check_names([name], tuple(_TABLES), "table", noun="table")
-    table = _TABLES[name]
-    shape = tuple(len(levels) for levels in table.labels.values())
-    return TableInfo(name, table.title, table.source, table.licence, sum(table.counts), shape, table.note)
+    return _TABLES[name]
 
 
 def load_table(name: str) -> Observations:
@@ -187,7 +172,6 @@ def load_table(name: str) -> Observations:
         >>> data.num_rows, data.total_count, data.domain["Hair"].labels
         (32, 592.0, ('Black', 'Brown', 'Red', 'Blond'))
     """
-    check_names([name], tuple(_TABLES), "table", noun="table")
-    table = _TABLES[name]
+    table = table_info(name)
     domain = Domain.from_labels(table.labels)
     return Observations.from_table(domain, np.reshape(table.counts, domain.cardinalities, order="F"))

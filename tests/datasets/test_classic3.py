@@ -13,7 +13,7 @@ import scipy.io
 from scipy import sparse
 
 from pyro_hoim.data import CountTable
-from pyro_hoim.datasets import MatrixInfo, classic3, classic3_info, load_classic3
+from pyro_hoim.datasets import FileInfo, classic3, classic3_info, load_classic3
 from pyro_hoim.datasets.classic3 import matrix_checksum
 from pyro_hoim.errors import InputError, UnknownNameError
 
@@ -39,16 +39,15 @@ def small(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "classic3.mat").write_bytes(small_original())
     sparse.save_npz(folder / "m.npz", sparse.csr_matrix(SMALL))
     (folder / "m_vocab.txt").write_text("\n".join(WORDS))
-    pinned = MatrixInfo(
+    pinned = FileInfo(
         "classic3",
         "https://example.org/classic3.mat",
         "",
         "",
-        ("m.npz", "m_vocab.txt"),
         2,
-        3,
         matrix_checksum(CountTable.from_matrix(SMALL, WORDS)),
         hashlib.sha256(small_original()).hexdigest(),
+        files=("m.npz", "m_vocab.txt"),
     )
     monkeypatch.setitem(classic3._MATRICES, "published", pinned)  # type: ignore[attr-defined]
     return folder
@@ -57,7 +56,7 @@ def small(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_published_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
     table, info = load_classic3(), classic3_info()
-    assert (table.num_rows, len(table.domain)) == (info.num_rows, info.num_columns) == (3893, 1000)
+    assert (table.num_rows, len(table.domain)) == (info.num_rows, 1000) == (3893, 1000)
     assert matrix_checksum(table) == info.sha256
     assert np.flatnonzero(np.asarray(table.matrix.sum(1)) == 0).tolist() == [1930, 2454, 3232]
     assert load_classic3(columns=500).domain.names == table.domain.names[:500]

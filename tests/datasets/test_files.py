@@ -145,6 +145,6 @@ def test_unknown_data_set() -> None:
 
 
 def test_canonical_form_counts_cells() -> None:
-    info = FileInfo("t", "https://example.org/t.data", "", "", ("a", "b"), 1, "", "")
+    info = FileInfo("t", "https://example.org/t.data", "", "", 1, "", header=("a", "b"))
     with pytest.raises(InputError, match="data set 't': expected 2 cells in line 3, received 1"):
         canonical_form(b"a,b\n1,2\n3\n", info)

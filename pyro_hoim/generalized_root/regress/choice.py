@@ -1,93 +1,49 @@
-"""Choice of the l1 penalty of root regressions, and how stable the tuples are under resampling of the rows."""
+"""Choice of the l1 penalty of root regressions."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
-from ...errors import check_fraction, check_type, check_whole, out_of_range, refused
+from ...errors import check_type, check_whole, conflict
 from ..nodes.families import NodeFamily
-from ._space import Penalty, checked_candidates, clique_candidates
+from ._space import Penalty
 from .fit import check_penalties, checked_family, fit_root_path
-from .options import L1Rule, RootSettings, checked_settings
+from .options import L1Rule
 from .result import RootFitResult
 from .rows import RootRows, RowSubset, prepare_rows
 
-__all__ = ["L1ChoiceResult", "RootStability", "choose_l1", "held_out_scores", "root_stability"]
+__all__ = ["L1ChoiceResult", "choose_l1", "held_out_scores"]
 
-Term = tuple[tuple[int, int], tuple[str, ...]]
+Scores = tuple[float, ...]
+FitPath = Callable[..., tuple[RootFitResult, ...]]
 
 
-@dataclass(frozen=True, eq=False)
-class L1ChoiceResult:
+class L1ChoiceResult(NamedTuple):
     """A chosen penalty and why.
 
     Attributes:
         l1: the chosen penalty.
         fit: the model of all rows under it.
-        rule: how it was chosen.
-        l1s: penalties compared.
         scores: one per penalty: mean held-out log pseudo-likelihood, nats per row (largest is best); extended BIC of
-            all nodes together, nats (smallest is best); or instability of the pair graph (largest below the limit).
+            all nodes together, nats (smallest is best); or instability of the pair graph (largest below the limit):
+            mean over pairs of :math:`2 f (1 - f)`, with the share f of the subsamples in which a tuple joins the pair.
         std_errors: standard error over the rows of ``held-out`` scores, else None.
         path: models of all rows under every penalty.
     """
 
     l1: Penalty
     fit: RootFitResult
-    rule: L1Rule
-    l1s: tuple[Penalty, ...]
-    scores: tuple[float, ...]
-    std_errors: tuple[float, ...] | None
+    scores: Scores
+    std_errors: Scores | None
     path: tuple[RootFitResult, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class RootStability:
-    r"""How often tuples are found in subsamples of the rows.
-
-    Attributes:
-        l1s: penalties.
-        frequencies: share of the subsamples in which a tuple has a nonzero coefficient, by (key, names), one number per
-            penalty; a tuple that was never found is absent.
-        num_subsamples, subsample_size: subsamples and rows in each.
-        mean_selected: mean number of tuples of two or more variables found under any of the penalties.
-        num_tuples: tuples searched; with ``stagewise``, of sizes from 3 on the mean number of cliques of a subsample.
-        instability: mean over pairs of variables of :math:`2 f (1 - f)`, f being the share of the subsamples in which
-            some tuple joins the pair, one number per penalty.
-    """
-
-    l1s: tuple[Penalty, ...]
-    frequencies: Mapping[Term, tuple[float, ...]]
-    num_subsamples: int
-    subsample_size: int
-    mean_selected: float
-    num_tuples: int
-    instability: tuple[float, ...]
-
-    def selected(self, threshold: float = 0.75) -> list[Term]:
-        """Tuples found in at least this share of the subsamples under some penalty, most frequent first."""
-        if not 0 < threshold <= 1:
-            raise out_of_range("threshold", "a share above 0 and up to 1", threshold)
-        best = {term: max(shares) for term, shares in self.frequencies.items()}
-        return sorted((t for t, share in best.items() if share >= threshold), key=lambda t: (-best[t], t))
-
-    def expected_false(self, threshold: float = 0.75) -> float:
-        """Upper bound of the expected number of wrong tuples among :meth:`selected`, :math:`q^2 / ((2t - 1) p)`.
-
-        It holds for thresholds t above 1/2, others are refused, where wrong tuples are exchangeable and no better than
-        chance; q is :attr:`mean_selected`, p is :attr:`num_tuples` (Meinshausen and Bühlmann, 2010, theorem 1).
-        """
-        if not 0.5 < threshold <= 1:
-            raise out_of_range("threshold", "a share above 1/2 and up to 1", threshold)
-        return self.mean_selected**2 / ((2 * threshold - 1) * max(1, self.num_tuples))
 
 
 def choose_l1(
@@ -139,22 +95,24 @@ def choose_l1(
     """
     rule = L1Rule() if rule is None else rule
     check_type(rule, L1Rule, "rule")
-    rows, options = _prepared(data, family, l1s, options)
-    scores: tuple[float, ...] = ()
-    errors: tuple[float, ...] | None = None
+    check_penalties(l1s)
+    for name in {"checkpoint", "resume"} & options.keys():
+        raise conflict(name, "several paths are fitted here, which have no common checkpoint")
+    order = options.get("order", 3)
+    check_whole(order, "order")
+    rows = prepare_rows(data, checked_family(family), order, options.pop("names", None))
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    check_type(generator, torch.Generator, "generator", "a torch.Generator")
+
+    def fit_path(index: NDArray[np.int64], **changes: Any) -> tuple[RootFitResult, ...]:
+        return fit_root_path(RowSubset(rows.domain, rows.matrix[index]), l1s, rows.family, **{**options, **changes})
+
+    scores, errors = (), None
     if rule.name == "held-out" and validation is None:
-        scores, errors = _cross_validated(rows, l1s, rule.folds, _checked_generator(generator), options)
+        scores, errors = _cross_validated(rows, fit_path, rule.folds, generator)
     elif rule.name == "stability":
-        scores = root_stability(
-            RowSubset(rows.domain, rows.matrix),
-            l1s,
-            rows.family,
-            num_subsamples=rule.num_subsamples,
-            share=min(0.8, 10.0 / math.sqrt(rows.num_rows)),
-            generator=generator,
-            **options,
-        ).instability
-    path = fit_root_path(RowSubset(rows.domain, rows.matrix), l1s, rows.family, **options)
+        scores = _instability(rows, fit_path, rule.num_subsamples, generator)
+    path = fit_path(np.arange(rows.num_rows))
     if rule.name == "ebic":
         scores = tuple(_ebic(fitted, rule.gamma) for fitted in path)
         best = int(np.argmin(scores))
@@ -165,110 +123,25 @@ def choose_l1(
         if validation is not None:
             scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
-    return L1ChoiceResult(l1s[best], path[best], rule, tuple(l1s), scores, errors, path)
+    return L1ChoiceResult(l1s[best], path[best], scores, errors, path)
 
 
-def root_stability(
-    data: Any,
-    l1s: Sequence[Penalty],
-    family: str | NodeFamily = "poisson",
-    *,
-    num_subsamples: int = 50,
-    share: float = 0.5,
-    generator: torch.Generator | None = None,
-    **options: Any,
-) -> RootStability:
-    """Fit subsamples of the rows, drawn without replacement, and count how often every tuple is found.
-
-    Args:
-        data: rows, as ``fit_roots`` takes them.
-        l1s: penalties in falling order.
-        family: node family.
-        num_subsamples: number of subsamples, from 2.
-        share: share of the rows in each, above 0 and below 1.
-        generator: random numbers; without one, a new generator of seed 0.
-        options: further arguments of :func:`~pyro_hoim.generalized_root.fit_root_path`; a refit is left out.
-
-    References:
-        Nicolai Meinshausen and Peter Bühlmann, Stability selection, 2010.
-    """
-    check_whole(num_subsamples, "num_subsamples", 2)
-    check_fraction(share, "share")
-    rows, options = _prepared(data, family, l1s, {**options, "refit": "none"})
-    generator = _checked_generator(generator)
-    size = max(1, int(share * rows.num_rows))
-    counts: dict[Term, NDArray[np.int64]] = {}
-    width = len(rows.domain)
-    joined = np.zeros((len(l1s), width, width))
-    selected = searched = 0
-    settings: RootSettings = options["settings"]
-    staged = range(3, options["order"] + 1) if settings.stagewise else range(0)
-    listed = checked_candidates(settings.candidates, rows.domain, options["order"])
+def _instability(rows: RootRows, fit_path: FitPath, num_subsamples: int, generator: torch.Generator) -> Scores:
+    """Instability of the graph of pairs under each penalty, in subsamples drawn without replacement."""
+    size = max(1, int(min(0.8, 10.0 / math.sqrt(rows.num_rows)) * rows.num_rows))
+    joined: list[Counter[tuple[int, ...]]] = []
     for _ in range(num_subsamples):
-        index = torch.randperm(rows.num_rows, generator=generator)[:size].numpy()
-        path = fit_root_path(RowSubset(rows.domain, rows.matrix[index]), l1s, rows.family, **options)
-        union: set[Any] = set()
-        cliques: set[tuple[int, ...]] = set()
-        for step, fitted in enumerate(path):
-            pairs: set[tuple[int, int]] = set()
-            for key, names in fitted.structure.names:
-                if key[1] > 1:
-                    counts.setdefault((key, names), np.zeros(len(l1s), np.int64))[step] += 1
-                    union.add((key, names))
-                    positions = rows.domain.indices(names)
-                    pairs.update((a, b) for i, a in enumerate(positions) for b in positions[i + 1 :])
-            for a, b in pairs:
-                joined[step, a, b] += 1
-            for size_of in staged:
-                if size_of not in listed:
-                    cliques.update(map(tuple, clique_candidates(fitted.pair_graph, size_of).tolist()))
-        selected += len(union)
-        searched += sum(len(_roots_of(len(clique), options)) for clique in cliques)
-    shares = joined / num_subsamples
-    instability = (2 * shares * (1 - shares)).sum((1, 2)) / max(1, width * (width - 1) / 2)
-    whole = [size for size in range(2, options["order"] + 1) if size in listed or size not in staged]
-    num_tuples = round(searched / num_subsamples) + sum(
-        (len(listed[size]) if size in listed else math.comb(width, size)) * len(_roots_of(size, options))
-        for size in whole
-    )
-    return RootStability(
-        tuple(l1s),
-        {term: tuple((found / num_subsamples).tolist()) for term, found in counts.items()},
-        num_subsamples,
-        size,
-        selected / num_subsamples,
-        num_tuples,
-        tuple(instability.tolist()),
-    )
+        path = fit_path(torch.randperm(rows.num_rows, generator=generator)[:size].numpy(), refit="none")
+        joined = joined or [Counter() for _ in path]
+        for found, fitted in zip(joined, path, strict=True):
+            tuples = [rows.domain.indices(names) for _, names in fitted.structure.names]
+            found.update({pair for positions in tuples for pair in itertools.combinations(positions, 2)})
+    num_pairs = max(1, math.comb(len(rows.domain), 2))
+    shares = [np.array(list(found.values())) / num_subsamples for found in joined]
+    return tuple(float((2 * share * (1 - share)).sum()) / num_pairs for share in shares)
 
 
-def _roots_of(size: int, options: Mapping[str, Any]) -> range:
-    """Roots j that tuples of a size are searched with."""
-    return range(size, (options["order"] if options.get("full", False) else size) + 1)
-
-
-def _prepared(
-    data: Any, family: str | NodeFamily, l1s: Sequence[Penalty], options: Mapping[str, Any]
-) -> tuple[RootRows, dict[str, Any]]:
-    """Checked rows, and the options of the fits."""
-    check_penalties(l1s)
-    for name in ("checkpoint", "resume"):
-        if name in options:
-            raise refused(name, "several paths are fitted here, which have no common checkpoint")
-    found: dict[str, Any] = {"order": 3, **options, "settings": checked_settings(options.get("settings"))}
-    check_whole(found["order"], "order")
-    rows = prepare_rows(data, checked_family(family), found["order"], found.pop("names", None))
-    return rows, found
-
-
-def _checked_generator(generator: torch.Generator | None) -> torch.Generator:
-    if generator is None:
-        return torch.Generator().manual_seed(0)
-    check_type(generator, torch.Generator, "generator", "a torch.Generator")
-    return generator
-
-
-def held_out_scores(path: Sequence[RootFitResult], validation: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def held_out_scores(path: Sequence[RootFitResult], validation: Any) -> tuple[Scores, Scores]:
     """Mean log pseudo-likelihood of rows under each of several fits of the same rows, and its standard errors.
 
     Columns that are fixed in the rows learned from do not count: any other value is impossible under every fit.
@@ -278,29 +151,28 @@ def held_out_scores(path: Sequence[RootFitResult], validation: Any) -> tuple[tup
     return _means(np.stack(values))
 
 
-def _means(values: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _means(values: NDArray[np.float64]) -> tuple[Scores, Scores]:
     """Means and standard errors over rows of (penalties, n)."""
     errors = values.std(1, ddof=1) / math.sqrt(values.shape[1]) if values.shape[1] > 1 else np.full(len(values), np.nan)
     return tuple(values.mean(1).tolist()), tuple(errors.tolist())
 
 
 def _cross_validated(
-    rows: RootRows, l1s: Sequence[Penalty], folds: int, generator: torch.Generator, options: Mapping[str, Any]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    rows: RootRows, fit_path: FitPath, folds: int, generator: torch.Generator
+) -> tuple[Scores, Scores]:
     """Held-out log pseudo-likelihood of every row; columns that are fixed in some part's training rows do not count."""
     check_whole(folds, "folds", 2, rows.num_rows)
     order = torch.randperm(rows.num_rows, generator=generator).numpy()
     parts = [np.sort(part) for part in np.array_split(order, folds)]
-    values = np.zeros((len(l1s), rows.num_rows, len(rows.domain)))
     is_fixed = np.zeros(len(rows.domain), dtype=bool)
+    values: list[NDArray[np.float64]] = []
     for part in parts:
-        rest = np.setdiff1d(np.arange(rows.num_rows), part)
-        path = fit_root_path(RowSubset(rows.domain, rows.matrix[rest]), l1s, rows.family, **options)
+        path = fit_path(np.setdiff1d(np.arange(rows.num_rows), part))
         is_fixed |= np.array([name in path[0].fixed_columns for name in rows.domain.names])
         held_out = RowSubset(rows.domain, rows.matrix[part])
-        for step, fitted in enumerate(path):
-            values[step, part] = fitted.log_pseudo_prob(held_out, by_node=True).numpy()
-    return _means(values[:, :, ~is_fixed].sum(2))
+        values.append(np.stack([fitted.log_pseudo_prob(held_out, by_node=True).numpy() for fitted in path]))
+    by_row = np.concatenate(values, 1)[:, np.argsort(np.concatenate(parts))]
+    return _means(by_row[:, :, ~is_fixed].sum(2))
 
 
 def _ebic(fitted: RootFitResult, gamma: float) -> float:
@@ -308,12 +180,8 @@ def _ebic(fitted: RootFitResult, gamma: float) -> float:
     width, n = len(fitted.structure.domain), fitted.num_rows
     total = 0.0
     for node in fitted.nodes:
-        if node.variable in fitted.fixed_columns:
-            continue
         penalty = sum(fitted.l1[term.key[0]] * abs(term.coefficient) for term in node.terms)
         total += 2 * n * (node.objective - penalty) + len(node.terms) * math.log(n)
-        for key in {term.key for term in node.terms}:
-            found = sum(term.key == key for term in node.terms)
-            most = math.comb(width - 1, key[1] - 1)
-            total += 2 * gamma * float(gammaln(most + 1) - gammaln(found + 1) - gammaln(most - found + 1))
+        for (_, size), found in Counter(term.key for term in node.terms).items():
+            total += 2 * gamma * math.log(math.comb(math.comb(width - 1, size - 1), found))
     return total

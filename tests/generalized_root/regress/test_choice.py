@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.generalized_root import L1Rule, RootSettings, choose_l1, fit_root_path, fit_roots, root_stability
+from pyro_hoim.generalized_root import L1Rule, choose_l1, fit_root_path, fit_roots
 
 L1S = [0.4, 0.1, 0.03, 0.003]
 
@@ -79,19 +79,11 @@ def test_extended_bic_by_hand():
 
 
 def test_planted_pair_is_stable_and_noise_is_not():
-    x = planted(4)
-    found = root_stability(x, [0.25, 0.15], order=2, num_subsamples=20)
-    assert found.subsample_size == 200
-    assert found.selected(0.9) == [((2, 2), ("x0", "x1"))]
-    assert found.frequencies[(2, 2), ("x0", "x1")] == (1.0, 1.0)
-    assert 0 <= found.expected_false(0.9) <= found.mean_selected**2 / 0.8 / 6 + 1e-12
-    assert found.num_tuples == 6
-    # Negative control: with hardly a penalty everything is found, and nothing can be said.
-    loose = root_stability(x, [0.0005], order=2, num_subsamples=20)
-    assert len(loose.selected(0.9)) == 6
-    noise = x[:, 2:]
-    alone = root_stability(noise, [0.25, 0.15], order=2, num_subsamples=20)
-    assert len(alone.selected(0.9)) == 0
+    x, rule = planted(4), L1Rule("stability")
+    high, low = choose_l1(x, [0.25, 0.15], order=2, rule=rule).scores
+    assert high == 0.0 <= low < 0.05
+    # Negative control: with hardly a penalty noise comes and goes.
+    assert choose_l1(x[:, 2:], [0.02], order=2, rule=rule).scores[0] > 0.1
 
 
 def test_stability_rule_takes_the_weakest_stable_penalty():
@@ -152,35 +144,3 @@ def test_bad_arguments(arguments, error, message):
 def test_bad_rules(arguments, message):
     with pytest.raises(InputError, match=message):
         L1Rule(**arguments)
-
-
-def test_only_candidates_are_counted_as_searched():
-    found = root_stability(
-        planted(0, 30), [0.3], order=2, num_subsamples=2, settings=RootSettings(candidates=[("x0", "x1"), ("x1", "x2")])
-    )
-    assert found.num_tuples == 2
-    assert root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2).num_tuples == 6
-
-
-def test_bad_thresholds():
-    found = root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2)
-    with pytest.raises(InputError, match="threshold"):
-        found.selected(0.0)
-    with pytest.raises(InputError, match="above 1/2"):
-        found.expected_false(0.5)
-    with pytest.raises(InputError, match="share"):
-        root_stability(planted(0, 30), [0.3], share=1.0)
-
-
-def test_stages_search_the_cliques_of_their_pairs_only():
-    """Three columns that vary together and three alone: of 20 triples the stages look at the cliques of pairs found."""
-    rng = np.random.default_rng(3)
-    x = rng.poisson(1.0, (300, 6)).astype(float)
-    x[:, :3] = rng.poisson(2.0 * rng.gamma(0.5, 1.0, (300, 1)) * np.ones(3))
-    options = {"order": 3, "num_subsamples": 4}
-    staged = root_stability(x, [0.1], settings=RootSettings(stagewise=True), **options)
-    assert 15 < staged.num_tuples < 15 + 20
-    assert root_stability(x, [0.1], **options).num_tuples == 15 + 20
-    wanted = [("x0", "x1", "x2"), ("x0", "x1", "x5")]
-    listed = root_stability(x, [0.1], settings=RootSettings(stagewise=True, candidates={3: wanted}), **options)
-    assert listed.num_tuples == 15 + 2
