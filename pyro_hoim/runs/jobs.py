@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -10,12 +9,10 @@ from typing import Any, Protocol
 import torch
 from tqdm import tqdm
 
-from ..errors import unexpected
 from .checkpoint import DeferredInterrupt, RunFile
 
 __all__ = [
     "Job",
-    "checked_file",
     "follow",
     "part_of",
 ]
@@ -80,15 +77,6 @@ def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress
         if bar is not None:
             bar.close()
     return before + time.monotonic() - start
-
-
-def checked_file(path: str | os.PathLike[str] | None, seconds: float, resume: bool) -> RunFile | None:
-    """The checkpoint, if there is to be one."""
-    if path is not None:
-        return RunFile(path, resume, seconds)
-    if resume:
-        raise unexpected("resume", "a checkpoint to continue from", received="checkpoint=None")
-    return None
 
 
 def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

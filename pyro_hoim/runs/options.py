@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from ..errors import unexpected
+from .checkpoint import RunFile
 
 __all__ = ["RunOptions"]
 
@@ -31,3 +32,7 @@ class RunOptions:
         if self.resume and self.checkpoint is None:
             expected = "the path of a checkpoint"
             raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
+
+    def file(self) -> RunFile | None:
+        """The checkpoint, if there is to be one; refused as :class:`~pyro_hoim.runs.checkpoint.RunFile` says."""
+        return None if self.checkpoint is None else RunFile(self.checkpoint, self.resume)

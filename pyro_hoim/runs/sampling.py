@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from typing import Generic, TypeVar
 import torch
 
 from ..core.chains import Chains, RecordPart
-from ..errors import ConvergenceWarning, check_choice, check_names, conflict, wrong_type
+from ..errors import ConvergenceWarning, check_choice, check_names, check_type, conflict, wrong_type
 from .arguments import count, positive
-from .jobs import checked_file, follow, part_of
+from .jobs import follow, part_of
+from .options import RunOptions
 from .recorder import Recorder
 
 __all__ = ["ChainRun", "sample_chains"]
@@ -151,10 +151,7 @@ def sample_chains(
     burn_in: int = 0,
     thin: int = 1,
     record: RecordPart | Sequence[RecordPart] | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: float = 30.0,
-    resume: bool = False,
+    run: RunOptions | None = None,
 ) -> ChainRun[C]:
     r"""Run chains for any number of sweeps, keeping running statistics instead of states, or what is asked for.
 
@@ -169,11 +166,8 @@ def sample_chains(
         thin: sweeps to a record.
         record: what is kept: "statistics" (running sums for ``eta``), "energies" and "draws" (traces). None keeps
             statistics, and of chains that have none (generalized root models) the traces.
-        progress: show a progress bar on standard error.
-        checkpoint: file to continue from; written now and then, at Ctrl-C and at the end.
-        checkpoint_every: least number of seconds between two writes.
-        resume: continue from ``checkpoint`` if it exists (of a finished run it gives the result); otherwise an
-            existing file is refused. The chains may have moved since, but must have been made alike.
+        run: the file that is written now and then, at Ctrl-C and at the end, whether to continue from it (of a finished
+            run it gives the result; the chains may have moved since, but must have been made alike), and progress.
 
     Returns:
         Estimates, traces, and the chains in their last states. The estimates are those of a Markov chain: biased by
@@ -202,7 +196,9 @@ def sample_chains(
         raise wrong_type("chains", "GibbsChains, PseudoGibbsChains or RootChains", chains)
     sizes = count(burn_in, "burn_in"), positive(num_draws, "num_draws"), positive(thin, "thin")
     parts = _checked_parts(record, chains.recordable)
-    file = checked_file(checkpoint, checkpoint_every, resume)
+    run = RunOptions() if run is None else run
+    check_type(run, RunOptions, "run")
+    file = run.file()
     recorder = Recorder(chains, sizes[1], parts)
     settings = {
         "kind": type(chains).__name__,
@@ -212,7 +208,7 @@ def sample_chains(
         "record": list(parts),
         **chains.settings,
     }
-    seconds = follow(_Sampling(chains, recorder, sizes, parts), settings, file, progress)
+    seconds = follow(_Sampling(chains, recorder, sizes, parts), settings, file, run.progress)
     summary = recorder.summary()
     if summary is not None and summary.is_mixed is False:
         message = "chains differ from each other by more than chance, so they have not mixed; make longer runs, or "

@@ -22,7 +22,7 @@ from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChai
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootChains, RootStructure
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
-from pyro_hoim.runs import ChainRun, GibbsSchedule, sample_chains
+from pyro_hoim.runs import ChainRun, GibbsSchedule, RunOptions, sample_chains
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_statistics, exact_table, random_tables
@@ -302,7 +302,7 @@ def test_progress_is_shown_on_standard_error_only_if_asked_for(family: str, capf
     sample_chains(FAMILIES[family](4), 10)
     shown = capfd.readouterr()
     assert shown.out == "" and shown.err == ""
-    sample_chains(FAMILIES[family](4), 10, burn_in=10, progress=True)
+    sample_chains(FAMILIES[family](4), 10, burn_in=10, run=RunOptions(progress=True))
     shown = capfd.readouterr()
     assert shown.out == "" and "sweep" in shown.err
 
@@ -345,20 +345,20 @@ def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(
         with monkeypatch.context() as patch:
             count = interrupt_after(stop, kind, patch)
             with pytest.raises(KeyboardInterrupt):
-                long_run(family, moved, checkpoint=path)
+                long_run(family, moved, run=RunOptions(path))
             assert count[0] == stop  # the call was finished, no other was made
         assert signal.getsignal(signal.SIGINT) is before
         assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
         with pytest.raises(InputError, match=r"exists; pass resume=True"):
-            long_run(family, checkpoint=path)
+            long_run(family, run=RunOptions(path))
         if stop == 5:
-            assert_equal_runs(whole, long_run(family, checkpoint=path, resume=True))
+            assert_equal_runs(whole, long_run(family, run=RunOptions(path, resume=True)))
         else:
-            assert_equal_runs(whole, long_run(family, moved, checkpoint=path, resume=True))
+            assert_equal_runs(whole, long_run(family, moved, run=RunOptions(path, resume=True)))
     # A finished run is read back without a sweep.
     with monkeypatch.context() as patch:
         patch.setattr(kind, "sweep", None)
-        assert_equal_runs(whole, long_run(family, FAMILIES[family](), checkpoint=path, resume=True))
+        assert_equal_runs(whole, long_run(family, FAMILIES[family](), run=RunOptions(path, resume=True)))
 
 
 def test_interrupt_without_a_checkpoint_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +370,7 @@ def test_interrupt_without_a_checkpoint_is_an_interrupt(monkeypatch: pytest.Monk
 @families
 def test_checkpoint_of_another_run_is_refused(family: str, tmp_path: Path) -> None:
     made, path = FAMILIES[family], tmp_path / "run"
-    sample_chains(made(3), 40, checkpoint=path)
+    sample_chains(made(3), 40, run=RunOptions(path))
     before = path.read_bytes()
     init = torch.zeros(3, dtype=torch.float64 if family == "roots" else torch.long)
     chains = [made(4), made(3, seed=1), made(3, other=1), made(3, init=init), made(3, clamped={"b": 1})]
@@ -382,7 +382,7 @@ def test_checkpoint_of_another_run_is_refused(family: str, tmp_path: Path) -> No
         chains += [made(3, schedule=GibbsSchedule("interactions")), made(3, engine="torch")]
     for other in chains:
         with pytest.raises(InputError, match=r"belongs to a run with another (model|network|initial)"):
-            sample_chains(other, 40, checkpoint=path, resume=True)
+            sample_chains(other, 40, run=RunOptions(path, resume=True))
     for change, message in (
         ({"num_draws": 60}, "num_draws=40, not 60"),
         ({"burn_in": 1}, "burn_in=0, not 1"),
@@ -390,27 +390,26 @@ def test_checkpoint_of_another_run_is_refused(family: str, tmp_path: Path) -> No
         ({"record": ()}, r"record=.*, not \[\]"),
     ):
         with pytest.raises(InputError, match=message):
-            sample_chains(made(3), **{"num_draws": 40, **change}, checkpoint=path, resume=True)
+            sample_chains(made(3), **{"num_draws": 40, **change}, run=RunOptions(path, resume=True))
     assert path.read_bytes() == before
     path.unlink()
-    sample_chains(made(3, clamped={"b": 2}), 40, checkpoint=path)
+    sample_chains(made(3, clamped={"b": 2}), 40, run=RunOptions(path))
     with pytest.raises(InputError, match="clamped value"):
-        sample_chains(made(3, clamped={"b": 1}), 40, checkpoint=path, resume=True)
+        sample_chains(made(3, clamped={"b": 1}), 40, run=RunOptions(path, resume=True))
 
 
 PROGRAM = """
     import sys
     sys.path.insert(0, {folder!r})
-    from test_sampling import killed_run
-    killed_run({path!r}, 0.01)
+    from pyro_hoim.runs.checkpoint import RunFile
+    from test_sampling import RunOptions, killed_run
+    RunOptions.file = lambda run: RunFile(run.checkpoint, seconds=0.01)
+    killed_run(RunOptions({path!r}))
 """
 
 
-def killed_run(path: Any, seconds: float = 30.0, **options: Any) -> Run:
-    parts = ("statistics", "energies", "draws")
-    return sample_chains(
-        gibbs(50), 10_000, record=parts, checkpoint=path, checkpoint_every=seconds, **SETTINGS, **options
-    )
+def killed_run(run: RunOptions | None) -> Run:
+    return sample_chains(gibbs(50), 10_000, record=("statistics", "energies", "draws"), run=run, **SETTINGS)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
@@ -430,7 +429,7 @@ def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path:
         if process.exitcode:
             break
     assert process.exitcode == -how, (tmp_path / "output").read_text()
-    assert_equal_runs(killed_run(None), killed_run(path, resume=True))
+    assert_equal_runs(killed_run(None), killed_run(RunOptions(path, resume=True)))
 
 
 # Bad input
@@ -446,9 +445,7 @@ def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path:
         ({"burn_in": -1}, "burn_in: expected a whole number from 0"),
         ({"record": "all"}, "record: expected .*'draws', received 'all'"),
         ({"record": ["draws", 3]}, "record: expected .* received 3"),
-        ({"resume": True}, "resume: expected a checkpoint"),
-        ({"checkpoint": "/no/such/folder/run"}, "checkpoint: the folder /no/such/folder does not exist"),
-        ({"checkpoint": "run", "checkpoint_every": 0}, "checkpoint_every: expected a positive number"),
+        ({"run": RunOptions("/no/such/folder/run")}, "checkpoint: the folder /no/such/folder does not exist"),
         ({"num_draws": 10**14, "record": "draws", "thin": 1}, "record: a trace of .* records needs .* GB"),
     ],
 )
@@ -469,7 +466,7 @@ def test_wrong_types_and_parts_that_chains_do_not_have() -> None:
     with pytest.raises(InputTypeError, match="chains: expected GibbsChains"):
         sample_chains(small_model(), 3)  # type: ignore[type-var]
     with pytest.raises(InputTypeError, match="checkpoint: expected the name"):
-        sample_chains(gibbs(3), checkpoint=5)  # type: ignore[arg-type]
+        sample_chains(gibbs(3), run=RunOptions(5))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="record: expected 'statistics' or 'draws', received 'energies'"):
         sample_chains(network(3), 5, record="energies")
     with pytest.raises(InputError, match="record: expected 'energies' or 'draws', received 'statistics'"):

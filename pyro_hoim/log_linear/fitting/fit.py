@@ -173,7 +173,7 @@ def fit(
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
-    file = None if run.checkpoint is None else RunFile(run.checkpoint, run.resume)
+    file = run.file()
     kept = None if file is None else file.start({"hypergraph digest": hypergraph.to_json()})
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
