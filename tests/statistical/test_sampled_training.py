@@ -11,8 +11,6 @@ from scipy import optimize, stats
 
 from pyro_hoim.data import Observations
 from pyro_hoim.log_linear import (
-    L1,
-    GroupL2,
     InteractionRidge,
     LogLinearEnergy,
     SampledTrainer,
@@ -75,16 +73,12 @@ def test_a_fit_reaches_the_optimum_of_the_ridge(strength):
         assert (np.abs(found - wrong) > limits(wrong)).any()
 
 
-@pytest.mark.parametrize("penalty", [InteractionRidge(20.0), GroupL2(6.0), L1(4.0)], ids=["ridge", "group", "l1"])
-@pytest.mark.parametrize("graph", [PAIRS, WEAK], ids=["pairs", "weak"])
-def test_balanced_optima_are_stationary(graph, penalty):
+def test_balanced_optima_are_stationary():
     """The exact proximal residual at the end is within the sampling error of a gradient."""
-    data = sample(PAIRS, 2, 400)
+    data, graph, penalty = sample(PAIRS, 2, 400), WEAK, InteractionRidge(20.0)
     settings = SampledTraining(num_chains=CHAINS, num_iterations=300, learning_rate=0.05, damping=0.01)
     trainer = SampledTrainer(data, graph, penalty=penalty, settings=settings)
     trainer.train()
-    if isinstance(penalty, InteractionRidge) and graph.is_hierarchical:
-        return  # on raw tables; see above
     codings = parametrization(graph)
     theta = codings.from_tables(trainer.tables).numpy()
     goal = data.marginal_counts(graph.edges) / data.total_count
@@ -136,7 +130,8 @@ def trained(tables=None, population=None, **options):
     if tables is not None:
         trainer.load_state_dict({**trainer.state_dict(), "tables": tables})
     if population is not None:
-        trainer._settle(trainer._tables, population)
+        state = {"codes": population.codes, "log_weights": torch.from_numpy(population.log_weights)}
+        trainer.load_state_dict({**trainer.state_dict(), **state})
     return trainer, trainer.train()
 
 

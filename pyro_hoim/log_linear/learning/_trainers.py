@@ -67,11 +67,11 @@ class Recipe:
             if self.sampling is None:
                 unchosen = _FINAL_DAMPING if is_final else _SEARCH_DAMPING
                 settings = replace(settings, damping=_CHOSEN_DAMPING if is_chosen else unchosen)
-            settings = replace(settings, evidence_rounds=rounds)
+            evidence = EvidenceRounds(rounds)
             if is_final:
-                return SampledTrainer(rows, graph, penalty=ridge, settings=settings)
+                return SampledTrainer(rows, graph, penalty=ridge, settings=settings, evidence=evidence)
             chosen = settings.damping if self.sampling is not None else _CHOSEN_DAMPING
-            return _SearchTrainer(rows, graph, ridge, settings, chosen)
+            return _SearchTrainer(rows, graph, ridge, settings, evidence, chosen)
         make = ExactTrainer if self.name == "exact" else PseudoTrainer
         return make(
             rows,
@@ -87,7 +87,7 @@ class Recipe:
             given = SampledTraining(
                 margin_states=self.margin_states, loss_standard_error=_LOSS_ERROR, progress=self.progress
             )
-        return replace(given, seed=self.seed, evidence_rounds=0)
+        return replace(given, seed=self.seed)
 
     def final_settings(self) -> SampledTraining:
         """Settings of chains in the last fit."""
@@ -106,9 +106,10 @@ class _SearchTrainer(SampledTrainer):
         hypergraph: InteractionHypergraph,
         penalty: InteractionRidge,
         settings: SampledTraining,
+        evidence: EvidenceRounds,
         chosen_damping: float,
     ) -> None:
-        super().__init__(rows, hypergraph, penalty=penalty, settings=settings)
+        super().__init__(rows, hypergraph, penalty=penalty, settings=settings, evidence=evidence)
         self._dampings = (settings.damping, chosen_damping)
 
     @override
@@ -120,9 +121,7 @@ class _SearchTrainer(SampledTrainer):
     def train(self) -> TrainingReport:
         if self.hypergraph.order > 1:
             return super().train()
-        ridge = self.penalty
-        assert ridge is None or isinstance(ridge, InteractionRidge)
-        exact = ExactTrainer(self.rows, self.hypergraph, penalty=ridge)
+        exact = ExactTrainer(self.rows, self.hypergraph, penalty=self.penalty)
         report = exact.train()
         state = dict(self.state_dict())
         no_chains = {name: state[name][:0] for name in ("codes", "log_weights")}

@@ -15,12 +15,13 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.arguments import check_data
 from ..fitting.solvers import Evaluate, HeldOut, Point
 from .dense.engines import choose_engine
-from .table_trainer import TableTrainer, join_margins, margin_edges
+from .descent import DescentTrainer
+from .table_trainer import join_margins, margin_edges
 
 __all__ = ["ExactTrainer"]
 
 
-class ExactTrainer(TableTrainer):
+class ExactTrainer(DescentTrainer):
     r"""Balanced tables fitted by exact gradients of the mean negative log-likelihood.
 
     .. math:: f(\theta) = \log Z(\theta) - \theta \cdot \hat\eta + \mathrm{penalty}(\theta) / N, \qquad
@@ -71,7 +72,7 @@ class ExactTrainer(TableTrainer):
         self._known: tuple[np.ndarray, float] | None = None
 
     def _losses(self) -> tuple[Evaluate, HeldOut | None]:
-        goal = self._frequencies(self.rows, self._hypergraph)
+        goal = self._frequencies(self.rows)
 
         def evaluate(tables: np.ndarray) -> Point:
             log_z, eta = self._engine.evaluate(tables)
@@ -79,7 +80,7 @@ class ExactTrainer(TableTrainer):
 
         if self.validation is None:
             return evaluate, None
-        difference = goal - self._frequencies(self.validation, self._hypergraph)
+        difference = goal - self._frequencies(self.validation)
 
         def held_out(tables: np.ndarray, loss: float) -> float:
             return loss + float(tables @ difference)
@@ -95,13 +96,11 @@ class ExactTrainer(TableTrainer):
     @override
     def loss(self, rows: Observations) -> Loss:
         check_data(self._hypergraph, rows, "rows")
-        log_z = self._normaliser()
-        return Loss(log_z - float(self._tables @ self._frequencies(rows, self._hypergraph)), 0.0, "exact")
+        return Loss(self._normaliser() - float(self._tables @ self._frequencies(rows)), 0.0, "exact")
 
     @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
-        found = margin_edges(self._hypergraph, edges)
-        return join_margins(self._engine.margins(self._tables, found))
+        return join_margins(self._engine.margins(self._tables, margin_edges(self._hypergraph, edges)))
 
     @override
     def log_partition(self) -> LogPartition:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -22,16 +22,15 @@ from ..fitting.penalties import L2
 from ..fitting.pseudo_rows import ConditionalLayout, PseudoRows
 from ..fitting.solvers import Evaluate, HeldOut, Point, Stopping
 from .dense.engines import BackendEngine, Engine, choose_engine
+from .descent import DescentTrainer
 from .evidence import EvidenceRounds
 from .ridge import InteractionRidge
-from .table_trainer import TableTrainer, join_margins, margin_edges
+from .table_trainer import join_margins, margin_edges
 
 __all__ = ["PseudoTrainer"]
 
-_KEPT_ROWS = 4
 
-
-class PseudoTrainer(TableTrainer, MaskedTrainer):
+class PseudoTrainer(DescentTrainer, MaskedTrainer):
     r"""Balanced tables fitted by the mean negative log pseudo-likelihood; log Z is not needed.
 
     .. math:: f(\theta) = -\frac1N \sum_n \sum_i \log q_\theta(x_{n,i} \mid x_{n,-i}) + \mathrm{penalty}(\theta) / N
@@ -86,7 +85,7 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
         if not isinstance(masked, bool):
             raise wrong_type("masked", "True or False", received=repr(masked))
         self.masked = masked
-        self._row_sets: OrderedDict[int, PseudoRows] = OrderedDict()
+        self._pseudo_rows = lru_cache(maxsize=4)(PseudoRows)  # rows are told apart by identity
         super().__init__(
             rows,
             hypergraph,
@@ -98,7 +97,6 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
             stopping=stopping,
             evidence=evidence,
         )
-        self._train_rows = PseudoRows(rows)
 
     def _prepare(self, hypergraph: InteractionHypergraph) -> None:
         self._layout = ConditionalLayout(hypergraph)
@@ -117,25 +115,17 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
             raise other_domain("hypergraph", "a collection over the domain of the rows", received="another domain")
         if not self.masked:
             return torch.zeros(hypergraph.num_terms, dtype=torch.bool)
-        return torch.from_numpy(self._frequencies(self.rows, hypergraph) == 0)
+        return torch.from_numpy(self._margins_of(self.rows)(hypergraph) == 0)
 
     def _effective(self, tables: np.ndarray) -> np.ndarray:
         """Tables with minus infinity where a combination is left out."""
         return np.where(self._excluded, -math.inf, tables) if self._excluded.any() else tables
 
-    def _pseudo_rows(self, rows: Observations) -> PseudoRows:
-        """Distinct rows in the kernel's form; those of the row sets used last are kept, found by identity."""
-        if rows is self.rows:
-            return self._train_rows
-        found = self._row_sets.pop(id(rows), None) or PseudoRows(rows)
-        self._row_sets[id(rows)] = found
-        while len(self._row_sets) > _KEPT_ROWS:
-            self._row_sets.popitem(last=False)
-        return found
-
     def _losses(self) -> tuple[Evaluate, HeldOut | None]:
+        rows = self._pseudo_rows(self.rows)
+
         def evaluate(tables: np.ndarray) -> Point:
-            loss, raw = self._train_rows.evaluate(self._layout, self._effective(tables))
+            loss, raw = rows.evaluate(self._layout, self._effective(tables))
             return self._penalised(tables, loss, raw)
 
         if self.validation is None:
@@ -153,20 +143,14 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
         value = self._pseudo_rows(rows).value(self._layout, self._effective(self._tables))
         return Loss(value, 0.0, "pseudo-likelihood")
 
-    def negative_log_likelihood(self, rows: Observations) -> Loss:
-        """Mean negative log-likelihood of complete rows in nats, exact; IntractableError where it is out of reach."""
-        check_data(self._hypergraph, rows, "rows")
-        engine = self._exact("the likelihood")
-        frequencies = self._frequencies(rows, self._hypergraph)
-        if bool((frequencies[self._excluded] > 0).any()):
-            return Loss(math.inf, 0.0, "exact")
-        log_z, _ = engine.evaluate(self._effective(self._tables))
-        return Loss(log_z - float(self._tables @ frequencies), 0.0, "exact")
-
     @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
         found = margin_edges(self._hypergraph, edges)
-        return join_margins(self._exact("margins").margins(self._effective(self._tables), found))
+        engine = self._engine_or_reason()
+        if isinstance(engine, str):
+            problem = f"out of exact reach for a model trained by pseudo-likelihood ({engine})"
+            raise out_of_reach("margins", problem, "draw samples from the model, or use the loss, which needs no log Z")
+        return join_margins(engine.margins(self._effective(self._tables), found))
 
     def log_partition(self) -> LogPartition | None:
         """Log Z of the tables, exact, over the states that are not left out; None where it is out of reach."""
@@ -178,14 +162,6 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
             note = f"{int(self._excluded.sum())} combinations without a training row are left out"
             result = replace(result, notes=(*result.notes, note))
         return result
-
-    def _exact(self, what: str) -> Engine:
-        """The exact engine, or an error that says what it would have been for."""
-        engine = self._engine_or_reason()
-        if isinstance(engine, str):
-            problem = f"out of exact reach for a model trained by pseudo-likelihood ({engine})"
-            raise out_of_reach(what, problem, "draw samples from the model, or use the loss, which needs no log Z")
-        return engine
 
     def _engine_or_reason(self) -> Engine | str:
         """The exact engine of the present collection, chosen once, or why there is none."""

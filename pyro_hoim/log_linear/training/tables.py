@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from ...data.observations import Observations
 from ...errors import other_domain, wrong_shape
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["MarginsOfRows", "RowMargins", "edge_axes", "initial_tables", "restructured_tables"]
+__all__ = ["RowMargins", "edge_axes", "initial_tables", "restructured_tables"]
 
 
 def restructured_tables(
@@ -61,22 +60,6 @@ class RowMargins:
             sizes = [math.prod(self.rows.domain[name].cardinality for name in edge) for edge in new]
             self._known.update(zip(new, np.split(counts, np.cumsum(sizes)[:-1]), strict=True))
         return np.concatenate([np.zeros(0), *(self._known[edge] for edge in hypergraph.edges)])
-
-
-class MarginsOfRows:
-    """The :class:`RowMargins` of the row sets used last, found by identity."""
-
-    def __init__(self, num_kept: int = 4) -> None:
-        self._num_kept = num_kept
-        self._kept: OrderedDict[int, RowMargins] = OrderedDict()
-
-    def __call__(self, rows: Observations, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """Frequencies (num_terms,) of the cells of every interaction among rows."""
-        found = self._kept.pop(id(rows), None) or RowMargins(rows)  # it keeps the rows, so the identity stays theirs
-        self._kept[id(rows)] = found
-        while len(self._kept) > self._num_kept:
-            self._kept.popitem(last=False)
-        return found(hypergraph)
 
 
 def edge_axes(hypergraph: InteractionHypergraph) -> np.ndarray:

@@ -30,7 +30,7 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.log_linear.fitting.solvers import Point, gradient_descent, lbfgs
 from pyro_hoim.log_linear.training.dense.engines import BackendEngine, DenseEngine, choose_engine
-from pyro_hoim.log_linear.training.dense.sweep import DenseSweep, sweep_plan
+from pyro_hoim.log_linear.training.dense.sweep import sweep_plan
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -89,7 +89,7 @@ def test_the_sweep_equals_enumeration(scale):
     for name, graph in many_hypergraphs().items():
         for balanced in (True, False):
             tables = random_tables(graph, np.random.default_rng(1), scale=scale, balanced=balanced)
-            log_z, eta = DenseSweep(graph).evaluate(tables)
+            log_z, eta = DenseEngine(graph).evaluate(tables)
             assert_close(log_z, exact_log_partition(graph, tables), relative=1e-12, what=name)
             assert_close(eta, exact_statistics(graph, exact_table(graph, tables)), relative=1e-11, what=name)
 
@@ -99,12 +99,12 @@ def test_the_sweep_leaves_out_states_of_minus_infinity():
     tables = random_tables(graph, np.random.default_rng(2))
     where = graph.term_slices["b", "c"]
     tables[where.start + 5] = -math.inf
-    log_z, eta = DenseSweep(graph).evaluate(tables)
+    log_z, eta = DenseEngine(graph).evaluate(tables)
     assert_close(log_z, exact_log_partition(graph, tables), relative=1e-12)
     assert eta[where.start + 5] == 0.0
     tables[graph.term_slices["a",]] = -math.inf
-    assert DenseSweep(graph).evaluate(tables)[0] == -math.inf
-    assert math.isnan(DenseSweep(graph).evaluate(np.full(graph.num_terms, math.nan))[0])
+    assert DenseEngine(graph).evaluate(tables)[0] == -math.inf
+    assert math.isnan(DenseEngine(graph).evaluate(np.full(graph.num_terms, math.nan))[0])
 
 
 def test_the_sweep_passes_over_few_tables_of_full_size():
@@ -202,7 +202,7 @@ def test_gradient_equals_finite_differences_of_the_penalised_loss():
     moves = step * np.eye(len(theta))
     slopes = [(value(theta + m) - value(theta - m)) / (2 * step) for m in moves]
     tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
-    goal = trainer._frequencies(data, WEAK)
+    goal = trainer._frequencies(data)
     log_z, eta = trainer._engine.evaluate(tables)
     *_, gradient = trainer._penalised(tables, log_z - tables @ goal, eta - goal)
     assert_close(codings.free_statistics(torch.from_numpy(gradient)), slopes, relative=1e-7, absolute=1e-8)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
-from typing_extensions import override
 
 from ....core.partition import Cost, LogPartition, PartitionBackend
-from ....errors import IntractableError, out_of_reach, size_text, unexpected, wrong_type
+from ....errors import IntractableError, out_of_reach, size_text
 from ....structure.hypergraph import InteractionHypergraph
 from ...auto import Auto
 from ...energy import LogLinearEnergy
-from .sweep import DenseSweep, sweep_plan
+from .sweep import axes_of_mask, sweep_plan
 
-__all__ = ["DENSE_CELLS", "BackendEngine", "DenseEngine", "Engine", "check_backend", "choose_engine"]
+__all__ = ["DENSE_CELLS", "BackendEngine", "DenseEngine", "Engine", "choose_engine"]
 
 DENSE_CELLS = 2**22
 """Largest number of cells of the tables of states of all components together that a dense sweep may form."""
@@ -25,24 +23,6 @@ DENSE_CELLS = 2**22
 _SMALL_CELLS = 2**14
 _ELIMINATION_OVERHEAD = 8.0
 """Time of a cell in elimination, through autograd, relative to a cell of the sweep."""
-
-
-class Engine(Protocol):
-    """Log Z and its derivative for one collection."""
-
-    hypergraph: InteractionHypergraph
-
-    def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
-        ...
-
-    def log_partition(self, tables: np.ndarray) -> LogPartition:
-        """Log Z and what it cost."""
-        ...
-
-    def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-        """Laws over sets of variables, given by increasing schema positions; axes in that order."""
-        ...
 
 
 class _Law:
@@ -82,44 +62,66 @@ class _Law:
         return known[wanted]
 
 
-class DenseEngine(Engine):
-    """The table of states of every component, formed once per evaluation."""
+class DenseEngine:
+    r"""The table of states of every component, formed once per evaluation: one way up and one down the tree of sums.
+
+    .. math:: \log Z = \log \sum_x \exp \sum_S \theta^S_{x_S}, \qquad \eta^S_{x_S} = \sum_{x_{-S}} q(x)
+
+    Entries of minus infinity exclude the states that they belong to; where a table holds NaN, log Z is NaN.
+    """
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         self.hypergraph = hypergraph
-        self._sweep = DenseSweep(hypergraph)
+        self._plan = sweep_plan(hypergraph)
+        self._work = np.empty(self._plan.work_cells)
+        self._totals = np.ones(len(self._plan.roots))
         self._law: tuple[np.ndarray, _Law] | None = None
 
-    @override
     def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        return self._sweep.evaluate(tables)
+        """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
+        from .kernels import gather_down, scatter_up
 
-    @override
+        plan, work = self._plan, self._work
+        work[plan.order] = tables
+        scatter_up(plan.steps, work)
+        log_z = math.log(plan.free_states)
+        for _, start, cells in plan.roots:
+            root = work[start : start + cells]
+            top = float(root.max())
+            if not math.isfinite(top):
+                return (top if top == -math.inf else math.nan), np.full(len(tables), math.nan)
+            np.subtract(root, top, out=root)
+            np.exp(root, out=root)
+            log_z += top
+        gather_down(plan.steps, work)
+        for number, leaf in enumerate(plan.first_leaf):
+            self._totals[number] = work[leaf].sum()
+        log_z += float(np.log(self._totals).sum())
+        return log_z, work[plan.order] / self._totals[plan.component]
+
     def log_partition(self, tables: np.ndarray) -> LogPartition:
-        plan = self._sweep.plan
+        """Log Z and what it cost."""
+        plan = self._plan
         cells = max((cells for _, _, cells in plan.roots), default=1)
+        flops = plan.step_cells + 3 * plan.root_cells
         reason = f"{plan.root_cells} states in {len(plan.roots)} components, within {DENSE_CELLS}"
-        cost = Cost(
-            cells,
-            plan.work_cells,
-            plan.step_cells + 3 * plan.root_cells,
-            8 * plan.work_cells,
-            True,
-            reason,
-            "dense sweep",
-        )
+        cost = Cost(cells, plan.work_cells, flops, 8 * plan.work_cells, True, reason, "dense sweep")
         return LogPartition.exact(torch.tensor(self.evaluate(tables)[0], dtype=torch.float64), cost)
 
-    @override
     def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+        """Laws over sets of variables, given by increasing schema positions; axes in that order."""
         if self._law is None or not np.array_equal(self._law[0], tables):
-            self._sweep.evaluate(tables)
-            self._law = (tables.copy(), _Law(self.hypergraph.domain.cardinalities, self._sweep.law()))
-        law = self._law[1]
-        return [law(edge) for edge in edges]
+            self.evaluate(tables)
+            parts: list[tuple[tuple[int, ...], np.ndarray]] = []
+            for total, (mask, start, cells) in zip(self._totals, self._plan.roots, strict=True):
+                axes = tuple(self._plan.axes[i] for i in axes_of_mask(mask))
+                law = self._work[start : start + cells] / total
+                parts.append((axes, law.reshape(self._plan.shape(mask))))
+            self._law = (tables.copy(), _Law(self.hypergraph.domain.cardinalities, parts))
+        return [self._law[1](edge) for edge in edges]
 
 
-class BackendEngine(Engine):
+class BackendEngine:
     """A partition backend and one sweep of autograd."""
 
     def __init__(self, hypergraph: InteractionHypergraph, backend: PartitionBackend) -> None:
@@ -130,8 +132,8 @@ class BackendEngine(Engine):
     def _model(self, tables: np.ndarray) -> LogLinearEnergy:
         return LogLinearEnergy(self.hypergraph, torch.from_numpy(tables), validate=False)
 
-    @override
     def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
         if not np.isfinite(tables).all():
             return math.nan, np.full(len(tables), math.nan)
         with torch.enable_grad():
@@ -142,26 +144,19 @@ class BackendEngine(Engine):
             (eta,) = torch.autograd.grad(value, leaf)
         return float(value.detach()), eta.numpy()
 
-    @override
     def log_partition(self, tables: np.ndarray) -> LogPartition:
+        """Log Z and what it cost."""
         return self._backend.log_partition(self._model(tables))
 
-    @override
     def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+        """Laws over sets of variables, given by increasing schema positions; axes in that order."""
         names = self.hypergraph.domain.names
         model = self._model(tables)
         return [self._backend.marginal(model, [names[v] for v in edge]).numpy() for edge in edges]
 
 
-def check_backend(partition: PartitionBackend | None) -> None:
-    """Refuse what is no backend, and estimates."""
-    if partition is None:
-        return
-    if not isinstance(partition, PartitionBackend):
-        raise wrong_type("partition", "a partition backend", partition)
-    if not partition.is_exact:
-        hint = "train by sampling where exact gradients are out of reach"
-        raise unexpected("partition", "an exact backend", partition, hint)
+Engine = DenseEngine | BackendEngine
+"""Log Z and its derivative for one collection."""
 
 
 def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend | None = None) -> Engine:

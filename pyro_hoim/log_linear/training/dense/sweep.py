@@ -17,7 +17,7 @@ import numpy as np
 
 from ....structure.hypergraph import InteractionHypergraph
 
-__all__ = ["DenseSweep", "SweepPlan", "sweep_plan"]
+__all__ = ["SweepPlan", "axes_of_mask", "sweep_plan"]
 
 _Key = Callable[[int, int, int], float]
 """Priority of joining two nodes, from the numbers of cells of their union and of themselves."""
@@ -75,12 +75,12 @@ class SweepPlan:
         """Number of cells of a node."""
         found = self._cells.get(mask)
         if found is None:
-            found = self._cells[mask] = math.prod(self._sizes[i] for i in _bits(mask))
+            found = self._cells[mask] = math.prod(self._sizes[i] for i in axes_of_mask(mask))
         return found
 
     def shape(self, mask: int) -> tuple[int, ...]:
         """Axis lengths of a node."""
-        return tuple(self._sizes[i] for i in _bits(mask))
+        return tuple(self._sizes[i] for i in axes_of_mask(mask))
 
     def _place(self, mask: int) -> int:
         if mask not in self._places:
@@ -92,7 +92,7 @@ class SweepPlan:
         """Steps from a node to its parent: one for every run of axes that it lacks, the shortest run first."""
         runs: list[int] = []
         open_run = False
-        for i in _bits(up):
+        for i in axes_of_mask(up):
             if down >> i & 1:
                 open_run = False
             elif open_run:
@@ -116,7 +116,7 @@ class SweepPlan:
             here, at = there, place
 
 
-def _bits(mask: int) -> list[int]:
+def axes_of_mask(mask: int) -> list[int]:
     """Numbers of the axes of a mask, increasing."""
     found: list[int] = []
     while mask:
@@ -186,49 +186,3 @@ def _transposition(hypergraph: InteractionHypergraph, rank: dict[int, int]) -> n
 def sweep_plan(hypergraph: InteractionHypergraph) -> SweepPlan:
     """The :class:`SweepPlan` of a hypergraph; equal hypergraphs share one."""
     return SweepPlan(hypergraph)
-
-
-class DenseSweep:
-    r"""Log Z and eta of tables by one way up and one way down the tree of sums; exact, in log space.
-
-    .. math:: \log Z = \log \sum_x \exp \sum_S \theta^S_{x_S}, \qquad \eta^S_{x_S} = \sum_{x_{-S}} q(x)
-
-    Entries of minus infinity exclude the states that they belong to. The results of :meth:`law` are those of the
-    tables evaluated last.
-    """
-
-    def __init__(self, hypergraph: InteractionHypergraph) -> None:
-        self.hypergraph = hypergraph
-        self.plan = sweep_plan(hypergraph)
-        self._work = np.empty(self.plan.work_cells)
-        self._totals = np.ones(len(self.plan.roots))
-
-    def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log Z in nats and eta (num_terms,) of tables (num_terms,); NaN where a table holds NaN."""
-        from .kernels import gather_down, scatter_up
-
-        plan, work = self.plan, self._work
-        work[plan.order] = tables
-        scatter_up(plan.steps, work)
-        log_z = math.log(plan.free_states)
-        for _, start, cells in plan.roots:
-            root = work[start : start + cells]
-            top = float(root.max())
-            if not math.isfinite(top):
-                return (top if top == -math.inf else math.nan), np.full(len(tables), math.nan)
-            np.subtract(root, top, out=root)
-            np.exp(root, out=root)
-            log_z += top
-        gather_down(plan.steps, work)
-        for number, leaf in enumerate(plan.first_leaf):
-            self._totals[number] = work[leaf].sum()
-        log_z += float(np.log(self._totals).sum())
-        return log_z, work[plan.order] / self._totals[plan.component]
-
-    def law(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
-        """Joint law of every component: schema positions of its axes and probabilities, copied."""
-        found: list[tuple[tuple[int, ...], np.ndarray]] = []
-        for total, (mask, start, cells) in zip(self._totals, self.plan.roots, strict=True):
-            axes = tuple(self.plan.axes[i] for i in _bits(mask))
-            found.append((axes, (self._work[start : start + cells] / total).reshape(self.plan.shape(mask))))
-        return found

@@ -29,6 +29,7 @@ Floats = NDArray[np.float64]
 _MAX_SWEEPS = 4  # per step, to which sampling is raised
 _RECOVERY = 0.1  # factor of the rate after a divergence
 _MAX_RECOVERIES = 3
+_MAX_ROUNDS = 6  # of more iterations, after a final check which found modes that were missed
 _EXTRA_RATE = 0.1  # of the learning rate, where training goes on after a failed final check
 _EXTRA = 25  # iterations of every such round: enough to push a mode down, too few for noise to raise others
 _COLLAPSED = 0.02  # effective share of the chains after a step that counts as collapsed
@@ -88,7 +89,7 @@ class SampledPath:
         self._num_populations = 0
         self._is_start = is_start
         self._x = self._coordinates.of_tables(tables)
-        self._adam = Adam(self._coordinates.size, settings.damping, self._coordinates.groups)
+        self._adam = Adam(self._coordinates.size, settings.damping)
         self._sweeps = settings.sweeps_per_step
         self._rate = settings.learning_rate
         self._notes: list[str] = []
@@ -196,7 +197,7 @@ class SampledPath:
         """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
         self._recoveries += 1
         self._x = self._best.x.copy()
-        self._adam = Adam(self._coordinates.size, self._settings.damping, self._coordinates.groups)
+        self._adam = Adam(self._coordinates.size, self._settings.damping)
         self._adopt(self._annealed())
         self._collapses, self._gradients, self._last_loss = 0, [], self._best.loss
         if self._recoveries > _MAX_RECOVERIES:
@@ -217,14 +218,14 @@ class SampledPath:
         count = settings.num_iterations
         is_sound = self._iterate(count, settings.average, "iteration")
         num = count
-        for k in range(settings.refresh_rounds + 1 if self._checks and is_sound else 0):
+        for k in range(_MAX_ROUNDS + 1 if self._checks and is_sound else 0):
             agree, is_sound = self._check("after training" if k == 0 else f"after {k} more rounds")
-            if not is_sound and (not self._recover() or k == settings.refresh_rounds):
+            if not is_sound and (not self._recover() or k == _MAX_ROUNDS):
                 break
             if agree and is_sound:
                 break
             is_sound = True
-            if k == settings.refresh_rounds:
+            if k == _MAX_ROUNDS:
                 self._notes.append(_STILL_OFF)
                 break
             extra = min(_EXTRA, count)
@@ -266,7 +267,7 @@ class SampledPath:
             elif k >= count * (1 - average):
                 total += self._x
                 kept += 1
-        if kept and not self._coordinates.is_sparse:
+        if kept:
             self._x = total / kept
             self._chains.move_to(self._coordinates.tables(self._x))
         return True

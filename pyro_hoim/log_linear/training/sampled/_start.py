@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ....data.observations import Observations
 from ....structure.hypergraph import InteractionHypergraph
 from ...coding import parametrization
-from ..tables import MarginsOfRows, restructured_tables
+from ..tables import RowMargins, restructured_tables
 
 Floats = NDArray[np.float64]
 _PRIOR = 0.5  # counts per level in a network
@@ -62,14 +62,9 @@ class StartLaw(NamedTuple):
             [e for e, where in hypergraph.term_slices.items() if self.tables[where].any()],
             closure=True,
         )
-        raw = np.zeros(inside.num_terms)
-        for edge, where in inside.term_slices.items():
-            raw[where] = self.tables[hypergraph.term_slices[edge]]
-        pure = parametrization(inside).purify(torch.from_numpy(raw))[0].numpy()
-        result = np.zeros(hypergraph.num_terms)
-        for edge, where in inside.term_slices.items():
-            result[hypergraph.term_slices[edge]] = pure[where]
-        return result
+        raw = restructured_tables(torch.from_numpy(self.tables), hypergraph, inside)
+        pure = parametrization(inside).purify(raw)[0]
+        return restructured_tables(pure, inside, hypergraph).numpy()
 
 
 def law_of_singles(hypergraph: InteractionHypergraph, tables: Floats) -> StartLaw:
@@ -85,12 +80,7 @@ def law_of_singles(hypergraph: InteractionHypergraph, tables: Floats) -> StartLa
 
 
 def forest_law(
-    rows: Observations,
-    hypergraph: InteractionHypergraph,
-    margins: MarginsOfRows,
-    smoothing: float = 0.5,
-    *,
-    pairs: bool = True,
+    margins: RowMargins, hypergraph: InteractionHypergraph, smoothing: float = 0.5, *, pairs: bool = True
 ) -> StartLaw:
     r"""The forest among the pairs of a collection that is most likely given the rows (Chow and Liu), smoothed.
 
@@ -101,8 +91,8 @@ def forest_law(
     It maximises the sum of mutual informations. Pairs count whose variables are in the collection alone, too; variables
     without a single-variable interaction are uniform and independent. No probability is zero.
     """
-    names, cards, slices = rows.domain.names, rows.domain.cardinalities, hypergraph.term_slices
-    total, frequencies = rows.total_count, margins(rows, hypergraph)
+    names, cards, slices = hypergraph.domain.names, hypergraph.domain.cardinalities, hypergraph.term_slices
+    total, frequencies = margins.rows.total_count, margins(hypergraph)
     tables = np.zeros(hypergraph.num_terms)
     single: dict[int, Floats] = {}
     for i, name in enumerate(names):

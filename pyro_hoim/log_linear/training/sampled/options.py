@@ -9,7 +9,6 @@ import torch
 
 from ....errors import check_choice, check_positive, check_whole, out_of_range
 from ...chains.gibbs import EngineName
-from ..evidence import check_damping
 
 __all__ = ["SampledTraining"]
 
@@ -19,10 +18,7 @@ _WHOLE = {
     "sweeps_per_step": 1,
     "refresh_chains": 16,
     "refresh_temperatures": 1,
-    "refresh_rounds": 0,
-    "evidence_rounds": 0,
     "margin_states": 1,
-    "margin_sweeps": 1,
     "loss_budget": 1,
 }
 _POSITIVE = ("learning_rate", "damping", "max_change", "smoothing", "loss_standard_error")
@@ -54,20 +50,13 @@ class SampledTraining:
             three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
             or the ``"independent"`` law, which also gives a quarter of the chains beside the others, since it
             finds modes far from the rows. Training begins with the tree, or with the independent law.
-        average: share of the last iterations whose parameters are averaged (not under a proximal penalty, since
-            means of sparse tables are not sparse).
+        average: share of the last iterations whose parameters are averaged.
         smoothing: count added to every level of a variable in the law that training and annealed runs start from.
         refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
             them; None never checks, not even at the end.
         refresh_chains: of that population.
         refresh_temperatures: of that population.
-        refresh_rounds: most times that training goes on for 25 steps at a tenth of the rate, after a final check which
-            found modes that were missed.
-        evidence_rounds: how often a call of ``train`` moves the strengths of the ridge towards the maximum of the
-            evidence and fits again; see :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`.
-        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
         margin_states: states that margins are counted in, at least.
-        margin_sweeps: sweeps between two states of a chain there.
         loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
         loss_budget: most sweeps (number of chains times temperatures) of one annealed run for log Z.
         seed: of everything random.
@@ -103,11 +92,7 @@ class SampledTraining:
     refresh_every: int | None = 50
     refresh_chains: int = 2000
     refresh_temperatures: int = 200
-    refresh_rounds: int = 6
-    evidence_rounds: int = 0
-    evidence_damping: float = 0.5
     margin_states: int = 20_000
-    margin_sweeps: int = 5
     loss_standard_error: float = 0.02
     loss_budget: int = 2**23
     seed: int = 0
@@ -128,6 +113,5 @@ class SampledTraining:
                 raise out_of_range(name, "a share within (0, 1]", getattr(self, name))
         if not 0 <= self.warm_up < 1:
             raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
-        check_damping(self.evidence_damping, "evidence_damping")
         check_choice(self.chains, ("weighted", "persistent"), "chains")
         check_choice(self.start, ("network", "tree", "independent"), "start")

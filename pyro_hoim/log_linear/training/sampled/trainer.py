@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,19 +11,19 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ....annealing.start_rows import chosen_rows
-from ....checks import check_finite
 from ....core.partition import LogPartition
-from ....core.trainer import Loss, Margins, RidgeTrainer, TrainingReport
+from ....core.trainer import Loss, Margins, TrainingReport
 from ....data.observations import Observations
-from ....errors import check_type, unexpected
-from ....structure.hypergraph import Edge, InteractionHypergraph
+from ....errors import check_type
+from ....structure.hypergraph import InteractionHypergraph
 from ...energy import LogLinearEnergy
 from ...fitting.arguments import check_data
-from ..evidence import updated_ridge
+from ...fitting.penalties import L2
+from ..evidence import EvidenceRounds
 from ..ridge import InteractionRidge
-from ..table_trainer import margin_edges
-from ..tables import MarginsOfRows, initial_tables, restructured_tables
-from ._coordinates import Coordinates, SampledPenalty, check_penalty
+from ..table_trainer import TableTrainer, join_margins, margin_edges, state_part
+from ..tables import restructured_tables
+from ._coordinates import Coordinates
 from ._loss import annealed_log_z, with_reverse_run
 from ._path import Problem, SampledPath
 from ._start import StartLaw, forest_law, law_of_singles, network_law
@@ -43,10 +42,11 @@ __all__ = ["SampledTrainer", "SampledTraining"]
 
 Floats = NDArray[np.float64]
 _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds
+_MARGIN_SWEEPS = 5  # between two states of a chain that are counted
 _LEAST_SHARE = 0.1  # effective share of the chains below which margins come from a fresh annealed population
 
 
-class SampledTrainer(RidgeTrainer):
+class SampledTrainer(TableTrainer):
     r"""Balanced tables fitted by Gibbs chains that carry importance weights along the training path.
 
     .. math:: \theta \leftarrow \theta + \alpha_t \, \mathrm{Adam}(\hat\eta_{\mathrm{data}} - \hat\eta_\theta), \qquad
@@ -76,14 +76,14 @@ class SampledTrainer(RidgeTrainer):
     Args:
         rows: complete training rows.
         hypergraph: the collection to begin with.
-        penalty: added to the negative log-likelihood of all rows. A ridge (``InteractionRidge``, ``L2``) acts on the
-            *raw* tables of a hierarchical collection, which are not balanced while training, and on balanced tables
-            else; ``L1`` and ``GroupL2`` set interactions to exactly zero, on balanced tables.
+        penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows. It acts on the *raw* tables of a
+            hierarchical collection, which are not balanced while training, and on balanced tables else.
         settings: number of chains, steps, checks and so on.
+        evidence: how often a call of :meth:`train` moves the strengths of interactions and fits again.
 
     Raises:
         InputError: rows of another domain or none.
-        InputTypeError: arguments of the wrong type, or a penalty that is not supported.
+        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         UnknownNameError: the penalty has a strength for a variable that is not in the domain.
 
@@ -109,56 +109,23 @@ class SampledTrainer(RidgeTrainer):
         rows: Observations,
         hypergraph: InteractionHypergraph,
         *,
-        penalty: SampledPenalty | None = None,
+        penalty: InteractionRidge | L2 | None = None,
         settings: SampledTraining | None = None,
+        evidence: EvidenceRounds | None = None,
     ) -> None:
-        check_type(rows, Observations, "rows")
-        check_data(hypergraph, rows, "rows")
         check_type(settings, SampledTraining | None, "settings", "SampledTraining")
-        self.rows = rows
-        self.penalty = penalty
         self.settings = SampledTraining() if settings is None else settings
-        self._frequencies = MarginsOfRows()
-        self._hypergraph = hypergraph
+        self._population: Population | None = None
         self._num_trained = 0
         self._laws: tuple[tuple[InteractionHypergraph, str, float], tuple[StartLaw, ...]] | None = None
-        self._settle(initial_tables(rows, hypergraph).numpy(), None)
+        super().__init__(rows, hypergraph, penalty, evidence)
 
-    def _settle(self, tables: Floats, population: Population | None) -> None:
-        """Take over tables with their chains; what was known of others is forgotten."""
-        self._tables = tables
-        self._population = population
+    @override
+    def _adopt(self, tables: Floats) -> None:
+        super()._adopt(tables)
         self._states: tuple[NDArray[np.integer], Floats, float] | None = None
         self._log_z: LogPartition | None = None
         self._is_sandwiched = False
-
-    @property
-    def penalty(self) -> SampledPenalty | None:
-        """The present penalty, with the strengths that rounds of evidence have found; a new one replaces both."""
-        if not self._strengths or not isinstance(self._penalty, InteractionRidge):
-            return self._penalty
-        return self._penalty.updated(self._strengths)
-
-    @penalty.setter
-    def penalty(self, penalty: SampledPenalty | None) -> None:
-        check_penalty(penalty, self.rows.domain)
-        self._penalty = penalty
-        self._strengths: dict[Edge, float] = {}
-
-    @override
-    def use_ridge(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
-        self.settings = replace(self.settings, evidence_rounds=evidence_rounds)
-        self.penalty = ridge
-
-    @property
-    @override
-    def hypergraph(self) -> InteractionHypergraph:
-        return self._hypergraph
-
-    @property
-    @override
-    def tables(self) -> torch.Tensor:
-        return torch.from_numpy(self._tables.copy())
 
     @property
     def _model(self) -> LogLinearEnergy:
@@ -170,42 +137,15 @@ class SampledTrainer(RidgeTrainer):
     # Changes
 
     @override
-    def restructure(self, hypergraph: InteractionHypergraph) -> None:
-        check_type(hypergraph, InteractionHypergraph, "hypergraph")
-        old = self._hypergraph
-        if hypergraph == old:
+    def _prepare(self, hypergraph: InteractionHypergraph) -> None:
+        if self._population is None or set(self._hypergraph.edges) <= set(hypergraph.edges):
             return
-        tables = restructured_tables(torch.from_numpy(self._tables), old, hypergraph).numpy()
-        population = self._population
-        if population is not None and not set(old.edges) <= set(hypergraph.edges):
-            after = LogLinearEnergy(hypergraph, torch.from_numpy(tables), validate=False)
-            growth = self._model.energy(population.codes) - after.energy(population.codes)
-            population = Population(population.codes, population.log_weights + growth.numpy())
-        self._strengths = {edge: v for edge, v in self._strengths.items() if edge in hypergraph.term_slices}
-        self._hypergraph = hypergraph
-        self._settle(tables, population)
+        codes, before = self._population.codes, self._model
+        tables = restructured_tables(before.tables, before.hypergraph, hypergraph)
+        growth = before.energy(codes) - LogLinearEnergy(hypergraph, tables, validate=False).energy(codes)
+        self._population = Population(codes, self._population.log_weights + growth.numpy())
 
     @override
-    def train(self) -> TrainingReport:
-        rounds = self.settings.evidence_rounds
-        if rounds and (not isinstance(self.penalty, InteractionRidge) or self.penalty.is_zero):
-            expected = "an InteractionRidge with strengths to move"
-            raise unexpected("evidence_rounds", expected, received="none", code="conflict")
-        kept = dict(self.__dict__)
-        try:
-            report = self._fit()
-            for _ in range(rounds):
-                if report.status == "diverged":
-                    break
-                note = self._move_strengths()
-                last = self._fit()
-                report = replace(last, num_iterations=report.num_iterations + last.num_iterations)
-                report = replace(report, notes=(*report.notes, note))
-        except BaseException:
-            self.__dict__.update(kept)
-            raise
-        return report
-
     def _fit(self) -> TrainingReport:
         settings, graph = self.settings, self._hypergraph
         tables, population = self._tables, self._population
@@ -218,21 +158,21 @@ class SampledTrainer(RidgeTrainer):
             population = self._draws_of(self._forest(), tables)
         problem = Problem(
             graph,
-            self._frequencies(self.rows, graph),
+            self._frequencies(self.rows),
             self._starts(),
-            Coordinates(graph, self.penalty, self.rows.total_count),
+            Coordinates(graph, self._penalty, self.rows.total_count),
         )
         seed = self._seed(_TRAIN)
         outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start).run()
         self._num_trained += 1
-        self._settle(outcome.tables, outcome.population)
+        self._population = outcome.population
+        self._adopt(outcome.tables)
         return outcome.report
 
     def _forest(self) -> StartLaw:
         """The law within the collection that training starts from."""
-        settings = self.settings
-        pairs = settings.start != "independent"
-        return forest_law(self.rows, self._hypergraph, self._frequencies, settings.smoothing, pairs=pairs)
+        margins, settings = self._margins_of(self.rows), self.settings
+        return forest_law(margins, self._hypergraph, settings.smoothing, pairs=settings.start != "independent")
 
     def _starts(self) -> tuple[StartLaw, ...]:
         """The laws that annealed runs start from, one close to the rows and the wide one; kept for the next call."""
@@ -242,7 +182,7 @@ class SampledTrainer(RidgeTrainer):
             forest = self._forest()
             laws = (forest,)
             if settings.start != "independent":
-                wide = forest_law(self.rows, graph, self._frequencies, settings.smoothing, pairs=False)
+                wide = forest_law(self._margins_of(self.rows), graph, settings.smoothing, pairs=False)
                 laws = (network_law(self.rows, graph, forest) if settings.start == "network" else forest, wide)
             self._laws = key, laws
         return self._laws[1]
@@ -253,21 +193,6 @@ class SampledTrainer(RidgeTrainer):
         change = LogLinearEnergy(self._hypergraph, torch.from_numpy(tables - law.tables), validate=False)
         log_z = law.log_z - float(change.energy(codes[0]))  # the same for all states
         return Population(codes, np.full(len(codes), log_z))
-
-    def _move_strengths(self) -> str:
-        """One round of evidence; a sentence on the number of parameters that the rows determine."""
-        ridge, graph = self.penalty, self._hypergraph
-        assert isinstance(ridge, InteractionRidge)
-        found = updated_ridge(
-            ridge,
-            graph,
-            self._tables,
-            self._frequencies(self.rows, graph),
-            self.rows.total_count,
-            damping=self.settings.evidence_damping,
-        )
-        self._strengths = {edge: found.ridge.strength(edge) for edge in graph.edges if len(edge) > 1}
-        return f"evidence: about {found.total:.1f} of {graph.num_parameters} parameters are effective"
 
     def _rows_as_chains(self) -> Population:
         """Training rows in proportion to their counts."""
@@ -299,7 +224,7 @@ class SampledTrainer(RidgeTrainer):
     def loss(self, rows: Observations) -> Loss:
         check_data(self._hypergraph, rows, "rows")
         log_z = self._forward_log_z()
-        fitted = float(self._tables @ self._frequencies(rows, self._hypergraph))
+        fitted = float(self._tables @ self._frequencies(rows))
         return Loss(float(log_z.value) - fitted, float(log_z.std_error), "estimated")
 
     @override
@@ -307,8 +232,7 @@ class SampledTrainer(RidgeTrainer):
         sets = margin_edges(self._hypergraph, edges)
         codes, weights, size = self._margin_states()
         tables = weighted_margins(codes, weights, self._hypergraph.domain.cardinalities, sets)
-        probs = [table / table.sum() for table in tables]  # rounding
-        return Margins(torch.from_numpy(np.concatenate([np.zeros(0), *probs])), size)
+        return join_margins([table / table.sum() for table in tables], size)  # rounding
 
     def _margin_states(self) -> tuple[NDArray[np.integer], Floats, float]:
         """States (d, N), their weights (N,), which sum to one, and the number of independent draws they are worth."""
@@ -320,7 +244,7 @@ class SampledTrainer(RidgeTrainer):
             codes = np.empty((len(self._hypergraph.domain), records, count), dtype=kind)
             energies = np.empty((records, count))
             for k in range(records):
-                chains.chains.sweep(settings.margin_sweeps)
+                chains.chains.sweep(_MARGIN_SWEEPS)
                 codes[:, k] = chains.chains.states.numpy().T
                 energies[k] = chains.chains.energy.numpy()
             weights = normalised(chains.log_weights)
@@ -345,44 +269,25 @@ class SampledTrainer(RidgeTrainer):
 
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        population, edges = self._population, self._hypergraph.edges
-        d = len(self._hypergraph.domain)
+        population = self._population or Population(self.rows.codes[:0], np.zeros(0))
         return {
-            "tables": self.tables,
-            "codes": torch.zeros(0, d, dtype=torch.long) if population is None else population.codes.clone(),
-            "log_weights": torch.from_numpy(np.zeros(0) if population is None else population.log_weights.copy()),
+            **super().state_dict(),
+            "codes": population.codes.clone(),
+            "log_weights": torch.from_numpy(population.log_weights.copy()),
             "num_trained": torch.tensor(self._num_trained),
-            "strengths": torch.tensor([self._strengths.get(edge, -1.0) for edge in edges], dtype=torch.float64),
         }
 
     @override
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        count = len(self._hypergraph.edges)
-        shapes = {"tables": (self._hypergraph.num_terms,), "strengths": (count,), "num_trained": ()}
-        for name, shape in shapes.items():
-            _check_part(state, name, shape)
         count = len(state["codes"]) if isinstance(state.get("codes"), torch.Tensor) else 0
-        _check_part(state, "codes", (count, len(self._hypergraph.domain)))
-        _check_part(state, "log_weights", (count,))
-        population = None
+        codes = state_part(state, "codes", (count, len(self._hypergraph.domain))).to("cpu", torch.long).clone()
+        log_weights = state_part(state, "log_weights", (count,)).to("cpu", torch.float64).numpy().copy()
+        num_trained = int(state_part(state, "num_trained", ()))
         if count:
-            Observations(self._hypergraph.domain, state["codes"])  # refuses codes that are no levels
-            log_weights = state["log_weights"].detach().to("cpu", torch.float64).numpy().copy()
-            population = Population(state["codes"].detach().to("cpu", torch.long).clone(), log_weights)
-        self._num_trained = int(state["num_trained"])
-        found = zip(self._hypergraph.edges, state["strengths"].tolist(), strict=True)
-        self._strengths = {edge: value for edge, value in found if value >= 0}
-        self._settle(state["tables"].detach().to("cpu", torch.float64).numpy().copy(), population)
-
-
-def _check_part(state: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...]) -> None:
-    found = state.get(name)
-    if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
-        received = tuple(found.shape) if isinstance(found, torch.Tensor) else found
-        hint = "restructure to the collection of the state first"
-        raise unexpected("state", f"{name} of shape {shape}", hint=hint, received=received, code="wrong-shape")
-    if found.is_floating_point():
-        check_finite(found, f"state: {name}")
+            Observations(self._hypergraph.domain, codes)  # refuses codes that are no levels
+        super().load_state_dict(state)
+        self._population = Population(codes, log_weights) if count else None
+        self._num_trained = num_trained
 
 
 def _independent_records(energies: Floats, weights: Floats) -> float:
