@@ -162,7 +162,7 @@ def sample_posterior(
     check_type(settings, NUTSSettings, "settings")
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if not hypergraph.num_parameters:
-        raise refused("hypergraph", "it has no parameters to draw")
+        raise refused("hypergraph", "it has no parameters to draw", code="empty")
     counts, total = _counts(hypergraph, data, total_count)
     law = _prior(hypergraph, prior)
     if isinstance(law, DiaconisYlvisaker):

@@ -305,7 +305,12 @@ def _calibrated(likelihood: RootPseudoLikelihood, mode: Floats, precision: Float
                 turned = vectors.T @ (likelihood.hessian(mode) / scale[:, None])
                 return _inverse((turned.T / values) @ turned + np.diag(precision))
     hint = "take fewer terms or more rows, or calibrate=False for the plain pseudo-posterior"
-    raise refused("calibrate", f"the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart", hint)
+    raise refused(
+        "calibrate",
+        f"the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart",
+        hint,
+        code="conflict",
+    )
 
 
 def _inverse(matrix: Floats) -> Floats:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ..core.law import Law
 from ..core.rows import check_count
 from ..errors import check_type, none_received, unexpected, wrong_type
 from ..log_linear.auto import Auto
@@ -18,7 +19,7 @@ from ..log_linear.given import check_energy
 from ..log_linear.synthetic import synthesise
 from ..runs.arguments import checked_seed, received
 from ..structure.hypergraph import InteractionHypergraph
-from .projection import project
+from .projection import project, scale_margins
 
 __all__ = ["RemovalValue", "removal_values", "with_supersets"]
 
@@ -56,9 +57,7 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
     if not wanted:
         raise none_received("edges", "at least one interaction")
     kept = set(hypergraph.remove_edges(wanted, hierarchical=hypergraph.is_hierarchical).edges)
-    chosen = [frozenset(e) for e in wanted]
-    gone = [e for e in hypergraph.edges if e not in kept or any(c <= set(e) for c in chosen)]
-    return tuple(gone)
+    return tuple(e for e in hypergraph.edges if e not in kept or any(set(w) <= set(e) for w in wanted))
 
 
 def _names(edge: Sequence[str]) -> tuple[str, ...]:
@@ -131,7 +130,7 @@ def removal_values(
         exact = graph.is_hierarchical and graph.domain.num_states * max(1, graph.num_parameters) <= _MAX_EXACT_ENTRIES
     if exact:
         if not graph.is_hierarchical:
-            raise unexpected("exact", "a hierarchical model", hint="exact=False gives bounds for any")
+            raise unexpected("exact", "a hierarchical model", hint="exact=False gives bounds for any", code="no-method")
         return _exact_values(model, wanted, groups)
     if not wanted:
         return []
@@ -140,7 +139,7 @@ def removal_values(
     states: torch.Tensor = synthesise(model, num_samples, seed).codes if samples is None else samples
     if states.dim() != 2 or states.shape[1] != len(graph.domain) or len(states) < 2:
         expected = f"at least two states of {len(graph.domain)} variables"
-        raise unexpected("samples", expected, received=tuple(states.shape))
+        raise unexpected("samples", expected, received=tuple(states.shape), code="wrong-shape")
     if samples is not None:
         model.energy(states)  # refuses codes that are no level
     conditionals = {
@@ -154,8 +153,6 @@ def _exact_values(
     model: LogLinearEnergy, edges: Sequence[tuple[str, ...]], groups: Sequence[tuple[tuple[str, ...], ...]]
 ) -> list[RemovalValue]:
     """Divergences from the projections of the model's own table; bounds where these did not converge."""
-    from ..core.law import Law
-
     graph = model.hypergraph
     law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
     found = [project(law, graph.remove_edges([edge])) for edge in edges]
@@ -175,18 +172,9 @@ def _bound(
     """Estimated bound of one interaction."""
     domain = model.domain
     shape = [domain[n].cardinality for n in edge]
-    cells, probs, strengths = [], [], []
-    for axis, name in enumerate(edge):
-        levels = shape[axis]
-        f = _strength(model, gone, samples, name)
-        index = torch.zeros(len(samples), levels, dtype=torch.long)
-        for other, n in enumerate(edge):
-            code = torch.arange(levels) if n == name else samples[:, domain.index(n), None]
-            index = index * shape[other] + code
-        cells.append(index)
-        probs.append(conditionals[name] / len(edge))
-        strengths.append(f)
-    cell, prob, f = torch.cat(cells, 1), torch.cat(probs, 1), torch.cat(strengths, 1)  # (n, sum of levels)
+    cell = torch.cat([_cells(model, edge, samples, name) for name in edge], 1)  # (n, sum of levels), as those below
+    prob = torch.cat([conditionals[name] / len(edge) for name in edge], 1)
+    f = torch.cat([_strength(model, gone, samples, name) for name in edge], 1)
     size = math.prod(shape)
     num = len(samples)
     shift = float(f.min())
@@ -195,9 +183,8 @@ def _bound(
     base = torch.zeros(size, dtype=torch.float64).index_add_(0, cell.flatten(), weight.flatten()) / num
     inside = [e for e in model.hypergraph.edges if set(e) < set(edge)]
     largest = [e for e in inside if not any(set(e) < set(o) for o in inside)]
-    g = _refit(
-        base.reshape(shape).numpy(), margin.reshape(shape).numpy(), [[edge.index(n) for n in e] for e in largest]
-    )
+    axes = [[edge.index(n) for n in e] for e in largest]
+    g = _refit(base.reshape(shape).numpy(), margin.reshape(shape).numpy(), axes)
     tilt = torch.from_numpy(g.reshape(-1))[cell]
     weight = weight * torch.exp(tilt)
     mean_weight = weight.sum(1)
@@ -214,34 +201,27 @@ def _strength(
     model: LogLinearEnergy, gone: Sequence[tuple[str, ...]], samples: torch.Tensor, name: str
 ) -> torch.Tensor:
     """Sum of the tables of ``gone`` at the samples with every level of ``name``: (n, levels)."""
-    domain = model.domain
-    levels = domain[name].cardinality
-    total = torch.zeros(len(samples), levels, dtype=torch.float64)
+    total = torch.zeros(len(samples), model.domain[name].cardinality, dtype=torch.float64)
     for edge in gone:
-        index = torch.zeros(len(samples), levels, dtype=torch.long)
-        for n in edge:
-            code = torch.arange(levels) if n == name else samples[:, domain.index(n), None]
-            index = index * domain[n].cardinality + code
-        total += model.tables[model.hypergraph.term_slices[edge]].double()[index]
+        table = model.tables[model.hypergraph.term_slices[edge]].double()
+        total += table[_cells(model, edge, samples, name)]
     return total
 
 
-def _refit(base: np.ndarray, target: np.ndarray, subsets: Sequence[Sequence[int]]) -> np.ndarray:
-    """Log factors g over the subsets of axes that give base * exp(g) the margins of target (iterative proportions).
+def _cells(model: LogLinearEnergy, edge: Sequence[str], samples: torch.Tensor, name: str) -> torch.Tensor:
+    """Positions in the table of an edge at the samples with every level of ``name``: (n, levels)."""
+    domain = model.domain
+    levels = torch.arange(domain[name].cardinality)
+    index = torch.zeros(len(samples), len(levels), dtype=torch.long)
+    for n in edge:
+        index = index * domain[n].cardinality + (levels if n == name else samples[:, domain.index(n), None])
+    return index
 
-    Stopping early is safe: every g gives a bound.
-    """
-    g = np.zeros_like(base)
-    now = base / base.sum()
-    wanted = [target.sum(tuple(set(range(base.ndim)) - set(axes)), keepdims=True) for axes in subsets]
-    for _ in range(_IPF_STEPS if len(subsets) > 0 else 0):
-        worst = 0.0
-        for axes, margin in zip(subsets, wanted, strict=True):
-            found = now.sum(tuple(set(range(base.ndim)) - set(axes)), keepdims=True)
-            worst = max(worst, float(np.abs(found - margin).max()))
-            ratio = np.divide(margin, found, out=np.ones_like(margin), where=(found > 0) & (margin > 0))
-            now = now * ratio
-            g += np.log(ratio)
-        if worst < _IPF_TOLERANCE:
-            break
-    return g
+
+def _refit(base: np.ndarray, target: np.ndarray, subsets: Sequence[Sequence[int]]) -> np.ndarray:
+    """Log factors g over the subsets of axes that give base * exp(g) the margins of target; every g gives a bound."""
+    start = base / base.sum()
+    if not subsets:
+        return np.zeros_like(base)
+    found, _, _ = scale_margins(target, subsets, _IPF_TOLERANCE, _IPF_STEPS, start)
+    return np.log(np.divide(found, start, out=np.ones_like(base), where=(found > 0) & (start > 0)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -113,20 +114,15 @@ def project(
         return _finished(law, hypergraph, np.full(p.shape, 1 / p.size), "closed form", 0, True)
     if hypergraph.is_decomposable:
         cliques = [law.domain.indices(node.clique) for node in hypergraph.junction_tree()]
-        q, _, _ = _scale_margins(p, cliques, tolerance, 1)
+        q, _, _ = scale_margins(p, cliques, tolerance, 1)
         return _finished(law, hypergraph, q, "closed form", 1, True)
     if method == "newton" or (method == "auto" and _is_small(hypergraph)):
         result = _newton(law, hypergraph)
         if result.is_converged or method == "newton":
-            if not result.is_converged:
-                _warn(result)
-            return result
+            return _told(result)
     cliques = [law.domain.indices(edge) for edge in hypergraph.maximal_edges]
-    q, num_sweeps, is_converged = _scale_margins(p, cliques, tolerance, max_iterations)
-    result = _finished(law, hypergraph, q, "ipf", num_sweeps, is_converged)
-    if not is_converged:
-        _warn(result)
-    return result
+    q, num_sweeps, is_converged = scale_margins(p, cliques, tolerance, max_iterations)
+    return _told(_finished(law, hypergraph, q, "ipf", num_sweeps, is_converged))
 
 
 class Projections:
@@ -135,18 +131,9 @@ class Projections:
     Arguments are those of :func:`project`; observations stand for their empirical law, :attr:`law`.
     """
 
-    def __init__(
-        self,
-        law: Law | Observations,
-        *,
-        method: ProjectionMethod = "auto",
-        tolerance: float = 1e-12,
-        max_iterations: int = 10_000,
-    ) -> None:
+    def __init__(self, law: Law | Observations, **options: Any) -> None:
         self.law = _as_law(law)
-        self._method: ProjectionMethod = method
-        self._tolerance = tolerance
-        self._max_iterations = max_iterations
+        self._options = options
         self._known: dict[InteractionHypergraph, Projection] = {}
         self._margins: dict[tuple[str, ...], Projections] = {}
 
@@ -159,22 +146,14 @@ class Projections:
     def project(self, hypergraph: InteractionHypergraph) -> Projection:
         """Projection on the family of a hierarchical collection, from memory if it was asked for before."""
         if hypergraph not in self._known:
-            self._known[hypergraph] = project(
-                self.law,
-                hypergraph,
-                method=self._method,
-                tolerance=self._tolerance,
-                max_iterations=self._max_iterations,
-            )
+            self._known[hypergraph] = project(self.law, hypergraph, **self._options)
         return self._known[hypergraph]
 
     def marginal(self, names: tuple[str, ...]) -> Projections:
         """Projections of a marginal law, kept as well."""
         law = self.law.marginal(names)
         if law.domain.names not in self._margins:
-            self._margins[law.domain.names] = Projections(
-                law, method=self._method, tolerance=self._tolerance, max_iterations=self._max_iterations
-            )
+            self._margins[law.domain.names] = Projections(law, **self._options)
         return self._margins[law.domain.names]
 
 
@@ -217,13 +196,17 @@ def _newton(law: Law, hypergraph: InteractionHypergraph) -> Projection:
     return _finished(law, hypergraph, q, "newton", result.num_iterations, result.is_converged)
 
 
-def _scale_margins(
-    p: np.ndarray, cliques: list[tuple[int, ...]], tolerance: float, max_iterations: int
+def scale_margins(
+    p: np.ndarray,
+    cliques: Sequence[Sequence[int]],
+    tolerance: float,
+    max_iterations: int,
+    start: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int, bool]:
-    """Iterative proportional fitting from the uniform law; one sweep is exact in the order of a junction tree."""
+    """Iterative proportional fitting, by default from the uniform law; one sweep is exact along a junction tree."""
     others = [tuple(i for i in range(p.ndim) if i not in clique) for clique in cliques]
     targets = [p.sum(other, keepdims=True) for other in others]
-    q = np.full(p.shape, 1 / p.size)
+    q = np.full(p.shape, 1 / p.size) if start is None else start.copy()
     ratio = [np.empty_like(target) for target in targets]
     for sweep in range(1, max_iterations + 1):
         change = 0.0
@@ -252,21 +235,24 @@ def _finished(
         other = tuple(i for i in range(p.ndim) if i not in kept)
         error = max(error, float(np.abs(p.sum(other) - q.sum(other)).max()))
     return Projection(
-        law=law,
-        hypergraph=hypergraph,
-        probs=torch.from_numpy(q),
-        divergence=max(divergence, 0.0),  # in this order NaN is not hidden
-        method=method,
-        is_converged=is_converged,
-        num_iterations=num_iterations,
-        margin_error=error,
+        law,
+        hypergraph,
+        torch.from_numpy(q),
+        max(divergence, 0.0),  # in this order NaN is not hidden
+        method,
+        is_converged,
+        num_iterations,
+        error,
     )
 
 
-def _warn(result: Projection) -> None:
-    warnings.warn(
-        f"project: {result.method} stopped after {result.num_iterations} iterations with a margin "
-        f"{result.margin_error:.2g} off; raise max_iterations or tolerance, or take the other method",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+def _told(result: Projection) -> Projection:
+    """The projection, with a warning unless it converged."""
+    if not result.is_converged:
+        warnings.warn(
+            f"project: {result.method} stopped after {result.num_iterations} iterations with a margin "
+            f"{result.margin_error:.2g} off; raise max_iterations or tolerance, or take the other method",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return result

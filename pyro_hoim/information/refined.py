@@ -46,7 +46,9 @@ class RefinedInformation:
     def edge(self) -> Edge:
         """The set that is added; InputError where not exactly one is."""
         if len(self.added) != 1:
-            raise unexpected("edge", "one added set", hint="see the attribute added", received=len(self.added))
+            raise unexpected(
+                "edge", "one added set", hint="see the attribute added", received=len(self.added), code="no-method"
+            )
         return self.added[0]
 
 
@@ -131,7 +133,11 @@ def refined_information(
         larger = target
         if not set(collection.edge_indices) <= set(larger.edge_indices):
             missing = next(edge for edge in collection.edges if edge not in larger)
-            raise refused("target", f"expected a larger collection, but {':'.join(missing)} is only in the smaller one")
+            raise refused(
+                "target",
+                f"expected a larger collection, but {':'.join(missing)} is only in the smaller one",
+                code="conflict",
+            )
     else:
         larger = _with_edge(collection, target)
     return _step(projections, collection, larger)
@@ -169,12 +175,14 @@ def decompose(
                     members.append(InteractionHypergraph(projections.law.domain))
                 members.append(_with_edge(members[-1], item))
     if len(members) < 2:
-        raise unexpected("chain", "at least two collections", received=len(members))
+        raise unexpected("chain", "at least two collections", received=len(members), code="missing-part")
     for member in members:
         check_hypergraph(member, projections.law, "chain")
     for smaller, larger in itertools.pairwise(members):
         if not set(smaller.edge_indices) < set(larger.edge_indices):
-            raise refused("chain", f"expected growing collections, but {larger!r} is not larger than {smaller!r}")
+            raise refused(
+                "chain", f"expected growing collections, but {larger!r} is not larger than {smaller!r}", code="conflict"
+            )
     return RefinedInformationTable(tuple(_step(projections, a, b) for a, b in itertools.pairwise(members)))
 
 

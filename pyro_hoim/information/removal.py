@@ -240,7 +240,7 @@ def removal_effect(
         if variable is not None:
             check_names([variable], model.domain.names, name)
     if sensitive is not None and (target is None or target == sensitive):
-        raise unexpected("sensitive", "a variable other than the target, and a target")
+        raise unexpected("sensitive", "a variable other than the target, and a target", code="conflict")
     code = None if target is None else model.domain[target].cardinality - 1
     if level is not None:
         if target is None:

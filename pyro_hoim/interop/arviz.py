@@ -195,6 +195,7 @@ def _name_theta(
                 "theta",
                 f"site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} coordinates "
                 f"in the {coding!r} coding",
+                code="wrong-shape",
             )
         if labels.layout == "flat":
             dims[theta], coords[THETA_DIM], extra = [THETA_DIM], names, found
@@ -225,7 +226,9 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
         return {}
     if not isinstance(cell_count, Mapping):
         if len(terms) != 1:
-            raise unexpected("cell_count", f"a dict of counts for {sorted(terms)}", received="one array")
+            raise unexpected(
+                "cell_count", f"a dict of counts for {sorted(terms)}", received="one array", code="missing-part"
+            )
         cell_count = {next(iter(terms)): cell_count}
     check_names(cell_count, list(terms), "cell_count", noun="log-likelihood")
     result = {}

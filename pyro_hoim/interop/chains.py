@@ -204,7 +204,9 @@ def _cells(domain: Domain, edges: Sequence[tuple[str, ...]], states: Array) -> t
         labels = itertools.product(*(domain[name].labels for name in edge))
         names += [f"{':'.join(edge)}[{','.join(label)}]" for label in labels]
         if len(names) > _MAX_STATISTICS:
-            raise refused("edges, variables", f"more than {_MAX_STATISTICS} statistics", "choose fewer")
+            raise refused(
+                "edges, variables", f"more than {_MAX_STATISTICS} statistics", "choose fewer", code="over-budget"
+            )
         index = np.ravel_multi_index(tuple(states[..., i] for i in positions), cards)
         columns.append((index[..., None] == np.arange(int(np.prod(cards)))).astype(np.float64))
     return names, np.concatenate(columns, axis=-1)

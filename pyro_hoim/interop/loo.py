@@ -138,7 +138,7 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
         InputError: fewer than two models, cells or counts that differ, or as :func:`loo_by_cell`.
     """
     if len(models) < 2:
-        raise unexpected("models", "at least two", received=len(models))
+        raise unexpected("models", "at least two", received=len(models), code="missing-part")
     first = None
     for label, data in models.items():
         _, name = _cells(data, var_name)
@@ -193,7 +193,9 @@ def summarise(data: Any, **options: Any) -> Any:
     spread = posterior[names].max(("chain", "draw")) - posterior[names].min(("chain", "draw"))
     flags = [bool(flag) for name in names for flag in np.asarray(spread[name].values == 0).reshape(-1)]
     if len(flags) != len(table):
-        raise refused("options", "the table's rows cannot be told apart", "leave out filter_vars and coords")
+        raise refused(
+            "options", "the table's rows cannot be told apart", "leave out filter_vars and coords", code="conflict"
+        )
     constant = pd.Series(flags, index=table.index, dtype=bool)
     for column in ("r_hat", "ess_bulk", "ess_tail"):
         if column in table:

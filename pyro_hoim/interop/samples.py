@@ -89,7 +89,7 @@ def restore_integers(arrays: Arrays, sites: Iterable[str] | None = None) -> Arra
             continue
         whole = bool(value.size) and bool((np.isfinite(value) & (value == np.floor(value))).all())
         if named is not None and not whole:
-            raise refused("integer_sites", f"site {name!r} has draws that are not whole numbers")
+            raise refused("integer_sites", f"site {name!r} has draws that are not whole numbers", code="out-of-range")
         if whole and (named is not None or value.min() < value.max()):
             result[name] = value.astype(np.int64)
     return result
@@ -146,7 +146,7 @@ def _grouped(name: str, value: np.ndarray, num_chains: int | None) -> np.ndarray
 def _check_lead(arrays: Arrays) -> None:
     leads = {name: value.shape[:2] for name, value in arrays.items()}
     if len(set(leads.values())) > 1:
-        raise unexpected("posterior", "equal (chain, draw) for every site", received=leads)
+        raise unexpected("posterior", "equal (chain, draw) for every site", received=leads, code="wrong-shape")
 
 
 def _has_save_params_fault() -> bool:
@@ -175,7 +175,7 @@ def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str,
             f"MCMC ran with save_params {order}, which this Pyro hands to the wrong names, and the values cannot be "
             "recovered"
         )
-        raise refused("posterior", problem, "run again with save_params sorted")
+        raise refused("posterior", problem, "run again with save_params sorted", code="no-method")
     shapes = {name: value.shape[2:] for name, value in zip(sorted(order), packed, strict=True)}
     result, start = {}, 0
     for name in order:

@@ -20,7 +20,7 @@ import torch
 from tqdm import tqdm
 
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, is_whole, unexpected, wrong_type
+from ..errors import ConvergenceWarning
 from ..inference.posterior import sample_posterior
 from ..interop.arviz import to_arviz
 from ..structure.hypergraph import InteractionHypergraph
@@ -33,20 +33,6 @@ Chain = dict[str, torch.Tensor]
 
 _LEAST_TRANSITIONS = 4000
 """Transitions of all chains below which processes, which import the library first, take longer than they save."""
-
-
-def checked_jobs(jobs: int | None) -> int | None:
-    """A number of chains at a time.
-
-    Raises:
-        InputError: below one.
-        InputTypeError: no whole number.
-    """
-    if jobs is not None and not is_whole(jobs):
-        raise wrong_type("jobs", "a whole number of chains at a time or None", received=repr(jobs))
-    if jobs is not None and jobs < 1:
-        raise unexpected("jobs", "at least one chain at a time", received=jobs, code="empty")
-    return jobs
 
 
 def draw_chain(
@@ -77,23 +63,12 @@ def draw_chains(
     data: Observations,
     settings: PosteriorSettings,
     seeds: Mapping[int, int],
-    *,
-    jobs: int | None,
     progress: bool,
 ) -> Generator[tuple[int, Chain]]:
-    """The chains of some numbers as they get done, ``(number, chain)``; the draws do not depend on ``jobs``.
-
-    Args:
-        hypergraph: the interactions.
-        data: complete rows.
-        settings: draws, warm-up, prior.
-        seeds: seed of every chain by its number.
-        jobs: chains at a time, each in a process of its own; one draws them here. None takes one per core where the
-            chains are long enough.
-        progress: show progress bars on standard error.
-    """
+    """The chains of some numbers, by their seeds, as they get done, ``(number, chain)``, whatever ``settings.jobs``."""
     import joblib
 
+    jobs = settings.jobs
     if jobs is None:
         length = len(seeds) * (settings.num_draws + (settings.burn_in or 0))
         jobs = joblib.cpu_count() if length >= _LEAST_TRANSITIONS else 1

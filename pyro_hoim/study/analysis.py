@@ -7,10 +7,9 @@ be had from them directly.
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from ..data.observations import Observations
 from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
-from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
@@ -36,6 +34,7 @@ from ..log_linear.infinite import mark_infinite
 from ..log_linear.named_priors import Prior
 from ..log_linear.scores import (
     CoefficientInterval,
+    RowScores,
     coefficient_intervals,
     interaction_table,
     num_impossible,
@@ -45,38 +44,15 @@ from ..log_linear.scores import (
 from ..runs.arguments import checked_seed
 from ..runs.options import RunOptions
 from ..structure.hypergraph import InteractionHypergraph
+from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
 from .posterior_settings import PosteriorSettings
 
-__all__ = ["Analysis", "ModelAnalysis", "PartScores", "analyse"]
+__all__ = ["Analysis", "ModelAnalysis", "analyse"]
 
 _MAX_TABLE_CELLS = 2**16
 _MAX_PAIRS = 120
 _MAX_DENSE_PARAMETERS = 1000
-
-
-@dataclass(frozen=True)
-class PartScores:
-    """Scores of the train, validation and test parts; None for an empty part or a number that does not exist.
-
-    ``impossible_rows`` counts the rows to which an infinite estimate gives probability zero; where there are any,
-    ``nll`` and ``kl`` are infinite. ``gain`` is the mean log-likelihood above that of independent columns, in nats per
-    row, and ``gain_std_error`` its standard error over rows (:func:`~pyro_hoim.core.scores.mean_gain`).
-    """
-
-    rows: dict[str, float] = field(default_factory=dict)
-    impossible_rows: dict[str, float] = field(default_factory=dict)
-    nll: dict[str, float | None] = field(default_factory=dict)
-    kl: dict[str, float | None] = field(default_factory=dict)
-    pseudo_nll: dict[str, float | None] = field(default_factory=dict)
-    independent_kl: dict[str, float | None] = field(default_factory=dict)
-    gain: dict[str, float | None] = field(default_factory=dict)
-    gain_std_error: dict[str, float | None] = field(default_factory=dict)
-
-    @property
-    def judged_on(self) -> str:
-        """The part whose scores say how good the model is: the last that holds rows."""
-        return [name for name, rows in self.rows.items() if rows][-1]
 
 
 @dataclass(frozen=True)
@@ -90,11 +66,10 @@ class ModelAnalysis:
         goodness: test against the saturated model; None where the table is too large or cells are missing.
         cells: observed and expected counts with residuals, likewise.
         odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
-        scores: scores of the parts.
+        parts: scores of ``train``, ``validation`` and ``test``, of predicting a target too; None for empty ones.
         interactions: :func:`interaction_table` of the fit; those that are infinite come first, with their finite
             contrasts, see :func:`~pyro_hoim.log_linear.infinite.mark_infinite`.
         intervals: :func:`coefficient_intervals`, from the posterior where there is one.
-        accuracy: :func:`prediction_accuracy` per part when a target was named.
         posterior: posterior draws with diagnostics, if asked for.
     """
 
@@ -104,21 +79,15 @@ class ModelAnalysis:
     goodness: GoodnessOfFit | None
     cells: pd.DataFrame | None
     odds_ratios: pd.DataFrame | None
-    scores: PartScores
+    parts: dict[str, PartScores | None]
     interactions: list[dict[str, Any]]
     intervals: list[CoefficientInterval]
-    accuracy: dict[str, Any] | None
     posterior: Posterior | None
 
     @property
     def hypergraph(self) -> InteractionHypergraph:
         """The interactions."""
         return self.fit.hypergraph
-
-    @property
-    def energy(self) -> LogLinearEnergy:
-        """The fitted model."""
-        return LogLinearEnergy(self.hypergraph, self.fit.tables)
 
     @property
     def traces(self) -> dict[str, np.ndarray]:
@@ -209,39 +178,23 @@ class Analysis:
         return records
 
 
-def _scores(result: FitResult, independent: FitResult, parts: Mapping[str, Observations | None]) -> PartScores:
-    """Scores of every part that holds rows; infinite where a row is impossible under an infinite estimate."""
-    scores = PartScores()
-    for name, part in parts.items():
-        scores.rows[name] = 0.0
-        scores.impossible_rows[name] = 0.0
-        for column in (
-            scores.nll,
-            scores.kl,
-            scores.pseudo_nll,
-            scores.independent_kl,
-            scores.gain,
-            scores.gain_std_error,
-        ):
-            column[name] = None
-        if part is None or not part.total_count > 0:
-            continue
-        alone = LogLinearEnergy(independent.hypergraph, independent.tables)
-        own = score_rows(LogLinearEnergy(result.hypergraph, result.tables), part, reference=alone)
-        other = score_rows(alone, part)
-        impossible, impossible_alone = (num_impossible(r, part) for r in (result, independent))
-        scores.rows[name] = own.rows
-        scores.impossible_rows[name] = impossible
-        scores.nll[name] = math.inf if impossible else own.nll
-        scores.kl[name] = math.inf if impossible and own.kl is not None else own.kl
-        scores.pseudo_nll[name] = own.pseudo_nll
-        scores.gain[name], scores.gain_std_error[name] = own.gain, own.gain_std_error
-        if impossible or impossible_alone:
-            both = impossible and impossible_alone
-            scores.gain[name] = None if both else -math.inf if impossible else math.inf
-            scores.gain_std_error[name] = None
-        scores.independent_kl[name] = math.inf if impossible_alone and other.kl is not None else other.kl
-    return scores
+def _scored(result: FitResult, alone: FitResult, part: Observations | None, target: str | None) -> PartScores | None:
+    """Scores of a part that holds rows; infinite where a row is impossible under an infinite estimate."""
+    if part is None or not part.total_count > 0:
+        return None
+    own, other = score_rows(result.model, part, reference=alone.model), score_rows(alone.model, part)
+    impossible, impossible_alone = (num_impossible(fitted, part) for fitted in (result, alone))
+    if impossible or impossible_alone:
+        own = replace(own, gain_std_error=None)
+    accuracy = None if target is None else prediction_accuracy(result.model, part, target)
+    return PartScores(
+        _infinite(own) if impossible else own, _infinite(other) if impossible_alone else other, accuracy, impossible
+    )
+
+
+def _infinite(scores: RowScores) -> RowScores:
+    """The scores of rows of which some are impossible."""
+    return replace(scores, nll=math.inf, kl=None if scores.kl is None else math.inf)
 
 
 def analyse(
@@ -254,8 +207,7 @@ def analyse(
     seed: int = 0,
     title: str = "table",
     about: Sequence[str] = (),
-    checkpoint: Path | None = None,
-    resume: bool = False,
+    run: RunOptions | None = None,
 ) -> Analysis:
     """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
 
@@ -272,42 +224,47 @@ def analyse(
         seed: seed of everything random.
         title: name of the data.
         about: sentences on the data that the report shows.
-        checkpoint: folder for finished chains and unfinished fits, so that an interrupted run can be resumed; made if
-            missing inside an existing folder.
-        resume: use what ``checkpoint`` holds; chains of other data or settings are refused.
+        run: the folder for finished chains and unfinished fits, so that an interrupted run can be resumed, made if
+            missing inside an existing folder; whether to use what it holds (chains of other data or settings are
+            refused); and progress.
 
     Raises:
         InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
         InputTypeError: parts that are no observations, structures that are no hypergraphs, or a seed that is no whole
             number.
         IntractableError: an exact cost is beyond the budget.
-        KeyboardInterrupt: a fit was interrupted; its last iterate is in ``checkpoint``.
+        KeyboardInterrupt: a fit was interrupted; its last iterate is in the folder of ``run``.
     """
     seed = checked_seed(seed)
     _check(parts, structures, posterior)
-    train, validation = parts["train"], parts.get("validation")
-    shown = sys.stderr.isatty()
-    if checkpoint is not None:
-        checkpoint.mkdir(exist_ok=True)
+    run = RunOptions() if run is None else run
+    if run.checkpoint is not None:
+        Path(run.checkpoint).mkdir(exist_ok=True)
+    train = parts["train"]
     every = {name: parts.get(name) for name in PARTS}
-    is_tested = not train.has_missing and validation is None
     independent = _independent(train)
     models: list[ModelAnalysis] = []
     for number, (name, structure) in enumerate(structures.items()):
-        result = _fitted(structure, train, validation, name, prior, checkpoint, resume, shown)
+        result = _fitted(structure, parts, name, prior, run)
         draws = None
         if posterior is not None:
-            draws = run_posterior(
-                structure,
-                train,
-                posterior,
-                seed=seed + 1000 * number,
+            draws = run_posterior(structure, train, posterior, seed=seed + 1000 * number, name=name, run=run)
+        is_tested = not train.has_missing and every["validation"] is None and _is_small(result)
+        rows = None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
+        models.append(
+            ModelAnalysis(
                 name=name,
-                checkpoint=checkpoint,
-                resume=resume,
-                progress=shown,
+                fit=result,
+                log_partition=Auto().log_partition(result.model),
+                goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
+                cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
+                odds_ratios=_odds_ratios(result) if is_tested else None,
+                parts={part: _scored(result, independent, held, target) for part, held in every.items()},
+                interactions=mark_infinite(result, interaction_table(result.model)),
+                intervals=coefficient_intervals(result, rows),
+                posterior=draws,
             )
-        models.append(_analysed(name, result, independent, every, draws, target, seed, is_tested))
+        )
     comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
     return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
 
@@ -337,68 +294,29 @@ def _check(
 
 def _fitted(
     structure: InteractionHypergraph,
-    train: Observations,
-    validation: Observations | None,
+    parts: Mapping[str, Observations],
     name: str,
     prior: Prior | None,
-    checkpoint: Path | None,
-    resume: bool,
-    progress: bool,
+    run: RunOptions,
 ) -> FitResult:
     """The fit of one structure; KeyboardInterrupt where it was interrupted."""
     penalty = None if prior is None else prior.penalty(structure)
-    file = None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors"
+    train, validation = parts["train"], parts.get("validation")
+    if run.checkpoint is not None:
+        run = replace(run, checkpoint=Path(run.checkpoint) / f"{file_stem(name)}-fit.safetensors")
     if train.has_missing:
-        result = fit_incomplete(structure, train, progress=progress, penalty=penalty)
+        result = fit_incomplete(structure, train, progress=run.progress, penalty=penalty)
     else:
-        result = fit(
-            structure,
-            train,
-            penalty=penalty,
-            validation=validation,
-            stopping=Stopping(patience=None if validation is None else 20),
-            run=RunOptions(file, resume and file is not None, progress),
-        )
+        stopping = Stopping(patience=None if validation is None else 20)
+        result = fit(structure, train, penalty=penalty, validation=validation, stopping=stopping, run=run)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
 
 
-def _analysed(
-    name: str,
-    result: FitResult,
-    independent: FitResult,
-    parts: Mapping[str, Observations | None],
-    draws: Posterior | None,
-    target: str | None,
-    seed: int,
-    is_tested: bool,
-) -> ModelAnalysis:
-    """Everything that is computed for one fitted model; tests are of small tables, where they are wanted."""
-    energy = LogLinearEnergy(result.hypergraph, result.tables)
-    is_small = result.hypergraph.domain.num_states <= _MAX_TABLE_CELLS and result.objective == "likelihood"
-    is_tested = is_tested and is_small
-    accuracy = None
-    if target is not None:
-        accuracy = {
-            part: prediction_accuracy(energy, rows, target) if rows is not None and rows.total_count > 0 else None
-            for part, rows in parts.items()
-        }
-    return ModelAnalysis(
-        name=name,
-        fit=result,
-        log_partition=Auto().log_partition(energy),
-        goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
-        cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
-        odds_ratios=_odds_ratios(result) if is_tested else None,
-        scores=_scores(result, independent, parts),
-        interactions=mark_infinite(result, interaction_table(energy)),
-        intervals=coefficient_intervals(
-            result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
-        ),
-        accuracy=accuracy,
-        posterior=draws,
-    )
+def _is_small(result: FitResult) -> bool:
+    """Whether the table is small enough for tests and tables of cells."""
+    return result.hypergraph.domain.num_states <= _MAX_TABLE_CELLS and result.objective == "likelihood"
 
 
 def _independent(train: Observations) -> FitResult:

@@ -1,4 +1,4 @@
-"""Everything that one report on a learned model shows. Private to the package."""
+"""Everything that one report on a learned model shows."""
 
 from __future__ import annotations
 
@@ -15,58 +15,13 @@ from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
 from ..log_linear.learning.model import LearnResult
-from ..log_linear.scores import RowScores, interaction_table, prediction_accuracy, score_rows
+from ..log_linear.scores import interaction_table, prediction_accuracy, score_rows
+from .parts import PartScores, PredictivePart, judged_on
 
-__all__ = ["LearnedAnalysis", "PartOfLearned", "PredictivePart", "analyse_learned"]
+__all__ = ["LearnedAnalysis", "analyse_learned"]
 
 _VALUED = 400
 _SAMPLES = 4096
-
-
-@dataclass(frozen=True)
-class PredictivePart:
-    """Scores of the richer model on one part of the rows.
-
-    Attributes:
-        model: its scores.
-        accuracy: of the prediction of the target, where one was named.
-        advantage: NLL of the structure less that of the richer model, in nats a row.
-        advantage_std_error: its sampling error over rows; errors of log Z are not part of it.
-    """
-
-    model: RowScores
-    accuracy: dict[str, Any] | None
-    advantage: float
-    advantage_std_error: float
-
-
-@dataclass(frozen=True)
-class PartOfLearned:
-    """Scores of one part of the rows.
-
-    Attributes:
-        model: of the model shown: the structure, where there is one.
-        independent: of smoothed single frequencies.
-        one_body: of trained single variables.
-        accuracy: of the prediction of the target, where one was named.
-        predictive: the same of the richer model that predicts, None where there is no other.
-    """
-
-    model: RowScores
-    independent: RowScores
-    one_body: RowScores
-    accuracy: dict[str, Any] | None
-    predictive: PredictivePart | None = None
-
-    @property
-    def gain(self) -> float:
-        """Log-likelihood above that of the independent model, in nats a row."""
-        return self.independent.nll - self.model.nll
-
-    @property
-    def gain_std_error(self) -> float | None:
-        """Its standard error over rows, of paired differences; errors of log Z are not part of it. None for one row."""
-        return self.model.gain_std_error
 
 
 @dataclass(frozen=True)
@@ -91,7 +46,7 @@ class LearnedAnalysis:
     title: str
     about: tuple[str, ...]
     learned: LearnResult
-    parts: dict[str, PartOfLearned | None]
+    parts: dict[str, PartScores | None]
     interactions: tuple[dict[str, Any], ...]
     target: str | None
     seed: int
@@ -106,7 +61,7 @@ class LearnedAnalysis:
     @property
     def judged_on(self) -> str:
         """The part whose scores say how good the model is: the last that holds rows."""
-        return [name for name, part in self.parts.items() if part is not None][-1]
+        return judged_on(self.parts)
 
 
 def analyse_learned(
@@ -137,17 +92,17 @@ def analyse_learned(
     """
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
-    found: dict[str, PartOfLearned | None] = {}
+    found: dict[str, PartScores | None] = {}
     for name, rows in parts.items():
         if rows is None or not rows.total_count > 0:
             found[name] = None
             continue
-        found[name] = PartOfLearned(
+        found[name] = PartScores(
             model.score(rows),
             score_rows(learned.independent, rows),
-            score_rows(learned.one_body, rows),
             None if target is None else prediction_accuracy(energy, rows, target),
-            None if model is learned else _predictive(learned, model, rows, target),
+            one_body=score_rows(learned.one_body, rows),
+            predictive=None if model is learned else _predictive(learned, model, rows, target),
         )
     rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
     fitted = _together([part for part in rows if part is not None])

@@ -10,7 +10,6 @@ from ..core.figures.pair_matrix_figure import pair_matrix_figure
 from ..core.page import (
     Page,
     Section,
-    accuracy_table,
     edge_cell,
     figure,
     folded_tables,
@@ -19,9 +18,7 @@ from ..core.page import (
     table,
     text,
 )
-from ..core.scores import rows_are_distinct
 from ..core.words import (
-    digits,
     distinct_sentence,
     fixed,
     gain_sentence,
@@ -34,6 +31,7 @@ from ..core.words import (
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
 from .learned import LearnedAnalysis
+from .parts import distinct_parts, held, score_section
 from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
@@ -144,23 +142,9 @@ _MEANING = {
 }
 
 
-def _distinct_sentences(analysis: LearnedAnalysis) -> list[str]:
-    """A sentence on the parts whose rows are all distinct, if there are any."""
-    names = _distinct(analysis)
-    if names and not _shows_kl(analysis):
-        return ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
-    return [distinct_sentence(names)] if names else []
-
-
 def _shows_kl(analysis: LearnedAnalysis) -> bool:
     """Whether KL says anything: some part has rows that are alike."""
-    return len(_distinct(analysis)) < sum(entry is not None for entry in analysis.parts.values())
-
-
-def _distinct(analysis: LearnedAnalysis) -> list[str]:
-    """The parts whose rows are all distinct."""
-    held = {name: entry.model for name, entry in analysis.parts.items() if entry is not None}
-    return [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    return len(distinct_parts(analysis.parts)) < len(held(analysis.parts))
 
 
 def _warnings(analysis: LearnedAnalysis) -> list[str]:
@@ -204,44 +188,24 @@ def _sections(analysis: LearnedAnalysis) -> list[Section]:
 
 
 def _scores(analysis: LearnedAnalysis) -> Section:
-    section = Section("How well it describes rows")
-    lines = {name: entry for name, entry in analysis.parts.items() if entry is not None}
-    with_kl = _shows_kl(analysis)
-    columns = ["part", "rows", "gain", "SE", "NLL", "pseudo-NLL"]
-    laws = (("KL", "model"), ("KL independent", "independent"), ("KL of one-body", "one_body")) if with_kl else ()
-    section.add(
-        table(
-            [*columns, *(label for label, _ in laws)],
-            [
-                [
-                    name,
-                    entry.model.rows,
-                    digits(entry.gain),
-                    digits(entry.gain_std_error),
-                    digits(entry.model.nll),
-                    digits(entry.model.pseudo_nll),
-                    *(digits(getattr(entry, law).kl) for _, law in laws),
-                ]
-                for name, entry in lines.items()
-            ],
-            brief=len(lines),
+    names = distinct_parts(analysis.parts)
+    laws, explained, told = {}, ".", [distinct_sentence(names)] if names else []
+    if _shows_kl(analysis):
+        laws = {"KL": "model", "KL independent": "independent", "KL of one-body": "one_body"}
+        explained = (
+            ", KL the NLL less the entropy of the part's own empirical law. One-body: single variables under the "
+            "penalty."
         )
+    elif names:
+        told = ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
+    return score_section(
+        "How well it describes rows",
+        analysis.parts,
+        laws,
+        "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with its "
+        f"standard error over rows{explained}",
+        told,
     )
-    explained = (
-        ", KL the NLL less the entropy of the part's own empirical law. One-body: single variables under the penalty."
-        if with_kl
-        else "."
-    )
-    section.add(
-        note(
-            "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with "
-            f"its standard error over rows{explained}"
-        )
-    )
-    section.add(*(note(sentence, brief=True) for sentence in _distinct_sentences(analysis)))
-    if analysis.target is not None:
-        section.add(accuracy_table({n: e.accuracy for n, e in lines.items() if e.accuracy is not None}))
-    return section
 
 
 def _capacity(analysis: LearnedAnalysis) -> Section | None:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.figures.hypergraph_figure import hypergraph_figure
-from ..core.page import CELL_WIDTH, Page, Section, accuracy_table, edge_cell, figure, heading, note, table, text
-from ..core.scores import rows_are_distinct
+from ..core.page import CELL_WIDTH, Page, Section, edge_cell, figure, heading, note, table, text
 from ..core.words import (
     distinct_sentence,
     elpd_sentence,
@@ -24,6 +23,7 @@ from .analysis import Analysis, ModelAnalysis
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 from .goodness import goodness_sentences
 from .infinite import coefficient_rows, interaction_blocks
+from .parts import distinct_parts, held, judged_on, score_section
 
 __all__ = ["analysis_page"]
 
@@ -52,7 +52,7 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
     """The page of an analysis; by default its title is made from the data's name."""
     return Page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
-        rows=analysis.chosen.scores.rows,
+        rows={name: 0.0 if part is None else part.model.rows for name, part in analysis.chosen.parts.items()},
         names=analysis.train.domain.names,
         summary=_summary(analysis),
         warnings=_warnings(analysis),
@@ -66,10 +66,10 @@ def _summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
     sentences: list[str] = []
-    scores = model.scores
-    if sum(rows > 0 for rows in scores.rows.values()) > 1:
-        where = scores.judged_on
-        sentences.append(gain_sentence(where, "model kept", scores.gain[where], scores.gain_std_error[where]))
+    parts = held(model.parts)
+    if len(parts) > 1:
+        where = judged_on(parts)
+        sentences.append(gain_sentence(where, "model kept", parts[where].gain, parts[where].gain_std_error))
     sentences.append(
         f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
         f"{plural(model.fit.num_parameters_fitted, 'free parameter')}"
@@ -100,13 +100,6 @@ def _summary(analysis: Analysis) -> list[str]:
             f"{plural(run.num_divergences, 'divergent transition')}."
         )
     return sentences
-
-
-def _distinct(analysis: Analysis) -> list[str]:
-    """A sentence on the parts whose rows are all distinct, if there are any."""
-    scores = analysis.chosen.scores
-    names = [n for n, rows in scores.rows.items() if rows_are_distinct(rows, scores.nll[n], scores.kl[n])]
-    return [distinct_sentence(names)] if names else []
 
 
 def _warnings(analysis: Analysis) -> list[str]:
@@ -374,33 +367,19 @@ def _posterior(model: ModelAnalysis) -> Section | None:
     return section
 
 
-def _prediction(analysis: Analysis) -> Section | None:
-    model = analysis.chosen
-    scores = model.scores
-    names = [n for n, rows in scores.rows.items() if rows]
-    if len(names) < 2 and model.accuracy is None:
+def _prediction(model: ModelAnalysis) -> Section | None:
+    parts = held(model.parts)
+    if len(parts) < 2 and all(part.accuracy is None for part in parts.values()):
         return None
-    section = Section("Prediction")
-    columns = {
-        "gain": scores.gain,
-        "SE": scores.gain_std_error,
-        "NLL": scores.nll,
-        "pseudo-NLL": scores.pseudo_nll,
-        "KL": scores.kl,
-        "KL independent": scores.independent_kl,
-    }
-    rows = [[n, scores.rows[n], *(column[n] for column in columns.values())] for n in names]
-    section.add(table(["part", "rows", *columns], rows, brief=len(rows)))
-    section.add(
-        note(
-            "Nats a row; gain is the NLL of independent columns less that of the model, with its standard error over "
-            "rows, KL the NLL less the entropy of the part's own empirical law."
-        )
+    names = distinct_parts(parts)
+    return score_section(
+        "Prediction",
+        parts,
+        {"KL": "model", "KL independent": "independent"},
+        "Nats a row; gain is the NLL of independent columns less that of the model, with its standard error over rows, "
+        "KL the NLL less the entropy of the part's own empirical law.",
+        [distinct_sentence(names)] if names else [],
     )
-    section.add(*(note(sentence, brief=True) for sentence in _distinct(analysis)))
-    if model.accuracy is not None:
-        section.add(accuracy_table({n: a for n, a in model.accuracy.items() if a is not None}))
-    return section
 
 
 def _sections(analysis: Analysis) -> list[Section]:
@@ -412,6 +391,6 @@ def _sections(analysis: Analysis) -> list[Section]:
         _interactions(model),
         _cells(model),
         _posterior(model),
-        _prediction(analysis),
+        _prediction(model),
     ]
     return [section for section in found if section is not None]

@@ -29,8 +29,9 @@ from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.named_priors import Prior
 from ..runs.arguments import checked_seed
 from ..runs.container import FORMAT_VERSION
+from ..runs.options import RunOptions
 from ..structure.hypergraph import InteractionHypergraph
-from ._posterior_chains import Chain, checked_jobs, draw_chains
+from ._posterior_chains import Chain, draw_chains
 from .posterior_settings import PosteriorSettings
 
 __all__ = ["Posterior", "compare_models", "file_stem", "run_posterior"]
@@ -144,13 +145,11 @@ def run_posterior(
     *,
     seed: int,
     name: str = "model",
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    progress: bool = False,
+    run: RunOptions | None = None,
 ) -> Posterior:
     """Draw, diagnose and score the posterior of one model.
 
-    Every finished chain is written to ``checkpoint``; with ``resume`` the chains found there are not drawn again, so
+    Every finished chain is written to the folder of ``run``; to resume, the chains found there are not drawn again, so
     an interrupted run continues where it stopped and ends with the same draws. Chains may be drawn in several
     processes, which changes no draw; these end with an interruption, and with this process when it is killed.
 
@@ -160,9 +159,7 @@ def run_posterior(
         settings: chains, draws, warm-up, prior.
         seed: chain ``c`` is drawn with seed ``seed + c``.
         name: names the checkpoint files.
-        checkpoint: folder of the checkpoint files, made if missing; None for no checkpoint.
-        resume: use chains found in ``checkpoint``.
-        progress: show progress bars on standard error.
+        run: folder of the checkpoint files, made if missing, whether to use chains found there, and progress.
 
     Raises:
         InputError: a chain found belongs to other data or settings, or a seed or number of jobs out of range.
@@ -176,18 +173,18 @@ def run_posterior(
     check_rows(data)
     check_type(settings, PosteriorSettings, "settings")
     seed = checked_seed(seed)
-    jobs = checked_jobs(settings.jobs)
+    run = RunOptions() if run is None else run
     found: dict[int, Chain] = {}
     digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
+    folder = None if run.checkpoint is None else Path(run.checkpoint)
     paths = [
-        None if checkpoint is None else checkpoint / f"{file_stem(name)}-chain-{number}.safetensors"
-        for number in range(settings.num_chains)
+        None if folder is None else folder / f"{file_stem(name)}-chain-{c}.safetensors" for c in range(len(digests))
     ]
     for number, path in enumerate(paths):
-        if path is not None and resume and path.exists():
+        if path is not None and run.resume and path.exists():
             found[number] = _read_chain(path, digests[number])
     missing = {number: seed + number for number in range(settings.num_chains) if number not in found}
-    with closing(draw_chains(hypergraph, data, settings, missing, jobs=jobs, progress=progress)) as drawn:
+    with closing(draw_chains(hypergraph, data, settings, missing, run.progress)) as drawn:
         for number, chain in drawn:
             found[number], path = chain, paths[number]
             if path is not None:

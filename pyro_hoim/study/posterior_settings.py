@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import check_whole
 from ..inference.kernels import NUTSSettings
 from ..log_linear.named_priors import Prior
 
@@ -23,3 +24,8 @@ class PosteriorSettings(NUTSSettings):
     burn_in: int | None = 500
     prior: Prior = field(default_factory=lambda: Prior("normal", 1.0))
     jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.jobs is not None:
+            check_whole(self.jobs, "jobs")

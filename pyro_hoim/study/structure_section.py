@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.page import Section, edge_cell, folded_tables, note, table, text
-from ..core.words import fixed, plural
+from ..core.words import digits, fixed, plural
 from ..log_linear.search.elimination import InteractionTest
 from .learned import LearnedAnalysis
 
@@ -59,8 +59,8 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     compared = [
         [
             name,
-            fixed(entry.gain),
-            fixed(entry.gain + entry.predictive.advantage),
+            digits(entry.gain),
+            digits(entry.independent.nll - entry.predictive.model.nll),
             f"{fixed(entry.predictive.advantage, 4, True)} ± {entry.predictive.advantage_std_error:.1g}",
             *_accuracies(entry.accuracy, entry.predictive.accuracy),
         ]

@@ -32,6 +32,7 @@ from pyro_hoim.log_linear import (
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analyse, file_stem, run_posterior
+from pyro_hoim.study.parts import judged_on
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2})
@@ -77,10 +78,10 @@ def test_no_row_is_impossible_for_a_finite_fit() -> None:
 def test_parts_of_an_analysis_are_infinite_only_where_a_row_is_impossible() -> None:
     with pytest.warns(NonexistentEstimateWarning):
         study = analyse({"train": table([[10, 0], [5, 5]]), "test": table([[4, 1], [2, 3]])}, {"all": SATURATED})
-    scores = study.chosen.scores
-    assert scores.nll["test"] == scores.kl["test"] == math.inf and scores.impossible_rows["test"] == 1
-    assert math.isfinite(scores.nll["train"] or math.nan) and scores.nll["validation"] is None
-    assert math.isfinite(scores.independent_kl["test"] or math.nan)
+    train, validation, test = study.chosen.parts.values()
+    assert train and test and validation is None
+    assert test.model.nll == test.model.kl == math.inf and test.impossible_rows == 1
+    assert math.isfinite(train.model.nll) and math.isfinite(test.independent.kl or math.nan)
 
 
 def test_score_rows_of_a_saturated_fit_is_the_entropy() -> None:
@@ -171,14 +172,14 @@ def joint_and_product(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_gain_and_its_error_against_rows_one_by_one() -> None:
     train = [[30, 10], [15, 45]]
-    found = analyse({"train": table(train), "test": table(WEIGHTED)}, {"saturated": SATURATED}).chosen.scores
+    found = analyse({"train": table(train), "test": table(WEIGHTED)}, {"saturated": SATURATED}).chosen.parts
     for part, counts in (("train", train), ("test", WEIGHTED)):
         gain, paired, unpaired = by_row(counts, *joint_and_product(train))
-        assert found.gain[part] == pytest.approx(gain, rel=1e-5)
-        assert found.gain_std_error[part] == pytest.approx(paired, rel=1e-5)
-        assert found.gain_std_error[part] != pytest.approx(unpaired, rel=0.01)  # the rows are the same
-    assert found.gain["validation"] is None and found.gain_std_error["validation"] is None
-    assert found.judged_on == "test"
+        scores = found[part]
+        assert scores is not None and scores.gain == pytest.approx(gain, rel=1e-5)
+        assert scores.gain_std_error == pytest.approx(paired, rel=1e-5)
+        assert scores.gain_std_error != pytest.approx(unpaired, rel=0.01)  # the rows are the same
+    assert found["validation"] is None and judged_on(found) == "test"
 
 
 def test_gain_does_not_depend_on_how_rows_are_counted() -> None:
@@ -200,8 +201,8 @@ def test_gain_where_rows_are_impossible_or_single() -> None:
     with pytest.warns(NonexistentEstimateWarning):
         found = analyse(
             {"train": table([[10, 0], [5, 5]]), "test": table([[4, 3], [2, 3]])}, {"saturated": SATURATED}
-        ).chosen.scores
-    assert found.gain["test"] == -math.inf and found.gain_std_error["test"] is None
+        ).chosen.parts["test"]
+    assert found is not None and found.gain == -math.inf and found.gain_std_error is None
 
 
 def test_gain_of_a_network_and_of_a_root_model_is_paired() -> None:

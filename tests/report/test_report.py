@@ -183,8 +183,9 @@ def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
     train, _, test = load_table("ucb_admissions").split((0.6, 0.0, 0.4), 0)
     structure = {"pairs": InteractionHypergraph.from_order(train.domain, 2)}
     found = analyse({"train": train, "test": test}, structure)
-    scores = found.chosen.scores
-    gain, error = scores.gain["test"], scores.gain_std_error["test"]
+    scores = found.chosen.parts["test"]
+    assert scores is not None
+    gain, error = scores.gain, scores.gain_std_error
     assert gain is not None and error is not None and gain > 0.1
     assert analysis_page(found).summary[0] == (
         f"On the test rows the model kept gains {gain:.3f} nats per row over independent columns "

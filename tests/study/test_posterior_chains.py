@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import Posterior, PosteriorSettings, run_posterior
+from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities([2, 2, 2])
 HYPERGRAPH = InteractionHypergraph.from_order(DOMAIN, 2)
@@ -29,17 +30,17 @@ SETTINGS = PosteriorSettings(num_chains=3, num_draws=12, burn_in=8)
 PROGRAM = """
 import sys, torch
 sys.path.insert(0, {tests!r})
-from pathlib import Path
 from test_posterior_chains import HYPERGRAPH, ROWS
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.study import PosteriorSettings, run_posterior
 settings = PosteriorSettings(num_chains=3, num_draws=600, burn_in=100, jobs=2)
-run_posterior(HYPERGRAPH, ROWS, settings, seed=1, checkpoint=Path({folder!r}))
+run_posterior(HYPERGRAPH, ROWS, settings, seed=1, run=RunOptions({folder!r}))
 """
 
 
 def drawn(jobs: int | None, folder: Path | None = None, *, resume: bool = False) -> Posterior:
     """A short run."""
-    return run_posterior(HYPERGRAPH, ROWS, replace(SETTINGS, jobs=jobs), seed=1, checkpoint=folder, resume=resume)
+    return run_posterior(HYPERGRAPH, ROWS, replace(SETTINGS, jobs=jobs), seed=1, run=RunOptions(folder, resume))
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
@@ -77,12 +78,10 @@ def test_short_chains_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> No
     drawn(None)
 
 
-@pytest.mark.parametrize(
-    ("jobs", "kind"), [(0, InputError), (-1, InputError), (True, InputTypeError), ("2", InputTypeError)]
-)
-def test_wrong_numbers_of_jobs_are_named(jobs: Any, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match="jobs: expected"):
-        drawn(jobs)
+@pytest.mark.parametrize("jobs", [0, -1, True, "2"])
+def test_wrong_numbers_of_jobs_are_named(jobs: Any) -> None:
+    with raises("out-of-range", "jobs"):
+        PosteriorSettings(jobs=jobs)
 
 
 def children_of(process: int) -> set[int]:

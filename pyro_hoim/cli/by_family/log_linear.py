@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from ...log_linear.named_priors import Prior
+from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ...study.analysis import Analysis, analyse
+from ...study.parts import PartScores
 from ...study.posterior_settings import PosteriorSettings
 from ..labelled import JOBS, LABELLED, ORDER, read_labelled
 from ..output import log_partition_json, whole
@@ -114,8 +117,7 @@ class LogLinearPlan:
             seed=request.seed,
             title=request.source.name,
             about=request.about,
-            checkpoint=request.checkpoint,
-            resume=request.resume,
+            run=RunOptions(request.checkpoint, request.resume, request.progress),
         )
         return Study(analysis, _summary(analysis, request.folder))
 
@@ -185,6 +187,10 @@ def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
     chosen = analysis.chosen
     structure = chosen.hypergraph
+
+    def each(read: Callable[[PartScores], Any], empty: Any = None) -> dict[str, Any]:
+        return {part: empty if found is None else read(found) for part, found in chosen.parts.items()}
+
     summary: dict[str, Any] = {
         "num_variables": len(structure.domain),
         "num_states": num_states_text(structure.domain.num_states),
@@ -192,25 +198,25 @@ def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "num_parameters": chosen.fit.num_parameters_fitted,
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),
-        "rows": {part: whole(rows) for part, rows in chosen.scores.rows.items()},
-        "impossible_rows": {part: whole(rows) for part, rows in chosen.scores.impossible_rows.items()},
-        "kl": chosen.scores.kl,
+        "rows": each(lambda found: whole(found.model.rows), 0),
+        "impossible_rows": each(lambda found: whole(found.impossible_rows), 0),
+        "kl": each(lambda found: found.model.kl),
         "goodness_of_fit": _goodness_json(chosen.goodness),
-        "nll": chosen.scores.nll,
-        "pseudo_nll": chosen.scores.pseudo_nll,
-        "independent_kl": chosen.scores.independent_kl,
-        "gain": chosen.scores.gain,
-        "gain_std_error": chosen.scores.gain_std_error,
+        "nll": each(lambda found: found.model.nll),
+        "pseudo_nll": each(lambda found: found.model.pseudo_nll),
+        "independent_kl": each(lambda found: found.independent.kl),
+        "gain": each(lambda found: found.gain),
+        "gain_std_error": each(lambda found: found.gain_std_error),
         "prior": str(analysis.prior or "none"),
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
         "infinite_combinations": analysis.infinite_combinations(chosen),
         "num_infinite_combinations": analysis.num_infinite_combinations(chosen),
     }
-    if chosen.accuracy is not None:
-        summary["accuracy"] = {
-            part: found and {**found, "rows": whole(found["rows"])} for part, found in chosen.accuracy.items()
-        }
+    if any(found and found.accuracy for found in chosen.parts.values()):
+        summary["accuracy"] = each(
+            lambda found: found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
+        )
     if len(analysis.models) > 1 or chosen.goodness is not None:
         summary["models"] = analysis.comparison_records()
     if chosen.posterior is not None:

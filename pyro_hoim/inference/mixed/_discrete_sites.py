@@ -140,7 +140,12 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
         check_unique(order, "discrete_sites")
         for name in order:
             if name in nodes and name not in found:
-                raise refused("discrete_sites", f"site {name!r} is continuous", "leave it to the inner kernel")
+                raise refused(
+                    "discrete_sites",
+                    f"site {name!r} is continuous",
+                    "leave it to the inner kernel",
+                    code="unknown-name",
+                )
         check_names(order, found, "discrete_sites", "latent discrete site")
         left_out = [name for name in found if name not in order]
         if left_out:
@@ -153,7 +158,7 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
     for site in sites:
         if isinstance(schedules, Mapping) and site.name in schedules and site.law is None:
             problem = f"site {site.name!r} is not a log-linear law; its elements are always drawn one by one"
-            raise refused("schedule", problem)
+            raise refused("schedule", problem, code="conflict")
     return sites
 
 
@@ -170,7 +175,7 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
             entries = rows[:, None, list(visit.columns)]
             is_inside = is_inside and bool((entries == visit.candidates).all(-1).any(-1).all())
     if not is_inside:
-        raise unexpected(f"initial_params[{site.name!r}]", "values inside the support of the site")
+        raise unexpected(f"initial_params[{site.name!r}]", "values inside the support of the site", code="impossible")
     return converted
 
 
@@ -187,7 +192,7 @@ def check_support(site: DiscreteSite, fn: Any) -> None:
     if not is_same:
         expected = "the same support whatever the values of other sites"
         hint = "give it all values that it can ever have, with probability zero where they are impossible"
-        raise unexpected(f"site {site.name!r}", expected, hint=hint, received="another one")
+        raise unexpected(f"site {site.name!r}", expected, hint=hint, received="another one", code="other-domain")
 
 
 def is_discrete(fn: Any) -> bool:
@@ -245,18 +250,22 @@ def _atoms(name: str, fn: Any) -> torch.Tensor:
     base = element_law(fn)
     kind = type(base).__name__
     if isinstance(base, HierarchicalLogLinear):
-        raise unexpected(f"site {name!r}", "the log-linear law in a plate", received="it under to_event")
+        raise unexpected(
+            f"site {name!r}", "the log-linear law in a plate", received="it under to_event", code="no-method"
+        )
     advice = (
         "Gibbs draws from a list of all values. Observe the site, marginalise it in the program, or use a bounded law "
         "such as Categorical or Binomial"
     )
     if not getattr(base, "has_enumerate_support", False):
-        raise unexpected(f"site {name!r}", "a law with finite support", hint=advice, received=kind)
+        raise unexpected(f"site {name!r}", "a law with finite support", hint=advice, received=kind, code="no-method")
     try:
         values = base.enumerate_support(expand=False)
     except NotImplementedError:
         expected = "elements with one common support"
-        raise unexpected(f"site {name!r}", expected, hint=advice, received=f"{kind} with several") from None
+        raise unexpected(
+            f"site {name!r}", expected, hint=advice, received=f"{kind} with several", code="no-method"
+        ) from None
     except IntractableError as error:
         raise out_of_reach(f"site {name!r}", str(error)) from None
     if len(values) > MAX_VALUES:

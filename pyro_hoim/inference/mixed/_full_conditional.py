@@ -58,7 +58,7 @@ class Program:
                 f"expected the same sites at every run, but whether {changed[0]!r} is there depends on the values of "
                 "other sites"
             )
-            raise refused("model", problem, "write the choice with torch.where or poutine.mask")
+            raise refused("model", problem, "write the choice with torch.where or poutine.mask", code="no-method")
         return trace
 
     def dependence(self, values: Values) -> Dependence | str:

@@ -203,7 +203,9 @@ class MixedGibbs(MCMCKernel):
         names = {site.name for site in self._sites}
         latent = {name: node["value"] for name, node in nodes.items() if not node["is_observed"]}
         if not names:
-            raise refused("model", "expected a latent discrete site, found none", "use NUTS or HMC alone")
+            raise refused(
+                "model", "expected a latent discrete site, found none", "use NUTS or HMC alone", code="missing-part"
+            )
         continuous = [name for name in latent if name not in names]
         given = self._given or {}
         unknown = sorted(set(given) - set(latent))
@@ -352,7 +354,7 @@ class MixedGibbs(MCMCKernel):
     def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Draws with the discrete sites in the dtype of the program, whatever dimensions are in front."""
         if not self._sites:
-            raise refused("decode", "the discrete sites are not known before a run")
+            raise refused("decode", "the discrete sites are not known before a run", code="missing-part")
         result = dict(samples)
         for name, dtype in self.discrete_sites.items():
             if name in result:
@@ -388,8 +390,10 @@ def _inner_kernel(make: Any, program: Callable[..., Any]) -> HMC:
     if not isinstance(kernel, HMC):
         raise wrong_type("continuous", "it to make an HMC or NUTS kernel", kernel)
     if kernel.model is not program:
-        raise unexpected("continuous", "a kernel of the program that the factory is given", received="another's")
+        raise unexpected(
+            "continuous", "a kernel of the program that the factory is given", received="another's", code="conflict"
+        )
     if kernel._jit_compile:
         hint = "a compiled potential would keep the first discrete values"
-        raise unexpected("continuous", "jit_compile=False", hint=hint)
+        raise unexpected("continuous", "jit_compile=False", hint=hint, code="conflict")
     return kernel

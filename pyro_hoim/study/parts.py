@@ -1,0 +1,104 @@
+"""Scores of the parts of a table, and the section of a page that shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.page import Section, accuracy_table, note, table
+from ..core.parts import PARTS
+from ..core.scores import rows_are_distinct
+from ..core.words import digits
+from ..log_linear.scores import RowScores
+
+__all__ = ["PartScores", "PredictivePart", "distinct_parts", "held", "judged_on", "score_section"]
+
+
+@dataclass(frozen=True)
+class PredictivePart:
+    """Scores of the richer model on one part of the rows.
+
+    Attributes:
+        model: its scores.
+        accuracy: of the prediction of the target, where one was named.
+        advantage: NLL of the structure less that of the richer model, in nats a row.
+        advantage_std_error: its sampling error over rows; errors of log Z are not part of it.
+    """
+
+    model: RowScores
+    accuracy: dict[str, Any] | None
+    advantage: float
+    advantage_std_error: float
+
+
+@dataclass(frozen=True)
+class PartScores:
+    """Scores of one part of the rows.
+
+    Attributes:
+        model: of the model; infinite where a row is impossible under an infinite estimate.
+        independent: of independent columns, likewise: smoothed frequencies beside a learned model.
+        accuracy: of the prediction of the target, where one was named.
+        impossible_rows: rows to which an infinite estimate gives probability zero.
+        one_body: of trained single variables, beside a learned model.
+        predictive: the same of the richer model that predicts, None where there is no other.
+    """
+
+    model: RowScores
+    independent: RowScores
+    accuracy: dict[str, Any] | None
+    impossible_rows: float = 0.0
+    one_body: RowScores | None = None
+    predictive: PredictivePart | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Log-likelihood above that of independent columns, in nats a row; None where both are impossible."""
+        gain = self.independent.nll - self.model.nll
+        return None if math.isnan(gain) else gain
+
+    @property
+    def gain_std_error(self) -> float | None:
+        """Its standard error over rows, of paired differences; None where it is infinite and for one row."""
+        return self.model.gain_std_error
+
+
+Parts = Mapping[str, PartScores | None]
+
+
+def held(parts: Parts) -> dict[str, PartScores]:
+    """The parts that hold rows."""
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def judged_on(parts: Parts) -> str:
+    """The part whose scores say how good the model is: the last that holds rows."""
+    return [name for name in PARTS if parts.get(name) is not None][-1]
+
+
+def distinct_parts(parts: Parts) -> list[str]:
+    """The parts whose rows are all distinct."""
+    return [n for n, p in held(parts).items() if rows_are_distinct(p.model.rows, p.model.nll, p.model.kl)]
+
+
+def score_section(title: str, parts: Parts, laws: Mapping[str, str], explained: str, notes: list[str]) -> Section:
+    """A line of scores for every part, with the KL of some laws: attributes of the part by column."""
+    lines = held(parts)
+    rows = [
+        [
+            name,
+            part.model.rows,
+            *map(digits, (part.gain, part.gain_std_error, part.model.nll, part.model.pseudo_nll)),
+            *(digits(getattr(part, law).kl) for law in laws.values()),
+        ]
+        for name, part in lines.items()
+    ]
+    section = Section(title)
+    section.add(table(["part", "rows", "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows)))
+    section.add(note(explained), *(note(sentence, brief=True) for sentence in notes))
+    accuracies = {name: part.accuracy for name, part in lines.items() if part.accuracy is not None}
+    if accuracies:
+        section.add(accuracy_table(accuracies))
+    return section
