@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -51,25 +51,15 @@ class Annealable(Protocol):
 
 @dataclass(frozen=True)
 class Traits:
-    """What the engine has to know of a family.
+    """What the engine has to know of a family."""
 
-    Attributes:
-        coding: of the models.
-        advice: what a reader of an unreliable result may try.
-        distance: of two states.
-        num_modes: modes that are told apart.
-        conditional_error: relative error of the probabilities that chains draw from.
-        cardinalities: levels of every variable; None of counts, which have no end.
-        is_reversible: whether a reverse run makes the very sweeps of the forward run, in reverse.
-    """
-
-    coding: str
-    advice: str
-    distance: Distance
-    num_modes: int
-    conditional_error: float
-    cardinalities: tuple[int, ...] | None = None
-    is_reversible: bool = True
+    coding: str  # of the models
+    advice: str  # what a reader of an unreliable result may try
+    distance: Distance  # of two states
+    num_modes: int  # modes that are told apart
+    conditional_error: float  # relative error of the probabilities that chains draw from
+    cardinalities: tuple[int, ...] | None = None  # levels of every variable; None of counts, which have no end
+    is_reversible: bool = True  # whether a reverse run makes the very sweeps of the forward run, in reverse
 
 
 class AnnealedModel(Protocol):
@@ -102,18 +92,14 @@ class AnnealedModel(Protocol):
     def describe(self, state: NDArray[np.generic]) -> str: ...
 
 
-@dataclass(frozen=True)
-class Run:
-    """A forward run: states at its end (B, chains, d), log q and slope log q - log q0 of these (B, chains).
-
-    Log weights (B, chains), path, seed. A reverse run takes over the chains.
-    """
+class Run(NamedTuple):
+    """A forward run; a reverse run takes over its chains."""
 
     model: AnnealedModel
     chains: Annealable
-    ends: torch.Tensor
-    log_q: torch.Tensor
-    slope: torch.Tensor
-    log_weights: torch.Tensor
-    betas: torch.Tensor
+    ends: torch.Tensor  # (B, chains, d)
+    log_q: torch.Tensor  # of the ends, (B, chains)
+    slope: torch.Tensor  # log q - log q0 of the ends, (B, chains)
+    log_weights: torch.Tensor  # (B, chains)
+    betas: torch.Tensor  # (steps + 1,)
     seed: int

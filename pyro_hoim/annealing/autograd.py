@@ -34,5 +34,5 @@ constant: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = _Constant.apply
 
 
 def log_z_with_eta(tables: torch.Tensor, values: torch.Tensor, eta: torch.Tensor) -> torch.Tensor:
-    """Log Z ``values`` (*batch) as a function of the tables, with gradient ``eta``, both computed without a graph."""
+    """Log Z ``values`` (*batch) as a function of the tables with gradient ``eta``."""
     return log_z_with_gradient(tables, lambda _: (values, eta), lambda t: constant(t, eta))

@@ -8,12 +8,12 @@ the main run about the neighbourhood of each mode; where they find more, the mai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .weights import Flags, Floats, log_mean_weight
+from .weights import Flags, Floats, island_means, log_mean_weight
 
 __all__ = ["Distance", "ModeRuns", "Modes", "Weighed", "hamming", "pick_modes", "root_distance", "weighed"]
 
@@ -38,51 +38,29 @@ def root_distance(first: Numbers, second: Numbers) -> Floats:
     return np.minimum(np.abs(np.sqrt(first) - np.sqrt(second)), 1).mean(-1)
 
 
-@dataclass(frozen=True)
-class Modes:
-    """States of high probability far from one another, the most probable first.
+class Modes(NamedTuple):
+    """States of high probability far from one another, the most probable first."""
 
-    Attributes:
-        states: (J, B, d).
-        log_q: (J, B), nats; minus infinity where there is no such mode.
-    """
-
-    states: Numbers
-    log_q: Floats
+    states: Numbers  # (J, B, d)
+    log_q: Floats  # (J, B), nats; minus infinity where there is no such mode
 
 
-@dataclass(frozen=True)
-class ModeRuns:
-    """Runs that begin around the first K modes, m chains each.
+class ModeRuns(NamedTuple):
+    """Runs that begin around the first K modes, m chains each."""
 
-    Attributes:
-        local: states of chains begun at the mode and moved by the model, (K, B, m, d).
-        local_log_q: their log q, (K, B, m), nats.
-        local_entropy: entropy of the product of their marginals, (K, B), nats; at least that of their law.
-        log_weights: of forward runs from a reference fitted to them; their mean estimates Z; (K, B, m), nats.
-        ends: states at the end of these, (K, B, m, d).
-    """
-
-    local: Numbers
-    local_log_q: Floats
-    local_entropy: Floats
-    log_weights: Floats
-    ends: Numbers
+    local: Numbers  # states of chains begun at the mode and moved by the model, (K, B, m, d)
+    local_log_q: Floats  # their log q, (K, B, m), nats
+    local_entropy: Floats  # entropy of the product of their marginals, (K, B), nats; at least that of their law
+    log_weights: Floats  # of forward runs from a reference fitted to them; their mean estimates Z; (K, B, m), nats
+    ends: Numbers  # states at the end of these, (K, B, m, d)
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """What the runs from the modes say about the main run, (B,).
+class Weighed(NamedTuple):
+    """What the runs from the modes say about the main run, (B,)."""
 
-    Attributes:
-        is_contradicted: a set of states is heavier, beyond the errors, than in the main run.
-        is_unweighed: a mode was found that no run has weighed, and that may matter.
-        log_z: log of Z as the main run has it, plus what it has missed, nats.
-    """
-
-    is_contradicted: Flags
-    is_unweighed: Flags
-    log_z: Floats
+    is_contradicted: Flags  # a set of states is heavier, beyond the errors, than in the main run
+    is_unweighed: Flags  # a mode was found that no run has weighed, and that may matter
+    log_z: Floats  # log of Z as the main run has it, plus what it has missed, nats
 
 
 def pick_modes(states: Numbers, log_q: Floats, count: int, distance: Distance) -> Modes:
@@ -110,7 +88,7 @@ def weighed(
     Chains of the main run are in independent groups of consecutive ones, ``islands`` of them, or all independent.
     """
     size = len(runs.log_weights)
-    log_z = log_mean_weight(_groups(main, islands))
+    log_z = log_mean_weight(island_means(main, islands))
     is_there = np.isfinite(modes.log_q)
     radius = np.quantile(distance(runs.local, modes.states[:size, :, None]), _QUANTILE, axis=-1)
     radius = np.concatenate([radius, np.broadcast_to(radius.max(0), (len(modes.log_q) - size, *radius.shape[1:]))])
@@ -159,20 +137,11 @@ def _effective(log_weights: Floats, inside: Flags) -> Floats:
     return np.square(weights.sum(-1)) / np.maximum(np.square(weights).sum(-1), 1e-300)
 
 
-def _groups(log_weights: Floats, islands: int | None) -> Floats:
-    """Log mean weights (B, islands) of groups of consecutive chains; the weights themselves (B, M) without groups."""
-    if islands is None:
-        return log_weights
-    parts = log_weights.reshape(len(log_weights), islands, -1)
-    top = parts.max(-1, keepdims=True)
-    return (np.log(np.exp(parts - top).mean(-1, keepdims=True)) + top)[..., 0]
-
-
 def _part(log_weights: Floats, inside: Flags, scale: Floats, islands: int | None = None) -> tuple[Floats, Floats]:
     """The mean weight inside a set over exp(scale), and its error, (B,)."""
     is_empty = ~inside.any(-1)
     floor = log_weights.max(-1, keepdims=True) - _ABSENT
-    found = log_mean_weight(_groups(np.where(inside, log_weights, np.minimum(floor, log_weights)), islands))
+    found = log_mean_weight(island_means(np.where(inside, log_weights, np.minimum(floor, log_weights)), islands))
     value = np.exp(np.minimum(found.value - scale, _ABSENT))
     error = value * np.minimum(found.error, 1e6)
     return np.where(is_empty, 0, value), np.where(is_empty, 0, error)

@@ -128,8 +128,8 @@ def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
     try:
         path = tuple(float(v) for v in values)
     except (TypeError, ValueError):
-        raise unexpected("temperatures", "numbers that rise from 0 to 1", values) from None
+        raise unexpected("temperatures", "numbers that rise from 0 to 1", values, code="wrong-type") from None
     if len(path) < 2 or path[0] != 0 or path[-1] != 1 or not all(a < b for a, b in itertools.pairwise(path)):
         shown = f"{path[:3]} ... {path[-1:]}" if len(path) > 4 else path
-        raise unexpected("temperatures", "inverse temperatures that rise strictly from 0 to 1", received=shown)
+        raise out_of_range("temperatures", "inverse temperatures that rise strictly from 0 to 1", received=shown)
     return path

@@ -15,7 +15,7 @@ from .annealable import Annealable, AnnealedModel, Run
 from .options import AnnealingOptions
 from .weights import log_sum
 
-__all__ = ["Reverse", "derived", "drawn_seed", "forward", "island_means", "resampled", "reverse"]
+__all__ = ["Reverse", "derived", "drawn_seed", "forward", "resampled", "reverse"]
 
 _PIECES = 100  # parts of a path between which weights are looked at, or progress is shown
 _MAX_STEPS = 100_000  # of an adaptive path
@@ -131,12 +131,6 @@ def _tempered_states(run: Run) -> torch.Tensor:
     chains.gather(resampled(log_weights, 1, 1.0, _random(run.seed, 6))[0])
     chains.sweep(options.burn_in)
     return chains.states
-
-
-def island_means(log_weights: torch.Tensor, islands: int) -> torch.Tensor:
-    """Log means (B, islands) of log weights (B, chains) over islands of consecutive chains."""
-    parts = log_weights.unflatten(-1, (islands, -1))
-    return log_sum(parts)[..., 0] - math.log(parts.shape[-1])
 
 
 def resampled(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import out_of_range, unexpected, wrong_type
+from ..errors import out_of_range, unexpected, wrong_shape, wrong_type
 
 __all__ = ["Rows", "checked_rows", "chosen_rows", "fitting_rows"]
 
@@ -43,19 +43,15 @@ def checked_rows(value: object, owner: str) -> Rows:
     if rows.dtype == torch.bool or rows.is_complex():
         raise wrong_type(argument, "a matrix of level codes or counts", value)
     if rows.dim() != 2 or not len(rows):
-        raise unexpected(
-            argument,
-            "at least one row, shape (rows, variables)",
-            received=f"shape {tuple(rows.shape)}",
-            code="wrong-shape",
-        )
+        raise wrong_shape(argument, "(rows, variables) of at least one row", rows)
     cells = rows.double()
     is_bad = ~((cells >= 0) & (cells <= _LARGEST) & (cells == cells.floor()))
     if bool(is_bad.any()):
-        wanted, shown = "complete rows of level codes or counts, whole numbers from 0", f"{float(cells[is_bad][0]):g}"
-        raise unexpected(
-            argument, wanted, hint="leave out rows with missing cells", received=shown, code="missing-cells"
+        wanted, hint = (
+            "complete rows of level codes or counts, whole numbers from 0",
+            "leave out rows with missing cells",
         )
+        raise unexpected(argument, wanted, hint=hint, received=f"{float(cells[is_bad][0]):g}", code="missing-cells")
     return tuple(map(tuple, chosen_rows(rows.long()).tolist()))
 
 
@@ -64,7 +60,7 @@ def fitting_rows(rows: Rows, largest: Sequence[float], owner: str) -> torch.Tens
     found = torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)
     if found.shape[1] != len(largest):
         wanted = f"rows of {len(largest)} cells, one for every variable of the model"
-        raise unexpected(f"{owner} starts", wanted, found.shape[1])
+        raise unexpected(f"{owner} starts", wanted, found.shape[1], code="wrong-shape")
     is_bad = found > torch.tensor(largest, dtype=torch.float64)
     if bool(is_bad.any()):
         row, column = (int(i) for i in is_bad.nonzero()[0])

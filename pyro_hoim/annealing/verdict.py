@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +16,17 @@ from ._mean_limit import log_mean_lower_limit
 from .annealable import Run, Traits
 from .mode_checks import Weighed, pick_modes, weighed
 from .options import AnnealingOptions
-from .runs import Reverse, island_means
-from .weights import MIN_CHAINS, Flags, Floats, WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
+from .runs import Reverse
+from .weights import (
+    MIN_CHAINS,
+    Flags,
+    Floats,
+    WeightEstimate,
+    acceptance_ratio,
+    island_means,
+    log_mean_weight,
+    one_sided_limits,
+)
 
 __all__ = ["METHOD", "Checks", "Weights", "checked", "estimate_of", "judged", "result_of", "rows"]
 
@@ -53,21 +62,13 @@ _FEWEST = 64  # chains of such a run, where there are as many
 _ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
 
 
-@dataclass(frozen=True)
-class Checks:
-    """What is known of B models besides the weights of the runs.
+class Checks(NamedTuple):
+    """What is known of B models besides the weights of the runs."""
 
-    Attributes:
-        certificate: what the states met prove.
-        weighed: what runs from the modes found say; None where none were made.
-        rounding: error of the arithmetic, (B,), nats.
-        best_states: the best state of every model in words.
-    """
-
-    certificate: Certificate
-    weighed: Weighed | None
-    rounding: Floats
-    best_states: tuple[str, ...]
+    certificate: Certificate  # what the states met prove
+    weighed: Weighed | None  # what runs from the modes found say; None where none were made
+    rounding: Floats  # error of the arithmetic, (B,), nats
+    best_states: tuple[str, ...]  # the best state of every model in words
 
 
 class Weights(NamedTuple):
@@ -88,8 +89,7 @@ def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimat
     """Estimate from log weights (B, chains); islands are the independent parts when there is resampling."""
     if options.resample_below is None:
         return log_mean_weight(log_weights)
-    means = island_means(torch.from_numpy(log_weights), options.islands).numpy()
-    return log_mean_weight(means, options.num_chains // options.islands)
+    return log_mean_weight(island_means(log_weights, options.islands), options.num_chains // options.islands)
 
 
 def judged(runs: Sequence[Run], behind: Sequence[Reverse] | None, like: torch.Tensor, cost: Cost) -> LogPartition:
@@ -131,14 +131,13 @@ def _joined(parts: Sequence[Checks]) -> Checks:
     """The checks of all parts of a batch; where runs from modes were made for some, the others passed them."""
     if len(parts) == 1:
         return parts[0]
-    proof = Certificate(
-        *(np.concatenate(column) for column in zip(*(astuple(p.certificate) for p in parts), strict=True))
-    )
+    columns = zip(*(astuple(part.certificate) for part in parts), strict=True)
+    proof = Certificate(*map(np.concatenate, columns))
     found: Weighed | None = None
     if any(part.weighed is not None for part in parts):
         nothing = Weighed(np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), np.full(1, -np.inf))
-        columns = zip(*(astuple(part.weighed or nothing) for part in parts), strict=True)
-        found = Weighed(*(np.concatenate(column) for column in columns))
+        columns = zip(*(part.weighed or nothing for part in parts), strict=True)
+        found = Weighed(*map(np.concatenate, columns))
     words = tuple(state for part in parts for state in part.best_states)
     return Checks(proof, found, np.concatenate([part.rounding for part in parts]), words)
 
@@ -159,8 +158,9 @@ def result_of(
         return torch.from_numpy(values).to(like.device, like.dtype).reshape(like.shape)
 
     is_perfect = behind is not None and start == "exact"
+    sandwich = None
     if behind is None:
-        best, reliable, back = forward, forward.is_reliable, None
+        best, reliable = forward, forward.is_reliable
         lower, upper = one_sided_limits(forward, options.level, reliable)
         notes.lines.append(_ONE_SIDED_NOTE)
     else:
@@ -172,11 +172,9 @@ def result_of(
         elif is_perfect:
             notes.add(compared.is_joint & ~reliable, _COMBINE_NOTE)
         notes.add(~compared.agree, _GAP_NOTE.format(advice=advice))
-        notes.lines.append(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
-    sandwich = None
-    if back is not None:
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
         sandwich = Sandwich(*map(shaped, parts), start=start)
+        notes.lines.append(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
     rounding = np.hypot(np.finfo(np.float64).eps * np.abs(log_z0), checks.rounding)
     unseen = _UNSEEN / options.num_chains if is_perfect else 0.0
     outcome = _Outcome(

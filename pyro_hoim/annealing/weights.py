@@ -16,7 +16,15 @@ from scipy import special
 
 from ..errors import check_fraction, unexpected, wrong_shape, wrong_type
 
-__all__ = ["MIN_CHAINS", "WeightEstimate", "acceptance_ratio", "log_mean_weight", "log_sum", "one_sided_limits"]
+__all__ = [
+    "MIN_CHAINS",
+    "WeightEstimate",
+    "acceptance_ratio",
+    "island_means",
+    "log_mean_weight",
+    "log_sum",
+    "one_sided_limits",
+]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -60,10 +68,20 @@ def log_sum(values: torch.Tensor) -> torch.Tensor:
     """Log of the sum of exponentials over the last axis, which stays with length one; no gradient."""
     if not values.numel():
         return values.logsumexp(-1, keepdim=True)
-    array = values.cpu().numpy()
-    top = array.max(-1, keepdims=True)
-    total = np.log(np.exp(array - top).sum(-1, keepdims=True)) + top
-    return torch.from_numpy(total).to(values.device)
+    return torch.from_numpy(_log_sum(values.cpu().numpy())).to(values.device)
+
+
+def _log_sum(values: Floats) -> Floats:
+    top = values.max(-1, keepdims=True)
+    return np.log(np.exp(values - top).sum(-1, keepdims=True)) + top
+
+
+def island_means(log_weights: Floats, islands: int | None) -> Floats:
+    """Log means (B, islands) of log weights (B, chains) over islands of consecutive chains; None: each is its own."""
+    if islands is None:
+        return log_weights
+    parts = log_weights.reshape(len(log_weights), islands, -1)
+    return _log_sum(parts)[..., 0] - math.log(parts.shape[-1])
 
 
 def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
@@ -73,15 +91,14 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
         \left(1 + \frac{19}{18} \Bigl(g_+ + \frac{2 \sqrt 6}{M}\Bigr)\right), \qquad
         g = \frac{\text{skewness}}{\sqrt M}
 
-    The factors make three standard errors hold as often as three of a normal law do: the quantile of Student's law
-    that belongs to three, and Hall's first-order correction of the t statistic for skewness, for the side where the
-    mean of skewed weights falls short. As the skewness of a sample is small exactly where the large weights were
-    missed, the error bar takes it two of its standard errors larger, and the verdict looks at the variance v of the
-    log weights too: log-normal weights of that variance have the skewness :math:`(e^v + 2) \sqrt{e^v - 1}`. Where log
-    weights lean to the left beyond doubt, v is twice the half variance above their median. Refused are means whose
-    skewness is above 0.3 in the sample, above 0.2 with a tail fitted as heavier than finite variance allows, or above
-    0.35 as implied by the log weights, and fewer than 10 effective or 16 actual weights. What no rule can see is a part
-    of the law that no weights came from: with a share p of the chains in it, M p should be well above 10.
+    The factors make three standard errors hold as often as three of a normal law do: Student's quantile, and Hall's
+    first-order correction for skewness on the side where the mean of skewed weights falls short. A sample's skewness is
+    small exactly where the large weights were missed, so the error bar takes it two of its standard errors larger, and
+    the verdict looks at the variance v of the log weights too (log-normal weights have the skewness :math:`(e^v + 2)
+    \sqrt{e^v - 1}`; where log weights lean to the left beyond doubt, v is twice the half variance above their median).
+    Not reliable are means whose skewness is above 0.3, above 0.2 with a fitted tail too heavy for a finite variance, or
+    above 0.35 as implied, and those of fewer than 10 effective or 16 actual weights. No rule sees a part of the law
+    that no weights came from: with a share p of the chains in it, M p should be well above 10.
 
     Args:
         log_weights: logarithms of the weights, in nats.
@@ -115,8 +132,7 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
     value = np.log(mean) + top[..., 0]
     share = 1 / (mean * count)
     if count == 1:
-        one, never = np.ones_like(value), np.zeros(value.shape, dtype=bool)
-        return WeightEstimate(value, np.full_like(value, np.inf), one, share, never)
+        return WeightEstimate(value, value + np.inf, np.ones_like(value), share, np.zeros(value.shape, dtype=bool))
     centred = weights - mean[..., None]
     second = np.square(centred).mean(-1)
     cv2 = second / np.square(mean) * (count / (count - 1))

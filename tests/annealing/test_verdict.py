@@ -19,7 +19,7 @@ from pyro_hoim.annealing.start_rows import chosen_rows
 from pyro_hoim.annealing.verdict import Checks, Weights, result_of
 from pyro_hoim.core import LogPartition, Verdict
 from pyro_hoim.core.certificate import Certificate, certificate
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
+from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GeneralizedRoot,
@@ -301,25 +301,6 @@ def test_rows_are_chosen_by_weight_and_evenly_whatever_their_order():
     repeated = torch.repeat_interleave(rows, counts.long(), 0)
     assert torch.equal(chosen_rows(repeated), chosen)
     assert AnnealedImportance(starts=repeated) == AnnealedImportance(starts=chosen)
-
-
-@pytest.mark.parametrize("backend", [AnnealedImportance, RootAnnealed])
-@pytest.mark.parametrize(
-    ("starts", "error", "message"),
-    [
-        ([0, 1], InputError, r"shape \(rows, variables\), received shape \(2,\)"),
-        (torch.zeros(0, 4), InputError, "at least one row"),
-        ([[0, -1]], InputError, "complete rows .* received -1; leave out rows with missing cells"),
-        ([[0, math.nan]], InputError, "whole numbers from 0, received nan"),
-        ([[0, 0.5]], InputError, "whole numbers from 0, received 0.5"),
-        ([[2.0**60, 0]], InputError, "received 1.15292e[+]18"),
-        ("rows", InputTypeError, "received str"),
-        (torch.ones(2, 2, dtype=torch.bool), InputTypeError, "level codes or counts"),
-    ],
-)
-def test_starts_that_are_no_rows_are_refused(backend, starts, error, message):
-    with pytest.raises(error, match=f"{backend.__name__} starts: .*{message}"):
-        backend(starts=starts)
 
 
 def test_starts_that_are_no_states_of_the_model_are_refused():

@@ -33,16 +33,14 @@ _PATTERNS = 16  # of zero weights whose lists are kept: a path of models and the
 def ragged(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
     """Rows of different lengths as (first element of each row and the end, all elements)."""
     rows = list(rows)
-    first = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=first[1:])
+    first = np.cumsum([0, *(len(row) for row in rows)])
     return first, np.array([i for row in rows for i in row], dtype=np.int64)
 
 
 def _pick(first: Ints, elements: Ints, keep: Array) -> tuple[Ints, Ints]:
     """The rows of a ragged array where ``keep``."""
     lengths = np.diff(first)
-    kept = np.zeros(int(keep.sum()) + 1, dtype=np.int64)
-    np.cumsum(lengths[keep], out=kept[1:])
+    kept = np.cumsum(np.concatenate([[0], lengths[keep]]))
     return kept, elements[np.repeat(keep, lengths)]
 
 
@@ -50,12 +48,9 @@ def _pick(first: Ints, elements: Ints, keep: Array) -> tuple[Ints, Ints]:
 class _Tables:
     """Edges with the same number of binary members."""
 
-    cells: Ints
-    """Positions of their table entries, (edges, 2^k)."""
-    subsets: Ints
-    """Numbers of their sets T, (edges, 2^k); the empty set is number 0, others follow."""
-    transform: Floats
-    """Products of spins by cell and set, (2^k, 2^k), divided by 2^k."""
+    cells: Ints  # positions of their table entries, (edges, 2^k)
+    subsets: Ints  # numbers of their sets T, (edges, 2^k); the empty set is number 0, others follow
+    transform: Floats  # products of spins by cell and set, (2^k, 2^k), divided by 2^k
 
 
 class Products:
@@ -164,8 +159,7 @@ class BlockLists:
         picked: list[Ints] = []
         for fields, numbers, (first, others) in zip(self._fields, self._numbers, self._others, strict=True):
             chosen = keep[numbers]
-            starts = np.zeros(self.num_fields + 1, dtype=np.int64)
-            np.cumsum(np.bincount(fields[chosen], minlength=self.num_fields), out=starts[1:])
+            starts = np.cumsum(np.concatenate([[0], np.bincount(fields[chosen], minlength=self.num_fields)]))
             row_first, row_others = _pick(first, others, chosen)
             lists += [starts, row_others] if len(lists) < 7 else [starts, row_first, row_others]
             picked.append(numbers[chosen])
@@ -177,19 +171,13 @@ class BlockLists:
 class KeptLists:
     """Lists of the products whose weights are not zero."""
 
-    structure: tuple[Array, ...]
-    """What the compiled moves read."""
-    bias: Ints
-    """Number of the product that is the bias of every field, or -1."""
-    picked: tuple[Ints, ...]
-    """Numbers of the products in the lists with one, two and more outer spins."""
-    numbers: Ints
-    """Numbers of the products of the energy."""
-    first: Ints
+    structure: tuple[Array, ...]  # what the compiled moves read
+    bias: Ints  # number of the product that is the bias of every field, or -1
+    picked: tuple[Ints, ...]  # numbers of the products in the lists with one, two and more outer spins
+    numbers: Ints  # of the products of the energy
+    first: Ints  # first member of every product of the energy, and the end
     members: Ints
-    """First member of every product of the energy and the end; places of the members."""
-    chunks: Ints
-    """Rows (first product, end, first member, number of members or 4 for more than three) of the energy."""
+    chunks: Ints  # rows (first product, end, first member, number of members or 4 for more than three) of the energy
 
     def fields(self, weights: Floats) -> list[Floats]:
         """Biases and weights of the three lists by field, rows as in ``weights`` (rows, 1 + products)."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,45 +27,23 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TablesStructure:
-    """Index arrays of a hypergraph and its blocks; n_p stands for the first position after entry p of a list.
-
-    Attributes:
-        num_terms: entries of the given tables.
-        num_cells: entries of the folded tables of all maximal edges.
-        cell_terms: terms that are added into the cells, one cell after the other; ``num_terms`` stands for zero.
-        cell_starts: position of the first term of every cell.
-        reference_terms: entries of the reference that are added into the cells, likewise.
-        reference_starts: position of the first such entry of every cell.
-        edges: first cell, first member (edges + 1), variables and strides of the members of the maximal edges.
-        num_differences: copies that belong to single binary variables come first and hold differences of two cells.
-        plus: cell of every entry of the copies; ``num_cells`` stands for zero (padding).
-        minus: cell that is subtracted, for the first ``num_differences`` entries.
-        sites: per block the variable (the first), number of joint states and first part (blocks + 1); per part the
-            first factor (parts + 1); per factor the entry of its copy where all outer variables are 0 and its first
-            outer variable (factors + 1); outer variables and their strides.
-        joint: per part its number of states and the start of its map; per joint state of a block and part the state
-            of the part (maps); per block the first member (blocks + 1) and the start of its levels; members; levels
-            of the members by joint state.
-        reference_start: first entry of every variable in the reference.
-        max_states: largest number of joint states of a block, rounded up to a multiple of 8.
-        max_factors: largest number of factors of a block.
-    """
+    """Index arrays of a hypergraph and its blocks; "first ... (n + 1)" ends with the position after the last."""
 
     num_terms: int
-    num_cells: int
-    cell_terms: Places
-    cell_starts: Places
-    reference_terms: Places
+    num_cells: int  # entries of the folded tables of all maximal edges
+    cell_terms: Places  # terms added into the cells, one cell after the other; ``num_terms`` stands for zero
+    cell_starts: Places  # position of the first term of every cell
+    reference_terms: Places  # entries of the reference added into the cells, likewise
     reference_starts: Places
-    edges: tuple[Ints, Ints, Ints, Ints]
-    num_differences: int
-    plus: Places
-    minus: Places
-    sites: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+    edges: tuple[Ints, Ints, Ints, Ints]  # of maximal edges first cell, first member (n + 1), members and their strides
+    num_differences: int  # copies of single binary variables, which come first and hold differences of two cells
+    plus: Places  # cell of every entry of the copies; ``num_cells`` stands for zero (padding)
+    minus: Places  # cell that is subtracted, for the first ``num_differences`` entries
+    sites: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]  # see :meth:`_Blocks.sites`
     joint: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None
-    reference_start: Ints
-    max_states: int
-    max_factors: int
+    reference_start: Ints  # first entry of every variable in the reference
+    max_states: int  # largest number of joint states of a block, rounded up to a multiple of 8
+    max_factors: int  # largest number of factors of a block
 
 
 def _ints(values: Sequence[int]) -> Ints:
@@ -172,29 +150,19 @@ class _Copies:
 
 
 class _Levels:
-    """Levels of the members of blocks by joint state, and states of parts by joint state; shared by equal shapes."""
+    """Arrays of levels and maps of joint states, one after the other; those of equal keys are shared."""
 
     def __init__(self) -> None:
-        self.levels: list[NDArray[Any]] = []
-        self.maps: list[NDArray[Any]] = []
+        self.arrays: list[NDArray[Any]] = []
         self.found: dict[Any, int] = {}
-        self.sizes = [0, 0]
+        self.size = 0
 
-    def members(self, shape: tuple[int, ...]) -> int:
-        """Start of the levels of a block, (members, states)."""
-        if shape not in self.found:
-            self.found[shape] = self.sizes[0]
-            self.levels.append(np.indices(shape).reshape(-1))
-            self.sizes[0] += self.levels[-1].size
-        return self.found[shape]
-
-    def part(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-        """Start of the map from joint states to the states of some axes."""
-        key = (shape, axes)
+    def start(self, key: Any, made: Callable[[], NDArray[Any]]) -> int:
+        """Where the array of a key begins."""
         if key not in self.found:
-            self.found[key] = self.sizes[1]
-            self.maps.append(_spread(axes, tuple(range(len(shape))), shape))
-            self.sizes[1] += self.maps[-1].size
+            self.found[key] = self.size
+            self.arrays.append(made())
+            self.size += self.arrays[-1].size
         return self.found[key]
 
 
@@ -209,7 +177,7 @@ class _Blocks:
         cards: Sequence[int],
     ) -> None:
         self.blocks, self.maximal, self.cards = blocks, maximal, cards
-        self.copies, self.levels = _Copies(maximal, cards), _Levels()
+        self.copies, self.levels, self.maps = _Copies(maximal, cards), _Levels(), _Levels()
         self.visit_part, self.part_factor, self.factor_member = [0], [0], [0]
         self.factors: list[tuple[bool, int]] = []
         self.outer: list[int] = []
@@ -238,35 +206,37 @@ class _Blocks:
                 self.factor_member.append(len(self.outer))
             self.part_factor.append(len(self.factors))
             self.part_states.append(math.prod(self.cards[v] for v in inside))
-            self.part_map.append(self.levels.part(shape, tuple(block.index(v) for v in inside)) if is_joint else 0)
+            axes = tuple(block.index(v) for v in inside)
+            spread = partial(_spread, axes, tuple(range(len(shape))), shape)
+            self.part_map.append(self.maps.start((shape, axes), spread) if is_joint else 0)
         self.visit_part.append(len(self.part_factor) - 1)
-        self.block_levels.append(self.levels.members(shape) if is_joint else 0)
+        self.block_levels.append(self.levels.start(shape, np.indices(shape).ravel) if is_joint else 0)
 
     def sites(self, num_differences: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
-        """:attr:`TablesStructure.sites`."""
+        """Variables, states and parts of blocks, factors of parts, and of these first entry and outer variables."""
         return (
             _ints([block[0] for block in self.blocks]),
             _ints(self.states),
-            _ints(self.visit_part),
-            _ints(self.part_factor),
-            _ints([first if kind else num_differences + first for kind, first in self.factors]),
-            _ints(self.factor_member),
+            _ints(self.visit_part),  # first part of every block (n + 1)
+            _ints(self.part_factor),  # first factor of every part (n + 1)
+            _ints([first if kind else num_differences + first for kind, first in self.factors]),  # all outer codes 0
+            _ints(self.factor_member),  # first outer variable of every factor (n + 1)
             _ints(self.outer),
             _ints(self.outer_strides),
         )
 
     def joint(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None:
-        """:attr:`TablesStructure.joint`; None where all blocks are single variables."""
+        """How parts make up joint states of blocks; None where all blocks are single variables."""
         if all(len(block) == 1 for block in self.blocks):
             return None
         return (
             _ints(self.part_states),
-            _ints(self.part_map),
-            _joined(self.levels.maps, np.int32),
-            _ints(list(itertools.accumulate(map(len, self.blocks), initial=0))),
-            _ints(self.block_levels),
+            _ints(self.part_map),  # start of the map of every part
+            _joined(self.maps.arrays, np.int32),  # state of a part by joint state of its block
+            _ints(list(itertools.accumulate(map(len, self.blocks), initial=0))),  # first member of every block (n + 1)
+            _ints(self.block_levels),  # start of the levels of every block
             _ints([v for block in self.blocks for v in block]),
-            _joined(self.levels.levels, np.int32),
+            _joined(self.levels.arrays, np.int32),  # levels of the members by joint state
         )
 
 
