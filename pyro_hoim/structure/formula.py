@@ -83,15 +83,11 @@ class _Parser:
     def power(self) -> _Terms:
         terms = self.atom()
         while self.accept("^"):
-            if (
-                self.next >= len(self.tokens)
-                or self.tokens[self.next][0] != "number"
-                or self.tokens[self.next][1] == "0"
-            ):
+            kind, exponent = self.tokens[self.next] if self.next < len(self.tokens) else ("", "0")
+            if kind != "number" or exponent == "0":
                 raise self.unexpected("a positive whole number after ^")
-            exponent = int(self.tokens[self.next][1])
             self.next += 1
-            terms = self.raise_to(terms, min(exponent, len(self.names)))
+            terms = self.raise_to(terms, min(int(exponent), len(self.names)))
         return terms
 
     def raise_to(self, base: _Terms, exponent: int) -> _Terms:

@@ -28,17 +28,11 @@ _CLOSURE_LIMIT = 2**22
 
 
 class JunctionTreeNode(NamedTuple):
-    """A clique of a junction tree, listed after its parent.
-
-    Attributes:
-        clique: the variables of the clique, in schema order.
-        separator: the variables shared with the parent clique, in schema order.
-        parent: position of the parent in the list, or None for a root.
-    """
+    """A clique of a junction tree, listed after its parent; names are in schema order."""
 
     clique: Edge
-    separator: Edge
-    parent: int | None
+    separator: Edge  # the variables shared with the parent clique
+    parent: int | None  # position of the parent in the list, or None for a root
 
 
 class InteractionHypergraph:
@@ -104,11 +98,10 @@ class InteractionHypergraph:
                 hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
                 raise out_of_reach("edges", problem, hint)
             found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
-        ordered = sorted(found, key=lambda e: (len(e), e))
-        self._set(domain, tuple(ordered))
+        self._set(domain, tuple(sorted(found, key=_by_size)))
         if hierarchical and not self.is_hierarchical:
             missing = self.closure()._index_set - self._index_set
-            shown = ", ".join(":".join(self._names(e)) for e in sorted(missing, key=lambda e: (len(e), e))[:4])
+            shown = ", ".join(":".join(self._names(e)) for e in sorted(missing, key=_by_size)[:4])
             more = ", ..." if len(missing) > 4 else ""
             problem = (
                 f"not closed under subsets; missing {shown}{more} ({len(missing)} in all). Pass closure=True to add "
@@ -324,7 +317,7 @@ class InteractionHypergraph:
 
     def _names_sorted(self, sets: Iterable[Iterable[int]]) -> tuple[Edge, ...]:
         """Name tuples of index sets, each in schema order, ordered by size and position."""
-        return tuple(self._names(s) for s in sorted((tuple(sorted(s)) for s in sets), key=lambda s: (len(s), s)))
+        return tuple(self._names(s) for s in sorted((tuple(sorted(s)) for s in sets), key=_by_size))
 
     def neighbours(self, name: str) -> Edge:
         """Variables that share an edge with ``name``, in schema order."""
@@ -365,18 +358,13 @@ class InteractionHypergraph:
                 tree.add_edge(i, j, weight=len(shared))
         tree = nx.maximum_spanning_tree(tree)
         nodes: list[JunctionTreeNode] = []
-        place: dict[int, int] = {}
+        place: dict[int | None, int] = {}
         for component in sorted(map(sorted, nx.connected_components(tree))):
             for parent, child in [(None, component[0]), *nx.bfs_edges(tree, component[0])]:
-                shared = cliques[child] & cliques[parent] if parent is not None else frozenset[int]()
+                shared = frozenset[int]() if parent is None else cliques[child] & cliques[parent]
                 place[child] = len(nodes)
-                nodes.append(
-                    JunctionTreeNode(
-                        self._names(sorted(cliques[child])),
-                        self._names(sorted(shared)),
-                        None if parent is None else place[parent],
-                    )
-                )
+                clique, separator = self._names(sorted(cliques[child])), self._names(sorted(shared))
+                nodes.append(JunctionTreeNode(clique, separator, place.get(parent)))
         return tuple(nodes)
 
     def components(self) -> tuple[Edge, ...]:
@@ -391,10 +379,9 @@ class InteractionHypergraph:
 
     def colouring(self) -> tuple[Edge, ...]:
         """Classes of variables no two of which share an edge (greedy, largest degree first)."""
-        colours = nx.greedy_color(self._graph, strategy="largest_first")
         classes: dict[int, list[int]] = {}
-        for index in range(len(self.domain)):
-            classes.setdefault(colours[index], []).append(index)
+        for index, colour in sorted(nx.greedy_color(self._graph, strategy="largest_first").items()):
+            classes.setdefault(colour, []).append(index)
         return tuple(self._names(classes[c]) for c in sorted(classes))
 
     def conditional_independences(self) -> tuple[tuple[str, str, Edge], ...]:
@@ -431,13 +418,18 @@ class InteractionHypergraph:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionHypergraph:
         """Rebuild a collection from :meth:`to_json`; InputError for anything else."""
+        wanted = "an object with domain and edges"
         if not isinstance(value, Mapping):
-            raise unexpected("hypergraph", "an object with domain and edges", value)
+            raise unexpected("hypergraph", wanted, value, code="wrong-type")
         for key in ("domain", "edges"):
             if key not in value:
-                expected = f"an object with domain and edges, {key!r} is missing"
-                raise unexpected("hypergraph", expected, code="missing-part")
+                raise unexpected("hypergraph", f"{wanted}, {key!r} is missing", code="missing-part")
         return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False)
+
+
+def _by_size(edge: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """The order of edges."""
+    return len(edge), edge
 
 
 def _facets(edge: tuple[int, ...]) -> Iterable[tuple[int, ...]]:

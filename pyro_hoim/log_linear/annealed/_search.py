@@ -84,9 +84,11 @@ def _put_strongest(model: LogLinearEnergy, states: Codes) -> None:
     """Give the first of the states (B, n, d) the best cells of the strongest interactions."""
     graph = model.hypergraph
     tables = model.tables.cpu().numpy()
-    pieces, several, first = _pieces(graph)
+    several = [i for i, edge in enumerate(graph.edge_indices) if len(edge) > 1]
     if not several or not len(tables):
         return
+    pieces = list(graph.term_slices.values())
+    first = [piece.start for piece in pieces]
     strength = (np.maximum.reduceat(tables, first, -1) - np.minimum.reduceat(tables, first, -1)).max(0)
     order = sorted(several, key=lambda i: -strength[i])
     strongest = order[:_STRONGEST]
@@ -100,14 +102,6 @@ def _put_strongest(model: LogLinearEnergy, states: Codes) -> None:
                 is_free[members] = False
             if not is_free.any():
                 break
-
-
-@lru_cache(maxsize=64)
-def _pieces(graph: InteractionHypergraph) -> tuple[list[slice], list[int], Codes]:
-    """Where the table of every interaction is, the interactions of several variables, and first places."""
-    pieces = [graph.term_slices[edge] for edge in graph.edges]
-    several = [i for i, edge in enumerate(graph.edge_indices) if len(edge) > 1]
-    return pieces, several, np.array([piece.start for piece in pieces], dtype=np.int64)
 
 
 def _put_cell(

@@ -22,6 +22,7 @@ from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
 from ...errors import IntractableError, check_choice, check_type, conflict, out_of_reach, refused, size_text, unexpected
 from ...runs.schedule import GibbsSchedule
+from ...structure.cells import row_strides
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName
 from ..energy import LogLinearEnergy
@@ -63,28 +64,25 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
 
     *States are bounds.* ``lower_bound`` is the log of the sum of q over the distinct states that the runs met and at
     which ascents ended, from chain ends, overdispersed states, the best cells of the strongest interactions and
-    ``starts``. Within the error it raises ``value`` and ``lower``; of all states it is log Z; beyond the upper limit
-    it makes the estimate unreliable, and a note shows the state.
+    ``starts``. Within the error it raises ``value`` and ``lower``; beyond the upper limit it makes the estimate
+    unreliable, and a note shows the state.
 
-    *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z; ``lower`` and ``upper`` are
-    one-sided limits at ``level`` from the two runs, not bounds. Well-behaved weights may have any law; a mode of
-    share p that M perfect samples miss with probability :math:`(1 - p)^M` is allowed for. Other limits are those of
-    Markov's inequality, ``log(1 / (1 - level))`` away. Without perfect samples the upper one rests on the sampler
-    having found all modes; a note says so.
+    *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z: from perfect samples where
+    elimination or enumeration gives them within about a second, otherwise from runs through four times as many
+    temperatures. ``lower`` and ``upper`` are one-sided limits at ``level`` from the two runs, not bounds; a mode of
+    share p that M perfect samples miss with probability :math:`(1 - p)^M` is allowed for. Where weights support no
+    closer limits, they are those of Markov's inequality, ``log(1 / (1 - level))`` away.
 
     *Runs from modes.* Without perfect samples, further forward runs start from product laws fitted to chains around up
-    to four modes that the ascents found. They must agree with the main run about the neighbourhoods of these modes, or
-    it has missed one; where they support no estimate, the note says "modes found, not weighed". That takes about as
-    long as one forward run.
+    to four modes that the ascents found, in about the time of one forward run. They must agree with the main run about
+    the neighbourhoods of these modes; where they support no estimate, the note says "modes found, not weighed".
 
     *Verdict.* "verified": every state was met, or the reverse run started from perfect samples and all checks agree;
     the limits then hold at ``level``, and ``std_error`` is at least 1 / M. "consistent": all checks agree, without
     proof; a mode that no search finds stays unseen. "unreliable", with a note and a
     :class:`~pyro_hoim.errors.ConvergenceWarning`: otherwise.
 
-    *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below. The reverse run starts from
-    perfect samples where elimination or enumeration gives them within about a second, otherwise from runs through four
-    times as many temperatures.
+    *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below.
 
     Attributes:
         schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions.
@@ -129,12 +127,9 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         if not isinstance(self.reference, str):
             weights = torch.as_tensor(self.reference).detach()
             if weights.dim() != 1 or not bool(torch.isfinite(weights).all()):
-                raise unexpected(
-                    "AnnealedImportance reference",
-                    "a vector of finite log weights, one for every level of every variable",
-                    received=f"shape {tuple(weights.shape)} or numbers that are not finite",
-                    code="wrong-shape",
-                )
+                wanted = "a vector of finite log weights, one for every level of every variable"
+                received = f"shape {tuple(weights.shape)} or numbers that are not finite"
+                raise unexpected("AnnealedImportance reference", wanted, received=received, code="wrong-shape")
             object.__setattr__(self, "reference", tuple(weights.double().tolist()))
         elif self.reference not in ("singles", "uniform"):
             wanted = "'singles', 'uniform' or log weights"
@@ -195,7 +190,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             return model.tables.new_zeros(size, dtype=torch.float64)
         if len(self.reference) != size:
             wanted = f"{size} log weights, one for every level of every variable"
-            raise unexpected("AnnealedImportance reference", wanted, len(self.reference))
+            raise unexpected("AnnealedImportance reference", wanted, len(self.reference), code="wrong-shape")
         return torch.as_tensor(self.reference, dtype=torch.float64, device=model.device)
 
     @override
@@ -221,9 +216,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         shape = [model.hypergraph.domain.cardinalities[i] for i in indices]
         self.plan(model.hypergraph, keep=names).check()
         (run,) = self._weighted([self._annealed(model)])
-        index = torch.zeros_like(run.log_weights, dtype=torch.long)
-        for i, levels in zip(indices, shape, strict=True):
-            index = index * levels + run.ends[..., i]
+        index = (run.ends[..., list(indices)] * run.ends.new_tensor(row_strides(shape))).sum(-1)
         table = run.log_weights.new_zeros(len(index), math.prod(shape))
         table.scatter_add_(-1, index, torch.softmax(run.log_weights, -1))
         probs = table.to(model.tables.dtype).reshape((*model.tables.shape[:-1], *shape))
@@ -290,12 +283,10 @@ def _cost(options: AnnealedImportance, hypergraph: InteractionHypergraph, keep: 
     lookups = sum(cards[i] for edge in hypergraph.edge_indices for i in edge) + sum(cards)
     steps = options.num_steps
     cells = math.prod(cards[i] for i in hypergraph.domain.indices(keep))
-    reason = f"{options.num_chains} chains through {steps} temperatures"
-    feasible = cells <= _MAX_CELLS
+    reason, feasible = f"{options.num_chains} chains through {steps} temperatures", cells <= _MAX_CELLS
     if not feasible:
-        reason = (
-            f"a joint table of {size_text(cells, 'cells')} is asked for, more than {_MAX_CELLS}; keep fewer variables"
-        )
+        few = f"more than {_MAX_CELLS}; keep fewer variables"
+        reason = f"a joint table of {size_text(cells, 'cells')} is asked for, {few}"
     try:
         options.schedule.resolve(hypergraph)
     except IntractableError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
@@ -17,40 +16,36 @@ from ...structure.hypergraph import InteractionHypergraph
 __all__ = ["fitted", "log_frequencies", "reference_normaliser", "single_terms"]
 
 
-class _Layout(NamedTuple):
-    """Where single-variable terms are in the tables and in the reference, and the levels of every variable."""
-
-    source: torch.Tensor
-    target: torch.Tensor
-    levels: torch.Tensor  # (d, largest cardinality) positions in the reference, its size where there is no level
-
-
 @lru_cache(maxsize=256)
-def _layout(hypergraph: InteractionHypergraph) -> _Layout:
+def _layout(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where single-variable terms are in the tables and in the reference, and levels (d, largest cardinality).
+
+    Levels are positions in the reference, its size where a variable has no such level.
+    """
     cards = hypergraph.domain.cardinalities
-    starts = [sum(cards[:i]) for i in range(len(cards))]
+    starts = list(itertools.accumulate(cards, initial=0))
     source, target = list[int](), list[int]()
     for edge, piece in zip(hypergraph.edge_indices, hypergraph.term_slices.values(), strict=True):
         if len(edge) == 1:
             source.extend(range(piece.start, piece.stop))
-            target.extend(range(starts[edge[0]], starts[edge[0]] + cards[edge[0]]))
-    levels = torch.full((len(cards), max(cards, default=0)), sum(cards))
-    for i, (start, count) in enumerate(zip(starts, cards, strict=True)):
-        levels[i, :count] = torch.arange(start, start + count)
-    return _Layout(torch.tensor(source, dtype=torch.long), torch.tensor(target, dtype=torch.long), levels)
+            target.extend(range(starts[edge[0]], starts[edge[0] + 1]))
+    levels = torch.full((len(cards), max(cards, default=0)), starts[-1])
+    for i, (start, end) in enumerate(itertools.pairwise(starts)):
+        levels[i, : end - start] = torch.arange(start, end)
+    return torch.tensor(source, dtype=torch.long), torch.tensor(target, dtype=torch.long), levels
 
 
 def single_terms(hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
     """Single-variable tables (*batch, sum of cardinalities) of tables (*batch, num_terms); zero where there is none."""
-    layout = _layout(hypergraph)
+    source, target, _ = _layout(hypergraph)
     terms = tables.new_zeros(*tables.shape[:-1], sum(hypergraph.domain.cardinalities), dtype=torch.float64)
-    terms[..., layout.target.to(tables.device)] = tables[..., layout.source.to(tables.device)].double()
+    terms[..., target.to(tables.device)] = tables[..., source.to(tables.device)].double()
     return terms
 
 
 def reference_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> torch.Tensor:
     """Log normalising constant (*batch) of the product law with log weights (*batch, sum of cardinalities)."""
-    levels = _layout(hypergraph).levels.to(reference.device)
+    levels = _layout(hypergraph)[2].to(reference.device)
     padded = torch.nn.functional.pad(reference, (0, 1), value=-math.inf)
     return log_sum(padded[..., levels])[..., 0].sum(-1)
 
@@ -65,7 +60,7 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
 
     Args:
         observations: the data.
-        smoothing: prior counts of every variable, spread over its levels; positive, so that no level has weight 0.
+        smoothing: prior counts of every variable, spread over its levels.
 
     Shape:
         Returns (sum of cardinalities,), float64, one variable after the other.

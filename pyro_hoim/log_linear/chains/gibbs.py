@@ -139,9 +139,6 @@ class GibbsChains(ChainSetup):
     def energy_of(self, model: LogLinearModel) -> torch.Tensor:
         """Energy of the present states under other tables for the same interactions, float64 (*batch, num_chains).
 
-        The tables of the chains stay. Energies are linear in the tables: those of a difference of tables are the
-        difference of the energies.
-
         Raises:
             InputError: another hypergraph or batch shape, or tables that are not finite.
         """
