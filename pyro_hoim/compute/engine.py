@@ -33,13 +33,12 @@ NOTHING = Wanted()
 
 @dataclass(frozen=True)
 class Record:
-    """What was noted during some sweeps; a part that was not asked for is None.
+    """What was noted at the records during some sweeps; a part that was not asked for is None.
 
     Attributes:
-        num_records: number of times the states were looked at.
         counts: number of (chain, record) pairs in every cell of every edge, float64 (groups, num_terms).
-        energies: model energy of every chain at every record, float64 (records, groups, chains), nats.
-        states: states at every record, codes in uint8 or int32, values in float64 (records, groups, chains, d).
+        energies: of the model, float64 (records, groups, chains), nats.
+        states: codes in uint8 or int32, or values in float64, (records, groups, chains, d).
     """
 
     num_records: int
@@ -52,11 +51,12 @@ def join_records(parts: list[Record]) -> Record:
     """Records of consecutive sweeps as one."""
     if len(parts) == 1:
         return parts[0]
-    counts = [p.counts for p in parts if p.counts is not None]
-    energies = [p.energies for p in parts if p.energies is not None]
-    states = [p.states for p in parts if p.states is not None]
+    counts, energies, states = (
+        [part for record in parts if (part := getattr(record, name)) is not None]
+        for name in ("counts", "energies", "states")
+    )
     return Record(
-        sum(p.num_records for p in parts),
+        sum(record.num_records for record in parts),
         torch.stack(counts).sum(0) if counts else None,
         torch.cat(energies) if energies else None,
         torch.cat(states) if states else None,

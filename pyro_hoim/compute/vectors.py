@@ -113,6 +113,12 @@ def poke(typingctx, array, index, value):
     return types.void(array, types.intp, array.dtype), codegen
 
 
+def _read(context, builder, array_type, array, index, result):
+    vector = context.get_value_type(result)
+    address = builder.bitcast(_address(context, builder, array_type, array, index), vector.as_pointer())
+    return builder.load(address, align=result.dtype.bitwidth // 8)
+
+
 def _load(name, lanes):
     """The vector of so many lanes that starts at a flat index of a contiguous array."""
 
@@ -120,9 +126,7 @@ def _load(name, lanes):
         result = VectorType(array.dtype, lanes)
 
         def codegen(context, builder, sig, args):
-            vector = context.get_value_type(result)
-            address = builder.bitcast(_address(context, builder, sig.args[0], *args), vector.as_pointer())
-            return builder.load(address, align=result.dtype.bitwidth // 8)
+            return _read(context, builder, sig.args[0], *args, result)
 
         return result(array, types.intp), codegen
 
@@ -140,9 +144,7 @@ def load_as(typingctx, like, array, index):
     result = VectorType(array.dtype, like.lanes)
 
     def codegen(context, builder, sig, args):
-        vector = context.get_value_type(result)
-        address = builder.bitcast(_address(context, builder, sig.args[1], *args[1:]), vector.as_pointer())
-        return builder.load(address, align=result.dtype.bitwidth // 8)
+        return _read(context, builder, sig.args[1], *args[1:], result)
 
     return result(like, array, types.intp), codegen
 

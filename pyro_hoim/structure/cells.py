@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ..checks import check_shape, is_hidden
@@ -66,9 +67,8 @@ def evidence_codes(
             shape = torch.broadcast_shapes(shape, value.shape)
         except RuntimeError:
             expected = f"a shape that broadcasts with {tuple(shape)}, the batch shape and the evidence before it"
-            raise unexpected(
-                f"evidence of {name!r}", expected, received=tuple(value.shape), code="wrong-shape"
-            ) from None
+            argument, received = f"evidence of {name!r}", tuple(value.shape)
+            raise unexpected(argument, expected, received=received, code="wrong-shape") from None
     return codes, shape
 
 
@@ -157,12 +157,11 @@ class CellIndex:
             edges = [edge for edge in self._edges if inside.intersection(edge[1])]
             layout = self._layout(edges, inside, codes.device)
             with torch.inference_mode(False):
-                weights = [[dict(zip(e[1], e[2], strict=True)).get(i, 0) for e in edges] for i in positions]
-                levels = [torch.arange(self._cardinalities[i], device=codes.device) for i in positions]
-                added = torch.zeros(1, len(edges), dtype=torch.long, device=codes.device)
-                for level, weight in zip(levels, weights, strict=True):
-                    step = level[:, None] * torch.tensor(weight, dtype=torch.long, device=codes.device)
-                    added = (added[:, None] + step).flatten(0, 1)
+                strides = [dict(zip(members, steps, strict=True)) for _, members, steps in edges]
+                weights = np.array([[s.get(i, 0) for s in strides] for i in positions], dtype=np.int64)
+                shape = [self._cardinalities[i] for i in positions]
+                states = np.indices(shape).reshape(len(shape), math.prod(shape)).T
+                added = torch.from_numpy(states @ weights.reshape(len(shape), len(edges))).to(codes.device)
             found = layout, added
             if added.numel() <= _KEPT_BLOCK_ENTRIES and len(self._blocks) < _KEPT_BLOCKS:
                 self._blocks[key] = found

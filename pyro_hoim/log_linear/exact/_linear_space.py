@@ -56,12 +56,10 @@ def _run_small(program: Program, tables: np.ndarray, want_eta: bool) -> tuple[np
 class _LargeRun:
     """One model, step by step: large steps are split between threads, runs of small ones stay compiled."""
 
-    def __init__(self, program: Program, table: torch.Tensor, want_eta: bool) -> None:
+    def __init__(self, pool: ThreadPoolExecutor, program: Program, table: torch.Tensor, want_eta: bool) -> None:
         from . import _kernels as kernels
 
-        self.kernels = kernels
-        self.program = program
-        self.want_eta = want_eta
+        self.kernels, self.pool, self.program = kernels, pool, program
         self.place = program.offset if want_eta else program.reused
         self.values = torch.empty(program.buffers[0 if want_eta else 1], dtype=table.dtype)
         self.limit = _LIMITS[table.dtype]
@@ -73,25 +71,16 @@ class _LargeRun:
 
     def _ranges(self) -> Iterator[tuple[int, int, bool]]:
         """Runs of small steps and single large ones: begin, end, is_large."""
-        large = np.flatnonzero(self.program.work >= _LARGE_STEP)
-        begin = 0
-        for i in large.tolist():
+        begin, end = 0, len(self.program.steps)
+        for i in np.flatnonzero(self.program.work >= _LARGE_STEP).tolist():
             if i > begin:
                 yield begin, i, False
             yield i, i + 1, True
             begin = i + 1
-        if begin < len(self.program.steps):
-            yield begin, len(self.program.steps), False
+        if begin < end:
+            yield begin, end, False
 
-    def _contract(
-        self,
-        pool: ThreadPoolExecutor,
-        number: int,
-        x: tuple[Any, int],
-        y: tuple[Any, int],
-        z: tuple[Any, int],
-        size: int,
-    ) -> None:
+    def _contract(self, number: int, x: tuple[Any, int], y: tuple[Any, int], z: tuple[Any, int], size: int) -> None:
         """Contraction ``number``, its rows or its sums divided between the threads."""
         program, kernels = self.program, self.kernels
         first, last = int(program.pointer[number]), int(program.pointer[number + 1])
@@ -106,7 +95,7 @@ class _LargeRun:
             def run(low: int, high: int) -> None:
                 kernels.contract_rows(*x, *y, *z, program.loops, first, last, low, high, num_reduced)
 
-            list(pool.map(run, cuts[:-1], cuts[1:]))
+            list(self.pool.map(run, cuts[:-1], cuts[1:]))
             return
 
         def collect(low: int, high: int) -> np.ndarray:
@@ -114,9 +103,9 @@ class _LargeRun:
             kernels.accumulate(*x, *y, sums, program.loops, first, last, low, high)
             return sums
 
-        z[0][z[1] : z[1] + size] = sum(pool.map(collect, cuts[:-1], cuts[1:]))
+        z[0][z[1] : z[1] + size] = sum(self.pool.map(collect, cuts[:-1], cuts[1:]))
 
-    def upward(self, pool: ThreadPoolExecutor) -> float:
+    def upward(self) -> float:
         """Log Z, NaN if the range of the dtype does not suffice."""
         program, kernels, values = self.program, self.kernels, self.values.numpy()
         scale = program.log_constant
@@ -136,12 +125,12 @@ class _LargeRun:
                 scale += kernels.prepare(values, step, self.place, program.size, program.work[begin], *common)
                 if not math.isnan(scale):
                     x, y, z = ((values, int(self.place[node])) for node in step)
-                    self._contract(pool, 3 * begin, x, y, z, int(program.size[step[2]]))
+                    self._contract(3 * begin, x, y, z, int(program.size[step[2]]))
             if math.isnan(scale):
                 return scale
         return scale + sum(math.log(values[self.place[r]]) for r in program.roots)
 
-    def downward(self, pool: ThreadPoolExecutor) -> torch.Tensor:
+    def downward(self) -> torch.Tensor:
         """Eta (num_terms,), after :meth:`upward`."""
         program, kernels, values = self.program, self.kernels, self.values.numpy()
         gradients = torch.empty(program.buffers[2], dtype=self.table.dtype)
@@ -164,7 +153,7 @@ class _LargeRun:
                 node, other = step[r - 1], step[2 - r]
                 if node:
                     self._contract(
-                        pool, 3 * begin + r, (G, int(back[z])), (values, int(place[other])), (G, int(back[node])),
+                        3 * begin + r, (G, int(back[z])), (values, int(place[other])), (G, int(back[node])),
                         int(program.size[node]),
                     )  # fmt: skip
         terms = slice(1, 1 + program.num_terms)
@@ -181,18 +170,18 @@ def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.
     found: list[torch.Tensor] = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for row in tables:
-            run = _LargeRun(program, row, want_eta)
-            logs.append(run.upward(pool))
+            run = _LargeRun(pool, program, row, want_eta)
+            logs.append(run.upward())
             if want_eta:
-                found.append(row if math.isnan(logs[-1]) else run.downward(pool))
+                found.append(row if math.isnan(logs[-1]) else run.downward())
     return torch.tensor(logs, dtype=torch.float64), torch.stack(found) if want_eta and found else tables
 
 
 def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]:
     """Log Z of one slice, NaN where the range does not suffice, and the scaled values of all nodes."""
-    run = _LargeRun(compiled(plan), table, True)
-    with ThreadPoolExecutor(run.threads) as pool:
-        return run.upward(pool), run.values.numpy()
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        run = _LargeRun(pool, compiled(plan), table, True)
+        return run.upward(), run.values.numpy()
 
 
 def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:

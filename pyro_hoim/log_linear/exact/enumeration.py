@@ -174,13 +174,12 @@ class Enumeration(ExactBackend):
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         hypergraph.domain.indices(keep)
         states = hypergraph.domain.num_states
-        feasible = states <= self.max_states
+        feasible, hint = states <= self.max_states, None
         total = states + (_accumulation(hypergraph).cells if feasible else states * len(hypergraph.edges))
-        if feasible:
-            reason = f"{states} joint states, within the budget of {self.max_states}"
-        else:
+        reason = f"{states} joint states, within the budget of {self.max_states}"
+        if not feasible:
             reason = f"enumeration needs a table of {size_text(states, 'cells')}, the budget is {self.max_states}"
-        hint = None if feasible else "raise Enumeration(max_states=...) or use VariableElimination"
+            hint = "raise Enumeration(max_states=...) or use VariableElimination"
         memory = 8 * (total + 2 * states)
         return Cost(states, total, total + 3 * states, memory, feasible, reason, "enumeration", hint=hint)
 

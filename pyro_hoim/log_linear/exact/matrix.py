@@ -111,17 +111,12 @@ class MatrixEnumeration(Enumeration):
         hypergraph.domain.indices(keep)
         states, terms = hypergraph.domain.num_states, hypergraph.num_terms
         entries = states * max(terms, 1)
-        feasible = entries <= self.max_entries and states <= self.max_states
-        if feasible:
-            reason = f"{states} states by {terms} terms, within the budget of {self.max_entries}"
-        else:
-            reason = (
-                f"the design matrix needs {size_text(entries, 'entries')} for {size_text(states, 'states')}, the "
-                f"budget is {self.max_entries} and {self.max_states}"
-            )
-        hint = (
-            None if feasible else "raise MatrixEnumeration(max_entries=...) or use Enumeration or VariableElimination"
-        )
+        feasible, hint = entries <= self.max_entries and states <= self.max_states, None
+        reason = f"{states} states by {terms} terms, within the budget of {self.max_entries}"
+        if not feasible:
+            need = f"{size_text(entries, 'entries')} for {size_text(states, 'states')}"
+            reason = f"the design matrix needs {need}, the budget is {self.max_entries} and {self.max_states}"
+            hint = "raise MatrixEnumeration(max_entries=...) or use Enumeration or VariableElimination"
         memory = 8 * (entries + 3 * states)
         return Cost(states, states, 2 * entries, memory, feasible, reason, "design matrix", hint=hint)
 
@@ -133,12 +128,16 @@ class MatrixEnumeration(Enumeration):
 
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        cost = self.plan(model.hypergraph).check()
-        design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
-        return LogPartition.exact(torch.logsumexp(_logits(model.tables, design), -1), cost)
+        cost, _, logits = self._ready(model)
+        return LogPartition.exact(torch.logsumexp(logits, -1), cost)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        self.plan(model.hypergraph).check()
+        _, design, logits = self._ready(model)
+        return torch.matmul(torch.softmax(logits, -1), design)
+
+    def _ready(self, model: LogLinearModel) -> tuple[Cost, torch.Tensor, torch.Tensor]:
+        """Cost, design matrix and log unnormalised probabilities of a model within the budget."""
+        cost = self.plan(model.hypergraph).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
-        return torch.matmul(torch.softmax(_logits(model.tables, design), -1), design)
+        return cost, design, _logits(model.tables, design)
