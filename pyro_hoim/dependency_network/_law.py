@@ -13,7 +13,7 @@ import torch
 from ..core.laws.expansion import list_states
 from ..core.laws.traces import refuse_traced
 from ..errors import ConvergenceWarning, check_choice, check_whole, out_of_reach, refused, size_text
-from .adapted_conditionals import ClampedConditional
+from .adapted_conditionals import device_of, tables_of
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
 from .conditionals import DependencyConditionals
@@ -69,7 +69,7 @@ class NetworkLaw:
     @cached_property
     def probe(self) -> torch.Tensor:
         """An empty result of the conditionals, which tells precision and device."""
-        device = next((d for d in map(_device, self.conditionals.nodes) if d is not None), torch.device("cpu"))
+        device = next((d for d in map(device_of, self.conditionals.nodes) if d is not None), torch.device("cpu"))
         with torch.no_grad():
             return self.conditionals.log_conditionals(
                 torch.zeros(0, *(1 for _ in self.batch_shape), len(self.domain), dtype=torch.long, device=device)
@@ -111,7 +111,8 @@ class NetworkLaw:
 
     def check_gradient(self, what: str) -> None:
         """Refuse what would silently have no gradient."""
-        if torch.is_grad_enabled() and any(_requires_grad(node) for node in self.conditionals.nodes):
+        tables = map(tables_of, self.conditionals.nodes)
+        if torch.is_grad_enabled() and any(table is not None and table.requires_grad for table in tables):
             problem = "the law of a dependency network is found without gradients, but a table requires one"
             raise refused(what, problem, "use log_pseudo_prob, which has them, or torch.no_grad()", code="no-method")
 
@@ -170,21 +171,3 @@ class NetworkLaw:
             place = wanted[rows] - start - 1
             codes[rows] = record[place.cpu(), rows.cpu()].to(codes)
         return codes
-
-
-def _tables_of(node: Any) -> torch.Tensor | None:
-    """Parameters of a conditional, where it has a tensor of them."""
-    if isinstance(node, ClampedConditional):
-        return _tables_of(node.node)
-    found = getattr(node, "probs", getattr(getattr(node, "model", None), "tables", None))
-    return found if isinstance(found, torch.Tensor) else None
-
-
-def _device(node: object) -> torch.device | None:
-    tables = _tables_of(node)
-    return None if tables is None else tables.device
-
-
-def _requires_grad(node: object) -> bool:
-    tables = _tables_of(node)
-    return tables is not None and tables.requires_grad

@@ -8,9 +8,8 @@ import torch
 
 from ..core.model import ConditionalModel, CountModel, EnergyModel
 from ..errors import check_type, unexpected, wrong_type
-from ..schema import Domain
 from ..structure.cells import check_codes
-from .node_conditionals import NodeConditional, batch_shape_of, in_order, may_be_zero, remaining
+from .node_conditionals import NodeConditional, batch_shape_of, remaining
 
 __all__ = ["ClampedConditional", "ModelConditional"]
 
@@ -41,30 +40,19 @@ class ModelConditional:
         if batch:
             raise unexpected("model", "one model", received=f"a batch of shape {batch}", code="wrong-shape")
         model.domain.index(variable)
-        self.model = model
-        self._variable = variable
+        self.model, self.domain, self.variable = model, model.domain, variable
 
     def __repr__(self) -> str:
-        return f"ModelConditional({self._variable!r}, {type(self.model).__name__})"
-
-    @property
-    def domain(self) -> Domain:
-        """The variables, in the order of the last dimension of a state."""
-        return self.model.domain
-
-    @property
-    def variable(self) -> str:
-        """Name of the variable whose law this is."""
-        return self._variable
+        return f"ModelConditional({self.variable!r}, {type(self.model).__name__})"
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The neighbours of the variable where the model has hyperedges, else all others; in schema order."""
         edges = getattr(getattr(self.model, "hypergraph", None), "edges", None)
-        others = {name for name in self.domain.names if name != self._variable}
+        others = {name for name in self.domain.names if name != self.variable}
         if edges is not None:
-            others &= {name for edge in edges if self._variable in edge for name in edge}
-        return in_order(self.domain, others)
+            others &= {name for edge in edges if self.variable in edge for name in edge}
+        return tuple(sorted(others, key=self.domain.index))
 
     @property
     def has_zeros(self) -> bool:
@@ -72,14 +60,14 @@ class ModelConditional:
         return not isinstance(self.model, EnergyModel)
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (*sample, cardinality) at codes x (*sample, d), in nats, as the model gives them."""
-        return self.model.block_conditional([self._variable], x)
+        """As the model gives them."""
+        return self.model.block_conditional([self.variable], x)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> ModelConditional:
         """The conditional of the model elsewhere; InputTypeError where the model has no method ``to``."""
         if not hasattr(self.model, "to"):
             raise wrong_type("model", "one with a method 'to'", self.model)
-        return ModelConditional(self.model.to(dtype=dtype, device=device), self._variable)  # type: ignore[attr-defined]
+        return ModelConditional(self.model.to(dtype=dtype, device=device), self.variable)  # type: ignore[attr-defined]
 
 
 class ClampedConditional:
@@ -94,42 +82,42 @@ class ClampedConditional:
     """
 
     def __init__(self, node: NodeConditional, evidence: Mapping[str, int | str | torch.Tensor]) -> None:
-        self.node = node
-        self.evidence, self._domain, self.batch_shape = remaining(
+        self.node, self.variable = node, node.variable
+        self.evidence, self.domain, self.batch_shape = remaining(
             node.domain, node.variable, evidence, batch_shape_of(node)
         )
+        self.reads = tuple(name for name in node.reads if name not in self.evidence)
 
     def __repr__(self) -> str:
         return f"ClampedConditional({self.node!r}, {self.evidence})"
 
     @property
-    def domain(self) -> Domain:
-        """The remaining variables."""
-        return self._domain
-
-    @property
-    def variable(self) -> str:
-        """Name of the variable whose law this is."""
-        return self.node.variable
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the remaining variables that the law may depend on, in schema order."""
-        return tuple(name for name in self.node.reads if name not in self.evidence)
-
-    @property
     def has_zeros(self) -> bool:
-        """Whether a probability may be zero."""
-        return may_be_zero(self.node)
+        """As that of the conditional over all variables."""
+        return self.node.has_zeros
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (*sample broadcast with batch, cardinality) at codes x (*sample, remaining d), in nats."""
-        codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
+        """Those of the conditional over all variables at the evidence and x."""
+        codes = check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))
         whole = self.node.domain
         fixed = [code.shape for code in self.evidence.values() if isinstance(code, torch.Tensor)]
         shape = torch.broadcast_shapes(codes.shape[:-1], *fixed)
         full = torch.zeros(*shape, len(whole), dtype=torch.long, device=codes.device)
-        full[..., list(whole.indices(self._domain.names))] = codes
+        full[..., list(whole.indices(self.domain.names))] = codes
         for name, code in self.evidence.items():
             full[..., whole.index(name)] = code
         return self.node.log_probs(full)
+
+
+def tables_of(node: object) -> torch.Tensor | None:
+    """Parameters of a conditional, where it has a tensor of them."""
+    if isinstance(node, ClampedConditional):
+        return tables_of(node.node)
+    found = getattr(node, "probs", getattr(getattr(node, "model", None), "tables", None))
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def device_of(node: object) -> torch.device | None:
+    """Where the parameters of a conditional are, where it has a tensor of them."""
+    tables = tables_of(node)
+    return None if tables is None else tables.device

@@ -11,8 +11,8 @@ from ..core.model import ConditionalModel
 from ..errors import InputTypeError, check_type, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.cells import check_codes, evidence_codes
-from .adapted_conditionals import ClampedConditional, ModelConditional, over_levels
-from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of, may_be_zero
+from .adapted_conditionals import ClampedConditional, ModelConditional, device_of, over_levels
+from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of
 
 __all__ = ["DependencyConditionals"]
 
@@ -29,9 +29,11 @@ class DependencyConditionals:
     energy. What the network means as a joint law is the stationary law of pseudo-Gibbs sampling, which
     :class:`~pyro_hoim.dependency_network.DependencyNetwork` draws from. Fulfils the protocol of a conditional model.
 
+    Attributes are ``domain``, the variables, and ``batch_shape``, the common shape of the batches of tables.
+
     Args:
         nodes: one :class:`~pyro_hoim.dependency_network.NodeConditional` per variable of one domain, in any order; kept
-            in schema order.
+            in schema order as ``nodes``.
 
     Raises:
         InputTypeError: something that is no conditional.
@@ -56,10 +58,10 @@ class DependencyConditionals:
         given = list(nodes)
         for node in given:
             check_type(node, NodeConditional, "nodes", "conditionals of one variable")
-        self._domain = given[0].domain if given else Domain()
+        self.domain = given[0].domain if given else Domain()
         found: dict[str, NodeConditional] = {}
         for node in given:
-            if node.domain != self._domain:
+            if node.domain != self.domain:
                 problem = (
                     f"expected conditionals over one domain, but those of {given[0].variable!r} and {node.variable!r} "
                     "differ in theirs"
@@ -68,13 +70,13 @@ class DependencyConditionals:
             if node.variable in found:
                 raise unexpected("nodes", "one conditional per variable", received=f"two of {node.variable!r}")
             found[node.variable] = node
-        absent = [name for name in self._domain.names if name not in found]
+        absent = [name for name in self.domain.names if name not in found]
         if absent:
             raise unexpected("nodes", "one conditional per variable", received=f"none of {absent[0]!r}")
-        self._nodes = tuple(found[name] for name in self._domain.names)
-        shapes = [batch_shape_of(node) for node in self._nodes]
+        self.nodes = tuple(found[name] for name in self.domain.names)
+        shapes = [batch_shape_of(node) for node in self.nodes]
         try:
-            self._batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
+            self.batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
         except RuntimeError:
             received = sorted(set(map(tuple, shapes)))
             expected = "batches that broadcast with each other"
@@ -91,48 +93,28 @@ class DependencyConditionals:
         return cls(ModelConditional(model, name) for name in model.domain.names)
 
     def __repr__(self) -> str:
-        return f"DependencyConditionals({len(self._nodes)} variables, {len(self.edges)} edges)"
+        return f"DependencyConditionals({len(self.nodes)} variables, {len(self.edges)} edges)"
 
     # Structure
 
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Common shape of the batches of tables; () for one network."""
-        return self._batch_shape
-
     def require_single(self, what: str) -> None:
         """Raise :class:`InputError` for a batch of networks where one is needed."""
-        if self._batch_shape:
+        if self.batch_shape:
             hint = "build one network from the tables of one element"
             found = (
-                f"a batch of shape {tuple(self._batch_shape)}, for which the conditionals and the pseudo-likelihood "
+                f"a batch of shape {tuple(self.batch_shape)}, for which the conditionals and the pseudo-likelihood "
                 "are offered"
             )
             raise unexpected(what, "one network", hint=hint, received=found, code="wrong-shape")
 
-    @property
-    def domain(self) -> Domain:
-        """The variables, in the order of the last dimension of a state."""
-        return self._domain
-
-    @property
-    def nodes(self) -> tuple[NodeConditional, ...]:
-        """The conditionals in schema order."""
-        return self._nodes
-
     def node(self, name: str) -> NodeConditional:
         """The conditional of one variable; UnknownNameError lists the closest names."""
-        return self._nodes[self._domain.index(name)]
+        return self.nodes[self.domain.index(name)]
 
     @property
     def edges(self) -> tuple[tuple[str, str], ...]:
         """Directed pairs (parent, child): the law of the child may read the parent. By child, then parent."""
-        return tuple((parent, node.variable) for node in self._nodes for parent in node.reads)
-
-    @property
-    def zero_nodes(self) -> tuple[str, ...]:
-        """Names of the variables with a conditional probability that is, or may be, zero."""
-        return tuple(node.variable for node in self._nodes if may_be_zero(node))
+        return tuple((parent, node.variable) for node in self.nodes for parent in node.reads)
 
     # Values
 
@@ -143,7 +125,7 @@ class DependencyConditionals:
         """
         if isinstance(block, str):
             raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
-        self._domain.indices(block)
+        self.domain.indices(block)
         if len(block) != 1:
             hint = (
                 "a dependency network holds one conditional law per variable, and these need not belong to a joint law "
@@ -154,9 +136,9 @@ class DependencyConditionals:
 
     def log_conditionals(self, x: torch.Tensor) -> torch.Tensor:
         """Log-probability of every coordinate given the others (*sample broadcast with batch, d), in nats."""
-        codes = check_codes(x, self._domain)
+        codes = check_codes(x, self.domain)
         columns: list[torch.Tensor] = []
-        for i, node in enumerate(self._nodes):
+        for i, node in enumerate(self.nodes):
             found = node.log_probs(codes)
             chosen = codes[..., i, None].expand(*found.shape[:-1], 1)
             columns.append(found.gather(-1, chosen).squeeze(-1))
@@ -174,13 +156,13 @@ class DependencyConditionals:
         A view of a table over the variables that are read; IntractableError beyond 2^22 joint states.
         """
         self.require_single("full_table")
-        node, cards = self.node(name), self._domain.cardinalities
-        if self._domain.num_states > _MAX_STATES:
-            problem = f"{size_text(self._domain.num_states, 'joint states')} exceed the limit of {_MAX_STATES}"
+        node, cards = self.node(name), self.domain.cardinalities
+        if self.domain.num_states > _MAX_STATES:
+            problem = f"{size_text(self.domain.num_states, 'joint states')} exceed the limit of {_MAX_STATES}"
             raise out_of_reach("full_table", problem)
         probs = _tabulate(node)
-        position = self._domain.index(name)
-        read = self._domain.indices(node.reads)
+        position = self.domain.index(name)
+        read = self.domain.indices(node.reads)
         # Axes of probs: the variables that are read in schema order, then the variable itself.
         probs = probs.movedim(-1, sum(i < position for i in read))
         shape = [n if i in read or i == position else 1 for i, n in enumerate(cards)]
@@ -195,10 +177,10 @@ class DependencyConditionals:
         """
         self.require_single("tabulated")
         return DependencyConditionals(
-            TableConditional(self._domain, node.variable, node.reads, _tabulate(node))
+            TableConditional(self.domain, node.variable, node.reads, _tabulate(node))
             if not isinstance(node, (LeafConditional, TableConditional)) and _num_cells(node) <= max_cells
             else node
-            for node in self._nodes
+            for node in self.nodes
         )
 
     def to(
@@ -206,7 +188,7 @@ class DependencyConditionals:
     ) -> DependencyConditionals:
         """The network in another precision or on another device; InputTypeError for a conditional that cannot move."""
         moved: list[NodeConditional] = []
-        for node in self._nodes:
+        for node in self.nodes:
             if not hasattr(node, "to"):
                 problem = f"the conditional of {node.variable!r} has no method 'to'"
                 raise InputTypeError(problem, argument="nodes", code="no-method")
@@ -229,10 +211,10 @@ class DependencyConditionals:
         Raises:
             UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.
         """
-        codes, _ = evidence_codes(self._domain, evidence, self._batch_shape)
+        codes, _ = evidence_codes(self.domain, evidence, self.batch_shape)
         single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}
         left: list[NodeConditional] = []
-        for node in self._nodes:
+        for node in self.nodes:
             if node.variable in codes:
                 continue
             if isinstance(node, TableConditional):
@@ -255,14 +237,13 @@ def _tabulate(node: NodeConditional) -> torch.Tensor:
     read = domain.indices(node.reads)
     shape = [domain.cardinalities[i] for i in read]
     pieces: list[torch.Tensor] = []
-    device = getattr(getattr(node, "probs", getattr(getattr(node, "model", None), "tables", None)), "device", None)
+    device = device_of(node)
     for start in range(0, math.prod(shape), _CHUNK):
         index = torch.arange(start, min(start + _CHUNK, math.prod(shape)), device=device)
         codes = torch.zeros(len(index), len(domain), dtype=torch.long, device=device)
-        for i in reversed(read):
-            codes[:, i] = index % domain.cardinalities[i]
-            index = index.div(domain.cardinalities[i], rounding_mode="floor")
+        if read:
+            codes[:, list(read)] = torch.stack(torch.unravel_index(index, shape), -1)
         is_table = isinstance(node, (LeafConditional, TableConditional))
-        pieces.append(node._probs(codes).double() if is_table else node.log_probs(codes).double().exp())
+        pieces.append(node.law_at(codes).double() if is_table else node.log_probs(codes).double().exp())
     probs = torch.cat(pieces)
     return (probs / probs.sum(-1, keepdim=True)).reshape(*shape, probs.shape[-1])

@@ -86,6 +86,9 @@ class DecisionGraph:
         variable: name of the variable whose conditional law reads the graph; it is never asked.
         operations: :class:`Split` and :class:`Merge`, in order.
 
+    Attributes:
+        num_leaves: number of leaves, from 1; the arguments are attributes too.
+
     Raises:
         UnknownNameError: an unknown variable.
         InputError: a leaf that does not exist, a split on the variable itself, a merge of a leaf with itself or of
@@ -108,50 +111,25 @@ class DecisionGraph:
     def __init__(self, domain: Domain, variable: str, operations: Iterable[Split | Merge] = ()) -> None:
         check_type(domain, Domain, "domain")
         domain.index(variable)
-        self._domain = domain
-        self._variable = variable
-        self._operations: tuple[Split | Merge, ...] = ()
-        self._num_leaves = 1
+        self.domain, self.variable = domain, variable
+        self.operations: tuple[Split | Merge, ...] = ()
+        self.num_leaves = 1
         for number, operation in enumerate(tuple(operations)):
             self._append(operation, f"operations[{number}]")
-        _ = self._cards
+        _ = domain.cardinalities  # refuses variables without levels
 
     # Structure
 
     @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self._domain
-
-    @property
-    def variable(self) -> str:
-        """Name of the variable whose conditional law reads the graph."""
-        return self._variable
-
-    @property
-    def operations(self) -> tuple[Split | Merge, ...]:
-        """The splits and merges in order."""
-        return self._operations
-
-    @property
-    def num_leaves(self) -> int:
-        """Number of leaves, from 1."""
-        return self._num_leaves
-
-    @property
     def num_parameters(self) -> int:
         r"""Free probabilities of the leaf tables, :math:`k_i = |Y_i| (|X_i| - 1)`."""
-        return self._num_leaves * (self._domain[self._variable].cardinality - 1)
+        return self.num_leaves * (self.domain[self.variable].cardinality - 1)
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
         """Names of the variables that are asked, in schema order."""
-        asked = {operation.on for operation in self._operations if isinstance(operation, Split)}
-        return tuple(name for name in self._domain.names if name in asked)
-
-    @cached_property
-    def _cards(self) -> tuple[int, ...]:
-        return self._domain.cardinalities
+        asked = {operation.on for operation in self.operations if isinstance(operation, Split)}
+        return tuple(name for name in self.domain.names if name in asked)
 
     def split(self, leaf: int, on: str) -> DecisionGraph:
         """The graph with one more split of ``leaf`` on another variable; errors as those of the class."""
@@ -162,8 +140,8 @@ class DecisionGraph:
         return self._with(Merge(first, second))
 
     def _with(self, operation: Split | Merge) -> DecisionGraph:
-        graph = DecisionGraph(self._domain, self._variable)
-        graph._operations, graph._num_leaves = self._operations, self._num_leaves
+        graph = DecisionGraph(self.domain, self.variable)
+        graph.operations, graph.num_leaves = self.operations, self.num_leaves
         graph._append(operation, "")
         return graph
 
@@ -172,11 +150,11 @@ class DecisionGraph:
         lead = f"{where} " if where else ""
         if isinstance(operation, Split):
             leaf = self._leaf(operation.leaf, f"{lead}leaf")
-            self._domain.index(operation.on)
-            if operation.on == self._variable:
-                expected = f"another variable than {self._variable!r}, whose law the graph conditions"
+            self.domain.index(operation.on)
+            if operation.on == self.variable:
+                expected = f"another variable than {self.variable!r}, whose law the graph conditions"
                 raise unexpected(f"{lead}on", expected)
-            operation, gained = Split(leaf, operation.on), self._domain[operation.on].cardinality - 1
+            operation, gained = Split(leaf, operation.on), self.domain[operation.on].cardinality - 1
         elif isinstance(operation, Merge):
             first, second = (
                 self._leaf(n, f"{lead}{name}") for n, name in ((operation.first, "first"), (operation.second, "second"))
@@ -187,52 +165,49 @@ class DecisionGraph:
             operation, gained = Merge(first, second), -1
         else:
             raise wrong_type(f"{lead}operation", "a Split or a Merge", operation)
-        self._operations = (*self._operations, operation)
-        self._num_leaves += gained
+        self.operations = (*self.operations, operation)
+        self.num_leaves += gained
 
     def _leaf(self, number: object, argument: str) -> int:
         try:
             leaf = operator.index(number)  # type: ignore[arg-type]
         except TypeError:
             raise wrong_type(argument, "the number of a leaf", received=repr(number)) from None
-        if not 0 <= leaf < self._num_leaves or isinstance(number, bool):
-            raise out_of_range(argument, f"a leaf from 0 to {self._num_leaves - 1}", number)
+        if not 0 <= leaf < self.num_leaves or isinstance(number, bool):
+            raise out_of_range(argument, f"a leaf from 0 to {self.num_leaves - 1}", number)
         return leaf
 
     # Values
 
     def leaves(self, x: torch.Tensor) -> torch.Tensor:
         """Leaves (*sample,) of states (*sample, d), of which :attr:`reads` are read; O(operations) per state."""
-        codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
+        codes = check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))
         leaf = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         num_leaves = 1
-        for operation in self._operations:
+        for operation in self.operations:
             if isinstance(operation, Split):
-                position = self._domain.index(operation.on)
+                position = self.domain.index(operation.on)
                 opened = num_leaves - 1 + codes[..., position]
                 leaf = torch.where(leaf == operation.leaf, opened, leaf - (leaf > operation.leaf).long())
-                num_leaves += self._cards[position] - 1
+                num_leaves += self.domain.cardinalities[position] - 1
             else:
                 moved = leaf - (leaf > operation.second).long()
                 leaf = torch.where(leaf == operation.second, operation.first, moved)
                 num_leaves -= 1
         return leaf
 
+    @cached_property
     def compiled(self) -> CompiledGraph:
         """The directed acyclic graph as flat arrays, made once; walking it costs O(depth) per state."""
-        return self._compiled
-
-    @cached_property
-    def _compiled(self) -> CompiledGraph:
         asks: list[int] = [-1]
         below: list[list[int]] = [[]]
         united: list[int] = [0]  # the node that took a node's place; the later one, so that children come after parents
         at_leaf = [0]
-        for operation in self._operations:
+        for operation in self.operations:
             if isinstance(operation, Split):
                 node = at_leaf.pop(operation.leaf)
-                asks[node] = self._domain.index(operation.on)
-                new = range(len(asks), len(asks) + self._cards[asks[node]])
+                asks[node] = self.domain.index(operation.on)
+                new = range(len(asks), len(asks) + self.domain.cardinalities[asks[node]])
                 below[node] = list(new)
                 at_leaf.extend(new)
                 asks.extend(-1 for _ in new)
@@ -263,16 +238,16 @@ class DecisionGraph:
         That is, for each leaf of the result, the leaf of this graph with the same states. An unknown name or label, a
         bad code, and the variable of the graph itself are refused.
         """
-        codes = self._domain.encode_state(evidence)
-        if self._variable in codes:
-            raise other_domain("evidence", f"other variables than {self._variable!r}, whose law is conditioned")
-        rest = self._domain.project(name for name in self._domain.names if name not in codes)
+        codes = self.domain.encode_state(evidence)
+        if self.variable in codes:
+            raise other_domain("evidence", f"other variables than {self.variable!r}, whose law is conditioned")
+        rest = self.domain.project(name for name in self.domain.names if name not in codes)
         graph: list[Split | Merge] = []
         now: list[int | None] = [0]  # the new number of every old leaf, None where the evidence never leads
         count = 1
-        for operation in self._operations:
+        for operation in self.operations:
             if isinstance(operation, Split):
-                old, size = now.pop(operation.leaf), self._domain[operation.on].cardinality
+                old, size = now.pop(operation.leaf), self.domain[operation.on].cardinality
                 if old is None:
                     now.extend([None] * size)
                 elif operation.on in codes:
@@ -293,27 +268,27 @@ class DecisionGraph:
                     now = [n - 1 if n is not None and n > high else n for n in now]
                     count -= 1
         source = {new: old for old, new in enumerate(now) if new is not None}
-        return DecisionGraph(rest, self._variable, graph), tuple(source[leaf] for leaf in range(count))
+        return DecisionGraph(rest, self.variable, graph), tuple(source[leaf] for leaf in range(count))
 
     # Comparison and storage
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DecisionGraph):
             return NotImplemented
-        return (self._variable, self._operations, self._domain) == (other._variable, other._operations, other._domain)
+        return (self.variable, self.operations, self.domain) == (other.variable, other.operations, other.domain)
 
     def __hash__(self) -> int:
-        return hash((self._variable, self._operations, self._domain))
+        return hash((self.variable, self.operations, self.domain))
 
     def __repr__(self) -> str:
-        return f"DecisionGraph({self._variable!r}, num_leaves={self._num_leaves}, reads={self.reads})"
+        return f"DecisionGraph({self.variable!r}, num_leaves={self.num_leaves}, reads={self.reads})"
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description without the domain, inverse of :meth:`from_json`."""
         operations = [
-            ["split", o.leaf, o.on] if isinstance(o, Split) else ["merge", o.first, o.second] for o in self._operations
+            ["split", o.leaf, o.on] if isinstance(o, Split) else ["merge", o.first, o.second] for o in self.operations
         ]
-        return {"variable": self._variable, "operations": operations}
+        return {"variable": self.variable, "operations": operations}
 
     @classmethod
     def from_json(cls, domain: Domain, value: Mapping[str, Any]) -> DecisionGraph:

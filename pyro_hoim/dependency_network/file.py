@@ -58,16 +58,13 @@ class NetworkFile:
         self.conditionals.require_single("conditionals")
         copies: list[NodeConditional] = []
         for node in self.conditionals.nodes:
-            if isinstance(node, LeafConditional):
-                copies.append(LeafConditional(node.graph, stored(node.probs)))
-            elif isinstance(node, TableConditional):
-                copies.append(TableConditional(node.domain, node.variable, node.parents, stored(node.probs)))
-            else:
+            if not isinstance(node, LeafConditional | TableConditional):
                 problem = (
                     f"expected decision graphs and tables, but that of {node.variable!r} is a {type(node).__name__}; "
                     "the network's tabulated() makes tables of small ones"
                 )
-                raise InputTypeError(problem, argument="conditionals", code="invalid-value")
+                raise InputTypeError(problem, argument="conditionals")
+            copies.append(node.with_probs(stored(node.probs)))
         check_tensors(self.tensors, self.info)
         taken = [name for name in self.tensors if name.startswith(_PREFIX)]
         if taken:

@@ -3,12 +3,24 @@ r"""Conditional laws of one variable given all others: the protocol, leaf tables
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self, runtime_checkable
 
 import torch
+from typing_extensions import override
 
-from ..errors import check_names, check_type, other_domain, out_of_range, refused, unexpected, wrong_shape, wrong_type
+from ..errors import (
+    check_names,
+    check_type,
+    check_unique,
+    other_domain,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ..schema import Domain
 from ..structure.cells import check_codes, evidence_codes, gather_slices
 from .decision_graph import DecisionGraph
@@ -51,14 +63,15 @@ class NodeConditional(Protocol):
         ...
 
 
-def safe_log(probs: torch.Tensor) -> torch.Tensor:
+def _safe_log(probs: torch.Tensor) -> torch.Tensor:
     """Logarithm with minus infinity, and gradient zero, at zero."""
     is_zero = probs <= 0
     return probs.masked_fill(is_zero, 1.0).log().masked_fill(is_zero, -math.inf)
 
 
-def check_table(probs: object, rows: str, argument: str = "probs") -> torch.Tensor:
+def _check_table(probs: object, rows: str, variable: str) -> torch.Tensor:
     """A floating tensor whose last dimension holds laws, or an error that names the first row that is none."""
+    argument = f"probs of {variable!r}"
     if not isinstance(probs, torch.Tensor) or probs.dtype not in _TOLERANCE:
         received = probs.dtype if isinstance(probs, torch.Tensor) else type(probs).__name__
         raise wrong_type(argument, "a float32 or float64 tensor", received=received)
@@ -74,33 +87,41 @@ def check_table(probs: object, rows: str, argument: str = "probs") -> torch.Tens
         where = tuple(int(i) for i in is_off.nonzero()[0])
         position = where[0] if len(where) == 1 else where
         problem = f"expected rows that sum to one, but {rows} {position} sums to {totals[where].item():.9g}"
-        raise refused(argument, problem)
+        raise refused(argument, problem, code="out-of-range")
     return probs
 
 
-def _check_domain(domain: object) -> Domain:
-    if not isinstance(domain, Domain):
-        raise wrong_type("domain", "a Domain", domain)
-    return domain
+class _TabulatedConditional(ABC):
+    """What decision graphs and plain tables share as a :class:`NodeConditional`: their laws stand in a table."""
+
+    domain: Domain
+    variable: str
+    reads: tuple[str, ...]
+    probs: torch.Tensor
+
+    @property
+    def has_zeros(self) -> bool:
+        return bool((self.probs == 0).any())
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        return _safe_log(self.law_at(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))))
+
+    @abstractmethod
+    def law_at(self, codes: torch.Tensor) -> torch.Tensor:
+        """Probabilities (*sample broadcast with batch, cardinality) at codes (*sample, d), which are not checked."""
+
+    @abstractmethod
+    def with_probs(self, probs: torch.Tensor) -> Self:
+        """The same conditional with another table."""
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
+        """The conditional with its table elsewhere; rows are normalised anew when the precision grows."""
+        moved = self.probs.to(device=device, dtype=dtype)
+        grew = moved.dtype == torch.float64 and self.probs.dtype != torch.float64
+        return self.with_probs(moved / moved.sum(-1, keepdim=True) if grew else moved)
 
 
-def check_reads(domain: Domain, variable: str, names: Iterable[str], argument: str) -> tuple[str, ...]:
-    """Distinct names of other variables, in the order given."""
-    if isinstance(names, str):
-        raise wrong_type(argument, "a sequence of names", received=f"the string {names!r}")
-    given = tuple(names)
-    check_names(given, domain.names, argument)
-    domain.indices(given)
-    if variable in given:
-        raise other_domain(argument, f"other variables than {variable!r}, whose law this is")
-    return given
-
-
-def in_order(domain: Domain, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=domain.index))
-
-
-class LeafConditional:
+class LeafConditional(_TabulatedConditional):
     r"""A decision graph with one law per leaf, :math:`\theta_i(x_i \mid Y_i(x))`.
 
     Args:
@@ -130,41 +151,19 @@ class LeafConditional:
             expected = f"{shape}, one row per leaf and one column per level of {graph.variable!r}"
             raise wrong_shape("probs", expected, probs)
         self.graph = graph
-        self.probs = check_table(probs, "leaf", f"probs of {graph.variable!r}")
+        self.domain, self.variable, self.reads = graph.domain, graph.variable, graph.reads
+        self.probs = _check_table(probs, "leaf", graph.variable)
 
     def __repr__(self) -> str:
         return f"LeafConditional({self.graph!r})"
 
-    @property
-    def domain(self) -> Domain:
-        """The variables, in the order of the last dimension of a state."""
-        return self.graph.domain
+    @override
+    def law_at(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.probs[self.graph.compiled.leaves(codes)]
 
-    @property
-    def variable(self) -> str:
-        """Name of the variable whose law this is."""
-        return self.graph.variable
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the variables that the graph asks, in schema order."""
-        return self.graph.reads
-
-    @property
-    def has_zeros(self) -> bool:
-        """Whether a probability is zero at some leaf."""
-        return bool((self.probs == 0).any())
-
-    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (*sample, cardinality) at codes x (*sample, d), in nats, in the precision of the table."""
-        return safe_log(self._probs(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))))
-
-    def _probs(self, codes: torch.Tensor) -> torch.Tensor:
-        return self.probs[self.graph.compiled().leaves(codes)]
-
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> LeafConditional:
-        """The conditional with its table in another precision or on another device."""
-        return LeafConditional(self.graph, _cast(self.probs, dtype, device))
+    @override
+    def with_probs(self, probs: torch.Tensor) -> LeafConditional:
+        return LeafConditional(self.graph, probs)
 
     def condition(self, evidence: Mapping[str, int | str]) -> LeafConditional:
         """The conditional over the remaining variables when some others are fixed; see :class:`DecisionGraph`."""
@@ -172,7 +171,7 @@ class LeafConditional:
         return LeafConditional(graph, self.probs[torch.tensor(source, device=self.probs.device)])
 
 
-class TableConditional:
+class TableConditional(_TabulatedConditional):
     r"""A plain table over given parents, :math:`\theta_i(x_i \mid x_{\mathrm{pa}(i)})`.
 
     Args:
@@ -200,48 +199,31 @@ class TableConditional:
     """
 
     def __init__(self, domain: Domain, variable: str, parents: Sequence[str], probs: torch.Tensor) -> None:
-        self._domain = _check_domain(domain)
+        check_type(domain, Domain, "domain")
         domain.index(variable)
-        self._variable = variable
-        self.parents = check_reads(domain, variable, parents, "parents")
+        if isinstance(parents, str):
+            raise wrong_type("parents", "a sequence of names", received=f"the string {parents!r}")
+        self.domain, self.variable, self.parents = domain, variable, tuple(parents)
+        check_names(self.parents, domain.names, "parents")
+        check_unique(self.parents, "parents")
+        if variable in self.parents:
+            raise other_domain("parents", f"other variables than {variable!r}, whose law this is")
+        self.reads = tuple(sorted(self.parents, key=domain.index))
         shape = tuple(domain[name].cardinality for name in (*self.parents, variable))
         if isinstance(probs, torch.Tensor) and tuple(probs.shape[-len(shape) :]) != shape:
             expected = f"(..., {', '.join(map(str, shape))}), the cardinalities of {(*self.parents, variable)}"
             raise wrong_shape("probs", expected, probs)
-        self.probs = check_table(probs, "row", f"probs of {variable!r}")
+        self.probs = _check_table(probs, "row", variable)
         self.batch_shape = torch.Size(probs.shape[: probs.ndim - len(shape)])
 
     def __repr__(self) -> str:
-        return f"TableConditional({self._variable!r}, parents={self.parents})"
+        return f"TableConditional({self.variable!r}, parents={self.parents})"
 
-    @property
-    def domain(self) -> Domain:
-        """The variables, in the order of the last dimension of a state."""
-        return self._domain
-
-    @property
-    def variable(self) -> str:
-        """Name of the variable whose law this is."""
-        return self._variable
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the parents, in schema order."""
-        return in_order(self._domain, self.parents)
-
-    @property
-    def has_zeros(self) -> bool:
-        """Whether an entry of the table is zero."""
-        return bool((self.probs == 0).any())
-
-    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (*sample broadcast with batch, cardinality) at codes x (*sample, d), in nats."""
-        return safe_log(self._probs(check_codes(x, self._domain, columns=list(self._domain.indices(self.parents)))))
-
-    def _probs(self, codes: torch.Tensor) -> torch.Tensor:
+    @override
+    def law_at(self, codes: torch.Tensor) -> torch.Tensor:
         row = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         batch, sizes = self.batch_shape, self.probs.shape[len(self.batch_shape) :]
-        for position, size in zip(self._domain.indices(self.parents), sizes, strict=False):
+        for position, size in zip(self.domain.indices(self.parents), sizes, strict=False):
             row = row * size + codes[..., position]
         if batch:
             try:
@@ -253,9 +235,9 @@ class TableConditional:
             row = (row + start).expand(shape)
         return self.probs.reshape(-1, sizes[-1])[row]
 
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> TableConditional:
-        """The conditional with its table in another precision or on another device."""
-        return TableConditional(self._domain, self._variable, self.parents, _cast(self.probs, dtype, device))
+    @override
+    def with_probs(self, probs: torch.Tensor) -> TableConditional:
+        return TableConditional(self.domain, self.variable, self.parents, probs)
 
     def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> TableConditional:
         """The conditional over the remaining variables when some others are fixed: a slice of the table.
@@ -267,34 +249,20 @@ class TableConditional:
             UnknownNameError, InputError: an unknown name or label, a bad code, the variable itself, or shapes that
                 do not broadcast.
         """
-        codes, rest, _ = remaining(self._domain, self._variable, evidence, self.batch_shape)
+        codes, rest, _ = remaining(self.domain, self.variable, evidence, self.batch_shape)
         num_batch, device = len(self.batch_shape), self.probs.device
-        given = [codes.get(name) for name in (*self.parents, self._variable)]
+        given = [codes.get(name) for name in (*self.parents, self.variable)]
         tables = gather_slices(
             self.probs, num_batch, [None if code is None else torch.as_tensor(code, device=device) for code in given]
         )
         sizes = [n for n, code in zip(self.probs.shape[num_batch:], given, strict=True) if code is None]
         kept = [name for name in self.parents if name not in codes]
-        return TableConditional(rest, self._variable, kept, tables.reshape(*tables.shape[:-1], *sizes))
+        return TableConditional(rest, self.variable, kept, tables.reshape(*tables.shape[:-1], *sizes))
 
 
 def batch_shape_of(node: NodeConditional) -> torch.Size:
     """Batch of the parameters of a conditional; one that does not say has none."""
     return torch.Size(getattr(node, "batch_shape", ()))
-
-
-def may_be_zero(node: NodeConditional) -> bool:
-    """Whether a probability may be zero; a conditional that does not say counts as one where it may."""
-    return bool(getattr(node, "has_zeros", True))
-
-
-def _cast(
-    probs: torch.Tensor, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> torch.Tensor:
-    """A table in another precision or on another device; its rows are normalised anew when the precision grows."""
-    moved = probs.to(device=device, dtype=dtype)
-    grew = moved.dtype == torch.float64 and probs.dtype != torch.float64
-    return moved / moved.sum(-1, keepdim=True) if grew else moved
 
 
 def remaining(

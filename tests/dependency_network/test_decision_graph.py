@@ -77,7 +77,7 @@ def test_replay_equals_the_partition_on_every_state(graph: DecisionGraph) -> Non
 @given(graph_strategy())
 def test_compiled_graph_equals_replay_on_every_state(graph: DecisionGraph) -> None:
     x = states(graph.domain)
-    compiled = graph.compiled()
+    compiled = graph.compiled
     assert torch.equal(compiled.leaves(x), graph.leaves(x))
     assert [walk(compiled, state) for state in all_states(graph.domain)] == graph.leaves(x).tolist()
 
@@ -94,7 +94,7 @@ def walk(compiled: CompiledGraph, state: State) -> int:
 
 @given(graph_strategy())
 def test_compiled_arrays_have_one_leaf_per_number_and_one_child_per_level(graph: DecisionGraph) -> None:
-    compiled = graph.compiled()
+    compiled = graph.compiled
     inner = compiled.variables >= 0
     assert sorted(compiled.offsets[~inner].tolist()) == list(range(graph.num_leaves))
     sizes = np.array(graph.domain.cardinalities)[compiled.variables[inner]]
@@ -113,7 +113,7 @@ def test_neither_walk_reads_more_than_it_says(graph: DecisionGraph) -> None:
     broken = x.clone()
     broken[:, unread] = -1
     assert torch.equal(graph.leaves(broken), graph.leaves(x))
-    assert torch.equal(graph.compiled().leaves(broken), graph.leaves(x))
+    assert torch.equal(graph.compiled.leaves(broken), graph.leaves(x))
 
 
 @given(graph_strategy(), st.randoms(use_true_random=False))
@@ -200,7 +200,7 @@ def test_graphs_are_immutable_and_differ_by_what_they_hold() -> None:
     assert len({root, longer, DecisionGraph(DOMAIN, "c"), DecisionGraph(other_domain, "a"), longer.merge(0, 2)}) == 5
     assert root != "graph"
     with pytest.raises(ValueError, match="read-only"):
-        longer.compiled().children[0] = 5
+        longer.compiled.children[0] = 5
 
 
 def test_a_split_on_a_variable_of_one_level_changes_no_leaf() -> None:
@@ -228,7 +228,7 @@ def test_long_sequences_stay_fast_to_build_and_walk() -> None:
     assert graph.num_leaves == 2**11
     assert len(graph.operations) == 2**11 - 1
     x = torch.randint(2, (500, 12), generator=torch.Generator().manual_seed(0))
-    assert torch.equal(graph.compiled().leaves(x), graph.leaves(x))
+    assert torch.equal(graph.compiled.leaves(x), graph.leaves(x))
     assert torch.equal(graph.leaves(x), (x[:, 1:] * 2 ** torch.arange(10, -1, -1)).sum(-1))
 
 

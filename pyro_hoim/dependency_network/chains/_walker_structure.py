@@ -70,7 +70,7 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
             )
             raise out_of_reach("conditionals", problem, "use engine='torch'")
         if isinstance(node, LeafConditional):
-            graph = node.graph.compiled()
+            graph = node.graph.compiled
             depths.append(_depth(graph, node.domain.cardinalities))
         else:
             graph = _tree(node)

@@ -14,8 +14,9 @@ from scipy.sparse.csgraph import breadth_first_order
 
 from ...schema import Domain
 from .._state_graph import Positive, closed_classes, move_graph
+from ..adapted_conditionals import device_of
 from ..conditionals import DependencyConditionals
-from ..node_conditionals import LeafConditional, TableConditional, may_be_zero
+from ..node_conditionals import LeafConditional, TableConditional
 from ..scan import Scan, ScanLike, checked_scan
 from .arguments import checked_clamps, checked_conditionals, drawn_variables
 
@@ -152,7 +153,7 @@ def examine(conditionals: DependencyConditionals, rows: NDArray[np.int64], scan:
     domain, nodes = conditionals.domain, conditionals.nodes
     places = domain.indices(scan.order)
     clamped = [i for i in range(len(domain)) if rows[0, i] >= 0]
-    zeros = tuple(domain.names[i] for i in sorted(places) if may_be_zero(nodes[i]))
+    zeros = tuple(domain.names[i] for i in sorted(places) if nodes[i].has_zeros)
     impossible = _impossible(conditionals, rows, clamped, max_states)
     if not zeros:
         return Ergodicity(True, True, "positive", num_closed=1, num_transient=0, period=1, impossible=impossible)
@@ -195,8 +196,8 @@ def _positive(conditionals: DependencyConditionals, states: NDArray[np.int64], p
     with torch.no_grad():
         for i in places:
             node = conditionals.nodes[i]
-            device = getattr(getattr(node, "probs", None), "device", None)
-            result.append((node.log_probs(torch.as_tensor(states, device=device)) > -math.inf).cpu().numpy())
+            codes = torch.as_tensor(states, device=device_of(node))
+            result.append((node.log_probs(codes) > -math.inf).cpu().numpy())
     return result
 
 
@@ -257,7 +258,7 @@ def _period(graph: Any, start: int) -> int:
 def _laws(node: Any, known: NDArray[np.int64]) -> NDArray[np.bool_] | None:
     """Possible levels (laws, levels) under all laws that known codes (-1 unknown) leave; None where it cannot tell."""
     if isinstance(node, LeafConditional):
-        graph, cards = node.graph.compiled(), node.domain.cardinalities
+        graph, cards = node.graph.compiled, node.domain.cardinalities
         front, leaves = [0], set[int]()
         seen = {0}
         while front:
@@ -276,7 +277,7 @@ def _laws(node: Any, known: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         codes = (int(known[node.domain.index(name)]) for name in node.parents)
         rows = node.probs.detach()[tuple(slice(None) if c < 0 else c for c in codes)]
         return (rows.reshape(-1, rows.shape[-1]) > 0).cpu().numpy()
-    return None if may_be_zero(node) else np.ones((1, node.domain[node.variable].cardinality), dtype=bool)
+    return None if node.has_zeros else np.ones((1, node.domain[node.variable].cardinality), dtype=bool)
 
 
 def _has_common_state(conditionals: DependencyConditionals, row: NDArray[np.int64], places: Sequence[int]) -> bool:
@@ -307,7 +308,7 @@ def _impossible(
 ) -> str:
     """Which clamped values the network itself, nothing clamped, gives probability zero; empty if none is known."""
     domain, nodes = conditionals.domain, conditionals.nodes
-    if not clamped or not any(may_be_zero(node) for node in nodes):
+    if not clamped or not any(node.has_zeros for node in nodes):
         return ""
     size = domain.num_states
     if size <= max_states and size * sum(domain.cardinalities) <= _MAX_MOVES:
@@ -320,7 +321,7 @@ def _impossible(
             if not (recurrent[:, list(clamped)] == row[list(clamped)]).all(-1).any():
                 return f"{_shown(_named(domain, row))} has probability zero in the law of the network"
         return ""
-    doubtful = [i for i in clamped if may_be_zero(nodes[i])]
+    doubtful = [i for i in clamped if nodes[i].has_zeros]
     for row in rows[:max_states] if doubtful else ():
         for i in doubtful:
             laws = _laws(nodes[i], row)

@@ -99,7 +99,7 @@ def decision_graph_figure(
     axes.set_axis_off()
     axes.set_xlim(-0.03, steps + _BAR + 0.32)
     axes.set_ylim(-0.8, lines + 0.2)
-    graph = node.graph.compiled()
+    graph = node.graph.compiled
     names = short_labels(node.domain.names, _NAME)
 
     def question(at: int) -> str:
@@ -139,7 +139,7 @@ def decision_graph_figure(
 
 def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
     """Children of a question with the levels that lead to them, in the order of their first levels."""
-    graph = node.graph.compiled()
+    graph = node.graph.compiled
     found: dict[int, list[int]] = {}
     for level in range(node.domain.cardinalities[graph.variables[at]]):
         found.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
@@ -147,7 +147,7 @@ def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
 
 
 def _leaves_behind(node: LeafConditional, at: int) -> set[int]:
-    graph = node.graph.compiled()
+    graph = node.graph.compiled
     waiting, seen, leaves = [at], {at}, set[int]()
     while waiting:
         here = waiting.pop()
@@ -163,7 +163,7 @@ def _leaves_behind(node: LeafConditional, at: int) -> set[int]:
 
 def _laid_out(node: LeafConditional, max_ends: int) -> _Layout:
     """Open questions while there is room, then give every node its place."""
-    graph = node.graph.compiled()
+    graph = node.graph.compiled
     children: dict[int, list[tuple[int, list[int]]]] = {}
     front = [0]
     while front:
@@ -218,7 +218,7 @@ def _answer(
     x = np.concatenate([[x0 + 0.04], x0 + _START + bend * (_BENT - _START), [x1]])
     y = np.concatenate([[y0], y0 + eased * (y1 - y0), [y1]])
     axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.8, zorder=0)
-    variable = node.domain.variables[node.graph.compiled().variables[at]]
+    variable = node.domain.variables[node.graph.compiled.variables[at]]
     words = shorten(", ".join(variable.labels[level] for level in levels), _ANSWERS)
     if len(levels) == variable.cardinality - 1 > 2:
         absent = next(k for k in range(variable.cardinality) if k not in levels)

@@ -87,7 +87,7 @@ def edge_information(
     for node in conditionals.nodes:
         if not isinstance(node, LeafConditional):
             problem = f"expected decision graphs, but that of {node.variable!r} is a {type(node).__name__}"
-            raise InputTypeError(problem, argument="conditionals", code="invalid-value")
+            raise InputTypeError(problem, argument="conditionals")
     merged = rows.unique()
     found = tuple(graph_information(n.graph, merged) for n in conditionals.nodes if isinstance(n, LeafConditional))
     place = conditionals.domain.index

@@ -266,7 +266,7 @@ def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
     found = (codes[:, list(node.domain.indices(node.reads))] < 0).any(1)
     if not isinstance(node, LeafConditional) or not bool(found.any()):
         return found
-    graph, rows = node.graph.compiled(), codes[found]
+    graph, rows = node.graph.compiled, codes[found]
     reached = torch.zeros((len(graph.variables), len(rows)), dtype=torch.bool)
     reached[0] = True
     for at, (variable, first) in enumerate(zip(graph.variables.tolist(), graph.offsets.tolist(), strict=True)):
