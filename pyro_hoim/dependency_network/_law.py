@@ -104,7 +104,7 @@ class NetworkLaw:
         """Arguments of the distribution over the remaining variables."""
         rest = self.conditionals.condition(evidence)
         if evidence and not rest.batch_shape and (reason := check_ergodic(self.conditionals, evidence).impossible):
-            raise refused("evidence", reason, "smooth the conditionals or leave a variable out")
+            raise refused("evidence", reason, "smooth the conditionals or leave a variable out", "impossible")
         scan = checked_scan(self.domain, rest.domain.names, self.scan)
         options = {option.name: getattr(self, option.name) for option in fields(self)}
         return {**options, "conditionals": rest, "scan": scan}

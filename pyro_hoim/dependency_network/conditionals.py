@@ -8,7 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from ..core.model import ConditionalModel
-from ..errors import InputTypeError, check_type, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..errors import (
+    InputTypeError,
+    check_type,
+    check_unique,
+    other_domain,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from ..schema import Domain
 from ..structure.cells import check_codes, evidence_codes
 from .adapted_conditionals import ClampedConditional, ModelConditional, device_of, over_levels
@@ -59,20 +69,15 @@ class DependencyConditionals:
         for node in given:
             check_type(node, NodeConditional, "nodes", "conditionals of one variable")
         self.domain = given[0].domain if given else Domain()
-        found: dict[str, NodeConditional] = {}
-        for node in given:
-            if node.domain != self.domain:
-                problem = (
-                    f"expected conditionals over one domain, but those of {given[0].variable!r} and {node.variable!r} "
-                    "differ in theirs"
-                )
-                raise refused("nodes", problem, code="other-domain")
-            if node.variable in found:
-                raise unexpected("nodes", "one conditional per variable", received=f"two of {node.variable!r}")
-            found[node.variable] = node
-        absent = [name for name in self.domain.names if name not in found]
-        if absent:
-            raise unexpected("nodes", "one conditional per variable", received=f"none of {absent[0]!r}")
+        if other := next((node.variable for node in given if node.domain != self.domain), None):
+            raise other_domain(
+                "nodes", f"a conditional of {other!r} over the variables of that of {given[0].variable!r}"
+            )
+        found = {node.variable: node for node in given}
+        check_unique([node.variable for node in given], "nodes")
+        if missing := next((name for name in self.domain.names if name not in found), None):
+            problem = f"expected one conditional per variable, but there is none of {missing!r}"
+            raise refused("nodes", problem, code="missing-part")
         self.nodes = tuple(found[name] for name in self.domain.names)
         shapes = [batch_shape_of(node) for node in self.nodes]
         try:
@@ -131,7 +136,7 @@ class DependencyConditionals:
                 "a dependency network holds one conditional law per variable, and these need not belong to a joint law "
                 "from which larger blocks could be drawn"
             )
-            raise unexpected("block", "one name", hint=hint, received=len(block))
+            raise unexpected("block", "one name", hint=hint, received=len(block), code="wrong-shape")
         return self.node(block[0]).log_probs(x)
 
     def log_conditionals(self, x: torch.Tensor) -> torch.Tensor:

@@ -153,7 +153,7 @@ class DecisionGraph:
             self.domain.index(operation.on)
             if operation.on == self.variable:
                 expected = f"another variable than {self.variable!r}, whose law the graph conditions"
-                raise unexpected(f"{lead}on", expected)
+                raise other_domain(f"{lead}on", expected)
             operation, gained = Split(leaf, operation.on), self.domain[operation.on].cardinality - 1
         elif isinstance(operation, Merge):
             first, second = (
@@ -296,7 +296,9 @@ class DecisionGraph:
         try:
             variable, operations = value["variable"], [tuple(entry) for entry in value["operations"]]
         except (KeyError, TypeError) as error:
-            raise unexpected("decision graph", "an object with variable and operations", value) from error
+            raise unexpected(
+                "decision graph", "an object with variable and operations", value, code="wrong-type"
+            ) from error
         return cls(domain, variable, [_operation(entry) for entry in operations])
 
 
@@ -307,4 +309,6 @@ def _operation(entry: Sequence[Any]) -> Split | Merge:
         case ("merge", int(first), int(second)):
             return Merge(first, second)
         case _:
-            raise unexpected("operations", "['split', leaf, name] or ['merge', first, second]", list(entry))
+            raise unexpected(
+                "operations", "['split', leaf, name] or ['merge', first, second]", list(entry), code="unknown-choice"
+            )

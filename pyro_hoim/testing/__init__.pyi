@@ -2,9 +2,8 @@ from .assertions import (
     FALSE_ALARM_RATE as FALSE_ALARM_RATE,
     MINIMUM_EXPECTATION as MINIMUM_EXPECTATION,
     POWER as POWER,
-    LawCheck as LawCheck,
-    RankCheck as RankCheck,
     assert_close as assert_close,
+    assert_equal as assert_equal,
     assert_exact_law as assert_exact_law,
     assert_stationary as assert_stationary,
     assert_uniform_ranks as assert_uniform_ranks,
@@ -41,7 +40,7 @@ from .oracles import (
     split_tables as split_tables,
 )
 from .raising import raises as raises
-from .root_radial import RootRadial as RootRadial
+from .root_radial import radial_log_partition as radial_log_partition
 from .strategies import (
     SCALES as SCALES,
     RandomModel as RandomModel,

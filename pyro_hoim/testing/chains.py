@@ -18,7 +18,7 @@ import torch
 from ..compute.engine import Wanted
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .assertions import FALSE_ALARM_RATE, assert_close, assert_exact_law, required_draws
+from .assertions import FALSE_ALARM_RATE, assert_close, assert_equal, assert_exact_law, required_draws
 from .backends import standard_hypergraphs
 from .conformance import run_cases
 from .oracles import as_array, count_states, enumerate_codes, exact_table, random_tables
@@ -156,11 +156,6 @@ def _assert_energies(case: EngineCase, engine: Any, what: str, tables: Any = Non
         assert_close(cached_reference[g], energy, relative=1e-9, what=f"cached reference energy after {what}")
 
 
-def _assert_equal(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    if actual.dtype != expected.dtype or not torch.equal(actual, expected):
-        raise AssertionError(f"{what}: expected equal bits")
-
-
 def check_sweep_law(case: EngineCase) -> None:
     """From one fixed state, sweeps have the law of the row of their transition matrix, at three temperatures."""
     start = case.states[len(case.states) // 3]
@@ -243,9 +238,9 @@ def check_records(case: EngineCase) -> None:
     silent, engine = case.engine("sites", 2, n), case.engine("sites", 2, n)
     record = engine.sweep(order, 7, beta, Wanted(thin=3, counts=True, energies=True, states=True))
     silent.sweep(order, 6, beta)
-    _assert_equal(record.states[-1].long(), silent.get_codes(), "last recorded states")
+    assert_equal(record.states[-1].long(), silent.get_codes(), "last recorded states")
     silent.sweep(order, 1, beta)
-    _assert_equal(engine.get_codes(), silent.get_codes(), "states after a recorded run")
+    assert_equal(engine.get_codes(), silent.get_codes(), "states after a recorded run")
     if record.num_records != 2 or record.states.shape != (2, 2, n, len(case.cardinalities)):
         raise AssertionError(f"records of 7 sweeps thinned by 3: {record.num_records}, {tuple(record.states.shape)}")
     if any(values.dtype != torch.float64 for values in (record.counts, record.energies)):
@@ -282,7 +277,7 @@ def check_annealing(case: EngineCase) -> None:
     codes, path = still.get_codes(), np.array([0.2, 0.7, 0.4, 1.0])
     model, product = still.energies()
     weights = still.anneal(np.zeros((1, 0), dtype=np.int32), path, 2)
-    _assert_equal(still.get_codes(), codes, "states after annealing without visits")
+    assert_equal(still.get_codes(), codes, "states after annealing without visits")
     assert_close(weights, 0.8 * (product - model), relative=1e-9, what="log weights without visits")
     order = np.concatenate([_forward(case.blocks("sites"))] * 2)
     order[0, -1:] = order[0, :1]  # the last block is drawn in every other sweep only
@@ -329,14 +324,8 @@ def check_determinism(case: EngineCase) -> None:
     def run(engine: Any) -> tuple[torch.Tensor, ...]:
         record = engine.sweep(order, 4, beta, Wanted(thin=2, counts=True, energies=True))
         weights = engine.anneal(order, np.array([1.0, 0.5, 0.9]), 1)
-        return (
-            engine.get_codes(),
-            *engine.energies(),
-            record.counts,
-            record.energies,
-            weights,
-            engine.statistics(weights),
-        )
+        moved = engine.get_codes(), *engine.energies(), engine.statistics(weights)
+        return *moved, record.counts, record.energies, weights
 
     threads = torch.get_num_threads()
     engine = case.engine("interactions", 2, n)
@@ -357,9 +346,9 @@ def check_determinism(case: EngineCase) -> None:
     third = run(other)
     for name, results in (("on two threads", second), ("after a reload", third)):
         for a, b in zip(first, results, strict=True):
-            _assert_equal(b, a, f"the same run {name}")
+            assert_equal(b, a, f"the same run {name}")
     for a, b in zip(later, again, strict=True):
-        _assert_equal(b, a, "a run continued from a saved state")
+        assert_equal(b, a, "a run continued from a saved state")
 
 
 def check_streams(case: EngineCase) -> None:
@@ -373,22 +362,18 @@ def check_streams(case: EngineCase) -> None:
         engine = case.engine("interactions", num_groups, num_chains, start=start)
         engine.sweep(order, 3, _BETAS[:num_groups])
         wanted = expected.get_codes()[:num_groups, :num_chains]
-        _assert_equal(engine.get_codes(), wanted, f"{num_groups} groups of {num_chains} chains of 3 and 130")
-
-
-def _global_numpy() -> np.ndarray:
-    state: Any = np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
-    return state[1].copy()
+        assert_equal(engine.get_codes(), wanted, f"{num_groups} groups of {num_chains} chains of 3 and 130")
 
 
 def check_global_random_state(case: EngineCase) -> None:
     """No global generator is read or moved."""
-    before, numbers = torch.random.get_rng_state(), _global_numpy()
+    before = torch.random.get_rng_state()
+    numbers: Any = np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
     engine = case.engine("sites", 1, 8)
     engine.sweep(_forward(case.blocks("sites")), 2, np.ones(1))
-    _assert_equal(torch.random.get_rng_state(), before, "global state of torch")
-    if not np.array_equal(numbers, _global_numpy()):
-        raise AssertionError("global state of NumPy: expected equal bits")
+    assert_equal(torch.random.get_rng_state(), before, "global state of torch")
+    after: Any = np.random.get_state()  # noqa: NPY002
+    assert_equal(torch.from_numpy(after[1]), torch.from_numpy(numbers[1]), "global state of NumPy")
 
 
 ENGINE_CHECKS: tuple[Callable[[EngineCase], None], ...] = (

@@ -68,7 +68,7 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
     shapes = [tuple(shape) for shape in hypergraph.edge_shapes]
     if isinstance(tables, Mapping):
         if set(map(tuple, tables)) != set(edges):
-            raise unexpected("tables", f"one table for each of {edges}", received=list(tables))
+            raise unexpected("tables", f"one table for each of {edges}", received=list(tables), code="other-domain")
         result = {edge: as_array(tables[edge]) for edge in edges}
         for edge, shape in zip(edges, shapes, strict=True):
             received = result[edge].shape
@@ -107,14 +107,14 @@ def random_tables(
 
     ``scale`` is the standard deviation before centring, in nats.
     """
-    tables: dict[tuple[str, ...], np.ndarray] = {}
-    for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
+    tables = [np.zeros((*batch_shape, 0))]
+    for shape in hypergraph.edge_shapes:
         table = scale * rng.standard_normal((*batch_shape, *shape))
         if balanced:
             for axis in range(len(batch_shape), table.ndim):
                 table = table - table.mean(axis=axis, keepdims=True)
-        tables[tuple(edge)] = table
-    return join_tables(hypergraph, tables) if tables else np.zeros((*batch_shape, 0))
+        tables.append(table.reshape(*batch_shape, -1))
+    return np.concatenate(tables, axis=-1)
 
 
 def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: bool = True) -> np.ndarray:
@@ -187,9 +187,6 @@ def exact_covariance(hypergraph: InteractionHypergraph, log_probs: Any) -> np.nd
 
 def log_sum_exp(values: np.ndarray, num_axes: int) -> np.ndarray:
     """Log-sum-exp over the last ``num_axes`` axes."""
-    if num_axes == 0:
-        return values
-    axes = tuple(range(values.ndim - num_axes, values.ndim))
-    top = values.max(axis=axes, keepdims=True)
-    total = np.log(np.exp(values - top).sum(axis=axes, keepdims=True)) + top
-    return total.reshape(values.shape[: values.ndim - num_axes])
+    flat = values.reshape(*values.shape[: values.ndim - num_axes], -1)
+    top = flat.max(axis=-1, keepdims=True)
+    return np.log(np.exp(flat - top).sum(axis=-1)) + top[..., 0]

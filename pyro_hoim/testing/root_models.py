@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -70,11 +70,15 @@ def random_energy(
     """A model with random entries of all terms up to an order, or of a simplified model."""
     rng, domain = np.random.default_rng(seed), domain_of(size, ROOT_FAMILIES[name])
     if simplified:
-        sets = [s for r in range(2, order + 1) for s in itertools.combinations(domain.names, r)]
-        structure = RootStructure.simplified(domain, sets)
+        structure = RootStructure.simplified(domain, _sets(domain.names, order))
     else:
         structure = RootStructure.complete(domain, order)
     return _energy(name, structure, rng.normal(0, scale, (*batch, structure.num_terms)), rng)
+
+
+def _sets(names: Sequence[str], order: int) -> list[tuple[str, ...]]:
+    """All sets of two and more names, up to an order."""
+    return [s for r in range(2, order + 1) for s in itertools.combinations(names, r)]
 
 
 def _simplified(
@@ -93,12 +97,7 @@ def chain_energy(name: str, size: int, seed: int, scale: float = 0.3) -> General
 def blocks_energy(name: str, blocks: int, block: int, seed: int, scale: float = 0.15) -> GeneralizedRootEnergy:
     """Independent blocks of a few variables with all pairs and triples inside."""
     domain = domain_of(blocks * block, ROOT_FAMILIES[name])
-    sets = [
-        s
-        for b in range(blocks)
-        for r in range(2, min(block, 3) + 1)
-        for s in itertools.combinations(domain.names[b * block : (b + 1) * block], r)
-    ]
+    sets = [s for b in range(blocks) for s in _sets(domain.names[b * block : (b + 1) * block], min(block, 3))]
     return _simplified(name, domain, sets, seed, scale)
 
 

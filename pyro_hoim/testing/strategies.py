@@ -60,11 +60,11 @@ def domains(
 
 
 def hypergraphs(
-    *, domain: SearchStrategy[Domain] | None = None, hierarchical: bool = True, max_edges: int = 5, max_order: int = 4
+    *, domain: SearchStrategy[Domain] | None = None, hierarchical: bool = True
 ) -> SearchStrategy[InteractionHypergraph]:
     """Hypergraphs of many shapes: empty, main effects, pairs, saturated, disconnected, chain, cycle and arbitrary.
 
-    Closed if ``hierarchical``, else they may have holes; ``max_edges`` and ``max_order`` bound arbitrary ones.
+    Closed if ``hierarchical``, else they may have holes; arbitrary ones have up to 5 sets of up to 4 names.
     """
     from hypothesis import strategies as st
 
@@ -89,8 +89,8 @@ def hypergraphs(
             if shape == "cycle" and len(names) > 2:
                 edges.append([names[0], names[-1]])
         else:
-            members = st.lists(st.sampled_from(names), min_size=1, max_size=max_order, unique=True)
-            edges = draw(st.lists(members, max_size=max_edges))
+            members = st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True)
+            edges = draw(st.lists(members, max_size=5))
         closure = hierarchical or draw(st.booleans())
         return InteractionHypergraph(schema, edges, closure=closure, hierarchical=closure)
 

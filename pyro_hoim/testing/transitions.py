@@ -122,12 +122,11 @@ def random_scan_matrix(
     tables: Any,
     blocks: Sequence[Sequence[str]],
     *,
-    num_visits: int | None = None,
     probabilities: Sequence[float] | None = None,
     beta: float = 1.0,
     reference: Any = None,
 ) -> np.ndarray:
-    """Transition matrix of ``num_visits`` (default: one a block) to blocks drawn independently, averaged over draws.
+    """Transition matrix of as many visits as blocks, to blocks drawn independently, averaged over draws.
 
     ``probabilities`` are those of the blocks at each visit; equal when None.
     """
@@ -137,7 +136,7 @@ def random_scan_matrix(
         average = average + share * block_update_matrix(hypergraph, tables, block, beta=beta, reference=reference)
     if not len(blocks):
         return sweep_matrix(hypergraph, tables, [])
-    return np.linalg.matrix_power(average, len(blocks) if num_visits is None else num_visits)
+    return np.linalg.matrix_power(average, len(blocks))
 
 
 def recompute_energy(hypergraph: InteractionHypergraph, tables: Any, codes: Any) -> np.ndarray:

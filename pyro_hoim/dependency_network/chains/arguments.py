@@ -44,7 +44,7 @@ def checked_clamps(domain: Domain, clamped: Mapping[str, Any], num_chains: int |
         found[i] = value.long().cpu()
     sizes = {v.numel() for v in found.values() if isinstance(v, torch.Tensor) and v.numel() > 1}
     if len(sizes) > 1:
-        raise unexpected("clamped", "values for one number of chains", received=sorted(sizes))
+        raise unexpected("clamped", "values for one number of chains", received=sorted(sizes), code="wrong-shape")
     return dict(sorted(found.items()))
 
 

@@ -63,7 +63,7 @@ class Ergodicity:
 
     @property
     def message(self) -> str:
-        """The finding in one sentence, with the next step where there is one."""
+        """The finding with the next step where there is one."""
         return self.finding if self.hint is None else f"{self.finding}; {self.hint}"
 
     @property
@@ -142,19 +142,12 @@ def check_ergodic(
         'no single limiting law: the chain cannot go between a=0, b=0; a=1, b=1'
     """
     conditionals = checked_conditionals(conditionals)
-    domain = conditionals.domain
-    fixed = checked_clamps(domain, clamped or {}, None)
-    checked = checked_scan(domain, drawn_variables(domain, fixed), scan)
-    return examine(conditionals, _clamped_rows(domain, fixed), checked, max_states)
-
-
-def examine(conditionals: DependencyConditionals, rows: NDArray[np.int64], scan: Scan, max_states: int) -> Ergodicity:
-    """The check for clamped states (rows, d), -1 where free."""
     domain, nodes = conditionals.domain, conditionals.nodes
-    places = domain.indices(scan.order)
-    clamped = [i for i in range(len(domain)) if rows[0, i] >= 0]
+    fixed = checked_clamps(domain, clamped or {}, None)
+    scan = checked_scan(domain, drawn_variables(domain, fixed), scan)
+    rows, places = _clamped_rows(domain, fixed), domain.indices(scan.order)
     zeros = tuple(domain.names[i] for i in sorted(places) if nodes[i].has_zeros)
-    impossible = _impossible(conditionals, rows, clamped, max_states)
+    impossible = _impossible(conditionals, rows, list(fixed), max_states)
     if not zeros:
         return Ergodicity(True, True, "positive", num_closed=1, num_transient=0, period=1, impossible=impossible)
     num_states = math.prod(domain.cardinalities[i] for i in places)
@@ -231,12 +224,12 @@ def _enumerated(
         is_unique,
         "enumeration",
         zeros,
-        num_closed,
-        tuple(closed),
-        tuple(transient[:_NUM_SHOWN]),
-        num_transient,
-        period,
-        impossible,
+        num_closed=num_closed,
+        closed_states=tuple(closed),
+        transient_states=tuple(transient[:_NUM_SHOWN]),
+        num_transient=num_transient,
+        period=period,
+        impossible=impossible,
     )
 
 

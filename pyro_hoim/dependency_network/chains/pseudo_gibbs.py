@@ -27,7 +27,7 @@ from ..scan import Scan, ScanLike, checked_scan
 from ._walker_structure import is_walkable
 from .arguments import checked_clamps, checked_conditionals, drawn_variables
 from .conditional_engine import ConditionalEngine
-from .ergodicity import examine
+from .ergodicity import check_ergodic
 
 if TYPE_CHECKING:
     from .walker_engine import WalkerEngine
@@ -36,7 +36,6 @@ __all__ = ["PseudoGibbsChains"]
 
 WalkerName = Literal["auto", "compiled", "torch"]
 
-_MAX_CHECKED = 2**16
 _UPDATES_PER_CALL, _UPDATES_PER_CALL_TORCH = 2**24, 2**21
 
 
@@ -144,7 +143,7 @@ class PseudoGibbsChains(Chains):
         for i, codes in fixed.items():
             states[:, i] = codes
         if check:
-            self._check(states, list(fixed))
+            self._check(clamped)
         self._engine = self._make_engine(engine)
         self._engine.set_codes(states)
         self._num_updates = 0
@@ -159,11 +158,8 @@ class PseudoGibbsChains(Chains):
             f"{self._scan.kind} scan, {type(self._engine).__name__})"
         )
 
-    def _check(self, states: torch.Tensor, fixed: list[int]) -> None:
-        rows = torch.full_like(states, -1)
-        rows[:, fixed] = states[:, fixed]
-        distinct = np.unique(rows.cpu().numpy(), axis=0) if len(self.domain) else rows[:1].cpu().numpy()
-        found = examine(self._conditionals, distinct, self._scan, _MAX_CHECKED)
+    def _check(self, clamped: Mapping[str, Any] | None) -> None:
+        found = check_ergodic(self._conditionals, clamped, scan=self._scan)
         if found.impossible:
             hint = "smooth the conditionals, or pass check=False to sample all the same"
             raise refused("clamped", found.impossible, hint, "impossible")
@@ -323,7 +319,7 @@ def _device_of(nodes: Sequence[NodeConditional]) -> torch.device:
     """Where the tables of conditionals are; the CPU if there are none."""
     found = {node.probs.device for node in nodes if isinstance(node, LeafConditional | TableConditional)}
     if len(found) > 1:
-        raise unexpected("conditionals", "tables on one device", received=sorted(map(str, found)))
+        raise unexpected("conditionals", "tables on one device", received=sorted(map(str, found)), code="conflict")
     return found.pop() if found else torch.device("cpu")
 
 

@@ -156,7 +156,7 @@ def leaf_penalties(
                 f"{value / num_observations!r} for {len(values) * per_leaf} parameters after "
                 f"{values[-1] / num_observations!r}"
             )
-            raise unexpected("penalty", "one that does not fall in k", received=found)
+            raise out_of_range("penalty", "one that does not fall in k", received=found)
         values.append(value)
         if value > limit:
             break

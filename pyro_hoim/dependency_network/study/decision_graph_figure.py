@@ -40,13 +40,7 @@ class _Layout:
     height: dict[int, float] = field(default_factory=dict[int, float])
 
 
-def decision_graph_figure(
-    node: LeafConditional,
-    counts: torch.Tensor | None = None,
-    *,
-    max_ends: int = 24,
-    title: str | None = None,
-) -> Figure:
+def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = None, *, max_ends: int = 24) -> Figure:
     """The questions of a decision graph from left to right, and the law of the variable at every leaf.
 
     Answers that lead to the same place share an arrow. Arrows of different questions in one column differ in colour;
@@ -58,7 +52,6 @@ def decision_graph_figure(
         node: the conditional.
         counts: weights of the rows in the leaves, whose sums are written beside the bars.
         max_ends: most ends drawn.
-        title: text above; by default the variable and the number of its leaves.
 
     Shape:
         counts (num_leaves, cardinality) or (num_leaves,).
@@ -81,7 +74,9 @@ def decision_graph_figure(
     """
     check_type(node, LeafConditional, "node")
     if counts is not None and len(counts) != node.graph.num_leaves:
-        raise unexpected("counts", f"one row per leaf ({node.graph.num_leaves})", received=len(counts))
+        raise unexpected(
+            "counts", f"one row per leaf ({node.graph.num_leaves})", received=len(counts), code="wrong-shape"
+        )
     if max_ends < 2:
         raise out_of_range("max_ends", "at least 2", received=max_ends)
     layout = _laid_out(node, max_ends)
@@ -133,7 +128,7 @@ def decision_graph_figure(
     count = plural(node.graph.num_leaves, "leaf", "leaves")
     if total > len(layout.children):
         count += f" (the first {len(layout.children)} of {total} questions)"
-    axes.set_title(literal(f"{shorten(node.variable)}: {count}" if title is None else title), color=INK, fontsize=12)
+    axes.set_title(literal(f"{shorten(node.variable)}: {count}"), color=INK, fontsize=12)
     return figure
 
 

@@ -56,7 +56,6 @@ def dependency_figure(
     target: str | None = None,
     top: int | None = 80,
     labels: Mapping[str, str] | None = None,
-    title: str = "",
 ) -> Figure:
     """Variables on a circle, an arrow from every variable to those whose conditionals read it.
 
@@ -67,7 +66,6 @@ def dependency_figure(
         target: arrows into and out of this variable are orange.
         top: at most so many arrows, the strongest; all when None.
         labels: what is written for every name; by default the names, shortened where they are long.
-        title: text above.
 
     Returns:
         The figure. Arrows of two variables that read each other bend to different sides.
@@ -93,8 +91,6 @@ def dependency_figure(
         _arrow(axes, place[edge[0]], place[edge[1]], found[edge] / highest, target in edge, len(order))
     draw_variables(axes, labels, {}, place, angle)
     _legend(axes, found, shown, target, len(order))
-    if title:
-        axes.set_title(literal(title), color=INK, fontsize=12)
     return figure
 
 
@@ -141,19 +137,12 @@ def _legend(axes: Axes, values: Arrows, shown: Sequence[tuple[str, str]], target
     axes.legend(handles=lines, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
 
 
-def dependency_matrix_figure(
-    domain: Domain,
-    values: Arrows,
-    *,
-    label: str = "information, nats a row",
-    labels: Mapping[str, str] | None = None,
-) -> Figure:
+def dependency_matrix_figure(domain: Domain, values: Arrows, *, labels: Mapping[str, str] | None = None) -> Figure:
     """Who reads whom as a matrix: a row is a reader, a column what it reads; white where nothing is read.
 
     Args:
         domain: the variables; the order is that of :func:`dependency_figure`.
         values: as there.
-        label: what the values are, with their unit.
         labels: what is written for every name; by default the names, shortened where they are long.
 
     Returns:
@@ -169,7 +158,7 @@ def dependency_matrix_figure(
     for (parent, child), value in found.items():
         matrix[at[child], at[parent]] = value
     names = [labels[name] for name in order] if labels else list(short_labels(order, _LABEL_WIDTH).values())
-    figure = matrix_figure(matrix, names, label)
+    figure = matrix_figure(matrix, names, "information, nats a row")
     if names:
         figure.axes[0].set_xlabel("is read", color=INK, fontsize=9)
         figure.axes[0].set_ylabel("reader", color=INK, fontsize=9)

@@ -258,7 +258,7 @@ def test_every_check_has_a_broken_engine() -> None:
 
 def test_suite_lists_failures_and_refuses_unknown_names() -> None:
     graphs = {"cycle": standard_hypergraphs()["cycle"]}
-    with pytest.raises(AssertionError, match=r"1 cases failed(.|\n)*cycle, scale 1(.|\n)*check_records"):
+    with pytest.raises(AssertionError, match=r"2 checks failed(.|\n)*cycle, scale 1: check_records"):
         check_engine(_Thin, hypergraphs=graphs, separate_streams=False)
     with pytest.raises(InputError, match="unknown check 'check_everything'"):
         check_engine(TorchEngine, hypergraphs=graphs, skip=["check_everything"])
