@@ -12,7 +12,6 @@ from .kernels import (
     r_hat_limit as r_hat_limit,
 )
 from .log_likelihood import (
-    cell_log_likelihood as cell_log_likelihood,
     log_joint as log_joint,
     pointwise_log_likelihood as pointwise_log_likelihood,
 )

@@ -21,6 +21,7 @@ __all__ = [
     "FixedMassMatrix",
     "NUTSSettings",
     "PosteriorDraws",
+    "PotentialNUTS",
     "RecordingNUTS",
     "check_prior_shape",
     "r_hat_limit",
@@ -101,6 +102,19 @@ class RecordingNUTS(NUTS):
     @override
     def diagnostics(self) -> dict[str, Any]:
         return {**super().diagnostics(), "sample_stats": {name: list(values) for name, values in self._record.items()}}
+
+
+class PotentialNUTS(RecordingNUTS):
+    """NUTS on a model whose potential is known: the model is traced once per chain, for its sites and first values."""
+
+    def __init__(self, model: Any, potential: Any, **options: Any) -> None:
+        self._known_potential = potential  # None: what Pyro makes of the program
+        super().__init__(model, **options)
+
+    def _initialize_model_properties(self, model_args: Any, model_kwargs: Any) -> None:
+        super()._initialize_model_properties(model_args, model_kwargs)
+        if self._known_potential is not None:
+            self.potential_fn = self._known_potential
 
 
 class FixedMassMatrix(BlockMassMatrix):

@@ -20,11 +20,11 @@ from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
 from ..log_linear.laws.normal import normal_prior
+from ..log_linear.laws.potential import known_potential
 from ..log_linear.laws.priors import DiaconisYlvisaker
 from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
 from ..structure.hypergraph import InteractionHypergraph
-from ._potential import PotentialNUTS, known_potential
-from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, RecordingNUTS, check_prior_shape
+from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUTS, RecordingNUTS, check_prior_shape
 
 __all__ = ["Metric", "PosteriorSamples", "log_linear_model", "sample_posterior"]
 

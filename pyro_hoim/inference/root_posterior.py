@@ -20,8 +20,7 @@ from ..generalized_root.nodes.families import NodeFamily
 from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
 from ..generalized_root.structure import RootStructure
 from ..runs.arguments import checked_seed
-from ._potential import PotentialNUTS
-from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, check_prior_shape
+from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUTS, check_prior_shape
 from .runner import MCMCRun, run_mcmc
 
 __all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]

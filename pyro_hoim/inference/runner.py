@@ -16,6 +16,7 @@ from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 from tqdm import tqdm
 
 from ..errors import check_type, check_whole, out_of_range, unexpected, wrong_type
+from .statistics import draw_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -165,7 +166,8 @@ def run_mcmc(
                 parts.append(drawn)
                 diagnostics += report
             samples = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
-    return MCMCRun(samples, _sample_stats(diagnostics, num_draws), tuple(diagnostics), burn_in, num_draws, seed)
+    statistics = {name: torch.from_numpy(value) for name, value in draw_statistics(diagnostics, num_draws).items()}
+    return MCMCRun(samples, statistics, tuple(diagnostics), burn_in, num_draws, seed)
 
 
 @dataclass(frozen=True)
@@ -206,26 +208,6 @@ def _run_chain(
         return (drawn if decode is None else decode(drawn)), diagnostics
     finally:
         kernel.cleanup()
-
-
-def _sample_stats(diagnostics: Sequence[Mapping[str, Any]], num_draws: int) -> Samples:
-    """Statistics of every draw that all chains have, (num_chains, num_draws)."""
-    result: Samples = {}
-    if all("divergences" in chain for chain in diagnostics):
-        diverging = torch.zeros(len(diagnostics), num_draws, dtype=torch.bool)
-        for i, chain in enumerate(diagnostics):
-            if len(chain["divergences"]):
-                where = torch.as_tensor(chain["divergences"], dtype=torch.long)
-                diverging[i, where[(where >= 0) & (where < num_draws)]] = True
-        result["diverging"] = diverging
-    records = [chain.get("sample_stats") for chain in diagnostics]
-    found = [record for record in records if isinstance(record, Mapping)]
-    if len(found) == len(diagnostics):
-        for name in found[0]:
-            rows = [record.get(name, ()) for record in found]
-            if all(len(row) == num_draws for row in rows):
-                result[name] = torch.from_numpy(np.array(rows, dtype=np.float64))
-    return result
 
 
 @contextmanager

@@ -13,9 +13,9 @@ import torch
 
 from ..errors import check_choice, check_names, out_of_range, refused, unexpected
 from ..log_linear.coding import Coding, parametrization
+from ..log_linear.coordinates import THETA_DIM, table_variables, theta_coords
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend, get_group, set_group
-from .coordinates import THETA_DIM, table_variables, theta_coords
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
 
 __all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
@@ -38,9 +38,9 @@ class ArvizNames:
         theta: site whose coordinates a hypergraph names.
         coding: coding of that site.
         layout: "flat" gives that site the dimension ``interaction_level`` ("smoke:mental[n,n]", see
-            :func:`theta_coords`) with the further coordinates ``interaction`` and ``level`` on it; "tables" makes it
-            one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions ``smoke_level``
-            and ``mental_level`` whose coordinates are the labels.
+            :func:`~pyro_hoim.log_linear.theta_coords`) with the further coordinates ``interaction`` and ``level``;
+            "tables" makes it one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions
+            ``smoke_level`` and ``mental_level`` whose coordinates are the labels.
 
     Raises:
         InputError: an unknown layout.

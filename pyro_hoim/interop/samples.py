@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import conflict, refused, unexpected, wrong_shape, wrong_type
+from ..inference.statistics import draw_statistics
 
 __all__ = ["Draws", "constant_sites", "read_draws", "read_group", "restore_integers", "to_array"]
 
@@ -189,20 +190,8 @@ def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str,
 def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[str, Any]]:
     """Per-draw statistics and per-chain figures from the diagnostics of a run, whatever they hold."""
     per_chain = _chain_diagnostics(source, chains)
-    stats: Arrays = {}
+    stats = draw_statistics(per_chain, draws)
     attributes: dict[str, Any] = {}
-    if all("divergences" in chain for chain in per_chain) and per_chain:
-        diverging = np.zeros((chains, draws), dtype=bool)
-        for i, chain in enumerate(per_chain):
-            where = np.asarray(chain["divergences"], dtype=np.int64)
-            diverging[i, where[(where >= 0) & (where < draws)]] = True
-        stats["diverging"] = diverging
-    recorded = [record for chain in per_chain if isinstance(record := chain.get("sample_stats"), Mapping)]
-    if recorded and len(recorded) == len(per_chain):
-        for name in recorded[0]:
-            rows = [np.asarray(record.get(name, ())) for record in recorded]
-            if all(row.shape == (draws,) for row in rows):
-                stats[name] = np.stack(rows)
     for name in per_chain[0] if per_chain else ():
         values = [float(v) for chain in per_chain if isinstance(v := chain.get(name), int | float)]
         if len(values) == len(per_chain):

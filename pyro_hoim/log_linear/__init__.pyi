@@ -2,6 +2,7 @@ from .annealed.importance import AnnealedImportance as AnnealedImportance, log_f
 from .auto import Auto as Auto
 from .chains.gibbs import GibbsChains as GibbsChains
 from .coding import Coding as Coding, Parametrization as Parametrization, parametrization as parametrization
+from .coordinates import theta_coords as theta_coords
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
 from .exact.enumeration import Enumeration as Enumeration
@@ -26,6 +27,7 @@ from .goodness.goodness_of_fit import (
     likelihood_ratio_test as likelihood_ratio_test,
 )
 from .imputation import impute as impute
+from .laws.cells import cell_log_likelihood as cell_log_likelihood
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
 from .laws.normal import normal_prior as normal_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker

@@ -28,7 +28,7 @@ from pyro_hoim.inference import (
     run_mcmc,
     sample_root_posterior,
 )
-from pyro_hoim.inference._potential import PotentialNUTS
+from pyro_hoim.inference.kernels import PotentialNUTS
 from pyro_hoim.interop import ArvizNames, to_arviz
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE

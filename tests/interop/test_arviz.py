@@ -19,8 +19,8 @@ from pyro.infer import HMC, MCMC, NUTS, Predictive
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import RecordingNUTS, pointwise_log_likelihood
-from pyro_hoim.interop import ArvizNames, choose_backend, get_group, theta_coords, to_arviz
-from pyro_hoim.log_linear import LogLinearStatistics, parametrization
+from pyro_hoim.interop import ArvizNames, choose_backend, get_group, to_arviz
+from pyro_hoim.log_linear import LogLinearStatistics, parametrization, theta_coords
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -12,7 +12,6 @@ import xarray
 
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, UnknownNameError
-from pyro_hoim.inference import cell_log_likelihood
 from pyro_hoim.interop import (
     CELL_GROUP,
     choose_backend,
@@ -23,7 +22,7 @@ from pyro_hoim.interop import (
     summarise,
     to_arviz,
 )
-from pyro_hoim.log_linear import fit
+from pyro_hoim.log_linear import cell_log_likelihood, fit
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.interop import choose_backend, theta_coords, to_arviz
-from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, parametrization
+from pyro_hoim.interop import choose_backend, to_arviz
+from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, parametrization, theta_coords
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -1,20 +1,23 @@
-"""Minus the log posterior of theta with its gradient, without a trace of the Pyro program. Private to inference."""
+"""Minus the log posterior of theta with its gradient, without a trace of the Pyro program."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from pyro.distributions import Independent, Normal
 
-from ..core.partition import PartitionBackend
-from ..log_linear.coding import parametrization
-from ..log_linear.energy import LogLinearEnergy
-from ..log_linear.laws.backends import is_exact_for
-from ..log_linear.laws.priors import DiaconisYlvisaker
-from ..structure.hypergraph import InteractionHypergraph
-from .kernels import RecordingNUTS
+from ...core.partition import PartitionBackend
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from .backends import is_exact_for
+from .priors import DiaconisYlvisaker
+
+__all__ = ["NormalPotential", "known_potential"]
 
 _LOG_ROOT = math.log(math.sqrt(2 * math.pi))
 
@@ -57,38 +60,19 @@ class NormalPotential:
         return -((away - self._log_scale - _LOG_ROOT).sum(-1) + log_likelihood)
 
 
-class ConjugatePotential:
+def _conjugate_potential(posterior: DiaconisYlvisaker, values: dict[str, torch.Tensor]) -> torch.Tensor:
     """Minus the log density of a conjugate posterior, up to its constant."""
-
-    def __init__(self, posterior: DiaconisYlvisaker) -> None:
-        self._posterior = posterior
-
-    def __call__(self, values: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Potential () of ``{"theta": (num_parameters,)}`` in nats, differentiable."""
-        return -self._posterior.log_prob(values["theta"])
+    return -posterior.log_prob(values["theta"])
 
 
 def known_potential(
     hypergraph: InteractionHypergraph, prior: Any, counts: torch.Tensor, total: float, partition: PartitionBackend
-) -> NormalPotential | ConjugatePotential | None:
+) -> Callable[[dict[str, torch.Tensor]], torch.Tensor] | None:
     """The potential of theta where it is written down here; None leaves it to Pyro, which also watches estimates."""
     if not is_exact_for(partition, hypergraph):
         return None
     if isinstance(prior, DiaconisYlvisaker):
-        return ConjugatePotential(prior.posterior(counts, total))
+        return partial(_conjugate_potential, prior.posterior(counts, total))
     if isinstance(prior, Independent) and isinstance(prior.base_dist, Normal):
         return NormalPotential(hypergraph, prior, counts, total, partition)
     return None
-
-
-class PotentialNUTS(RecordingNUTS):
-    """NUTS on a model whose potential is known: the model is traced once per chain, for its sites and first values."""
-
-    def __init__(self, model: Any, potential: Any, **options: Any) -> None:
-        self._known_potential = potential  # None: what Pyro makes of the program
-        super().__init__(model, **options)
-
-    def _initialize_model_properties(self, model_args: Any, model_kwargs: Any) -> None:
-        super()._initialize_model_properties(model_args, model_kwargs)
-        if self._known_potential is not None:
-            self.potential_fn = self._known_potential

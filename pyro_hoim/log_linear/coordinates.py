@@ -11,15 +11,10 @@ import numpy as np
 from ..errors import check_choice
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["THETA_DIM", "interaction_name", "theta_coords"]
+__all__ = ["THETA_DIM", "table_variables", "theta_coords"]
 
 THETA_DIM = "interaction_level"
 """Name of the dimension that runs over the coordinates of theta."""
-
-
-def interaction_name(edge: tuple[str, ...]) -> str:
-    """Readable name of a hyperedge: its variables joined by colons."""
-    return ":".join(edge)
 
 
 def theta_coords(
@@ -51,9 +46,9 @@ def theta_coords(
         labels = [domain[name].labels[coding != "balanced" :] for name in edge]
         for combination in itertools.product(*labels):
             level = ",".join(combination)
-            result["interaction"].append(interaction_name(edge))
+            result["interaction"].append(":".join(edge))
             result["level"].append(level)
-            result[THETA_DIM].append(f"{interaction_name(edge)}[{level}]")
+            result[THETA_DIM].append(f"{':'.join(edge)}[{level}]")
     return result
 
 
@@ -66,7 +61,7 @@ def table_variables(
     coords: dict[str, list[str]] = {}
     slices: Mapping[Any, slice] = hypergraph.term_slices
     for (edge, where), shape in zip(slices.items(), hypergraph.edge_shapes, strict=True):
-        variable = f"{name}[{interaction_name(edge)}]"
+        variable = f"{name}[{':'.join(edge)}]"
         arrays[variable] = tables[..., where].reshape(*tables.shape[:-1], *shape)
         dims[variable] = [f"{member}_level" for member in edge]
         coords.update({f"{member}_level": list(hypergraph.domain[member].labels) for member in edge})

@@ -14,7 +14,7 @@ from pyro.infer.mcmc.util import initialize_model
 from pyro.ops.integrator import potential_grad
 
 from pyro_hoim.inference import NUTSSettings, log_linear_model, sample_posterior
-from pyro_hoim.inference._potential import NormalPotential, PotentialNUTS, known_potential
+from pyro_hoim.inference.kernels import PotentialNUTS
 from pyro_hoim.log_linear import (
     AnnealedImportance,
     Auto,
@@ -24,6 +24,7 @@ from pyro_hoim.log_linear import (
     normal_prior,
     statistics_of,
 )
+from pyro_hoim.log_linear.laws.potential import NormalPotential, known_potential
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close
