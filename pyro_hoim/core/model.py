@@ -13,15 +13,21 @@ Conventions of both protocols:
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 
+from ..errors import out_of_reach, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
+from .laws.expansion import check_expandable
 
-__all__ = ["ConditionalModel", "CountModel", "EnergyModel", "LogLinearModel"]
+__all__ = ["ConditionalModel", "CountModel", "EnergyModel", "LogLinearModel", "ParametricEnergy"]
+
+_MAX_BLOCK_STATES = 2**22
 
 
 @runtime_checkable
@@ -84,3 +90,70 @@ class LogLinearModel(Protocol):
 
     hypergraph: InteractionHypergraph
     tables: torch.Tensor
+
+
+class ParametricEnergy(ABC):
+    """A model of parameters (*batch, num_parameters); results of states (*sample, d) broadcast with the batch."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> torch.Tensor:
+        """The parameters."""
+
+    @property
+    @abstractmethod
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+
+    @abstractmethod
+    def _with(self, parameters: torch.Tensor) -> Self:
+        """The model with other parameters, which are not checked."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading shape of the parameters."""
+        return torch.Size(self.parameters.shape[:-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the parameters and of every result."""
+        return self.parameters.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.parameters.device
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        """The model with batch dimensions broadcast to a larger shape, uncopied; refuses one that does not fit."""
+        shape = check_expandable(self.batch_shape, batch_shape)
+        return self._with(self.parameters.expand(*shape, self.parameters.shape[-1]))
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
+        """The model with its parameters in another dtype or on another device."""
+        return self._with(self.parameters.to(device=device, dtype=dtype))
+
+    def detach(self) -> Self:
+        """The model with its parameters cut off from the graph of autograd."""
+        return self._with(self.parameters.detach())
+
+    def _shape(self, x: torch.Tensor, argument: str = "x") -> torch.Size:
+        """Sample shape of states broadcast with the batch shape."""
+        try:
+            return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
+            raise unexpected(argument, expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None
+
+    def _block(self, block: Sequence[str], sizes: Sequence[int]) -> tuple[tuple[int, ...], list[int], int]:
+        """Positions of a block's variables, their numbers of values, and that of joint states, at most 2^22."""
+        if isinstance(block, str):
+            raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
+        positions = self.domain.indices(block)
+        shape = [sizes[i] for i in positions]
+        num_states = math.prod(shape)
+        if num_states > _MAX_BLOCK_STATES:
+            states = size_text(num_states, "joint states")
+            problem = f"{states} of {len(positions)} variables exceed the limit of {_MAX_BLOCK_STATES}"
+            raise out_of_reach("block", problem, "condition on smaller blocks in turn")
+        return positions, shape, num_states

@@ -7,7 +7,7 @@ from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
 from .exact.enumeration import Enumeration as Enumeration
 from .exact.matrix import MatrixEnumeration as MatrixEnumeration
-from .file import ModelFile as ModelFile, load_model as load_model, model_kind as model_kind, save_model as save_model
+from .file import ModelFile as ModelFile, load_model as load_model, save_model as save_model
 from .fitting.existence import Combination as Combination, MLEExistence as MLEExistence, mle_existence as mle_existence
 from .fitting.fit import fit as fit
 from .fitting.incomplete import fit_incomplete as fit_incomplete, row_log_likelihood as row_log_likelihood
@@ -48,17 +48,16 @@ from .scores import (
     prediction_accuracy as prediction_accuracy,
     score_rows as score_rows,
 )
-from .search.candidates import CandidatePool as CandidatePool, Heredity as Heredity, next_available as next_available
+from .search.candidates import CandidatePool as CandidatePool, Heredity as Heredity
 from .search.elimination import (
     EliminationResult as EliminationResult,
     InteractionTest as InteractionTest,
     eliminate as eliminate,
-    rejected_hypotheses as rejected_hypotheses,
 )
 from .search.figures import capacity_figure as capacity_figure
 from .search.greedy import select as select
 from .search.options import SelectionOptions as SelectionOptions
-from .search.prune import loss_of_refit as loss_of_refit, prune as prune, table_variance as table_variance
+from .search.prune import prune as prune
 from .search.result import SelectionResult as SelectionResult, SelectionRound as SelectionRound
 from .search.rounds import StopRule as StopRule
 from .search.scores import (
@@ -70,11 +69,7 @@ from .search.scores import (
     ScoreContext as ScoreContext,
     Screened as Screened,
 )
-from .synthetic import (
-    SyntheticQuality as SyntheticQuality,
-    synthesise as synthesise,
-    synthetic_quality as synthetic_quality,
-)
+from .synthetic import synthesise as synthesise
 from .training.evidence import Evidence as Evidence, EvidenceRounds as EvidenceRounds, updated_ridge as updated_ridge
 from .training.exact import ExactTrainer as ExactTrainer
 from .training.pseudo import PseudoTrainer as PseudoTrainer

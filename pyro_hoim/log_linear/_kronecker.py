@@ -39,11 +39,6 @@ def corner_embedding(n: int) -> Array:
     return np.eye(n)[:, 1:]
 
 
-def corner_difference(n: int) -> Array:
-    """Difference of every level from level 0, shape (n - 1, n)."""
-    return np.eye(n)[1:] - np.eye(n)[:1]
-
-
 class Block(NamedTuple):
     """Hyperedges of one shape."""
 
@@ -98,7 +93,7 @@ class _Placed(NamedTuple):
 
 
 class KroneckerMap:
-    """One structured linear map; see the module's docstring."""
+    """One structured linear map, that maps the entries of hyperedges of one shape alike."""
 
     def __init__(self, blocks: Sequence[Block], factor: Factor, num_inputs: int, num_outputs: int) -> None:
         self.blocks = [b for b in blocks if b.inputs.size and b.outputs.size]

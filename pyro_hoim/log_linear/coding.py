@@ -29,10 +29,18 @@ import numpy as np
 import torch
 
 from ..checks import check_shape, is_hidden
-from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected, wrong_shape, wrong_type
+from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected, wrong_type
 from ..structure.cells import cell_index, check_codes
 from ..structure.hypergraph import Edge, InteractionHypergraph
-from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, level_contrasts
+from ._kronecker import (
+    Factor,
+    KroneckerMap,
+    Layout,
+    LinearMap,
+    corner_embedding,
+    edge_blocks,
+    level_contrasts,
+)
 
 __all__ = ["Coding", "Parametrization", "parametrization"]
 
@@ -138,24 +146,14 @@ class Parametrization:
 
         From the balanced coding this is the orthogonal projection, which leaves balanced tables as they are up to
         rounding and makes gradients in ``theta`` the purified ones (paper 1, equation 9). From the corner coding the
-        constant that :meth:`purify` returns is dropped.
-
-        Args:
-            theta: parameters in ``coding``.
-            coding: the coding of ``theta``.
-            validate: refuse ``coding="balanced"`` tables that are not balanced.
+        constant that :meth:`purify` returns is dropped. With ``validate``, ``coding="balanced"`` tables that are not
+        balanced are refused.
 
         Shape:
             theta (*batch, num(coding)); result (*batch, num_terms).
         """
-        self._check(theta, self.num(coding), "theta")
-        if coding == "free":
-            return self._map("free")(theta)
-        if coding == "corner":
-            return self._map("corner", "purify", "free")(theta)
-        if validate:
-            self._check_balanced(theta, "theta")
-        return self._map("centre")(theta)
+        self._check_coding(coding)
+        return self.convert(theta, coding, "balanced", validate=validate)
 
     def from_tables(self, tables: torch.Tensor, coding: Coding = "free") -> torch.Tensor:
         """Theta in a coding, from any tables; the constant that :meth:`purify` returns is dropped.
@@ -173,13 +171,7 @@ class Parametrization:
         return self._map("anchor")(tables) if coding == "corner" else self._map("purify", "free")(tables)
 
     def convert(self, theta: torch.Tensor, source: Coding, target: Coding, *, validate: bool = True) -> torch.Tensor:
-        """Theta in another coding of the same law.
-
-        Args:
-            theta: parameters in the coding ``source``.
-            source: coding of ``theta``.
-            target: coding of the result.
-            validate: refuse ``source="balanced"`` tables that are not balanced.
+        """Theta in another coding of the same law; with ``validate``, tables that should be balanced are checked.
 
         Shape:
             theta (*batch, num(source)); result (*batch, num(target)).
@@ -219,7 +211,8 @@ class Parametrization:
     def corner_tables(self, theta: torch.Tensor) -> torch.Tensor:
         """Whole tables of the corner coding: zero wherever a level is 0, the entries of theta elsewhere.
 
-        Their log Z is that of the corner coding, ``log Z(balanced) + purify(corner_tables(theta))[1]``.
+        Their log Z is that of the corner coding, ``log Z(balanced) + purify(corner_tables(theta))[1]``, and its
+        gradient is :meth:`corner_statistics`.
 
         Shape:
             theta (*batch, num_parameters); result (*batch, num_terms).
@@ -235,7 +228,8 @@ class Parametrization:
         .. math:: \pi^S = \sum_{T \subseteq S} (-1)^{|S| - |T|}\, \eta^T \otimes u^{S - T}
 
         with u the uniform law. Centring needs the table of S alone, so it is defined for every collection; it equals
-        the formula because the marginals of a table are the tables of its subsets.
+        the formula because the marginals of a table are the tables of its subsets. Of a difference of means of the
+        model and of the data it is the purified gradient of the divergence from the data (equation 9).
 
         Shape:
             eta (*batch, num_terms); result (*batch, num_terms).
@@ -268,26 +262,12 @@ class Parametrization:
     def corner_statistics(self, eta: torch.Tensor) -> torch.Tensor:
         """Expected statistics of the corner coding: marginal probabilities of the cells without a level 0.
 
-        They are the gradient of log Z of :meth:`corner_tables`.
-
         Shape:
             eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
         """
         self._check_hierarchical("the corner coding")
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("corner_statistics")(eta)
-
-    def purified_gradient(self, eta_data: torch.Tensor, eta_model: torch.Tensor) -> torch.Tensor:
-        r"""Gradient of :math:`D(p_{\mathrm{data}}; q_\theta)` within balanced tables (paper 1, equation 9).
-
-        .. math:: \tilde\nabla_{\theta^S} D(p_{\mathrm{data}}; q_\theta) = \pi^S_\theta - \pi^S_{\mathrm{data}}
-
-        Shape:
-            eta_data, eta_model (*batch, num_terms), broadcast; result (*batch, num_terms).
-        """
-        self._check(eta_data, self.hypergraph.num_terms, "eta_data")
-        self._check(eta_model, self.hypergraph.num_terms, "eta_model")
-        return self._map("centre")(eta_model - eta_data)
 
     def statistics(self, states: torch.Tensor, *, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Indicator tables of joint states: one 1 in every hyperedge's table. Their mean over rows is eta.
@@ -323,8 +303,7 @@ class Parametrization:
         flat: list[torch.Tensor] = []
         for edge, shape in zip(graph.edges, graph.edge_shapes, strict=True):
             table = tables[edge]
-            if table.ndim < len(shape) or tuple(table.shape[table.ndim - len(shape) :]) != shape:
-                raise wrong_shape("tables", f"(..., {shape}) for {edge!r}", table)
+            check_shape(table, shape, f"tables[{edge!r}]")
             flat.append(table.reshape(*table.shape[: table.ndim - len(shape)], math.prod(shape)))
         batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in flat))
         return torch.cat([piece.expand(*batch, piece.shape[-1]) for piece in flat], -1)
@@ -332,11 +311,8 @@ class Parametrization:
     def lift(self, tables: torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
         """The same tables in a larger collection, such as the closure, with zeros for its other hyperedges.
 
-        Balanced tables stay balanced, and the law stays the same.
-
-        Args:
-            tables: any tables of this collection.
-            hypergraph: a collection over the same domain that has every hyperedge of this one.
+        Balanced tables stay balanced, and the law stays the same. The collection has the same domain and every
+        hyperedge of this one.
 
         Shape:
             tables (*batch, num_terms); result (*batch, hypergraph.num_terms).
@@ -369,15 +345,14 @@ class Parametrization:
 
     def _map(self, *names: str) -> LinearMap:
         """Composition of steps from left to right; without steps the identity on parameters."""
-        found = self._maps.get(names)
-        if found is None:
+        if names not in self._maps:
             steps = [self._step(name.removesuffix("_all")) for name in names]
             # "purify" and "anchor" end with the constant, which only "purify_all" and its adjoint keep.
             size = self.hypergraph.num_parameters
             if names and names[-1] not in ("purify", "anchor"):
                 size = steps[-1].num_outputs
-            found = self._maps[names] = LinearMap(*steps, num_outputs=size)
-        return found
+            self._maps[names] = LinearMap(*steps, num_outputs=size)
+        return self._maps[names]
 
     def _step(self, name: str) -> KroneckerMap:
         if name not in self._steps:
@@ -385,29 +360,13 @@ class Parametrization:
         return self._steps[name]
 
     def _build(self, name: str) -> KroneckerMap:
+        if name in _ADJOINTS:
+            return self._step(_ADJOINTS[name]).adjoint()
         graph = self.hypergraph
-        terms, parameters = graph.num_terms, graph.num_parameters
-        match name:
-            case "free":  # free coordinates -> balanced tables
-                return KroneckerMap(edge_blocks(graph, "parameters", "terms"), level_contrasts, parameters, terms)
-            case "corner":  # corner entries -> tables that vanish at level 0
-                return KroneckerMap(edge_blocks(graph, "parameters", "terms"), corner_embedding, parameters, terms)
-            case "centre":  # tables -> their centred parts
-                return KroneckerMap(edge_blocks(graph, "terms", "terms"), _centring, terms, terms)
-            case "purify":  # tables -> free coordinates of their parts in every subset, then the constant
-                return KroneckerMap(edge_blocks(graph, "terms", "subsets"), _mean_and_contrasts, terms, parameters + 1)
-            case "anchor":  # tables -> corner entries of their parts in every subset, then the constant
-                return KroneckerMap(
-                    edge_blocks(graph, "terms", "subsets"), _reference_and_differences, terms, parameters + 1
-                )
-            case "pure":  # tables -> free coordinates of their centred parts
-                return self._step("free").adjoint()
-            case "corner_statistics":  # tables -> entries without a level 0
-                return self._step("corner").adjoint()
-            case "unpurify":  # pi in free coordinates, then 1 -> marginal tables
-                return self._step("purify").adjoint()
-            case _:
-                raise AssertionError(name)
+        inputs, outputs, factor = _STEPS[name]
+        num = graph.num_parameters
+        sizes = {"terms": graph.num_terms, "parameters": num, "subsets": num + 1}
+        return KroneckerMap(edge_blocks(graph, inputs, outputs), factor, sizes[inputs], sizes[outputs])
 
 
 def _centring(n: int) -> np.ndarray:
@@ -421,7 +380,24 @@ def _mean_and_contrasts(n: int) -> np.ndarray:
 
 def _reference_and_differences(n: int) -> np.ndarray:
     """The entry at level 0, then the differences of the others from it; shape (n, n)."""
-    return np.vstack([np.eye(n)[:1], corner_difference(n)])
+    matrix = np.eye(n)
+    matrix[1:, 0] = -1
+    return matrix
+
+
+_STEPS: dict[str, tuple[Layout, Layout, Factor]] = {
+    "free": ("parameters", "terms", level_contrasts),  # free coordinates -> balanced tables
+    "corner": ("parameters", "terms", corner_embedding),  # corner entries -> tables that vanish at level 0
+    "centre": ("terms", "terms", _centring),  # tables -> their centred parts
+    # tables -> free coordinates, or corner entries, of their parts in every subset, then the constant
+    "purify": ("terms", "subsets", _mean_and_contrasts),
+    "anchor": ("terms", "subsets", _reference_and_differences),
+}
+_ADJOINTS = {
+    "pure": "free",  # tables -> free coordinates of their centred parts
+    "corner_statistics": "corner",  # tables -> entries without a level 0
+    "unpurify": "purify",  # pi in free coordinates, then 1 -> marginal tables
+}
 
 
 @lru_cache(maxsize=64)

@@ -2,13 +2,14 @@ r"""Log-linear energies: minus the sum of the entries that a state selects in th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import torch
+from typing_extensions import override
 
 from ..checks import check_finite, check_shape
-from ..errors import check_type, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..core.model import ParametricEnergy
+from ..errors import check_type, wrong_type
 from ..schema import Domain
 from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
 from ..structure.hypergraph import InteractionHypergraph
@@ -16,10 +17,8 @@ from .coding import Coding, parametrization
 
 __all__ = ["LogLinearEnergy"]
 
-_MAX_BLOCK_STATES = 2**22
 
-
-class LogLinearEnergy:
+class LogLinearEnergy(ParametricEnergy):
     r"""Energy of a hierarchical (or weakly hierarchical) log-linear model with given interaction tables.
 
     .. math:: E(x) = -\sum_{S \in \mathcal I} \theta^S_{x_S}, \qquad q(x) \propto \exp(-E(x))
@@ -80,41 +79,25 @@ class LogLinearEnergy:
         return f"LogLinearEnergy({self.hypergraph!r}, batch_shape={tuple(self.batch_shape)})"
 
     @property
+    @override
     def domain(self) -> Domain:
-        """The variables, in the order of the last dimension of a state."""
         return self.hypergraph.domain
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """Leading shape of the tables."""
-        return torch.Size(self.tables.shape[:-1])
+    @override
+    def parameters(self) -> torch.Tensor:
+        return self.tables
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the tables and of every result."""
-        return self.tables.dtype
+    @override
+    def _with(self, parameters: torch.Tensor) -> LogLinearEnergy:
+        return LogLinearEnergy(self.hypergraph, parameters, validate=False)
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the tables."""
-        return self.tables.device
-
-    def expand(self, batch_shape: Sequence[int]) -> LogLinearEnergy:
-        """The model with its batch dimensions broadcast to a larger shape, without copying."""
-        try:
-            fits = torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape)
-        except RuntimeError:
-            fits = False
-        if not fits:
-            problem = f"{tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
-            raise refused("batch_shape", problem, code="wrong-shape")
-        return LogLinearEnergy(
-            self.hypergraph, self.tables.expand(*batch_shape, self.hypergraph.num_terms), validate=False
-        )
-
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> LogLinearEnergy:
-        """The model with its tables in another dtype or on another device."""
-        return LogLinearEnergy(self.hypergraph, self.tables.to(device=device, dtype=dtype), validate=False)
+    def on_closure(self) -> LogLinearEnergy:
+        """The same law on the closure of a collection that lacks subsets, where the added tables are zero."""
+        if self.hypergraph.is_hierarchical:
+            return self
+        closure = self.hypergraph.closure()
+        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
 
     def _look_up(self, index: torch.Tensor, num_trailing: int) -> torch.Tensor:
         """Entries at flat positions; the leading dimensions of ``index`` are broadcast with the batch shape."""
@@ -154,17 +137,7 @@ class LogLinearEnergy:
             InputError: a repeated name, a wrong shape, or a code that is read and is no level of its variable.
             IntractableError: the block has more than 2^22 states.
         """
-        if isinstance(block, str):
-            raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
-        positions = self.domain.indices(block)
-        shape = [self.domain.cardinalities[i] for i in positions]
-        num_states = math.prod(shape)
-        if num_states > _MAX_BLOCK_STATES:
-            problem = (
-                f"{size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
-                f"{_MAX_BLOCK_STATES}"
-            )
-            raise out_of_reach("block", problem, "condition on smaller blocks in turn")
+        positions, shape, _ = self._block(block, self.domain.cardinalities)
         others = [i for i in range(len(self.domain)) if i not in set(positions)]
         codes = check_codes(x, self.domain, columns=others) if validate else x.long()
         return self._conditional(positions, codes).reshape((*self._shape(codes), *shape))
@@ -183,14 +156,6 @@ class LogLinearEnergy:
             chosen = codes[..., i, None].expand(*shape, 1)
             total = total + log_probs.gather(-1, chosen).squeeze(-1)
         return total
-
-    def _shape(self, x: torch.Tensor) -> torch.Size:
-        """Sample shape of states broadcast with the batch shape."""
-        try:
-            return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
-        except RuntimeError:
-            expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
-            raise unexpected("x", expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None
 
     def _conditional(self, positions: tuple[int, ...], codes: torch.Tensor) -> torch.Tensor:
         """Log probabilities (*shape, num_states) of the states of a block in row-major order."""

@@ -24,7 +24,6 @@ from ..runs.container import (
     fitting,
     keep_contents,
     read_container,
-    read_kind,
     stored,
     take_parameters,
     write_container,
@@ -32,7 +31,7 @@ from ..runs.container import (
 from ..structure.hypergraph import InteractionHypergraph
 from .coding import Coding, parametrization
 
-__all__ = ["ModelFile", "load_model", "model_kind", "save_model"]
+__all__ = ["ModelFile", "load_model", "save_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +117,3 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
         if list(hypergraph.edges) != [tuple(edge) for edge in header["edges"]]:
             raise ModelFileError("the hyperedges are not in the order of the parameters")
         return ModelFile(hypergraph, theta, header["coding"], header["info"], tensors)
-
-
-def model_kind(path: str | os.PathLike[str]) -> str:
-    """The kind of model that a file holds, from its header alone, such as ``"hierarchical-log-linear"``.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ModelFileError: as :func:`load_model`, or of a kind that this library does not know.
-    """
-    return read_kind(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
@@ -17,40 +17,12 @@ from .coding import parametrization
 from .fitting.design import edge_basis
 from .fitting.result import FitResult
 
-__all__ = ["FiniteContrast", "has_cheap_covariance", "infinite_to_json", "mark_infinite", "with_infinite"]
+__all__ = ["has_cheap_covariance", "infinite_to_json", "mark_infinite", "with_infinite"]
 
 _MAX_CONTRASTS = 5000
 _LISTED = 20
 _MAX_DENSE_PARAMETERS = 1000
 _TOLERANCE = 1e-7
-
-
-@dataclass(frozen=True)
-class FiniteContrast:
-    r"""A contrast between two levels of every variable of an interaction.
-
-    .. math:: \sum_{\varepsilon \in \{0, 1\}^S} (-1)^{|S| - |\varepsilon|}\, \theta^S[x_\varepsilon]
-
-    with :math:`x_\varepsilon` the level ``before`` where :math:`\varepsilon_i = 0` and ``after`` where it is 1. Of a
-    pair that is in no larger interaction it is the log odds ratio given all other variables; of interactions in larger
-    ones it is averaged over the levels of the other variables.
-
-    Attributes:
-        before: labels of the first level of every variable.
-        after: labels of the second.
-        estimate: the contrast, in nats.
-        std_error: its large-sample standard error; NaN where it was not computed.
-    """
-
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    estimate: float
-    std_error: float
-
-    def to_json(self) -> dict[str, Any]:
-        """A mapping of plain values."""
-        error = self.std_error if math.isfinite(self.std_error) else None
-        return {"before": list(self.before), "after": list(self.after), "estimate": self.estimate, "std_error": error}
 
 
 def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -131,7 +103,7 @@ def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> 
         "levels": [result.hypergraph.domain[n].labels[int(c)] for n, c in zip(edge, codes, strict=True)],
         "position": position,
         "num_identified": identified,
-        "finite_contrasts": [c.to_json() for c in _contrasts(result, edge, block)[:_LISTED]] if identified else [],
+        "finite_contrasts": _contrasts(result, edge, block)[:_LISTED] if identified else [],
     }
 
 
@@ -147,22 +119,22 @@ def _fastest(result: FitResult, edge: tuple[str, ...], row: dict[str, Any]) -> t
     return row["position"], math.copysign(1.0, row["coefficient"])
 
 
-def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) -> tuple[FiniteContrast, ...]:
-    """Identified contrasts of one interaction, the largest first; those against first levels where there are many."""
+def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) -> list[dict[str, Any]]:
+    r"""Identified contrasts of one interaction, the largest first; those against first levels where there are many.
+
+    .. math:: \sum_{\varepsilon \in \{0, 1\}^S} (-1)^{|S| - |\varepsilon|}\, \theta^S[x_\varepsilon]
+
+    with :math:`x_\varepsilon` the level ``before`` where :math:`\varepsilon_i = 0` and ``after`` where it is 1: of a
+    pair in no larger interaction the log odds ratio given all other variables, else averaged over their levels.
+    """
     variables = [result.hypergraph.domain[name] for name in edge]
     pairs = [list(itertools.combinations(range(v.cardinality), 2)) for v in variables]
     if math.prod(map(len, pairs)) > _MAX_CONTRASTS:
         pairs = [[(0, level) for level in range(1, v.cardinality)] for v in variables]
     if math.prod(map(len, pairs)) > _MAX_CONTRASTS:
-        return ()
-    differences: list[np.ndarray] = []
-    for variable, chosen in zip(variables, pairs, strict=True):
-        difference = np.zeros((len(chosen), variable.cardinality))
-        rows = np.arange(len(chosen))
-        difference[rows, [after for _, after in chosen]] = 1
-        difference[rows, [before for before, _ in chosen]] = -1
-        differences.append(difference)
-    tables = reduce(np.kron, differences)
+        return []
+    units = [(np.eye(v.cardinality), np.transpose(chosen)) for v, chosen in zip(variables, pairs, strict=True)]
+    tables = reduce(np.kron, (unit[after] - unit[before] for unit, (before, after) in units))
     free = torch.from_numpy(tables @ edge_basis(tuple(v.cardinality for v in variables)))
     lost = free.square().sum(1) - (free @ block).square().sum(1)
     known = (lost <= _TOLERANCE * free.square().sum(1)).nonzero().squeeze(-1)
@@ -170,31 +142,19 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     estimates = free[known] @ result.theta[where]
     errors = torch.full_like(estimates, math.nan)
     if has_cheap_covariance(result):
-        try:
-            covariance = result.covariance[where, where]
-        except IntractableError:  # singular information: the data do not tell the coefficients apart
-            covariance = torch.full((len(block), len(block)), math.nan, dtype=torch.float64)
-        errors = ((free[known] @ covariance) * free[known]).sum(1).clamp(min=0).sqrt()
+        with suppress(IntractableError):  # singular information: the data do not tell the coefficients apart
+            errors = ((free[known] @ result.covariance[where, where]) * free[known]).sum(1).clamp(min=0).sqrt()
     levels = list(itertools.product(*pairs))
-    found = [
-        FiniteContrast(
-            tuple(v.labels[a] for v, (a, _) in zip(variables, levels[index], strict=True)),
-            tuple(v.labels[b] for v, (_, b) in zip(variables, levels[index], strict=True)),
-            float(estimate),
-            float(error),
+    found: list[dict[str, Any]] = []
+    for index, estimate, error in zip(known.tolist(), estimates.tolist(), errors.tolist(), strict=True):
+        before, after = (
+            [v.labels[code] for v, code in zip(variables, end, strict=True)] for end in zip(*levels[index], strict=True)
         )
-        for index, estimate, error in zip(known.tolist(), estimates, errors, strict=True)
-    ]
-    return tuple(sorted((_turned(c) for c in found), key=lambda c: -c.estimate))
-
-
-def _turned(contrast: FiniteContrast) -> FiniteContrast:
-    """The same contrast with its first variable turned round where that makes it positive."""
-    if contrast.estimate >= 0:
-        return contrast
-    before = (contrast.after[0], *contrast.before[1:])
-    after = (contrast.before[0], *contrast.after[1:])
-    return replace(contrast, before=before, after=after, estimate=-contrast.estimate)
+        if estimate < 0:  # the first variable is turned round
+            before[0], after[0] = after[0], before[0]
+        std_error = error if math.isfinite(error) else None
+        found.append({"before": before, "after": after, "estimate": abs(estimate), "std_error": std_error})
+    return sorted(found, key=lambda contrast: -contrast["estimate"])
 
 
 def has_cheap_covariance(result: FitResult) -> bool:

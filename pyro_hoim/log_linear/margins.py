@@ -4,61 +4,64 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import refused, unexpected
-from ..structure.hypergraph import InteractionHypergraph
+from ..errors import unexpected
+from ..structure.hypergraph import Edge, InteractionHypergraph
+from .coding import parametrization
 
-__all__ = ["MARGIN_TOLERANCE", "check_margins", "margin_tolerance"]
+__all__ = ["MARGIN_TOLERANCE", "check_margins", "margin_fault"]
 
 MARGIN_TOLERANCE = 1e-8
 """Relative difference that adding up many counts in double precision may leave."""
 
 
-def margin_tolerance(dtype: torch.dtype) -> float:
-    """Relative difference between two margins of one table that is rounding, for tables given in a dtype."""
-    return max(MARGIN_TOLERANCE, 64 * torch.finfo(dtype).eps)
-
-
-def check_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor, argument: str) -> None:
-    """Refuse marginal tables that differ in their sum or in a margin they share.
+def margin_fault(
+    hypergraph: InteractionHypergraph, margins: torch.Tensor, total: torch.Tensor, tolerance: torch.Tensor
+) -> str | None:
+    """What marginal tables have that those of one table could not, beyond a tolerance; None where nothing is found.
 
     Two tables agree when each sums to the same table of the variables they have in common. The tables are summed down
     one axis at a time, and every result is compared with the first one found for its variables; for decomposable
     collections that suffices for a common table to exist, for others it is necessary. Cost: O(closure of the tables).
 
     Shape:
-        margins (num_terms,), any floating-point dtype; differences up to :func:`margin_tolerance` of its dtype,
-        relative to the largest sum, count as rounding.
+        margins (*batch, num_terms), total and tolerance (*batch).
     """
-    slices = list(hypergraph.term_slices.items())
-    shapes = hypergraph.edge_shapes
-    totals = [margins[where].to(torch.float64).sum() for _, where in slices]
-    if not totals:
-        return
-    low, high = float(min(totals)), float(max(totals))
-    tolerance = margin_tolerance(margins.dtype) * high
-    if high - low > tolerance:
-        expected = "every margin to sum to the number of rows"
-        raise unexpected(argument, expected, received=f"sums from {low:g} to {high:g}", code="missing-part")
-    found: dict[tuple[str, ...], tuple[torch.Tensor, tuple[str, ...]]] = {
-        edge: (margins[where].to(torch.float64).reshape(shape), edge)
-        for (edge, where), shape in zip(slices, shapes, strict=True)
-    }
-    pending = [edge for edge, _ in slices]
+    found: dict[Edge, tuple[torch.Tensor, Edge]] = {}
+    for edge, table in parametrization(hypergraph).split(margins).items():
+        found[edge] = table, edge
+        sums = table.sum(list(range(-len(edge), 0)))
+        gap = (sums - total).abs()
+        if bool((gap > tolerance).any()):
+            worst = int(gap.argmax())
+            sizes = (float(part.expand_as(gap).flatten()[worst]) for part in (sums, total))
+            return f"a table of {':'.join(edge)} that sums to {'{:.6g}, not {:.6g}'.format(*sizes)}"
+    pending = list(found)
     while pending:
         names = pending.pop()
         table, source = found[names]
         for axis in range(len(names)) if len(names) > 1 else ():
             rest = names[:axis] + names[axis + 1 :]
-            margin = table.sum(axis)
+            margin = table.sum(axis - len(names))
             if rest not in found:
-                found[rest] = (margin, source)
+                found[rest] = margin, source
                 pending.append(rest)
                 continue
             known, other = found[rest]
-            gap = float((margin - known).abs().max())
-            if gap > tolerance:
-                problem = (
-                    f"expected margins of one table, but those of {':'.join(other)} and {':'.join(source)} differ by "
-                    f"{gap:.4g} over {':'.join(rest)}"
-                )
-                raise refused(argument, problem, "count both from the same rows", code="other-domain")
+            gap = (margin - known).abs().flatten(-len(rest)).amax(-1)
+            if bool((gap > tolerance).any()):
+                tables = f"{':'.join(other)} and {':'.join(source)}"
+                return f"tables of {tables} that differ by {float(gap.max()):.4g} over {':'.join(rest)}"
+    return None
+
+
+def check_margins(
+    hypergraph: InteractionHypergraph,
+    margins: torch.Tensor,
+    total: torch.Tensor,
+    tolerance: torch.Tensor,
+    argument: str,
+) -> None:
+    """Refuse what :func:`margin_fault` finds."""
+    if fault := margin_fault(hypergraph, margins, total, tolerance):
+        hint = "count all from the same rows"
+        raise unexpected(argument, "margins of one table", hint=hint, received=fault, code="other-domain")

@@ -22,8 +22,9 @@ from pyro_hoim.dependency_network import (
     save_network,
 )
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.log_linear import LogLinearEnergy, ModelFile, load_model, model_kind, save_model
+from pyro_hoim.log_linear import LogLinearEnergy, ModelFile, load_model, save_model
 from pyro_hoim.runs import FORMAT_VERSION
+from pyro_hoim.runs.container import read_kind
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -149,29 +150,29 @@ def test_the_kind_of_a_file_is_told_and_the_right_reader_named(tmp_path: Path) -
     hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2}))
     save_model(tmp_path / "log-linear", ModelFile(hypergraph, torch.zeros(1)))
     save_network(tmp_path / "network", NetworkFile(network()))
-    assert model_kind(tmp_path / "log-linear") == "hierarchical-log-linear"
-    assert model_kind(str(tmp_path / "network")) == "dependency-network"
+    assert read_kind(tmp_path / "log-linear") == "hierarchical-log-linear"
+    assert read_kind(str(tmp_path / "network")) == "dependency-network"
     with pytest.raises(ModelFileError, match=r"network: holds .*'dependency-network'.*; read it with load_network$"):
         load_model(tmp_path / "network")
     with pytest.raises(ModelFileError, match=r"'hierarchical-log-linear', expected 'dependency-.*with load_model$"):
         load_network(tmp_path / "log-linear")
     write(tmp_path / "other", metadata(kind="root-model"))
-    assert model_kind(tmp_path / "other") == "root-model"  # a family that is registered elsewhere may read it
+    assert read_kind(tmp_path / "other") == "root-model"  # a family that is registered elsewhere may read it
     for read in (load_model, load_network):
         with pytest.raises(ModelFileError, match=r"kind 'root-model', expected '[a-z-]+'$"):
             read(tmp_path / "other")
     write(tmp_path / "list", metadata(kind=["dependency-network"]))
     with pytest.raises(ModelFileError, match=r"kind \"\['dependency-network'\]\", expected"):
-        model_kind(tmp_path / "list")
+        read_kind(tmp_path / "list")
     for name, message in (("absent", "no such file"), (".", "is not a file")):
         with pytest.raises(ModelFileError, match=message):
-            model_kind(tmp_path / name)
+            read_kind(tmp_path / name)
 
 
 def test_the_kind_is_read_without_the_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_network(tmp_path / "m", NetworkFile(network()))
     monkeypatch.setattr(torch.Tensor, "clone", lambda *_: pytest.fail("a tensor was read"))
-    assert model_kind(tmp_path / "m") == "dependency-network"
+    assert read_kind(tmp_path / "m") == "dependency-network"
 
 
 # Writing

@@ -24,8 +24,9 @@ from pyro_hoim.generalized_root import (
     node_family,
     save_roots,
 )
-from pyro_hoim.log_linear import load_model, model_kind
+from pyro_hoim.log_linear import load_model
 from pyro_hoim.runs import FORMAT_VERSION
+from pyro_hoim.runs.container import read_kind
 from pyro_hoim.schema import Domain, Variable
 
 COUNTS = Domain(
@@ -81,7 +82,7 @@ def test_round_trip_is_exact_down_to_the_bytes(tmp_path: Path, family: str, dtyp
     save_roots(str(tmp_path / "again"), found)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["again", "m"]
-    assert model_kind(tmp_path / "m") == "generalized-root"
+    assert read_kind(tmp_path / "m") == "generalized-root"
 
 
 def test_equal_models_give_equal_bytes_whatever_the_order_of_their_terms(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ from pyro_hoim import (
 from pyro_hoim.dependency_network import NetworkFile, PseudoGibbsChains, TableConditional, load_network, save_network
 from pyro_hoim.errors import ModelFileError
 from pyro_hoim.generalized_root import RootChains, RootFile, load_roots, node_family, save_roots
-from pyro_hoim.log_linear import GibbsChains, ModelFile, load_model, model_kind, save_model
+from pyro_hoim.log_linear import GibbsChains, ModelFile, load_model, save_model
+from pyro_hoim.runs.container import read_kind
 
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "model_files"
@@ -124,7 +125,7 @@ READERS = {
 
 
 def numbers_of(path: Path) -> dict[str, Any]:
-    kind = model_kind(path)
+    kind = read_kind(path)
     return {"kind": kind, **READERS[kind](path)}
 
 

@@ -252,7 +252,7 @@ def test_purified_gradient_is_the_projected_gradient_of_the_divergence(hypergrap
     # Equation 9 and its expansion, entry by entry from joint probabilities.
     cards = hypergraph.domain.cardinalities
     eta_data, eta_model = probs @ indicators, log_q.detach().exp() @ indicators
-    found = codings.purified_gradient(eta_data, eta_model)
+    found = codings.eta_to_pi(eta_model - eta_data)
     q = log_q.detach().exp().numpy().reshape(cards)
     close(found, literal_pi(hypergraph, q) - literal_pi(hypergraph, probs.numpy().reshape(cards)))
     # The orthogonal projection of the gradient in unconstrained tables.

@@ -19,7 +19,8 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.errors import ModelFileError
 from pyro_hoim.generalized_root import PoissonFamily, RootFile, RootStructure, load_roots, save_roots
-from pyro_hoim.log_linear import ModelFile, load_model, model_kind, save_model
+from pyro_hoim.log_linear import ModelFile, load_model, save_model
+from pyro_hoim.runs.container import read_kind
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -52,7 +53,7 @@ def _tools(kind: str, folder: Path) -> tuple[Path, tuple[Callable[[Path], Any], 
     """A good file and the functions that read it."""
     save, load = KINDS[kind]
     save(folder / "good")
-    return folder / "good", (load, model_kind)
+    return folder / "good", (load, read_kind)
 
 
 @EVERY

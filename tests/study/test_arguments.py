@@ -25,7 +25,6 @@ from pyro_hoim.log_linear import (
     prediction_accuracy,
     score_rows,
     synthesise,
-    synthetic_quality,
 )
 from pyro_hoim.log_linear.given import row_log_weights
 from pyro_hoim.log_linear.predictions import predict
@@ -70,9 +69,6 @@ OF_ROWS = {
     "prediction_accuracy": lambda rows: prediction_accuracy(MODEL, rows, "Admit"),
     "row_log_weights": lambda rows: row_log_weights(MODEL, rows),
     "extend_rows": lambda rows: extend_rows(rows, ROWS.domain),
-    "synthetic_quality": lambda rows: synthetic_quality(ROWS, rows),
-    "synthetic_quality, synthetic": lambda rows: synthetic_quality(rows, ROWS),
-    "synthetic_quality, train": lambda rows: synthetic_quality(ROWS, ROWS, rows),
     "num_impossible": lambda rows: num_impossible(fit(GRAPH, ROWS), rows),
     "run_posterior": lambda rows: run_posterior(GRAPH, rows, PosteriorSettings(), seed=0),
     "analyse": lambda rows: analyse({"train": rows}, {"pairs": GRAPH}),

@@ -18,7 +18,7 @@ from ...errors import (
     wrong_type,
 )
 from ...structure.hypergraph import InteractionHypergraph
-from ..margins import check_margins
+from ..margins import MARGIN_TOLERANCE, check_margins
 from .design import check_design, design_entries
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
 from .solvers import Stopping
@@ -55,7 +55,10 @@ def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Ten
         raise unexpected(argument, "observations, because a model without interactions has no margins")
     if bool((data < 0).any()):
         raise unexpected(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
-    check_margins(hypergraph, data, argument)
+    wide = data.double()
+    total = torch.stack([wide[where].sum() for where in hypergraph.term_slices.values()]).max()
+    tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps) * total
+    check_margins(hypergraph, wide, total, tolerance, argument)
     if not bool((data > 0).any()):
         raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
 

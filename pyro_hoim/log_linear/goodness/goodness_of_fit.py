@@ -12,14 +12,14 @@ import torch
 from ...errors import conflict, other_domain, refused, unexpected
 from ..fitting.result import FitResult
 from ..margins import MARGIN_TOLERANCE
-from .p_values import NUM_TABLES, Comparison, p_value_of
+from .p_values import NUM_TABLES, Comparison, PValue, p_value_of
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
 
 
-@dataclass(frozen=True)
-class GoodnessOfFit:
-    """How well a fitted model describes the observed table.
+@dataclass(frozen=True, kw_only=True)
+class GoodnessOfFit(PValue):
+    """How well a fitted model describes the observed table; its p-value is in the inherited fields.
 
     Attributes:
         deviance: G2, twice the log-likelihood that the model loses against the saturated one.
@@ -27,13 +27,6 @@ class GoodnessOfFit:
         df: degrees of freedom of the family, possible cells - 1 - parameters that the possible cells identify.
         df_adjusted: the same on the cells that are not fitted as zero, with the parameters identified there. Where it
             differs from ``df``, this is the one to use.
-        p_value: NaN where there is none, and :attr:`p_value_note` says why.
-        p_value_statistic: what it is the p-value of: the deviance, or with ``bootstrap`` Pearson's statistic.
-        p_value_pearson: of Pearson's statistic, by the same method.
-        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, or None without a p-value.
-        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
-        num_tables: tables drawn, 0 for ``chi-square``.
-        p_value_note: how the method was chosen, or why there is no p-value, in words.
         log_likelihood: of all rows, nats.
         aic: Akaike's criterion, with the identified parameters; NaN unless the fit is one of maximum likelihood.
         bic: Schwarz's criterion, with the identified parameters and the number of observations; likewise.
@@ -48,13 +41,6 @@ class GoodnessOfFit:
     pearson: float
     df: int
     df_adjusted: int
-    p_value: float
-    p_value_statistic: Literal["deviance", "pearson"] | None
-    p_value_pearson: float
-    p_value_method: Literal["chi-square", "exact", "bootstrap"] | None
-    p_value_std_error: float
-    num_tables: int
-    p_value_note: str
     log_likelihood: float
     aic: float
     bic: float
@@ -141,17 +127,11 @@ def goodness_of_fit(
     is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
+        **vars(test),
         deviance=deviance,
         pearson=pearson,
         df=df,
         df_adjusted=adjusted,
-        p_value=test.value,
-        p_value_statistic=test.statistic,
-        p_value_pearson=test.pearson,
-        p_value_method=test.method,
-        p_value_std_error=test.std_error,
-        num_tables=test.num_tables,
-        p_value_note=test.note,
         log_likelihood=log_likelihood,
         aic=-2 * log_likelihood + 2 * fitted if is_maximum else math.nan,
         bic=-2 * log_likelihood + math.log(total) * fitted if is_maximum else math.nan,
@@ -163,32 +143,22 @@ def goodness_of_fit(
     )
 
 
-@dataclass(frozen=True)
-class LikelihoodRatioTest:
-    """Comparison of two nested models on the same data.
+@dataclass(frozen=True, kw_only=True)
+class LikelihoodRatioTest(PValue):
+    """Comparison of two nested models on the same data; its p-value is in the inherited fields.
 
     Attributes:
         statistic: twice the gain in log-likelihood of the larger model.
         df: difference of their parameters on the possible cells.
         df_adjusted: difference of the parameters that the data identify.
-        p_value: of the statistic; NaN where there is none, and :attr:`p_value_note` says why.
-        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, or None without a p-value.
-        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
-        num_tables: tables drawn, 0 for ``chi-square``.
         p_value_resolution: step between the values that ``p_value`` can take, and the smallest of them,
             1 / (num_tables + 1); 0 for ``chi-square``, NaN without a p-value.
-        p_value_note: how the method was chosen, or why there is no p-value, in words.
     """
 
     statistic: float
     df: int
     df_adjusted: int
-    p_value: float
-    p_value_method: Literal["chi-square", "exact", "bootstrap"] | None
-    p_value_std_error: float
-    num_tables: int
     p_value_resolution: float
-    p_value_note: str
 
 
 def likelihood_ratio_test(
@@ -257,16 +227,10 @@ def likelihood_ratio_test(
     adjusted = big.num_parameters_fitted - small.num_parameters_fitted
     test = p_value_of(Comparison(small, big, statistic, math.nan, adjusted), p_value, num_tables, seed)
     resolution = 1 / (test.num_tables + 1) if test.num_tables else 0.0
+    if test.p_value_method is None:
+        resolution = math.nan
     return LikelihoodRatioTest(
-        statistic=statistic,
-        df=df,
-        df_adjusted=adjusted,
-        p_value=test.value,
-        p_value_method=test.method,
-        p_value_std_error=test.std_error,
-        num_tables=test.num_tables,
-        p_value_resolution=math.nan if test.method is None else resolution,
-        p_value_note=test.note,
+        **vars(test), statistic=statistic, df=df, df_adjusted=adjusted, p_value_resolution=resolution
     )
 
 

@@ -41,18 +41,33 @@ _NONE_OF = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PValue:
-    """A p-value and that of Pearson's statistic, see :class:`~pyro_hoim.log_linear.GoodnessOfFit`."""
+    """A p-value and how it was found.
 
-    note: str
-    """Why this method, or why none."""
-    value: float = math.nan
-    pearson: float = math.nan
-    method: Literal["chi-square", "bootstrap", "exact"] | None = None
-    std_error: float = 0.0
+    Attributes:
+        p_value: NaN where there is none, and :attr:`p_value_note` says why.
+        p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
+            saturated model).
+        p_value_pearson: of Pearson's statistic, by the same method; NaN beside a larger model.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, or None without a p-value.
+        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
+        num_tables: tables drawn, 0 for ``chi-square``.
+        p_value_note: how the method was chosen, or why there is no p-value, in words.
+    """
+
+    p_value_note: str
+    p_value: float = math.nan
+    p_value_pearson: float = math.nan
+    p_value_method: Literal["chi-square", "exact", "bootstrap"] | None = None
+    p_value_std_error: float = 0.0
     num_tables: int = 0
-    statistic: Literal["deviance", "pearson"] | None = None
+    p_value_statistic: Literal["deviance", "pearson"] | None = None
+
+    @classmethod
+    def none(cls, note: str) -> PValue:
+        """No p-value, and why."""
+        return PValue(p_value_note=note)
 
 
 @dataclass(frozen=True)
@@ -68,9 +83,16 @@ class Comparison:
     df: int
 
 
-def _chi_square_tail(statistic: float, df: int) -> float:
-    """Probability of a larger value."""
-    return math.nan if math.isnan(statistic) else float(chdtrc(df, max(statistic, 0.0)))
+def _by_chi_square(test: Comparison, reason: str) -> PValue:
+    """P-values by the chi-square distribution."""
+    deviance, pearson = (float(chdtrc(test.df, np.maximum(value, 0.0))) for value in (test.deviance, test.pearson))
+    return PValue(
+        p_value_note=reason,
+        p_value=deviance,
+        p_value_pearson=pearson,
+        p_value_method="chi-square",
+        p_value_statistic="deviance",
+    )
 
 
 def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) -> PValue:
@@ -81,27 +103,25 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             raise out_of_range(name, f"a whole number from {low} to {high}", value)
     result = test.result
     if how is None:
-        return PValue("none was asked for")
+        return PValue.none("none was asked for")
     if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-        return PValue(_why_no_maximum(result))
+        return PValue.none(_why_no_maximum(result))
     if test.df <= 0:
-        return PValue("no degrees of freedom are left")
-    by_deviance, by_pearson = (_chi_square_tail(statistic, test.df) for statistic in (test.deviance, test.pearson))
-    by_chi_square = (by_deviance, by_pearson, "chi-square", 0.0, 0, "deviance")
-    if how == "chi-square":
-        return PValue("it was asked for", *by_chi_square)
-    expected = _expected(result)
+        return PValue.none("no degrees of freedom are left")
     reason = "it was asked for"
+    if how == "chi-square":
+        return _by_chi_square(test, reason)
+    expected = _expected(result)
     if how == "auto":
         if expected is None:
-            return PValue("the table is too large to list its expected counts")
+            return PValue.none("the table is too large to list its expected counts")
         if result.data is not None and result.data.has_missing:
-            return PValue("of rows with missing cells it is not known where the chi-square distribution holds")
+            return PValue.none("of rows with missing cells it is not known where the chi-square distribution holds")
         leverage = _leverage(test.larger, _cells(result), expected)
         excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
         reason = f"{_excess_text(excess)} (limit {MAX_MEAN_EXCESS})"
         if excess <= MAX_MEAN_EXCESS:
-            return PValue(reason, *by_chi_square)
+            return _by_chi_square(test, reason)
     refusal = _refusal(test, expected)
     graph = result.hypergraph
     is_exact = graph.is_decomposable and result.possible is None
@@ -111,7 +131,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         if how != "auto":
             problem = f"no method {how!r}, because {refusal}"
             raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
-        return PValue(f"{reason}, too much for the chi-square distribution, and {refusal}")
+        return PValue.none(f"{reason}, too much for the chi-square distribution, and {refusal}")
     method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
     return _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
 
@@ -148,7 +168,7 @@ def _by_drawing(
         draw, drawing = multinomial_tables(expected, int(result.num_rows), seed), None
         refusal = _no_bootstrap(test, expected, margins) if is_bounded else None
         if refusal is not None:
-            return PValue(f"{reason}, too much for the chi-square distribution, and {refusal}")
+            return PValue.none(f"{reason}, too much for the chi-square distribution, and {refusal}")
     least = bootstrap_cost(len(expected), len(margins) + len(larger or ())) if drawing is None else drawing
     if is_bounded and MIN_TABLES * least > _BUDGET:
         return _too_long(reason, method)
@@ -190,7 +210,7 @@ def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray
 
 def _too_long(reason: str, method: str) -> PValue:
     what = "an exact test" if method == "exact" else "a bootstrap"
-    return PValue(
+    return PValue.none(
         f"{reason}, too much for the chi-square distribution, and {what} with {MIN_TABLES} tables would take longer "
         "than about two seconds"
     )
@@ -209,8 +229,15 @@ def _counted(
     }
     value, size = values[statistic], len(found)
     late = f"; {found.num_unfinished} refits were cut short" if found.num_unfinished else ""
-    error = math.sqrt(value * (1 - value) / size)
-    return PValue(reason + late, value, values["pearson"], method, error, size, statistic)
+    return PValue(
+        p_value_note=reason + late,
+        p_value=value,
+        p_value_pearson=values["pearson"],
+        p_value_method=method,
+        p_value_std_error=math.sqrt(value * (1 - value) / size),
+        num_tables=size,
+        p_value_statistic=statistic,
+    )
 
 
 def _why_no_maximum(result: FitResult) -> str:

@@ -7,22 +7,17 @@ import torch
 from ...checks import check_finite, check_shape
 from ...errors import check_type, out_of_range, refused, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import parametrization
+from ..margins import check_margins
 from .natural_parameters import consistent_margins, interior_margin
 
 _BOUNDARY = 1e-9
-
-
-def check_hypergraph(hypergraph: InteractionHypergraph) -> None:
-    """Raise :class:`InputTypeError` unless the argument is a hypergraph."""
-    check_type(hypergraph, InteractionHypergraph, "hypergraph")
 
 
 def check_conjugate_arguments(
     hypergraph: InteractionHypergraph, mean_statistics: torch.Tensor, prior_sample_size: torch.Tensor | float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checked s and n0 of one dtype and device."""
-    check_hypergraph(hypergraph)
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if not isinstance(mean_statistics, torch.Tensor) or not mean_statistics.is_floating_point():
         raise wrong_type("mean_statistics", "a tensor of floating-point numbers")
     s = mean_statistics
@@ -35,38 +30,14 @@ def check_conjugate_arguments(
         raise out_of_range("prior_sample_size", "positive numbers", received=found)
     if bool((s < 0).any()):
         raise out_of_range("mean_statistics", "probabilities", received="a negative entry")
-    check_margins(hypergraph, s.detach(), torch.ones_like(n0), "mean_statistics")
+    one = torch.ones_like(n0)
+    check_margins(hypergraph, s.detach(), one, rounding(one), "mean_statistics")
     return s, n0
 
 
-def check_margins(hypergraph: InteractionHypergraph, flat: torch.Tensor, total: torch.Tensor, argument: str) -> None:
-    """Raise unless every table sums to the total and every pair of nested tables agrees."""
-    tolerance = (1e-9 if flat.dtype == torch.float64 else 1e-4) * (1 + total)
-    tables = parametrization(hypergraph).split(flat)
-    for edge, table in tables.items():
-        axes = list(range(-len(edge), 0))
-        gap = (table.sum(axes) - total).abs()
-        if bool((gap > tolerance).any()):
-            raise refused(
-                argument,
-                f"the table of {':'.join(edge)} sums to {_first(table.sum(axes), gap):.6g}, expected "
-                f"{_first(total.expand(gap.shape), gap):.6g}",
-            )
-        for i in range(len(edge)) if len(edge) > 1 else ():
-            facet = edge[:i] + edge[i + 1 :]
-            if facet in tables:
-                gap = (table.sum(i - len(edge)) - tables[facet]).abs().flatten(1 - len(edge)).amax(-1)
-                if bool((gap > tolerance).any()):
-                    problem = (
-                        f"the table of {':'.join(edge)} summed over {edge[i]} differs from that of {':'.join(facet)} "
-                        f"by {float(gap.max()):.3g}; expected the marginals of one law"
-                    )
-                    raise refused(argument, problem, code="other-domain")
-
-
-def _first(values: torch.Tensor, gap: torch.Tensor) -> float:
-    """The value at the largest gap."""
-    return float(values.reshape(-1)[int(gap.reshape(-1).argmax())])
+def rounding(total: torch.Tensor) -> torch.Tensor:
+    """Difference between the margins of one table that is rounding, (*batch)."""
+    return (1e-9 if total.dtype == torch.float64 else 1e-4) * (1 + total)
 
 
 def check_interior(hypergraph: InteractionHypergraph, s: torch.Tensor) -> bool | None:

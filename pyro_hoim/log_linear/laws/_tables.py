@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
-from pyro.distributions.util import broadcast_shape
 
 from ...core.laws.expansion import check_cells
 from ...errors import out_of_reach, refused
@@ -36,22 +36,13 @@ def log_prob_cells(law: Law) -> torch.Tensor:
     return total.expand((*batch, *cards))
 
 
-def extended_expectations(
-    law: Law, edges: Iterable[tuple[str, ...]]
-) -> tuple[InteractionHypergraph, torch.Tensor, Mapping[tuple[str, ...], slice]]:
-    """Hypergraph with more edges (zero tables there), its eta (*law batch, num_terms) and its slices."""
+def extended_expectations(law: Law, edges: Iterable[tuple[str, ...]]) -> tuple[torch.Tensor, Mapping[_Names, slice]]:
+    """Eta (*law batch, num_terms) of the hypergraph with more edges (zero tables there), and its slices."""
     source = law.hypergraph
     extended = source.add_edges(edges, hierarchical=False)
-    tables = law.tables
-    zero = tables.new_zeros(law.batch_shape)
-    slices = source.term_slices
-    pieces = [
-        tables[..., slices[e]] if e in slices else zero.unsqueeze(-1).expand((*zero.shape, math.prod(shape)))
-        for e, shape in zip(extended.edges, extended.edge_shapes, strict=True)
-    ]
     check_estimate(law.partition, extended)
-    eta = law.partition.expectations(LogLinearEnergy(extended, torch.cat(pieces, -1)))
-    return extended, eta, extended.term_slices
+    tables = parametrization(source).lift(law.tables, extended)
+    return law.partition.expectations(LogLinearEnergy(extended, tables)), extended.term_slices
 
 
 def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[str] | str, Any]) -> torch.Tensor:
@@ -66,24 +57,12 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
             problem = f"{':'.join(names)} is not an edge of the hypergraph"
             raise refused("tables", problem, "add it or leave it out", code="unknown-name")
         given[names] = torch.as_tensor(table)
-    dtype = torch.get_default_dtype()
-    floating = [t for t in given.values() if t.is_floating_point()]
-    if floating:
-        dtype = floating[0].dtype
-        for table in floating[1:]:
-            dtype = torch.promote_types(dtype, table.dtype)
+    floating = [t.dtype for t in given.values() if t.is_floating_point()]
+    dtype = reduce(torch.promote_types, floating) if floating else torch.get_default_dtype()
     device = next((t.device for t in given.values()), torch.device("cpu"))
-    batch = torch.Size()
-    for names, table in given.items():
-        shape = hypergraph.edge_shapes[hypergraph.edges.index(names)]
-        if table.dim() < len(shape) or table.shape[table.dim() - len(shape) :] != shape:
-            raise refused("tables", f"edge {names!r} expects shape (..., *{shape}), received {tuple(table.shape)}")
-        batch = torch.Size(broadcast_shape(batch, table.shape[: table.dim() - len(shape)]))
-    pieces = []
-    for names, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
-        table = given.get(names, torch.zeros(shape, device=device)).to(dtype)
-        pieces.append(table.expand((*batch, *shape)).reshape((*batch, math.prod(shape))))
-    return torch.cat(pieces, -1) if pieces else torch.zeros((*batch, 0), dtype=dtype, device=device)
+    shapes = zip(hypergraph.edges, hypergraph.edge_shapes, strict=True)
+    zeros = {edge: torch.zeros(shape, dtype=dtype, device=device) for edge, shape in shapes if edge not in given}
+    return parametrization(hypergraph).join({**zeros, **{edge: table.to(dtype) for edge, table in given.items()}})
 
 
 def marginal_tables(law: Law, names: Iterable[str], max_terms: int) -> tuple[InteractionHypergraph, torch.Tensor]:
@@ -126,25 +105,10 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     return {edge: balanced[..., where] for edge, where in simplex.term_slices.items()}
 
 
-def _eliminated_components(
-    hypergraph: InteractionHypergraph, kept: Domain
-) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _eliminated_components(hypergraph: InteractionHypergraph, kept: Domain) -> list[tuple[_Names, _Names]]:
     """Connected components of the variables that are not kept, each with its neighbours among the kept ones."""
-    position = hypergraph.domain.index
-    left = [name for name in hypergraph.domain.names if name not in kept]
-    seen: set[str] = set()
-    parts: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-    for start in left:
-        if start in seen:
-            continue
-        component, boundary, queue = {start}, set[str](), [start]
-        while queue:
-            for other in hypergraph.neighbours(queue.pop()):
-                if other in kept:
-                    boundary.add(other)
-                elif other not in component:
-                    component.add(other)
-                    queue.append(other)
-        seen |= component
-        parts.append((tuple(sorted(component, key=position)), tuple(sorted(boundary, key=position))))
+    parts: list[tuple[_Names, _Names]] = []
+    for component in hypergraph.restrict(kept.names).components():
+        near = {other for name in component for other in hypergraph.neighbours(name) if other in kept}
+        parts.append((component, tuple(name for name in kept.names if name in near)))
     return parts

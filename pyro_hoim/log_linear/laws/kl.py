@@ -27,10 +27,8 @@ __all__: list[str] = []
 def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
     """D(p, q) in nats over the union of the edges, (*broadcast batch)."""
     if p.domain != q.domain:
-        problem = (
-            f"the laws have different domains, {p.domain.names} and {q.domain.names} (names, labels and order must "
-            "agree)"
-        )
+        names = f"{p.domain.names} and {q.domain.names}"
+        problem = f"the laws have different domains, {names} (names, labels and order must agree)"
         raise refused("kl_divergence", problem, code="other-domain")
     if not (p._law.is_finite and q._law.is_finite):
         raise refused("kl_divergence", "theta holds NaN or an infinity", code="not-finite")
@@ -50,7 +48,7 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
         union = p.hypergraph.add_edges(missing, hierarchical=False)
         backend = exact_backend(p.partition) if p._law.draws_exactly else p.partition
         if backend.plan(union).feasible:
-            _, flat, where = extended_expectations(p._law, missing)
+            flat, where = extended_expectations(p._law, missing)
             eta = {edge: flat[..., where[edge]] for edge in q.hypergraph.edges}
         else:
             model, batch = p._law.model, p._law.batch_shape

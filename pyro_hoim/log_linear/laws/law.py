@@ -15,8 +15,7 @@ from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_probabilities
 from ...core.laws.values import check_value
 from ...core.partition import PartitionBackend
-from ...errors import out_of_reach, size_text, wrong_shape, wrong_type
-from ...schema import Domain
+from ...errors import out_of_reach, size_text, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ._law import Law
@@ -38,11 +37,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     .. math:: \log p(x) = \sum_{S \in \mathcal I} \theta^S_{x_S} - \log Z(\theta)
 
     A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro site:
-    put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro enumerate it.
-    (To draw a latent site back with ``infer_discrete``, wrap the program in ``poutine.reparam`` with
-    :class:`~pyro_hoim.inference.StateIndexReparam`.) All is exact unless an annealed backend was asked for, and costs
-    what :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says. For N observed rows use
-    :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
+    put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro enumerate it
+    (``infer_discrete`` needs :class:`~pyro_hoim.inference.StateIndexReparam`). All is exact unless an annealed backend
+    was asked for, and costs what :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says. For N observed
+    rows use :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
 
     With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
     of any size by estimates:
@@ -59,11 +57,11 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     ``mode``, ``marginal``                          exact by ``Auto()`` or, beyond its budget, IntractableError
     ==============================================  ===============================================================
 
-    One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so that all its
-    log-probabilities share one error, which :attr:`log_partition` tells; a law made anew makes a new one. HMC, NUTS,
-    random-walk kernels and importance weights need one function of theta, so inside them a ``log_prob`` with fresh
-    randomness raises :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed`` to accept one estimate per
-    theta with its bias, or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
+    One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so all its
+    log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS, random-walk kernels and importance
+    weights need one function of theta: inside them a ``log_prob`` with fresh randomness raises
+    :class:`~pyro_hoim.errors.InputError`. Give the backend a ``seed`` to accept one biased estimate per theta, or use
+    SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
@@ -168,35 +166,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         theta = parametrization(hypergraph).from_tables(flat, coding)
         return cls(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
 
-    @classmethod
-    def from_logits(
-        cls,
-        domain: Domain,
-        logits: torch.Tensor,
-        *,
-        coding: Coding = "free",
-        partition: PartitionBackend | None = None,
-        validate_args: bool | None = None,
-    ) -> HierarchicalLogLinear:
-        """The saturated law with the given finite cell log-probabilities, which need not be normalised.
-
-        Args:
-            domain: the variables.
-            logits: log-probability of every cell up to a constant, (*batch, *cardinalities).
-            coding: coding of the theta of the result.
-            partition: as in the class.
-            validate_args: as in the class.
-        """
-        d = len(domain)
-        if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
-            raise wrong_shape("logits", f"(..., *{domain.cardinalities})", logits)
-        hypergraph = InteractionHypergraph.saturated(domain)
-        batch = logits.shape[: logits.dim() - d]
-        full = logits.reshape((*batch, domain.num_states))  # the last table; all others start at zero
-        zeros = full.new_zeros((*batch, max(hypergraph.num_terms - domain.num_states, 0)))
-        flat = torch.cat([zeros, full], -1) if d else zeros
-        return cls.from_tables(hypergraph, flat, coding=coding, partition=partition, validate_args=validate_args)
-
     # Parameters and structure
 
     @property
@@ -213,11 +182,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     def theta(self) -> torch.Tensor:
         """Natural parameters in :attr:`coding`, (*batch, size)."""
         return self._expanded(self._law.theta, 1)
-
-    def theta_as(self, coding: Coding) -> torch.Tensor:
-        """Theta in another coding, (*batch, size of that coding)."""
-        theta = self._law.parametrization.convert(self._law.theta, self.coding, coding)
-        return self._expanded(theta, 1)
 
     def __repr__(self) -> str:
         return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
@@ -280,13 +244,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     def _require_enumerable(self) -> None:
         if (num_states := self.domain.num_states) > self.max_enumerated_states:
-            raise out_of_reach(
-                "enumerate_support",
-                "a latent site is summed over its states, expected at most "
-                f"max_enumerated_states={self.max_enumerated_states}, received {size_text(num_states, 'states')}",
-                "draw the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
-                "HierarchicalLogLinear.max_enumerated_states",
-            )
+            limit = f"expected at most max_enumerated_states={self.max_enumerated_states}"
+            problem = f"a latent site is summed over its states, {limit}, received {size_text(num_states, 'states')}"
+            hint = "draw it with pyro_hoim.MixedGibbs(model), or raise HierarchicalLogLinear.max_enumerated_states"
+            raise out_of_reach("enumerate_support", problem, hint)
 
     # Moments
 
@@ -302,7 +263,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         law, names = self._law, self.domain.names
         eta, slices = law.eta, law.hypergraph.term_slices
         if missing := [name for name in names if (name,) not in slices]:
-            _, eta, slices = extended_expectations(law, [(name,) for name in missing])
+            eta, slices = extended_expectations(law, [(name,) for name in missing])
         if not names:
             empty = eta.new_zeros((*law.batch_shape, 0))
             return empty, empty

@@ -12,9 +12,8 @@ import torch
 from pyro.distributions import Independent, Normal
 
 from ...checks import is_hidden
-from ...errors import conflict, out_of_range, unexpected, wrong_type
+from ...errors import check_type, conflict, out_of_range, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from ._margins import check_hypergraph
 
 __all__ = ["normal_prior"]
 
@@ -74,7 +73,7 @@ def normal_prior(
         >>> horseshoe().shape
         torch.Size([5])
     """
-    check_hypergraph(hypergraph)
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if per not in (None, "edge", "coordinate"):
         raise unexpected("per", "'edge', 'coordinate' or None", per, code="unknown-choice")
     if isinstance(scale, Mapping):

@@ -14,12 +14,13 @@ from ...core.laws.expansion import check_expandable
 from ...core.laws.parameter_cache import version_of
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, wrong_shape, wrong_type
+from ...errors import check_type, conflict, out_of_range, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
-from ._margins import check_conjugate_arguments, check_hypergraph, check_interior, check_margins
+from ..margins import check_margins
+from ._margins import check_conjugate_arguments, check_interior, rounding
 from .backends import check_estimate
 from .hyper_dirichlet import log_normaliser, mean_tables, sample_tables
 from .natural_parameters import fisher_information, solve_natural_parameters
@@ -136,18 +137,11 @@ class DiaconisYlvisaker(TorchDistribution):
         if validate_args is not None:
             self._validate_args = validate_args
 
-    @classmethod
-    def _trusted(
-        cls,
-        hypergraph: InteractionHypergraph,
-        mean_statistics: torch.Tensor,
-        prior_sample_size: torch.Tensor,
-        partition: PartitionBackend,
-        is_proper: bool | None,
-        validate_args: bool | None,
-    ) -> DiaconisYlvisaker:
-        new = cls.__new__(cls)
-        new._set(hypergraph, mean_statistics, prior_sample_size, partition, is_proper, validate_args)
+    def _with(self, s: torch.Tensor, n0: torch.Tensor, partition: PartitionBackend | None = None) -> DiaconisYlvisaker:
+        """The law of other values, which keep it proper."""
+        new = type(self).__new__(type(self))
+        validate_args = self.__dict__.get("_validate_args")
+        new._set(self.hypergraph, s, n0, partition or self.partition, self.is_proper, validate_args)
         return new
 
     @classmethod
@@ -173,12 +167,14 @@ class DiaconisYlvisaker(TorchDistribution):
         """
         if isinstance(prior_sample_size, torch.Tensor) and prior_sample_size.is_floating_point():
             dtype, device = dtype or prior_sample_size.dtype, device or prior_sample_size.device
-        check_hypergraph(hypergraph)
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         sizes = [math.prod(shape) for shape in hypergraph.edge_shapes]
         cells = [1 / size for size in sizes for _ in range(size)]
         s = torch.tensor(cells, dtype=dtype or torch.get_default_dtype(), device=device)
         s, n0 = check_conjugate_arguments(hypergraph, s, prior_sample_size)
-        return cls._trusted(hypergraph, s, n0, Auto() if partition is None else partition, True, validate_args)
+        new = cls.__new__(cls)
+        new._set(hypergraph, s, n0, Auto() if partition is None else partition, True, validate_args)
+        return new
 
     # What is exact
 
@@ -224,14 +220,11 @@ class DiaconisYlvisaker(TorchDistribution):
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> DiaconisYlvisaker:
         """The law with its tensors in another dtype or on another device."""
         s, n0 = (t.to(dtype=dtype, device=device) for t in (self.mean_statistics, self.prior_sample_size))
-        validate_args = self.__dict__.get("_validate_args")
-        return self._trusted(self.hypergraph, s, n0, self.partition, self.is_proper, validate_args)
+        return self._with(s, n0)
 
     def with_partition(self, partition: PartitionBackend) -> DiaconisYlvisaker:
         """The same law with another backend for log Z."""
-        validate_args = self.__dict__.get("_validate_args")
-        s, n0 = self.mean_statistics, self.prior_sample_size
-        return self._trusted(self.hypergraph, s, n0, partition, self.is_proper, validate_args)
+        return self._with(self.mean_statistics, self.prior_sample_size, partition)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-density over the free coordinates, in nats; without its constant when :attr:`unnormalised`.
@@ -259,7 +252,7 @@ class DiaconisYlvisaker(TorchDistribution):
         with torch.no_grad():
             if self.sample_is_exact:
                 return self._codings.from_tables(sample_tables(self.hypergraph, self._counts, shape), "free")
-            mode, factor = self.mode, self._proposal_factor
+            mode, factor = self.mode, self._keep("factor", DiaconisYlvisaker._find_proposal_factor)
             noise = torch.randn(*shape, *mode.shape, dtype=mode.dtype, device=mode.device)
             # L L^T = n0 I(mode), so L^-T noise has the inverse as covariance.
             return mode + torch.linalg.solve_triangular(factor.mT, noise.unsqueeze(-1), upper=True).squeeze(-1)
@@ -274,12 +267,8 @@ class DiaconisYlvisaker(TorchDistribution):
             law._kept[name] = versions, value
         return value.expand(self.batch_shape + value.shape[len(law.batch_shape) :])
 
-    @property
-    def _proposal_factor(self) -> torch.Tensor:
-        """Cholesky factor of n0 times the Fisher information at the mode ``(*batch, P, P)``."""
-        return self._keep("factor", DiaconisYlvisaker._find_proposal_factor)
-
     def _find_proposal_factor(self) -> torch.Tensor:
+        """Cholesky factor of n0 times the Fisher information at the mode ``(*batch, P, P)``."""
         pairs = zip(self.mode.reshape(-1, *self.event_shape).unbind(), self.prior_sample_size.reshape(-1), strict=True)
         factors = [
             torch.linalg.cholesky(n0 * fisher_information(self.hypergraph, mode, self.partition)) for mode, n0 in pairs
@@ -293,14 +282,9 @@ class DiaconisYlvisaker(TorchDistribution):
 
     def _find_mode(self) -> torch.Tensor:
         rows = self.mean_statistics.detach().reshape(-1, self.hypergraph.num_terms)
-        found: dict[tuple[float, ...], torch.Tensor] = {}
-        modes = []
-        for row in rows.unbind():
-            key = tuple(row.tolist())
-            if key not in found:
-                found[key] = solve_natural_parameters(self.hypergraph, row, self.partition)
-            modes.append(found[key])
-        return torch.stack(modes).reshape(*self.batch_shape, *self.event_shape)
+        distinct, inverse = rows.unique(dim=0, return_inverse=True)
+        modes = [solve_natural_parameters(self.hypergraph, row, self.partition) for row in distinct.unbind()]
+        return torch.stack(modes)[inverse].reshape(*self.batch_shape, *self.event_shape)
 
     @property
     def mean(self) -> torch.Tensor:
@@ -336,8 +320,7 @@ class DiaconisYlvisaker(TorchDistribution):
         size = self.prior_sample_size + total
         mean = (self._counts + counts) / size.unsqueeze(-1)
         # The new mean is a mixture of an interior point and a point of the polytope, hence interior.
-        validate_args = self.__dict__.get("_validate_args")
-        return self._trusted(self.hypergraph, mean, size, self.partition, self.is_proper, validate_args)
+        return self._with(mean, size)
 
     def log_marginal_likelihood(
         self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
@@ -379,6 +362,6 @@ class DiaconisYlvisaker(TorchDistribution):
         check_finite(total, "total_count")
         if bool((counts < 0).any()) or bool((total < 0).any()):
             raise out_of_range("data", "counts that are not negative")
-        check_margins(self.hypergraph, counts, total, "data")
+        check_margins(self.hypergraph, counts, total, rounding(total), "data")
         total = torch.as_tensor(total_count, dtype=dtype, device=like.device)
         return data.to(dtype=dtype, device=like.device), total

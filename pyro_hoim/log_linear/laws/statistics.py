@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from ...errors import out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
+from ..margins import margin_fault
 from .law import HierarchicalLogLinear
 
 __all__ = ["LogLinearStatistics", "statistics_of"]
@@ -371,17 +371,6 @@ def _first_fault(value: torch.Tensor, law: LogLinearStatistics) -> str:
     if not bool((table >= 0).all()):
         worst = int((~(table >= 0)).nonzero()[0])
         return f"the count {table[worst].item()} at position {worst}"
-    for edge, part in law.hypergraph.term_slices.items():
-        if abs(float(table[part].sum()) - total) > 1e-6 * max(total, 1):
-            return f"a table of {':'.join(edge)} that sums to {float(table[part].sum()):g}, not {total:g}"
-    slices = law.hypergraph.term_slices
-    shapes = dict(zip(law.hypergraph.edges, law.hypergraph.edge_shapes, strict=True))
-    for edge, shape in shapes.items():
-        for facet in itertools.combinations(range(len(edge)), len(edge) - 1):
-            small = tuple(edge[i] for i in facet)
-            if small in slices:
-                dropped = next(i for i in range(len(edge)) if i not in facet)
-                margin = table[slices[edge]].reshape(shape).sum(dropped).flatten()
-                if bool(((margin - table[slices[small]]).abs() > 1e-6 * max(total, 1)).any()):
-                    return f"a table of {':'.join(edge)} whose margin is not the table of {':'.join(small)}"
-    return "tables that differ by more than rounding"
+    size = torch.tensor(total, dtype=torch.float64)
+    fault = margin_fault(law.hypergraph, table, size, 1e-6 * size.clamp(min=1))
+    return fault or "tables that differ by more than rounding"

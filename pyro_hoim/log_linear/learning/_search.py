@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...core.trainer import Loss, RidgeTrainer
 from ...data.observations import Observations
 from ...errors import refused
@@ -20,7 +18,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult, SelectionRound, SelectionStatus, Verdict
 from ..search.rounds import Proposal, RoundRunner, StopRule, check_rows, run_file
-from ..search.scores import Gain, ScoreContext, Screened, checked_score, checked_values
+from ..search.scores import Gain, ScoreContext, Screened, checked_score
 from ..training.ridge import InteractionRidge
 
 _MAX_ALL_PAIRS = 1500
@@ -104,7 +102,7 @@ class StagedSearch:
         }
         self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(search.patience, search.max_rounds, num_trials=2 if evidence_rounds else 0)
-        self._runner = RoundRunner(trainer, train, validation, rule, settings, file=run_file(run, _SEARCH))
+        self._runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run, _SEARCH))
 
     def run(self) -> tuple[SelectionResult, InteractionRidge, bool]:
         """The selection, the penalty of its best round, and whether the rows chose the strengths in it."""
@@ -123,42 +121,24 @@ class StagedSearch:
         self._note_round()
         last = len(self._runner.rounds) - 1
         if last == 1 and self._evidence_rounds and hypergraph.order > 1:
-            self._set_strengths(self._strong, self._evidence_rounds)
-            return Proposal(hypergraph, (), (), 0)
+            self._trainer.use_ridge(self._strong, self._evidence_rounds)
+            return Proposal(hypergraph)
         if last > 1 and self._evidence_rounds:
             if self._rows_choose:  # the same in a continued run, whose trainer has another default
-                found_before = self._ridges[last].by_edge
-                self._set_strengths(replace(self._strong, by_edge=found_before), self._evidence_rounds)
+                found_before = replace(self._strong, by_edge=self._ridges[last].by_edge)
+                self._trainer.use_ridge(found_before, self._evidence_rounds)
             else:
-                self._set_strengths(self._weak, 0)
+                self._trainer.use_ridge(self._weak, 0)
         self._pool.add(hypergraph.edges)
         found = self._pool.available()
         room, least = self._per_round << max(0, last - self._num_trials), 0.0
         if last > 1 and self._rows_choose:
             least = -math.inf  # a set of no use is held back by its strength, and the validation rows judge the round
-        if hypergraph.order <= 1:
-            pairs = tuple(edge for edge in found if len(edge) <= 2)
-            if len(pairs) <= _MAX_ALL_PAIRS:
-                if pairs:
-                    values = checked_values(self._score, pairs, self._context)
-                    larger = hypergraph.add_edges(pairs, hierarchical=False)
-                    order = np.argsort(-values, kind="stable")
-                    changed = tuple(pairs[i] for i in order)
-                    return Proposal(larger, changed, tuple(float(v) for v in values[order]), len(pairs))
-            else:
-                found, room = pairs, _MAX_ALL_PAIRS // 3
-        if not found:
-            return "exhausted"
-        values = checked_values(self._score, found, self._context)
-        order = [int(i) for i in np.argsort(-values, kind="stable")[:room] if values[i] > least]
-        if not order:
-            return "exhausted"
-        edges = tuple(found[i] for i in order)
-        larger = hypergraph.add_edges(edges, hierarchical=False)
-        return Proposal(larger, edges, tuple(float(values[i]) for i in order), len(found))
-
-    def _set_strengths(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
-        self._trainer.use_ridge(ridge, evidence_rounds)
+        pairs = tuple(edge for edge in found if len(edge) <= 2)
+        if hypergraph.order <= 1 and pairs:
+            found = pairs
+            room, least = (len(pairs), None) if len(pairs) <= _MAX_ALL_PAIRS else (_MAX_ALL_PAIRS // 3, least)
+        return Proposal.of_best(found, self._score, self._context, room, least)
 
     def _note_round(self) -> None:
         """Keep the strengths of the round that the trainer now holds, and tell of rounds not told of."""

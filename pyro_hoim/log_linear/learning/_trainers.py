@@ -34,11 +34,6 @@ _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
 _CELLS_PER_ROUND = 4e9  # look-ups of all candidates of a round
 
 
-def singles(rows: Observations) -> InteractionHypergraph:
-    """All single variables of two levels or more."""
-    return InteractionHypergraph(rows.domain, [(v.name,) for v in rows.domain if v.cardinality > 1])
-
-
 @dataclass(frozen=True)
 class Recipe:
     """How collections are trained while searching and at the end."""

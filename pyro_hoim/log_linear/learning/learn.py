@@ -15,14 +15,14 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..search.elimination import EliminationResult
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult
-from ..search.rounds import run_file
+from ..search.rounds import run_file, singles
 from ..search.scores import Gain
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTraining
 from ._final import FinalFit, structure_of
 from ._search import StagedSearch
 from ._session import Session, frequency_model, interactions, one_body_model
-from ._trainers import TrainerName, checked_recipe, singles
+from ._trainers import TrainerName, checked_recipe
 from .columns import check_columns, identifier_columns, ordered_columns, with_ordinal
 from .model import LearnResult
 from .regularisation import Regularisation
@@ -124,7 +124,7 @@ def learn(
     order = search.max_order or _MAX_ORDER
     check_whole(order, "max_order", 2)
     ridges, run = regularisation or Regularisation(), run or RunOptions()
-    start, given = singles(train), search.allowed
+    start, given = singles(train.domain), search.allowed
     largest = None if given is None else start.add_edges([edge for edge in given if edge], hierarchical=False)
     is_shown = run.progress and sys.stderr.isatty()
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)

@@ -13,7 +13,6 @@ from ...core.partition import LogPartition
 from ...core.trainer import TrainingReport
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
 from ..scores import RowScores, score_rows
@@ -69,10 +68,7 @@ class LearnResult:
     @property
     def energy(self) -> LogLinearEnergy:
         """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
-        if self.hypergraph.is_hierarchical:
-            return LogLinearEnergy(self.hypergraph, self.tables)
-        closure = self.hypergraph.closure()
-        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+        return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
     def score(self, rows: Observations) -> RowScores:
         """Scores of complete rows in nats, with the gain over independence; without the error of log Z."""

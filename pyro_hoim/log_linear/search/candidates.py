@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from ...errors import check_type, is_whole, out_of_range, refused, unexpected, wrong_type
+from ...core.rows import check_count
+from ...errors import out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
-from ...structure.hypergraph import Edge, InteractionHypergraph
+from ...structure.hypergraph import Edge
 
-__all__ = ["CandidatePool", "Heredity", "next_available"]
+__all__ = ["CandidatePool", "Heredity"]
 
 Heredity = float | Literal["semi-strong"]
 _ROUNDING = 1e-9  # a threshold such as 2/3 written with few digits still admits two of three
@@ -59,7 +60,9 @@ class CandidatePool:
     ) -> None:
         self.domain = domain
         self._threshold = _checked_heredity(heredity, allowed is not None)
-        self._largest = len(domain) if max_order is None else _checked_order(max_order)
+        self._largest = len(domain) if max_order is None else max_order
+        if max_order is not None:
+            check_count(max_order, "max_order")
         self._positions = tuple(i for i, n in enumerate(domain.cardinalities) if n > 1)
         self._present: set[tuple[int, ...]] = set()
         self._facets: Counter[tuple[int, ...]] = Counter()
@@ -128,20 +131,6 @@ class CandidatePool:
         return sum(facet in self._present for facet in itertools.combinations(edge, len(edge) - 1))
 
 
-def next_available(
-    hypergraph: InteractionHypergraph,
-    heredity: Heredity | None = 0.3,
-    *,
-    max_order: int | None = None,
-    allowed: Iterable[Sequence[str]] | None = None,
-) -> tuple[Edge, ...]:
-    """The sets that may be added to a collection, see :class:`CandidatePool`."""
-    check_type(hypergraph, InteractionHypergraph, "hypergraph")
-    pool = CandidatePool(hypergraph.domain, heredity, max_order, allowed)
-    pool.add(hypergraph.edges)
-    return pool.available()
-
-
 def _checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity | None:
     if heredity is None:
         if has_allowed:
@@ -154,14 +143,6 @@ def _checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity 
     elif isinstance(heredity, int | float) and not isinstance(heredity, bool) and 0 < heredity <= 1:
         return float(heredity)
     raise out_of_range("heredity", "a number in (0, 1] or 'semi-strong'", heredity)
-
-
-def _checked_order(order: object) -> int:
-    if not is_whole(order):
-        raise wrong_type("max_order", "a whole number", received=repr(order))
-    if order < 1:
-        raise out_of_range("max_order", "at least 1", received=order)
-    return int(order)
 
 
 def _index_sets(domain: Domain, edges: Iterable[Sequence[str]]) -> set[tuple[int, ...]]:

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from scipy.stats import false_discovery_control
 
+from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.observations import Observations
 from ...errors import check_fraction
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
-from .rounds import check_rows, count_argument
+from .rounds import check_rows
 
-__all__ = ["EliminationResult", "InteractionTest", "eliminate", "rejected_hypotheses"]
+__all__ = ["EliminationResult", "InteractionTest", "eliminate"]
 
 _PROJECTIONS = 20
 _ONE_SIDED = 1.645  # standard errors: 5 %
@@ -103,32 +105,6 @@ class EliminationResult:
         return tuple(test for test in self.tests if not test.is_kept)
 
 
-def rejected_hypotheses(p_values: Floats, level: float, num_tests: int) -> NDArray[np.bool_]:
-    r"""Which hypotheses the step-up procedure of Benjamini and Hochberg rejects.
-
-    .. math:: \{i : p_i \le p_{(k)}\}, \qquad k = \max\{j : p_{(j)} \le j \, \mathrm{level} / \mathrm{num\_tests}\}
-
-    Args:
-        p_values: of the hypotheses at hand.
-        level: share of wrong rejections that is allowed on average.
-        num_tests: number of hypotheses, those included that are not at hand and count as not rejected.
-
-    Shape:
-        p_values and the result (num_hypotheses,).
-
-    References:
-        Yoav Benjamini and Yosef Hochberg, Controlling the false discovery rate, 1995, Journal of the Royal Statistical
-        Society B 57(1), section 3.1.
-
-    Example:
-        >>> rejected_hypotheses(np.array([0.04, 0.03, 0.2]), 0.1, 3).tolist()
-        [True, True, False]
-    """
-    ordered = np.sort(p_values)
-    below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(1, num_tests))
-    return p_values <= (ordered[below[-1]] if len(below) else -1.0)
-
-
 def eliminate(
     train: Observations,
     validation: Observations,
@@ -146,9 +122,9 @@ def eliminate(
     :math:`\ell` is found from the training rows alone, so that z is standard normal where S is absent (a score test),
     however many interactions were tried before. The gain :math:`\bar\ell`, which is what held-out rows lose
     without S, is reported beside it; a gain above zero asks for more than presence does, since a poorly estimated table
-    loses although its interaction exists. One-sided p-values go through the procedure of Benjamini and Hochberg
-    (:func:`rejected_hypotheses`) over all interactions of the start: on average at most ``false_discovery_rate`` of
-    the interactions kept are absent from the law of the rows, as far as the tests are independent.
+    loses although its interaction exists. One-sided p-values go through the procedure of Benjamini and Hochberg over
+    all interactions of the start: on average at most ``false_discovery_rate`` of the interactions kept are absent from
+    the law of the rows, as far as the tests are independent.
 
     First :math:`q_{-S}` is q with the table of S, less what its subsets explain, set to zero, at the price of one
     margin; the weaker half of the unconfirmed interactions goes, the trainer is run, and so on until all are confirmed.
@@ -188,7 +164,7 @@ def eliminate(
     """
     check_rows(train, validation, trainer)
     check_fraction(false_discovery_rate, "false_discovery_rate")
-    count_argument(max_refits, "max_refits", 0)
+    check_count(max_refits, "max_refits", 0)
     search = _Search(train, validation, trainer, false_discovery_rate)
     is_exact = trainer.name == "exact" and len(search.edges) <= max_refits
     if is_exact or trainer.name == "pseudo-likelihood":
@@ -218,7 +194,10 @@ class _Search:
         return [e for e in graph.edges if len(e) > 1 and all(graph.domain[name].cardinality > 1 for name in e)]
 
     def _confirmed(self, tests: Sequence[InteractionTest]) -> NDArray[np.bool_]:
-        return rejected_hypotheses(np.array([test.p_value for test in tests]), self.level, self._num_tests)
+        """Which tests the procedure of Benjamini and Hochberg rejects; those not at hand count as not rejected."""
+        p_values = np.ones(max(1, self._num_tests))
+        p_values[: len(tests)] = [test.p_value for test in tests]
+        return false_discovery_control(p_values)[: len(tests)] <= self.level
 
     def _note(self, test: InteractionTest, is_kept: bool, is_confirmed: bool | None = None) -> None:
         confirmed = is_kept if is_confirmed is None else is_confirmed

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...errors import check_type, other_domain, out_of_range
+from ...errors import out_of_range
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from .options import SelectionOptions
 from .result import SelectionResult, SelectionStatus
-from .rounds import Proposal, RoundRunner, StopRule, check_rows, count_argument, run_file
-from .scores import ScoreContext, checked_score, checked_values
+from .rounds import Proposal, RoundRunner, StopRule, check_rows, checked_start, run_file, singles
+from .scores import ScoreContext, checked_score
 
-__all__ = ["checked_start", "select"]
+__all__ = ["select"]
 
 _PER_ROUND = 10
 
@@ -89,48 +88,30 @@ def select(
     per_round = search.per_round or _PER_ROUND
     pool = search.pool(train.domain)
     scored = checked_score(search.score)[1]
-    begin = _singles(trainer) if init is None else checked_start(init, trainer)
-    limit = None if max_interactions is None else count_argument(max_interactions, "max_interactions")
+    begin = singles(train.domain) if init is None else checked_start(init, trainer)
+    if max_interactions is not None:
+        check_count(max_interactions, "max_interactions")
     if isinstance(min_score, bool) or not isinstance(min_score, int | float) or math.isnan(min_score):
         raise out_of_range("min_score", "a number", min_score)
     settings: dict[str, Any] = {
         **search.settings(train.domain),
-        "max_interactions": limit,
+        "max_interactions": None if max_interactions is None else int(max_interactions),
         "min_score": repr(float(min_score)),
         "start": [list(edge) for edge in begin.edge_indices],
     }
     run = run or RunOptions()
     rule = StopRule(search.patience, search.max_rounds)
-    runner = RoundRunner(trainer, train, validation, rule, settings, file=run_file(run), progress=run.progress)
+    label = "selection" if run.progress else None
+    runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), label)
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
-        room = per_round if limit is None else min(per_round, limit - hypergraph.num_interactions)
+        room = per_round
+        if max_interactions is not None:
+            room = min(per_round, max_interactions - hypergraph.num_interactions)
         if room < 1:
             return "max_interactions"
         pool.add(hypergraph.edges)
-        found = pool.available()
-        values = checked_values(scored, found, context)
-        order = np.argsort(-values, kind="stable")[:room]  # of equal scores the earlier edge comes first
-        chosen = [int(i) for i in order if values[i] > min_score]
-        if not chosen:
-            return "exhausted"
-        edges = tuple(found[i] for i in chosen)
-        larger = hypergraph.add_edges(edges, hierarchical=False)
-        return Proposal(larger, edges, tuple(float(values[i]) for i in chosen), len(found))
+        return Proposal.of_best(pool.available(), scored, context, room, min_score)
 
     return runner.run(begin, propose)
-
-
-def _singles(trainer: Trainer) -> InteractionHypergraph:
-    """All single variables of two levels or more."""
-    domain = trainer.rows.domain
-    return InteractionHypergraph(domain, [(v.name,) for v in domain if v.cardinality > 1])
-
-
-def checked_start(init: InteractionHypergraph, trainer: Trainer) -> InteractionHypergraph:
-    """A collection to start from, refused unless it is over the trainer's domain."""
-    check_type(init, InteractionHypergraph, "init")
-    if init.domain != trainer.rows.domain:
-        raise other_domain("init", "a collection over the domain of the rows", received="one over another domain")
-    return init

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from ...core.rows import check_count
 from ...errors import wrong_type
 from ...schema import Domain
 from .candidates import CandidatePool, Heredity
-from .rounds import count_argument
 from .scores import Score, ScoreName, checked_score
 
 __all__ = ["SelectionOptions"]
@@ -53,11 +53,11 @@ class SelectionOptions:
                 if isinstance(edge, str):
                     raise wrong_type("candidates", "sets of names", hint=f"write ({edge!r},)", received=repr(edge))
             object.__setattr__(self, "candidates", tuple(tuple(edge) for edge in given))
-        count_argument(self.patience, "patience")
+        check_count(self.patience, "patience")
         if self.per_round is not None:
-            count_argument(self.per_round, "per_round")
+            check_count(self.per_round, "per_round")
         if self.max_rounds is not None:
-            count_argument(self.max_rounds, "max_rounds", 0)
+            check_count(self.max_rounds, "max_rounds", 0)
 
     @property
     def allowed(self) -> list[tuple[str, ...]] | None:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 
+from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...errors import unexpected, wrong_type
 from ...runs.options import RunOptions
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import CandidatePool, Heredity
-from .greedy import checked_start
 from .result import SelectionResult, SelectionStatus
-from .rounds import Proposal, RoundRunner, StopRule, check_rows, count_argument, run_file
-from .scores import Score, ScoreContext
+from .rounds import Proposal, RoundRunner, StopRule, check_rows, checked_start, run_file
+from .scores import Score, ScoreContext, checked_score, checked_values
 
-__all__ = ["loss_of_refit", "prune", "table_variance"]
-
-Ranking = Literal["variance", "refit"]
+__all__ = ["prune", "table_variance"]
 
 
 def table_variance(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
@@ -33,33 +29,12 @@ def table_variance(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
     To second order the divergence that setting the table to zero causes before anything else is fitted again, so an
     upper bound on the loss after a fit. Costs one margin of the model per edge.
     """
-    names = context.train.domain.names
-    edges = [tuple(names[i] for i in sorted(context.train.domain.indices(edge))) for edge in edges]
-    margins = context.trainer.margins(edges).probs.numpy()
-    tables, where = context.trainer.tables.numpy(), context.hypergraph.term_slices
-    values = np.empty(len(edges))
-    begin = 0
-    for i, edge in enumerate(edges):
-        table = tables[where[edge]]
-        probs = margins[begin : begin + table.size]
-        begin += table.size
-        values[i] = 0.5 * float(probs @ np.square(table - probs @ table))
-    return values
-
-
-def loss_of_refit(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
-    """Rise of the training loss when an edge is removed and a copy of the trainer is fitted, (num_edges,)."""
-    before = context.trainer.loss(context.train).value
-    values = np.empty(len(edges))
-    for i, edge in enumerate(edges):
-        trial = copy.deepcopy(context.trainer)
-        trial.restructure(context.hypergraph.remove_edges([edge], hierarchical=False))
-        trial.train()
-        values[i] = trial.loss(context.train).value - before
-    return values
-
-
-_RANKINGS: dict[str, Score] = {"variance": table_variance, "refit": loss_of_refit}
+    edges = context.in_order(edges)
+    tables = [context.trainer.tables.numpy()[context.hypergraph.term_slices[edge]] for edge in edges]
+    ends = np.cumsum([table.size for table in tables])[:-1]
+    margins = np.split(context.trainer.margins(edges).probs.numpy(), ends)
+    pairs = zip(tables, margins, strict=True)
+    return np.array([0.5 * float(probs @ np.square(table - probs @ table)) for table, probs in pairs])
 
 
 def prune(
@@ -68,7 +43,7 @@ def prune(
     trainer: Trainer,
     *,
     heredity: Heredity | None = 1.0,
-    ranking: Ranking | Score = "variance",
+    ranking: Score = table_variance,
     per_round: int = 1,
     min_order: int = 2,
     stop: StopRule | None = None,
@@ -88,8 +63,7 @@ def prune(
         trainer: how a collection is fitted, taken over.
         heredity: an interaction is removed only if every larger one keeps the share of its facets that this rule asks
             for, where it had it. 1.0 keeps a hierarchical collection hierarchical, None allows any removal.
-        ranking: ``"variance"`` (:func:`table_variance`), ``"refit"`` (:func:`loss_of_refit`), or a function that gives
-            every edge a number; the smallest go first.
+        ranking: gives every edge a number; the smallest go first.
         per_round: interactions removed in a round.
         min_order: smaller interactions are never removed; 2 keeps single variables.
         stop: patience, most rounds, and the tolerance, a loss in nats per row that still counts as not worse.
@@ -114,29 +88,27 @@ def prune(
     """
     check_rows(train, validation, trainer)
     begin = trainer.hypergraph if init is None else checked_start(init, trainer)
-    name, rank = _checked_ranking(ranking)
+    name, rank = checked_score(ranking, "ranking")
+    check_count(per_round, "per_round")
+    check_count(min_order, "min_order")
     rule = replace(StopRule() if stop is None else stop, keeps_equal=True)
     run = run or RunOptions()
     pool = None if heredity is None else CandidatePool(train.domain, heredity)
     settings: dict[str, Any] = {
         "heredity": heredity,
         "ranking": name,
-        "per_round": count_argument(per_round, "per_round"),
-        "min_order": count_argument(min_order, "min_order"),
+        "per_round": int(per_round),
+        "min_order": int(min_order),
         "patience": rule.patience,
         "tolerance": float(rule.tolerance),
         "start": [list(edge) for edge in begin.edge_indices],
     }
-    file, shown = run_file(run), run.progress
-    runner = RoundRunner(trainer, train, validation, rule, settings, file=file, progress=shown, label="pruning")
+    runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), "pruning" if run.progress else None)
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
         edges = [edge for edge in hypergraph.edges if len(edge) >= min_order]
-        values = np.asarray(rank(edges, context), dtype=np.float64) if edges else np.empty(0)
-        if values.shape != (len(edges),) or bool(np.isnan(values).any()):
-            found = f"shape {values.shape} or NaN"
-            raise unexpected("ranking", f"{len(edges)} numbers", received=found, code="wrong-shape")
+        values = checked_values(rank, edges, context, "ranking")
         guard = None if pool is None else _Guard(pool, hypergraph)
         removed: list[int] = []
         for i in np.argsort(values, kind="stable"):
@@ -168,13 +140,3 @@ class _Guard:
             return True
         self._pool.add([edge])
         return False
-
-
-def _checked_ranking(ranking: object) -> tuple[str, Score]:
-    if isinstance(ranking, str):
-        if ranking not in _RANKINGS:
-            raise unexpected("ranking", "'variance', 'refit' or a function", ranking, code="unknown-choice")
-        return ranking, _RANKINGS[ranking]
-    if not callable(ranking):
-        raise wrong_type("ranking", "a name or a function", ranking)
-    return str(getattr(ranking, "__qualname__", type(ranking).__qualname__)), cast(Score, ranking)

@@ -12,7 +12,6 @@ import torch
 
 from ...errors import refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, load_model, save_model
 
@@ -151,10 +150,7 @@ class SelectionResult:
             InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
         """
         self._check_finite("log_linear")
-        if self.hypergraph.is_hierarchical:
-            return LogLinearEnergy(self.hypergraph, self.tables)
-        closure = self.hypergraph.closure()
-        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+        return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
     def _check_finite(self, asked: str) -> None:
         """Raise where the tables are not the model because combinations are left out."""

@@ -9,22 +9,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
+from ...core.rows import check_count
 from ...core.trainer import Loss, MaskedTrainer, Trainer
 from ...data.observations import Observations
 from ...data.readers import check_complete
-from ...errors import check_not_negative, check_type, is_whole, none_received, other_domain, out_of_range, wrong_type
+from ...errors import check_not_negative, check_type, none_received, other_domain
 from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, unpacked
 from ...runs.options import RunOptions
+from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
 from .result import SelectionResult, SelectionRound, SelectionStatus, Verdict
+from .scores import Score, ScoreContext, checked_values
 
-__all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "count_argument", "rows_digest", "run_file"]
+__all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "checked_start", "rows_digest", "run_file", "singles"]
 
 _STANDARD_ERRORS = 2.0
 _UNDECIDED_PER_PATIENCE = 5
@@ -34,9 +38,23 @@ class Proposal(NamedTuple):
     """The next collection to fit, and how it came about."""
 
     hypergraph: InteractionHypergraph
-    changed: tuple[Edge, ...]
-    scores: tuple[float, ...]
-    num_candidates: int
+    changed: tuple[Edge, ...] = ()
+    scores: tuple[float, ...] = ()
+    num_candidates: int = 0
+
+    @classmethod
+    def of_best(
+        cls, found: Sequence[Edge], score: Score, context: ScoreContext, room: int, least: float | None
+    ) -> Self | Literal["exhausted"]:
+        """The present collection with the best ``room`` candidates of a score above ``least``, ties in their order."""
+        values = checked_values(score, found, context)
+        order = np.argsort(-values, kind="stable")[:room]
+        order = [int(i) for i in order if least is None or values[i] > least]
+        if not order:
+            return "exhausted"
+        edges = tuple(found[i] for i in order)
+        larger = context.hypergraph.add_edges(edges, hierarchical=False)
+        return cls(larger, edges, tuple(float(values[i]) for i in order), len(found))
 
 
 @dataclass(frozen=True)
@@ -66,9 +84,9 @@ class StopRule:
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        count_argument(self.patience, "patience")
+        check_count(self.patience, "patience")
         if self.max_rounds is not None:
-            count_argument(self.max_rounds, "max_rounds", 0)
+            check_count(self.max_rounds, "max_rounds", 0)
         check_not_negative(self.tolerance, "tolerance")
 
     def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
@@ -117,10 +135,8 @@ class RoundRunner:
         validation: Observations,
         rule: StopRule,
         settings: Mapping[str, Any],
-        *,
-        file: RunFile | None = None,
-        progress: bool = False,
-        label: str = "selection",
+        file: RunFile | None,
+        label: str | None = None,
     ) -> None:
         self.trainer = trainer
         self.rounds: list[SelectionRound] = []
@@ -130,7 +146,6 @@ class RoundRunner:
         self._rule = rule
         self._settings = dict(settings)
         self._file = file
-        self._progress = progress
         self._label = label
         self._best_hypergraph = trainer.hypergraph
         self._best_tables = trainer.tables
@@ -144,34 +159,25 @@ class RoundRunner:
         found = None if self._file is None else self._file.start(self._run_settings())
         if found is not None:
             self._restore(found)
-        limit = self._rule.max_rounds
-        bar = tqdm(total=limit, unit="round", desc=self._label, leave=False) if self._progress else None
-        try:
+        limit, is_hidden = self._rule.max_rounds, self._label is None
+        with tqdm(total=limit, unit="round", desc=self._label, leave=False, disable=is_hidden) as bar:
             if found is None:
-                begin = time.monotonic()
-                self._fit(Proposal(start, (), (), 0), begin)
+                self._fit(Proposal(start), time.monotonic())
             while True:
-                self._show(bar)
-                status = self._rule.status(self.rounds, self.best)
-                if status is None:
-                    begin = time.monotonic()
-                    proposal = propose(self.trainer.hypergraph)
-                    if not isinstance(proposal, str):
-                        self._fit(proposal, begin)
-                        continue
-                    status = proposal
-                return SelectionResult(
-                    tuple(self.rounds),
-                    self.best,
-                    self._best_hypergraph,
-                    self._best_tables.clone(),
-                    status,
-                    self._settings,
-                    self._excluded(),
+                last, best = self.rounds[-1], self.rounds[self.best]
+                bar.n = len(self.rounds) - 1
+                bar.set_postfix_str(
+                    f"{last.num_interactions} interactions, validation {last.validation_loss:.4f}, "
+                    f"best {best.validation_loss:.4f}"
                 )
-        finally:
-            if bar is not None:
-                bar.close()
+                begin = time.monotonic()
+                proposal = self._rule.status(self.rounds, self.best) or propose(self.trainer.hypergraph)
+                if not isinstance(proposal, str):
+                    self._fit(proposal, begin)
+                    continue
+                tables, excluded = self._best_tables.clone(), self._excluded()
+                rounds, graph = tuple(self.rounds), self._best_hypergraph
+                return SelectionResult(rounds, self.best, graph, tables, proposal, self._settings, excluded)
 
     def _excluded(self) -> torch.Tensor | None:
         """Table entries of the best collection that a masked trainer leaves out, None where there is none."""
@@ -179,15 +185,6 @@ class RoundRunner:
             return None
         excluded = self.trainer.excluded(self._best_hypergraph)
         return excluded if bool(excluded.any()) else None
-
-    def _show(self, bar: tqdm[Any] | None) -> None:
-        if bar is not None:
-            last, best = self.rounds[-1], self.rounds[self.best]
-            bar.n = len(self.rounds) - 1
-            bar.set_postfix_str(
-                f"{last.num_interactions} interactions, validation {last.validation_loss:.4f}, "
-                f"best {best.validation_loss:.4f}"
-            )
 
     def _fit(self, proposal: Proposal, begin: float) -> None:
         """Train one collection, judge it and keep a checkpoint of everything."""
@@ -231,15 +228,14 @@ class RoundRunner:
             return None, None
         model = LogLinearEnergy(self.trainer.hypergraph, self.trainer.tables)
         log_z = float(log_partition.value)
-        values = [
-            math.inf
-            if loss.value == math.inf
-            else log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
-            for rows, loss, entropy in zip(
-                (self._train, self._validation), (train, validation), self._entropies, strict=True
-            )
-        ]
-        return values[0], values[1]
+
+        def divergence(rows: Observations, loss: Loss, entropy: float) -> float:
+            if loss.value == math.inf:
+                return math.inf
+            return log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
+
+        first, second = self._entropies
+        return divergence(self._train, train, first), divergence(self._validation, validation, second)
 
     # Checkpoints
 
@@ -317,13 +313,17 @@ def check_rows(train: Observations, validation: Observations, trainer: Trainer) 
         raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
 
 
-def count_argument(value: object, name: str, least: int = 1) -> int:
-    """A whole number from ``least``."""
-    if not is_whole(value):
-        raise wrong_type(name, "a whole number", received=repr(value))
-    if value < least:
-        raise out_of_range(name, f"at least {least}", received=value)
-    return int(value)
+def checked_start(init: InteractionHypergraph, trainer: Trainer) -> InteractionHypergraph:
+    """A collection to start from, refused unless it is over the trainer's domain."""
+    check_type(init, InteractionHypergraph, "init")
+    if init.domain != trainer.rows.domain:
+        raise other_domain("init", "a collection over the domain of the rows", received="one over another domain")
+    return init
+
+
+def singles(domain: Domain) -> InteractionHypergraph:
+    """All single variables of two levels or more."""
+    return InteractionHypergraph(domain, [(v.name,) for v in domain if v.cardinality > 1])
 
 
 def run_file(run: RunOptions, name: str | None = None) -> RunFile | None:

@@ -6,10 +6,10 @@ import copy
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, cast, get_args
+from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ...checks import check_exact_shape
 from ...core.trainer import Trainer
 from ...data.information import InformationTable
 from ...data.observations import Observations
-from ...errors import check_whole, out_of_range, out_of_reach, size_text, unexpected, wrong_type
+from ...errors import check_choice, check_whole, out_of_range, out_of_reach, size_text, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
 __all__ = [
@@ -55,6 +55,11 @@ class ScoreContext:
         """Entropies of the training rows, kept from round to round."""
         return InformationTable(self.train)
 
+    def in_order(self, edges: Sequence[Sequence[str]]) -> list[Edge]:
+        """The edges with their names in schema order."""
+        domain = self.train.domain
+        return [tuple(domain.names[i] for i in sorted(domain.indices(edge))) for edge in edges]
+
     def num_parameters(self, edges: Sequence[Edge]) -> np.ndarray:
         r"""Free parameters :math:`\prod_{k \in S} (I_k - 1)` of each set, (num_edges,)."""
         cards = dict(zip(self.train.domain.names, self.train.domain.cardinalities, strict=True))
@@ -75,12 +80,10 @@ class GainEstimate(NamedTuple):
     Attributes:
         gain: leave-one-out estimate, nats per row; no cost of the search subtracted.
         divergence: the same without leaving anything out, :math:`D(p_S \| q_S)`, or over a superset that S closes.
-        concentration: the weight, in rows, of the model against the data at which ``gain`` is reached.
     """
 
     gain: np.ndarray
     divergence: np.ndarray
-    concentration: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,10 @@ class Gain:
         return values / context.num_parameters(candidates) if self.per_parameter else values
 
     def estimate(self, candidates: Sequence[Edge], context: ScoreContext) -> GainEstimate:
-        """The gains with the concentrations that they are reached at, and the plain divergences."""
+        """The gains and the plain divergences."""
         if not candidates:
-            return GainEstimate(np.empty(0), np.empty(0), np.empty(0))
-        names = context.train.domain.names
-        candidates = [tuple(names[i] for i in sorted(context.train.domain.indices(edge))) for edge in candidates]
+            return GainEstimate(np.empty(0), np.empty(0))
+        candidates = context.in_order(candidates)
         closed = closed_supersets(candidates, context.hypergraph)
         larger = list(dict.fromkeys(edge for _, edge in closed))
         sets = [*candidates, *larger]
@@ -170,19 +172,14 @@ class Gain:
         divergence = per_set(weight * (np.log(weight) - log_q))
         rest = np.maximum(c - 1, 0.0)
         gain = np.full(len(sets), -np.inf)
-        best = np.zeros(len(sets))
         for a in self.concentrations:
             values = per_set(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
-            better = values > gain
-            gain[better], best[better] = values[better], a
+            gain = np.maximum(gain, values)
         places = {edge: number for number, edge in enumerate(larger, start=len(candidates))}
         for i, edge in closed:
             j = places[edge]
-            divergence[i] = max(divergence[i], divergence[j])
-            if gain[j] > gain[i]:
-                gain[i], best[i] = gain[j], best[j]
-        num = len(candidates)
-        return GainEstimate(gain[:num], divergence[:num], best[:num])
+            divergence[i], gain[i] = max(divergence[i], divergence[j]), max(gain[i], gain[j])
+        return GainEstimate(gain[: len(candidates)], divergence[: len(candidates)])
 
 
 @dataclass(frozen=True)
@@ -220,37 +217,36 @@ class Refined:
         return values
 
 
-_NAMED: dict[str, Callable[[], Score]] = {
-    "J": InteractionInformation,
-    "J-per-parameter": lambda: InteractionInformation(per_parameter=True),
-    "gain": Gain,
-    "gain-per-parameter": lambda: Gain(per_parameter=True),
-    "refined": Refined,
+_NAMED: dict[str, Score] = {
+    "J": InteractionInformation(),
+    "J-per-parameter": InteractionInformation(per_parameter=True),
+    "gain": Gain(),
+    "gain-per-parameter": Gain(per_parameter=True),
+    "refined": Refined(),
 }
 
 
-def checked_values(score: Score, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
+def checked_values(
+    score: Score, candidates: Sequence[Edge], context: ScoreContext, argument: str = "score"
+) -> np.ndarray:
     """Scores (num_candidates,), checked; NaN is refused."""
     if not candidates:
         return np.empty(0)
     values = np.asarray(score(candidates, context), dtype=np.float64)
-    check_exact_shape(values, (len(candidates),), "score")
+    check_exact_shape(values, (len(candidates),), argument)
     if bool(np.isnan(values).any()):
         edge = ":".join(candidates[int(np.isnan(values).argmax())])
-        raise out_of_range("score", "numbers", received=f"NaN for {edge}")
+        raise out_of_range(argument, "numbers", received=f"NaN for {edge}")
     return values
 
 
-def checked_score(score: object) -> tuple[str, Score]:
+def checked_score(score: object, argument: str = "score") -> tuple[str, Score]:
     """Name, for the settings of a run, and callable of a score."""
     if isinstance(score, str):
-        if score not in _NAMED:
-            names = ", ".join(map(repr, get_args(ScoreName)))
-            raise unexpected("score", f"one of {names} or a function", score, code="unknown-choice")
-        found = _NAMED[score]()
-        return repr(found), found
+        check_choice(score, _NAMED, argument)
+        score = _NAMED[score]
     if not callable(score):
-        raise wrong_type("score", "a name or a function", score)
+        raise wrong_type(argument, "a name or a function", score)
     is_ours = isinstance(score, Gain | InteractionInformation | Refined)
     name = repr(score) if is_ours else getattr(score, "__qualname__", type(score).__qualname__)
     return str(name), cast(Score, score)

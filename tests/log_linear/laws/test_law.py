@@ -256,7 +256,6 @@ def test_expand_shares_one_normalising_constant(own, wanted):
     assert_close(wide.log_prob(states).exp().sum(0), torch.ones(wanted), absolute=1e-10)
     assert wide.log_partition.value.shape == wide.entropy().shape == wanted
     assert wide.mean.shape == wide.mode.shape == (*wanted, 4)
-    assert wide.theta_as("corner").shape == wide.theta.shape
     assert wide.energy_model.batch_shape == wanted
     assert wide.marginal(["x0"]).batch_shape == wide.condition({"x0": 1}).batch_shape == wanted
     assert wide.expand_by(torch.Size([7])).batch_shape == (7, *wanted)
@@ -759,32 +758,12 @@ def test_from_tables_drops_the_constant_and_fills_missing_tables():
     for tables, text in [
         ({("x0", "x2"): torch.zeros(2, 2)}, "not an edge"),
         ({("x1", "x0"): torch.zeros(3, 2)}, "schema order"),
-        ({("x0", "x1"): torch.zeros(3, 2)}, "expects shape"),
+        ({("x0", "x1"): torch.zeros(3, 2)}, "expected shape"),
         ({"x0": torch.tensor([0.0, math.inf])}, "finite"),
         (torch.zeros(3), "expected shape"),
     ]:
         with pytest.raises(InputError, match=text):
             HierarchicalLogLinear.from_tables(hypergraph, tables)
-
-
-def test_from_logits_is_the_saturated_law():
-    domain = Domain.from_cardinalities([2, 3, 2])
-    logits = torch.randn(4, 2, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    law = HierarchicalLogLinear.from_logits(domain, logits)
-    assert law.hypergraph == InteractionHypergraph.saturated(domain)
-    assert_close(law.probs, logits.flatten(1).softmax(-1).reshape(logits.shape), absolute=1e-12)
-    with pytest.raises(InputError, match="finite"):
-        HierarchicalLogLinear.from_logits(domain, torch.full((2, 3, 2), -math.inf))
-    with pytest.raises(InputError, match="expected shape"):
-        HierarchicalLogLinear.from_logits(domain, torch.zeros(2, 3))
-    assert HierarchicalLogLinear.from_logits(Domain(), torch.zeros(3)).batch_shape == (3,)
-
-
-def test_theta_as_gives_the_same_law(hypergraph):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
-    for coding in ("free", "balanced", "corner") if hypergraph.is_hierarchical else ("free", "balanced"):
-        other = HierarchicalLogLinear(hypergraph, law.theta_as(coding), coding=coding)
-        assert_close(other.log_prob_table, law.log_prob_table, absolute=1e-10)
 
 
 # Errors

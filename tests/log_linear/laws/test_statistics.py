@@ -233,7 +233,7 @@ def test_messages_name_the_inconsistent_table():
     good = torch.tensor([3.0, 1.0, 2.0, 2.0, 2.0, 1.0, 0.0, 1.0])
     law.log_prob(good)
     for changed, text in [
-        ([4.0, 0.0, 2.0, 2.0, 2.0, 1.0, 0.0, 1.0], "x0:x1 whose margin is not the table of x0"),
+        ([4.0, 0.0, 2.0, 2.0, 2.0, 1.0, 0.0, 1.0], "tables of x0 and x0:x1 that differ by 1 over x0"),
         ([3.0, 1.0, 2.0, 3.0, 2.0, 1.0, 0.0, 1.0], "a table of x1 that sums to 5, not 4"),
         ([5.0, -1.0, 2.0, 2.0, 2.0, 1.0, 0.0, 1.0], "the count -1.0 at position 1"),
         ([math.nan, 1.0, 2.0, 2.0, 2.0, 1.0, 0.0, 1.0], "the count nan at position 0"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.log_linear import CandidatePool, next_available
+from pyro_hoim.log_linear import CandidatePool
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
@@ -24,6 +24,12 @@ def sets(text):
 
 def collection(text, domain=DOMAIN):
     return InteractionHypergraph(domain, sets(text), hierarchical=False)
+
+
+def next_available(hypergraph, heredity, **options):
+    pool = CandidatePool(hypergraph.domain, heredity, **options)
+    pool.add(hypergraph.edges)
+    return pool.available()
 
 
 def by_power_set(hypergraph, heredity, max_order=None):
@@ -142,5 +148,3 @@ def test_bad_arguments():
         CandidatePool(DOMAIN, 0.3, allowed=[("a", "z")])
     with pytest.raises(InputError, match="empty set"):
         CandidatePool(DOMAIN, 0.3, allowed=[()])
-    with raises("wrong-type", "hypergraph"):
-        next_available([("a",)])

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, false_discovery_control
+from scipy.stats import binom
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
 from pyro_hoim.log_linear import (
@@ -16,7 +16,6 @@ from pyro_hoim.log_linear import (
     InteractionTest,
     Stopping,
     eliminate,
-    rejected_hypotheses,
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -163,17 +162,6 @@ def test_interactions_that_others_stand_in_for_go(max_refits: int) -> None:
         assert len(found.tests) == 36 and found.num_fits > 0
     assert wrong <= binom.isf(FALSE_ALARM_RATE, 4 * 34, 0.1 * 3 / 36)  # absent pairs, at the level of the third of 36
     assert structure_recovery(graph, planted).precision < 0.1  # control: nothing removed
-
-
-@pytest.mark.parametrize("level", [0.01, 0.1, 0.5])
-def test_step_up_procedure_against_scipy(level: float) -> None:
-    rng = np.random.default_rng(3)
-    for size in (1, 7, 40):
-        p = rng.random(size) ** 3
-        assert (rejected_hypotheses(p, level, size) == (false_discovery_control(p) <= level)).all()
-        weak = np.concatenate([p, np.ones(20)])  # hypotheses that are not at hand count as not rejected
-        assert (rejected_hypotheses(p, level, size + 20) == (false_discovery_control(weak) <= level)[:size]).all()
-    assert rejected_hypotheses(np.empty(0), level, 0).shape == (0,)
 
 
 def test_nothing_to_test() -> None:

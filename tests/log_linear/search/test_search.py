@@ -563,7 +563,7 @@ def test_capacity_curve_and_words(capsys):
     ("options", "error", "message"),
     [
         ({"heredity": 2}, InputError, "heredity: expected"),
-        ({"score": "best"}, InputError, "score: expected one of 'J'"),
+        ({"score": "best"}, InputError, "score: expected 'J'"),
         ({"score": 3}, InputTypeError, "score: expected a name or a function"),
         ({"score": lambda c, x: np.zeros(1)}, InputError, r"score: expected shape \(6,\)"),
         ({"score": lambda c, x: np.full(len(c), math.nan)}, InputError, "received NaN for a:b"),
