@@ -35,7 +35,9 @@ def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64
     if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
         raise wrong_type("model", "a log-linear energy model", model)
     if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
-        raise unexpected("model", f"tables (..., {hypergraph.num_terms})", received=tuple(tables.shape))
+        raise unexpected(
+            "model", f"tables (..., {hypergraph.num_terms})", received=tuple(tables.shape), code="wrong-shape"
+        )
     if bool(torch.isneginf(tables).any()):
         hint = (
             "samplers and annealed estimates do not know impossible cells: use an exact backend (VariableElimination, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
@@ -171,34 +172,6 @@ def test_annealing_between_two_models(engine: Any, schedule: GibbsSchedule) -> N
         chains.anneal([0.0, 1.0], start=_model(engine, 2))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_gather_takes_states_of_the_same_element(engine: Any) -> None:
-    chains = _chains(engine, 2)
-    before = chains.states
-    index = torch.stack([torch.arange(30).flip(0), torch.zeros(30, dtype=torch.long)])
-    chains.gather(index)
-    assert torch.equal(chains.states[0], before[0].flip(0))
-    assert torch.equal(chains.states[1], before[1, :1].expand(30, -1))
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_new_weights_change_the_law(engine: Any) -> None:
-    """Chains that were made for other tables follow the new ones."""
-    graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
-    size, schedule = required_draws(len(states), 0.05), GibbsSchedule([("a", "b", "d")])
-    chains = _chains(engine, num_chains=size, schedule=schedule)
-    model = _model(engine, seed=8)
-    old = tempered_law(graph, _model(engine).tables)
-    chains.sweep(2)
-    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), old)
-    chains.set_model(model)
-    chains.sweep(1)
-    counts = count_states(chains.states, graph.domain.cardinalities)
-    assert_exact_law(counts, tempered_law(graph, model.tables))
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_exact_law(counts, old)
-
-
 # Batches, seeds, threads
 
 
@@ -252,10 +225,7 @@ def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine: Any, sched
     def run(threads: int, seed: int) -> tuple[torch.Tensor, ...]:
         torch.set_num_threads(threads)
         chains = _chains(engine, 3, num_chains=300, seed=seed, schedule=schedule)
-        record = chains.sweep(6, thin=2, counts=True, energies=True, states=True)
-        assert record.counts is not None
-        assert record.energies is not None
-        assert record.states is not None
+        record: Any = chains.sweep(6, thin=2, counts=True, energies=True, states=True)
         weights = chains.anneal([1.0, 0.3, 0.8])
         parts = chains.states, chains.energy, record.counts, record.energies, record.states
         return *parts, weights, chains.statistics(weights)
@@ -298,11 +268,8 @@ def test_initial_states_follow_the_reference_law() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_records_agree_with_recorded_states(engine: Any, schedule: GibbsSchedule) -> None:
     chains, silent = (_chains(engine, 2, num_chains=25, schedule=schedule) for _ in range(2))
-    record = chains.sweep(11, 0.8, thin=4, counts=True, energies=True, states=True)
+    record: Any = chains.sweep(11, 0.8, thin=4, counts=True, energies=True, states=True)
     assert record.num_records == 2
-    assert record.states is not None
-    assert record.energies is not None
-    assert record.counts is not None
     assert record.states.shape == (2, 2, 25, 4)
     assert record.energies.shape == (2, 2, 25)
     silent.sweep(8, 0.8)
@@ -323,13 +290,10 @@ def test_no_sweeps_and_no_records(engine: Any) -> None:
     chains = _chains(engine, num_chains=4, schedule=GibbsSchedule("sites", "random"))
     before = chains.states
     for num_sweeps, thin in ((0, 1), (2, 3)):
-        record = chains.sweep(num_sweeps, thin=thin, counts=True, energies=True, states=True)
+        record: Any = chains.sweep(num_sweeps, thin=thin, counts=True, energies=True, states=True)
         assert record.num_records == 0
-        assert record.counts is not None
         assert not record.counts.any()
-        assert record.energies is not None
         assert record.energies.shape == (0, 4)
-        assert record.states is not None
         assert record.states.shape == (0, 4, 4)
         if not num_sweeps:
             assert torch.equal(chains.states, before)
@@ -416,9 +380,8 @@ def test_clamped_values_never_change(engine: Any, kind: Any) -> None:
     clamped = {"a": "yes", "b": values}
     chains = _chains(engine, num_chains=size, schedule=GibbsSchedule(kind), clamped=clamped)
     assert chains.clamped == ("a", "b")
-    record = chains.sweep(4, thin=1, states=True)
+    record: Any = chains.sweep(4, thin=1, states=True)
     chains.anneal([1.0, 0.5, 1.0])
-    assert record.states is not None
     for codes in (*record.states, chains.states):
         assert (codes[:, 0] == 1).all()
         assert torch.equal(codes[:, 1].long(), values)
@@ -453,9 +416,8 @@ def test_small_models(engine: Any, cardinalities: list[int], edges: list[tuple[s
     graph = InteractionHypergraph(Domain.from_cardinalities(cardinalities), edges, closure=True)
     model = LogLinearEnergy(graph, torch.arange(graph.num_terms, dtype=torch.float64).expand(2, -1))
     chains = GibbsChains(model, num_chains, engine=engine, seed=2)
-    record = chains.sweep(3, thin=1, counts=True, energies=True, states=True)
+    record: Any = chains.sweep(3, thin=1, counts=True, energies=True, states=True)
     assert chains.states.shape == (2, num_chains, len(cardinalities))
-    assert record.counts is not None
     assert record.counts.shape == (2, graph.num_terms)
     assert record.counts.sum() == 2 * 3 * num_chains * len(graph.edges)
     assert chains.anneal([0.0, 0.5, 1.0]).shape == (2, num_chains)
@@ -464,40 +426,6 @@ def test_small_models(engine: Any, cardinalities: list[int], edges: list[tuple[s
     _assert_energy(chains, model)
     if cardinalities == [2, 2] and num_chains > 60:
         assert len(chains.sweep(20, thin=1, states=True).states.flatten(0, 2).unique(dim=0)) == 4
-
-
-@pytest.mark.parametrize("engine", ["tables", "torch"])
-def test_more_levels_than_a_byte_holds(engine: Any) -> None:
-    graph = InteractionHypergraph(Domain.from_cardinalities([257, 2]), [("x0", "x1")], closure=True)
-    tables = torch.zeros(graph.num_terms, dtype=torch.float64)
-    tables[256] = 6.0  # the last level of x0
-    model = LogLinearEnergy(graph, tables)
-    size = required_draws(3, 0.03)
-    chains = GibbsChains(model, size, engine=engine, seed=2)
-    record = chains.sweep(1, thin=1, states=True, energies=True, counts=True)
-    assert record.states is not None
-    assert record.states.dtype == torch.int32
-    assert torch.equal(record.states[0].long(), chains.states)
-    top, total = math.exp(6.0), 256 + math.exp(6.0)
-    first = chains.states[:, 0]
-    counts = [int((first < 128).sum()), int(((first >= 128) & (first < 256)).sum()), int((first == 256).sum())]
-    assert_exact_law(counts, np.array([128, 128, top]) / total)
-    _assert_energy(chains, model)
-
-
-@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_scales_of_theta(engine: Any, scale: float) -> None:
-    """Blocks of everything draw from the law at any scale (total variation 0.05)."""
-    model = _model(engine, scale=scale)
-    graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
-    size = required_draws(len(states), 0.05)
-    schedule = GibbsSchedule([("a", "b", "d")])
-    chains = GibbsChains(model, size, schedule=schedule, engine=engine, seed=9)
-    chains.sweep(1)
-    law = tempered_law(graph, model.tables)
-    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), law)
-    _assert_energy(chains, model)
 
 
 def test_auto_picks_an_engine_by_cardinalities() -> None:
@@ -542,48 +470,34 @@ def test_reversed_order_visits_backwards(engine: Any) -> None:
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1, received 0"),
-        ({"num_chains": -3}, InputError, "num_chains: expected a whole number from 1, received -3"),
-        ({"num_chains": 2.5}, InputError, r"num_chains: expected a whole number from 1, received 2\.5"),
-        ({"num_chains": True}, InputError, "num_chains: expected a whole number from 1, received True"),
-        ({"clamped": {"b": 3}}, InputError, "b.*3"),
-        ({"clamped": {"b": -1}}, InputError, "b.*-1"),
-        ({"clamped": {"b": "w"}}, InputError, "b.*'w'"),
-        ({"clamped": {"b": torch.tensor(3)}}, InputError, r"clamped\['b'\]: expected whole numbers from 0 to 2"),
-        ({"clamped": {"b": torch.tensor(0.5)}}, InputError, r"clamped\['b'\]: expected whole numbers.*received 0\.5"),
-        ({"clamped": {"b": torch.zeros(7)}}, InputError, r"clamped\['b'\]: expected a shape that.*\(5,\).*\(7,\)"),
-        ({"clamped": {"bb": 1}}, UnknownNameError, "'bb'.*'b'"),
-        ({"clamped": {"bb": torch.tensor(1)}}, UnknownNameError, "'bb'.*'b'"),
-        ({"clamped": ["b"]}, InputTypeError, "clamped: expected a mapping from names to values, received list"),
-        ({"schedule": "sites"}, InputTypeError, "schedule: expected a GibbsSchedule, received str"),
-        ({"schedule": GibbsSchedule([("a", "bb")])}, UnknownNameError, "blocks: unknown variable 'bb'"),
-        ({"schedule": GibbsSchedule([("a",)])}, InputError, "'b', 'd' is in none"),
-        ({"init": torch.zeros(5, 3)}, InputError, r"init: expected shape \(\.\.\., 4\), received \(5, 3\)"),
-        ({"init": torch.zeros(6, 4)}, InputError, r"init: expected a shape that broadcasts to \(5, 4\)"),
-        ({"init": torch.full((4,), 2)}, InputError, "init: expected whole numbers from 0 to 1, received 2"),
-        ({"init": torch.full((4,), -1)}, InputError, "init: expected whole numbers from 0 to 1, received -1"),
-        ({"init": torch.full((4,), math.nan)}, InputError, "init: expected whole numbers from 0 to 1, received nan"),
-        ({"init": [0, 0, 0, 0]}, InputTypeError, "init: expected a tensor of level codes, received list"),
-        ({"reference": torch.zeros(7)}, InputError, r"reference: expected shape \(\.\.\., 8\).*received \(7,\)"),
-        ({"reference": torch.full((8,), math.inf)}, InputError, "reference: expected finite numbers, received inf"),
-        ({"reference": torch.zeros(3, 8)}, InputError, r"reference: expected a shape that broadcasts to \(8,\)"),
-        ({"reference": [0.0] * 8}, InputTypeError, "reference: expected a floating-point tensor, received list"),
-        ({"seed": -1}, InputError, "seed: expected a whole number from 0 to 2.63 - 1, received -1"),
-        ({"seed": 1.5}, InputTypeError, r"seed: expected a whole number.*received 1\.5"),
-        ({"engine": "jax"}, InputError, "engine: expected 'auto', 'products', 'tables' or 'torch', received 'jax'"),
-        ({"engine": "products"}, InputError, "engine: 'products' needs variables with at most two levels"),
-        (
-            {"precision": torch.float16},
-            InputError,
-            "precision: expected torch.float32 or torch.float64, received",
-        ),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+BAD_ARGUMENTS = [
+    *(({"num_chains": value}, "out-of-range", "num_chains") for value in (0, -3, 2.5, True)),
+    *(({"clamped": {"b": value}}, "out-of-range", None) for value in (3, -1)),
+    ({"clamped": {"b": "w"}}, "unknown-name", None),
+    *(({"clamped": {"b": torch.tensor(value)}}, "out-of-range", "clamped['b']") for value in (3, 0.5)),
+    ({"clamped": {"b": torch.zeros(7)}}, "wrong-shape", "clamped['b']"),
+    *(({"clamped": {"bb": value}}, "unknown-name", None) for value in (1, torch.tensor(1))),
+    ({"clamped": ["b"]}, "wrong-type", "clamped"),
+    ({"schedule": "sites"}, "wrong-type", "schedule"),
+    ({"schedule": GibbsSchedule([("a", "bb")])}, "unknown-name", "blocks"),
+    ({"schedule": GibbsSchedule([("a",)])}, "missing-part", "blocks"),
+    *(({"init": torch.zeros(shape)}, "wrong-shape", "init") for shape in ((5, 3), (6, 4))),
+    *(({"init": torch.full((4,), code)}, "out-of-range", "init") for code in (2, -1, math.nan)),
+    ({"init": [0, 0, 0, 0]}, "wrong-type", "init"),
+    *(({"reference": torch.zeros(shape)}, "wrong-shape", "reference") for shape in (7, (3, 8))),
+    ({"reference": torch.full((8,), math.inf)}, "not-finite", "reference"),
+    ({"reference": [0.0] * 8}, "wrong-type", "reference"),
+    ({"seed": -1}, "out-of-range", "seed"),
+    ({"seed": 1.5}, "wrong-type", "seed"),
+    ({"engine": "jax"}, "unknown-choice", "engine"),
+    ({"engine": "products"}, "conflict", "engine"),
+    ({"precision": torch.float16}, "unknown-choice", "precision"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "argument"), BAD_ARGUMENTS)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], code: Any, argument: str | None) -> None:
+    with raises(code, argument):
         GibbsChains(_model("torch"), **{"num_chains": 5, "engine": "torch", **arguments})
 
 
@@ -593,28 +507,29 @@ def _replaced(value: float) -> SimpleNamespace:
     return SimpleNamespace(hypergraph=MIXED, tables=tables)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_tables_that_are_not_finite_are_refused(value: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "code"), [(math.nan, "not-finite"), (math.inf, "not-finite"), (-math.inf, "out-of-range")]
+)
+def test_tables_that_are_not_finite_are_refused(value: float, code: Any) -> None:
     chains = _chains("torch")
     before = chains.energy
-    with pytest.raises(InputError, match=f"tables: expected finite numbers, received {value}"):
-        GibbsChains(_replaced(value), 5)
-    with pytest.raises(InputError, match=f"tables: expected finite numbers, received {value}"):
-        chains.set_model(_replaced(value))
+    for call in (partial(GibbsChains, num_chains=5), chains.set_model):
+        with raises(code, "model: tables"):
+            call(_replaced(value))
     assert torch.equal(chains.energy, before)
 
 
 @pytest.mark.parametrize(
-    ("model", "error", "message"),
+    ("model", "code"),
     [
-        (None, InputTypeError, "model: expected a log-linear energy model, received NoneType"),
-        (torch.zeros(3), InputTypeError, "model: expected a log-linear energy model, received Tensor"),
-        (SimpleNamespace(hypergraph=MIXED, tables=torch.zeros(2)), InputError, r"model: expected tables .*\(2,\)"),
-        (SimpleNamespace(hypergraph=MIXED, tables=torch.zeros(0, 27)), InputError, "model: expected"),
+        (None, "wrong-type"),
+        (torch.zeros(3), "wrong-type"),
+        (SimpleNamespace(hypergraph=MIXED, tables=torch.zeros(2)), "wrong-shape"),
+        (SimpleNamespace(hypergraph=MIXED, tables=torch.zeros(0, 27)), "wrong-shape"),
     ],
 )
-def test_bad_models_are_refused(model: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_bad_models_are_refused(model: Any, code: Any) -> None:
+    with raises(code, "model"):
         GibbsChains(model, 5)
 
 
@@ -633,49 +548,35 @@ def test_too_large_blocks_are_refused() -> None:
         GibbsChains(model, 5, schedule=GibbsSchedule([("x0", "x1")]))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number from 0, received -1"),
-        (lambda c: c.sweep(1.5), r"num_sweeps: expected a whole number from 0, received 1\.5"),
-        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number from 0, received -2"),
-        (lambda c: c.sweep(1, counts=True), "thin: expected 1 or more where something is recorded, received 0"),
-        (lambda c: c.sweep(1, 1.1), r"beta: expected inverse temperatures within \[0, 1\], received 1\.1"),
-        (lambda c: c.sweep(1, -0.1), r"beta: expected inverse temperatures within \[0, 1\], received -0\.1"),
-        (lambda c: c.sweep(1, math.nan), r"beta: expected inverse temperatures within \[0, 1\], received nan"),
-        (lambda c: c.sweep(1, torch.ones(3)), r"beta: expected a shape that broadcasts to \(2,\), received \(3,\)"),
-        (lambda c: c.anneal([]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
-        (lambda c: c.anneal([0.0, 1.2]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
-        (lambda c: c.anneal([0.0, math.nan]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
-        (lambda c: c.anneal([[0.0, 1.0]]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
-        (lambda c: c.anneal([0.0, 1.0], 0), "sweeps_per_step: expected a whole number from 1, received 0"),
-        (lambda c: c.set_states(torch.zeros(3)), r"states: expected shape \(\.\.\., 4\), received \(3,\)"),
-        (lambda c: c.set_states(torch.full((4,), 5)), "states: expected whole numbers from 0 to 1, received 5"),
-        (lambda c: c.gather(torch.zeros(2, 4, dtype=torch.long)), r"index: expected integers of shape \(2, 5\)"),
-        (lambda c: c.gather(torch.zeros(2, 5)), r"index: expected integers of shape \(2, 5\), received torch.float32"),
-        (lambda c: c.gather(torch.full((2, 5), 5)), "index: expected whole numbers from 0 to 4, received 5"),
-        (lambda c: c.gather(torch.full((2, 5), -1)), "index: expected whole numbers from 0 to 4, received -1"),
-        (lambda c: c.statistics(torch.ones(3)), r"weights: expected a shape that broadcasts to \(2, 5\)"),
-    ],
-)
-def test_bad_calls_are_refused_and_change_nothing(call: Callable[[Any], Any], message: str) -> None:
+BAD_CALLS = [
+    *(("sweep", (value,), {}, "out-of-range", "num_sweeps") for value in (-1, 1.5)),
+    ("sweep", (1,), {"thin": -2}, "out-of-range", "thin"),
+    ("sweep", (1,), {"counts": True}, "out-of-range", "thin"),
+    *(("sweep", (1, beta), {}, "out-of-range", "beta") for beta in (1.1, -0.1, math.nan)),
+    ("sweep", (1, torch.ones(3)), {}, "wrong-shape", "beta"),
+    ("sweep", (1, "warm"), {}, "wrong-type", "beta"),
+    *(("anneal", (path,), {}, "out-of-range", "betas") for path in ([], [0.0, 1.2], [0.0, math.nan], [[0.0, 1.0]])),
+    ("anneal", ([0.0, 1.0], 0), {}, "out-of-range", "sweeps_per_step"),
+    ("set_states", (torch.zeros(3),), {}, "wrong-shape", "states"),
+    ("set_states", (torch.full((4,), 5),), {}, "out-of-range", "states"),
+    *(("gather", (index,), {}, "wrong-shape", "index") for index in (torch.zeros(2, 4).long(), torch.zeros(2, 5))),
+    *(("gather", (torch.full((2, 5), place),), {}, "out-of-range", "index") for place in (5, -1)),
+    ("statistics", (torch.ones(3),), {}, "wrong-shape", "weights"),
+    ("statistics", ([1.0],), {}, "wrong-type", "weights"),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "keywords", "code", "argument"), BAD_CALLS)
+def test_bad_calls_are_refused_and_change_nothing(
+    method: str, arguments: Any, keywords: dict[str, Any], code: Any, argument: str
+) -> None:
     chains = _chains("torch", 2, num_chains=5)
     codes, energy = chains.states, chains.energy
-    with pytest.raises(InputError, match=message):
-        call(chains)
+    with raises(code, argument):
+        getattr(chains, method)(*arguments, **keywords)
     assert torch.equal(chains.states, codes)
     assert torch.equal(chains.energy, energy)
     assert chains.num_sweeps == 0
-
-
-def test_arguments_of_wrong_types_are_refused() -> None:
-    chains = _chains("torch", 2, num_chains=5)
-    with raises("wrong-type", "beta"):
-        chains.sweep(1, "warm")  # pyright: ignore[reportArgumentType]
-    with raises("wrong-type", "weights"):
-        chains.statistics([1.0])  # pyright: ignore[reportArgumentType]
-    with raises("out-of-range", "emphasis"):
-        GibbsSchedule(emphasis="x")  # pyright: ignore[reportArgumentType]
 
 
 def test_clamps_per_chain_may_be_sequences() -> None:
