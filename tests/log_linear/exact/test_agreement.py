@@ -137,17 +137,3 @@ def test_batch_shapes(drawn, batch):
         states, value = backend.mode(model)
         assert states.shape == (*batch, len(hypergraph.domain))
         assert value.shape == batch
-
-
-@given(models(hypergraph=hypergraphs(domain=domains(min_variables=0, max_states=64)), scales=(0.3, 3.0)))
-def test_float32_is_exact_to_single_precision(drawn):
-    tables = drawn.tables.float()
-    model = LogLinearEnergy(drawn.hypergraph, tables)
-    expected = exact_log_partition(drawn.hypergraph, tables.double())
-    eta = exact_statistics(drawn.hypergraph, exact_table(drawn.hypergraph, tables.double()))
-    size = 1 + float(tables.abs().sum())
-    for backend in (Enumeration(), VariableElimination(), Auto()):
-        value = backend.log_partition(model).value
-        assert value.dtype == backend.expectations(model).dtype == torch.float32
-        assert_close(value.double(), expected, relative=1e-6 * size)
-        assert_close(backend.expectations(model).double(), eta, relative=1e-6 * size)

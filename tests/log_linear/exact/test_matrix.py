@@ -7,22 +7,13 @@ import itertools
 import pytest
 import torch
 
-from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear import MatrixEnumeration
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.log_linear.exact import matrix
 from pyro_hoim.log_linear.exact.enumeration import enumeration_axes
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition
-
-BACKENDS = (
-    MatrixEnumeration(),
-    Enumeration(),
-    VariableElimination(),
-    VariableElimination(space="log"),
-    VariableElimination(max_cells=9),
-    Auto(),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +42,6 @@ def test_rows_select_the_terms_of_their_state():
             assert table.sum() == 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_a_first_call_in_inference_mode_leaves_later_gradients_alone(backend):
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2]), 2)
     tables = _tables(hypergraph)
@@ -75,7 +65,6 @@ def test_a_matrix_made_in_inference_mode_would_fail():
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised by PyTorch when it loads vmap's rules
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_vmap_equals_a_batch(backend):
     hypergraph = _hypergraph()
     tables = _tables(hypergraph, 5)

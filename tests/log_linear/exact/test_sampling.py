@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
 
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.generalized_root import (
@@ -32,7 +31,6 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, random_tables, required_draws
 from pyro_hoim.testing.root_models import random_energy
-from pyro_hoim.testing.strategies import domains, hypergraphs, models
 
 HYPERGRAPH = InteractionHypergraph(
     Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2, "e": 1}),
@@ -71,42 +69,6 @@ def test_a_sampler_that_ignores_one_interaction_fails(backend):
     for counts, probs in zip(_counts(backend, dropped, 1), PROBS, strict=True):
         with pytest.raises(AssertionError):
             assert_exact_law(counts, probs)
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
-def test_generators_and_shapes(backend):
-    model = LogLinearEnergy(HYPERGRAPH, TABLES)
-    state = torch.random.get_rng_state()
-    one = backend.sample(model, (3, 5), torch.Generator().manual_seed(4))
-    two = backend.sample(model, (3, 5), torch.Generator().manual_seed(4))
-    other = backend.sample(model, (3, 5), torch.Generator().manual_seed(5))
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(one, two)
-    assert not torch.equal(one, other)
-    assert one.shape == (3, 5, 2, 5)
-    assert one.dtype == torch.long
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        first = backend.sample(model)
-        torch.manual_seed(3)
-        assert torch.equal(backend.sample(model), first)
-    assert backend.sample(model, (0,)).shape == (0, 2, 5)
-
-
-@given(models(hypergraph=hypergraphs(domain=domains(min_variables=0), hierarchical=False), batch_shape=(2,)))
-def test_mode_is_the_argmax_of_enumeration(drawn):
-    model = LogLinearEnergy(drawn.hypergraph, drawn.tables)
-    table = exact_table(drawn.hypergraph, drawn.tables, normalised=False).reshape(2, -1)
-    cards = drawn.hypergraph.domain.cardinalities
-    for backend in (VariableElimination(), VariableElimination(max_cells=8), Enumeration(), Auto()):
-        if not backend.plan(drawn.hypergraph).feasible:
-            continue
-        states, value = backend.mode(model)
-        for b in range(2):
-            flat = int(np.ravel_multi_index(tuple(states[b].tolist()), cards)) if cards else 0
-            best = table[b].max()
-            assert math.isclose(table[b, flat], best, rel_tol=1e-10, abs_tol=1e-10)
-            assert math.isclose(float(value[b]), best, rel_tol=1e-10, abs_tol=1e-10)
 
 
 def test_extreme_laws_never_draw_impossible_states():
