@@ -10,8 +10,7 @@ from scipy import stats
 from pyro_hoim.annealing import weights
 from pyro_hoim.annealing.runs import resampled
 from pyro_hoim.annealing.weights import acceptance_ratio, island_means, log_mean_weight
-from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 Z_LIMIT = -stats.norm.ppf(FALSE_ALARM_RATE / 2)
 
@@ -38,20 +37,6 @@ def test_resampling_has_the_expected_number_of_copies():
     assert bool(((copies.mean(0) - 4 * share).abs() < Z_LIMIT * copies.std(0) / 20_000**0.5 + 1e-12).all())
 
 
-def test_log_normal_weights_are_judged():
-    rng = np.random.default_rng(4)
-    repeats = 2000
-    for variance, most_flagged in ((0.1, 0.01), (0.5, 0.05), (1.0, 0.3)):
-        found = log_mean_weight(rng.normal(-variance / 2, np.sqrt(variance), (repeats, 512)))
-        missed = (np.abs(found.value) > 3 * found.error) & found.is_reliable
-        assert missed.sum() <= stats.binom.ppf(1 - FALSE_ALARM_RATE, repeats, 0.01)
-        assert 1 - found.is_reliable.mean() < most_flagged
-    naive = rng.normal(-5, np.sqrt(10), (repeats, 512))  # the control: without a verdict the bar fails
-    found = log_mean_weight(naive)
-    assert ((np.abs(found.value) > 3 * found.error) & found.is_reliable).mean() < 0.01
-    assert (np.abs(found.value) > 3 * found.error).mean() > 0.05
-
-
 def test_equal_weights_leave_no_error():
     found = log_mean_weight(np.full((1, 32), 2.0))
     assert found.value[0] == 2.0
@@ -70,19 +55,22 @@ def test_a_ratio_that_was_not_solved_is_not_reliable(monkeypatch):
     assert not weights.acceptance_ratio(forward, reverse).is_reliable.any()
 
 
-def test_weights_that_are_refused():
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        ([0.0, 1.0], "wrong-type"),
+        (np.zeros(20), "wrong-shape"),
+        (np.zeros((2, 0)), "wrong-shape"),
+        (np.full((1, 20), np.nan), "not-finite"),
+    ],
+)
+def test_weights_that_are_refused(bad, code):
     good = np.zeros((1, 20))
-    for bad, error, words in (
-        ([0.0, 1.0], InputTypeError, "expected an array of log weights, received list"),
-        (np.zeros(20), InputError, r"expected shape \(B, M\)"),
-        (np.zeros((2, 0)), InputError, r"expected shape \(B, M\)"),
-        (np.full((1, 20), np.nan), InputError, "expected finite log weights, received NaN"),
-    ):
-        with pytest.raises(error, match=f"log_weights: {words}"):
-            log_mean_weight(bad)
-        with pytest.raises(error, match=f"reverse: {words}"):
-            acceptance_ratio(good, bad)
-    with pytest.raises(InputError, match=r"reverse: expected the shape of forward, \(1, 20\), received \(1, 19\)"):
+    with raises(code, "log_weights"):
+        log_mean_weight(bad)
+    with raises(code, "reverse"):
+        acceptance_ratio(good, bad)
+    with raises("wrong-shape", "reverse"):
         acceptance_ratio(good, good[:, 1:])
-    with pytest.raises(InputError, match="level: expected a number between 0 and 1, received 1"):
+    with raises("out-of-range", "level"):
         weights.one_sided_limits(log_mean_weight(good), 1, np.ones(1, dtype=bool))

@@ -135,6 +135,14 @@ def count_law(natural, top):
     return np.exp(log_p - special.logsumexp(log_p))
 
 
+def node_draws(family, natural, seed, num=NUM_DRAWS):
+    """Draws of one node with the same natural parameters, or with a row of them for each."""
+    eta = torch.as_tensor(np.asarray(natural, dtype=np.float64))
+    eta = eta.expand(num, -1) if eta.dim() == 1 else eta
+    family = node_family(family) if isinstance(family, str) else family
+    return draw_from_nodes(family, eta, generator=torch.Generator().manual_seed(seed)).numpy()
+
+
 def in_cells(draws, law, num_cells=40):
     """Counts and probabilities of about equally probable runs of values."""
     cumulative = np.cumsum(law)
@@ -161,21 +169,13 @@ POISSON = [
 
 @pytest.mark.parametrize("natural", POISSON, ids=str)
 def test_poisson_conditionals(natural):
-    draws = draw_from_nodes(
-        node_family("poisson"),
-        torch.tensor(natural, dtype=torch.float64).expand(NUM_DRAWS, len(natural)),
-        generator=torch.Generator().manual_seed(11),
-    ).numpy()
+    draws = node_draws("poisson", natural, 11)
     counts, probs = in_cells(draws, count_law(natural, int(1.2 * draws.max() + 400)))
     assert_exact_law(counts, probs)
 
 
 def test_negative_control_poisson_conditional_with_a_parameter_off():
-    draws = draw_from_nodes(
-        node_family("poisson"),
-        torch.tensor([14.0005], dtype=torch.float64).expand(NUM_DRAWS, 1),
-        generator=torch.Generator().manual_seed(11),
-    ).numpy()
+    draws = node_draws("poisson", [14.0005], 11)
     counts, probs = in_cells(draws, count_law([14.0], int(1.2 * draws.max())))
     with pytest.raises(AssertionError):
         assert_exact_law(counts, probs)
@@ -185,11 +185,7 @@ def test_negative_control_poisson_conditional_with_a_parameter_off():
     ("maximum", "natural"), [(1, [3.0]), (5, [3.0, -2.0]), (300, [8.0, -30.0, 2.0]), (2000, [9.0]), (10**5, [9.0, 3.0])]
 )
 def test_truncated_conditionals(maximum, natural):
-    draws = draw_from_nodes(
-        node_family("truncated-poisson", maximum=maximum),
-        torch.tensor(natural, dtype=torch.float64).expand(NUM_DRAWS, len(natural)),
-        generator=torch.Generator().manual_seed(12),
-    ).numpy()
+    draws = node_draws(node_family("truncated-poisson", maximum=maximum), natural, 12)
     assert draws.max() <= maximum
     assert_exact_law(*in_cells(draws, count_law(natural, maximum)))
 
@@ -231,14 +227,6 @@ EXPONENTIAL = [
 ]
 
 
-def exponential_draws(natural, num=NUM_DRAWS, seed=13):
-    return draw_from_nodes(
-        node_family("exponential"),
-        torch.tensor(natural, dtype=torch.float64).expand(num, len(natural)),
-        generator=torch.Generator().manual_seed(seed),
-    ).numpy()
-
-
 def exponential_shares(natural, draws):
     def log_density(x):
         return sum(eta * x ** (1 / (j + 1)) for j, eta in enumerate(natural))
@@ -250,13 +238,13 @@ def exponential_shares(natural, draws):
 
 @pytest.mark.parametrize("natural", EXPONENTIAL, ids=str)
 def test_exponential_conditionals(natural):
-    draws = exponential_draws(natural)
+    draws = node_draws("exponential", natural, 13)
     assert_uniform(exponential_shares(natural, draws))
 
 
 def test_negative_control_exponential_conditional_with_a_root_off():
     with pytest.raises(AssertionError):
-        assert_uniform(exponential_shares([-1.0, 3.1], exponential_draws([-1.0, 3.0])))
+        assert_uniform(exponential_shares([-1.0, 3.1], node_draws("exponential", [-1.0, 3.0], 13)))
 
 
 GAUSSIAN = [
@@ -270,14 +258,6 @@ GAUSSIAN = [
     [0.0, 0.0, -2.0],
     [-1e6, 2e6 * 1e3, 3.0],  # mean 1e3 with standard deviation 7e-4
 ]
-
-
-def gaussian_draws(natural, seed=14):
-    return draw_from_nodes(
-        node_family("gaussian"),
-        torch.tensor(natural, dtype=torch.float64).expand(NUM_DRAWS, len(natural)),
-        generator=torch.Generator().manual_seed(seed),
-    ).numpy()
 
 
 def gaussian_shares(natural, draws):
@@ -296,13 +276,13 @@ def gaussian_shares(natural, draws):
 
 @pytest.mark.parametrize("natural", GAUSSIAN, ids=str)
 def test_gaussian_conditionals(natural):
-    draws = gaussian_draws(natural)
+    draws = node_draws("gaussian", natural, 14)
     assert_uniform(gaussian_shares(natural, draws))
 
 
 def test_negative_control_gaussian_conditional_with_the_sign_of_the_mean_wrong():
     with pytest.raises(AssertionError):
-        assert_uniform(gaussian_shares([-0.5, 0.3, -2.0], -gaussian_draws([-0.5, 0.3, -2.0])))
+        assert_uniform(gaussian_shares([-0.5, 0.3, -2.0], -node_draws("gaussian", [-0.5, 0.3, -2.0], 14)))
 
 
 # Sweeps of models of reals
@@ -478,9 +458,7 @@ def test_one_draw_from_each_of_many_random_laws_of_counts(maximum):
     natural, log_p = natural[inside], log_p[inside]
     p = np.exp(log_p - special.logsumexp(log_p, axis=1, keepdims=True))
     family = node_family("poisson") if maximum is None else node_family("truncated-poisson", maximum=maximum)
-    draws = (
-        draw_from_nodes(family, torch.from_numpy(natural), generator=torch.Generator().manual_seed(31)).long().numpy()
-    )
+    draws = node_draws(family, natural, 31).astype(np.int64)
     here = np.arange(len(draws)), draws
     shares = p.cumsum(1)[here] - rng.random(len(draws)) * p[here]
     assert_uniform(shares)
@@ -493,9 +471,7 @@ def test_one_draw_from_each_of_many_random_laws_of_reals(name):
     rng, num = np.random.default_rng(32), 1500
     natural = random_naturals(rng, num, 4, 1.0)
     natural[:, 0] = -(10 ** rng.uniform(-1, 1, num))
-    draws = draw_from_nodes(
-        node_family(name), torch.from_numpy(natural), generator=torch.Generator().manual_seed(33)
-    ).numpy()
+    draws = node_draws(name, natural, 33)
     t = np.linspace(-60, 12, 6001)  # logarithms of distances from 0; the trapezium rule errs by 1e-5 at most
     u = np.exp(t)
     signs = [1.0] if name == "exponential" else [-1.0, 1.0]
@@ -517,9 +493,7 @@ def test_one_draw_from_each_of_many_random_laws_of_reals(name):
 
 @pytest.mark.parametrize("rate", [1e7, 3e11])
 def test_means_far_beyond_tables(rate):
-    rng, family = np.random.default_rng(40), node_family("poisson")
-    natural = torch.full((NUM_DRAWS, 1), float(np.log(rate)), dtype=torch.float64)
-    draws = draw_from_nodes(family, natural, generator=torch.Generator().manual_seed(41)).numpy()
+    rng, draws = np.random.default_rng(40), node_draws("poisson", [np.log(rate)], 41)
     scaled = (draws + rng.random(NUM_DRAWS) - rate - 0.5) / np.sqrt(rate)
 
     def shares(z):  # the first term of the Edgeworth series

@@ -107,9 +107,7 @@ class VariableElimination(ExactBackend):
         if self.order is not None:
             object.__setattr__(self, "order", tuple(self.order))
             if len(set(self.order)) < len(self.order):
-                raise unexpected(
-                    "VariableElimination order", "each name once", received=self.order, code="missing-part"
-                )
+                raise unexpected("VariableElimination order", "each name once", self.order, code="repeated-name")
 
     @override
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:

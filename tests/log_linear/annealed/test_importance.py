@@ -32,6 +32,7 @@ from pyro_hoim.testing import (
     exact_log_partition,
     exact_statistics,
     exact_table,
+    raises,
     random_tables,
 )
 
@@ -361,32 +362,29 @@ def test_progress_is_shown_on_standard_error_only_when_asked(capfd):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "code", "name"),
     [
-        ({"reference": "flat"}, "singles"),
-        ({"reference": (0.0, float("inf"))}, "finite"),
-        ({"reference": torch.zeros(2, 2)}, "vector"),
-        ({"combine": True, "schedule": GibbsSchedule(scan="random")}, "combine"),
-        ({"engine": "steam"}, "engine"),
-        ({"precision": torch.float16}, "precision"),
+        ({"reference": "flat"}, "unknown-choice", "reference"),
+        ({"reference": (0.0, math.inf)}, "wrong-shape", "reference"),
+        ({"reference": torch.zeros(2, 2)}, "wrong-shape", "reference"),
+        ({"reference": (0.0, 0.0)}, "wrong-shape", "reference"),
+        ({"combine": True, "schedule": GibbsSchedule(scan="random")}, "conflict", "combine"),
+        ({"engine": "steam"}, "unknown-choice", "engine"),
+        ({"precision": torch.float16}, "unknown-choice", "precision"),
+        ({"schedule": "sites"}, "wrong-type", "schedule"),
     ],
 )
-def test_bad_options(options, words):
-    with pytest.raises(InputError, match=words):
-        AnnealedImportance(**options)
+def test_bad_options(options, code, name):
+    with raises(code, f"AnnealedImportance {name}"):
+        AnnealedImportance(**options).log_partition(model_of(GRAPH))
 
 
-def test_bad_types_and_models():
-    with pytest.raises(InputTypeError, match="schedule"):
-        AnnealedImportance(schedule="sites")
-    model = model_of(GRAPH)
-    with pytest.raises(InputError, match="expected 9 log weights"):
-        AnnealedImportance(reference=(0.0, 0.0)).log_partition(model)
-    broken = SimpleNamespace(hypergraph=GRAPH, tables=torch.full_like(model.tables, float("nan")))
-    with pytest.raises(InputError, match="finite"):
+def test_bad_models_and_no_mode():
+    broken = SimpleNamespace(hypergraph=GRAPH, tables=torch.full((GRAPH.num_terms,), math.nan))
+    with raises("not-finite"):
         AnnealedImportance().log_partition(broken)
-    with pytest.raises(IntractableError, match="mode"):
-        AnnealedImportance().mode(model)
+    with raises("no-method", "mode"):
+        AnnealedImportance().mode(model_of(GRAPH))
 
 
 def test_options_are_values():
