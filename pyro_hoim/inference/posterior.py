@@ -87,11 +87,6 @@ class PosteriorSamples(PosteriorDraws):
         return self.theta
 
     @property
-    def flat_theta(self) -> torch.Tensor:
-        """All draws, chain after chain, (num_chains * num_draws, num_parameters)."""
-        return self.theta.flatten(0, 1)
-
-    @property
     def tables(self) -> torch.Tensor:
         """Balanced interaction tables of every draw, (num_chains, num_draws, num_terms)."""
         return parametrization(self.hypergraph).to_tables(self.theta)

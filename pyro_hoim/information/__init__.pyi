@@ -1,7 +1,6 @@
 from .collections import (
     addable_edges as addable_edges,
     hierarchical_collections as hierarchical_collections,
-    maximal_chains as maximal_chains,
 )
 from .interaction_values import RemovalValue as RemovalValue, removal_values as removal_values
 from .projection import Projection as Projection, Projections as Projections, project as project

@@ -1,15 +1,15 @@
-"""The lattice of hierarchical collections of interactions: which there are, what can be added, and its chains."""
+"""The lattice of hierarchical collections of interactions: which there are, and what can be added."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ..errors import check_type, out_of_reach
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["addable_edges", "hierarchical_collections", "maximal_chains"]
+__all__ = ["addable_edges", "hierarchical_collections"]
 
 _MAX_VARIABLES = 5
 _Sets = frozenset[tuple[int, ...]]
@@ -30,7 +30,10 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
     the Dedekind number less one: 2, 5, 19, 167 and 7,580 for one to five variables; for six there would be 7,828,353,
     which raises IntractableError. Between them run 1, 5, 31, 453 and 35,511 arrows that add one set.
     """
-    _check_domain(domain, "collections")
+    check_type(domain, Domain, "domain")
+    if len(domain) > _MAX_VARIABLES:
+        problem = f"the collections of {len(domain)} variables are out of reach (7,828,353 for six)"
+        raise out_of_reach("domain", f"{problem}, the limit is {_MAX_VARIABLES} variables", "use a marginal law")
     layer: set[_Sets] = {frozenset()}
     found: list[_Sets] = []
     while layer:
@@ -40,25 +43,6 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
     names = domain.names
     hypergraphs = [InteractionHypergraph(domain, [[names[i] for i in edge] for edge in sets]) for sets in ordered]
     return tuple(sorted(hypergraphs, key=lambda h: (len(h), [_edge_key(edge) for edge in h.edge_indices])))
-
-
-def maximal_chains(domain: Domain) -> Iterator[tuple[Edge, ...]]:
-    """Every order in which all sets can be added one at a time, from no set to all, subsets first (paper 1, figure 11).
-
-    There are 1, 2, 48 and 1,680,384 such chains for one to four variables, so they come one by one, in lexicographic
-    order; beyond five variables IntractableError is raised.
-    """
-    _check_domain(domain, "chains")
-    names = domain.names
-
-    def extend(chain: tuple[tuple[int, ...], ...]) -> Iterator[tuple[Edge, ...]]:
-        added = _addable(frozenset(chain), len(names))
-        if not added:
-            yield tuple(tuple(names[i] for i in edge) for edge in chain)
-        for edge in added:
-            yield from extend((*chain, edge))
-
-    return extend(())
 
 
 def _addable(sets: _Sets, num_variables: int) -> list[tuple[int, ...]]:
@@ -76,13 +60,3 @@ def _edge_key(edge: Iterable[int]) -> tuple[int, tuple[int, ...]]:
     """Edge order: by size, then by schema positions."""
     positions = tuple(edge)
     return len(positions), positions
-
-
-def _check_domain(domain: Domain, what: str) -> None:
-    check_type(domain, Domain, "domain")
-    if len(domain) > _MAX_VARIABLES:
-        problem = (
-            f"the {what} of {len(domain)} variables are out of reach (7,828,353 collections for six), the limit is "
-            f"{_MAX_VARIABLES} variables"
-        )
-        raise out_of_reach("domain", problem, "use a marginal law")

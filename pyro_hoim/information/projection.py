@@ -59,10 +59,6 @@ class Projection:
     num_iterations: int
     margin_error: float
 
-    def as_law(self) -> Law:
-        """The projection as a law of its own."""
-        return Law(self.law.domain, self.probs)
-
 
 def project(
     law: Law | Observations,

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import forkserver
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.mcmc import StreamingMCMC
 
 from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.inference import BlockGibbs, GibbsKernel, PseudoGibbs, RootGibbs
+from pyro_hoim.inference import BlockGibbs, GibbsKernel, MixedGibbs, PseudoGibbs, RootGibbs
 from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 
+GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
 
-def kernel(name: str, engine: str = "torch") -> GibbsKernel:
+
+def program() -> None:
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
+    x = pyro.sample("x", HierarchicalLogLinear(GRAPH, scale * torch.tensor([-1.0, -1.0, 1.0])))
+    pyro.sample("y", dist.Normal(x.float(), scale).to_event(1), obs=torch.ones(2))
+
+
+def kernel(name: str, engine: str = "torch") -> GibbsKernel | MixedGibbs:
+    if name == "mixed":
+        return MixedGibbs(program, {"max_tree_depth": 3})
     if name == "root":
         domain = Domain([Variable(letter, kind="count") for letter in "ab"])
         structure = RootStructure.simplified(domain, [("a", "b")])
@@ -64,7 +77,8 @@ SCRIPT = """
     if __name__ == "__main__":
         torch.set_num_threads(2)
         torch.multiprocessing.cpu_count = multiprocessing.cpu_count = lambda: 4
-        parent = kernel(name, engine).with_chains(512)
+        parent = kernel(name, engine)
+        parent = parent.with_chains(512) if hasattr(parent, "with_chains") else parent
         parent.setup(0)
         parent.sample(parent.initial_params)  # kernels and threads have run before the processes start
         runs = []
@@ -79,7 +93,7 @@ SCRIPT = """
         processes = set(diagnostics["process"].values())
         assert len(processes) == 2 and os.getpid() not in processes, processes
         assert torch.isfinite(diagnostics["x"]["r_hat"]).all()
-        assert len(diagnostics["sample_stats"]["chain 1"][found.statistic]) == 50
+        assert len(diagnostics["sample_stats"]["chain 1"][getattr(found, "statistic", "lp")]) == 50
         draws = runs[0]
         assert torch.equal(draws, runs[-1])
         assert draws.shape == (2, 50, 2)
@@ -102,6 +116,7 @@ SLOW = pytest.mark.slow  # each process imports everything
         pytest.param("pseudo", "fork", "compiled", marks=SLOW),
         pytest.param("pseudo", "spawn", "torch", marks=SLOW),
         pytest.param("root", "fork", "compiled", marks=SLOW),
+        pytest.param("mixed", "spawn", "torch", marks=SLOW),
     ],
 )
 def test_chains_run_in_processes_with_streams_of_their_own(tmp_path: Path, name: str, method: str, engine: str) -> None:
@@ -118,3 +133,27 @@ def test_chains_run_in_processes_with_streams_of_their_own(tmp_path: Path, name:
         assert done.returncode == 0, done.stderr[-3000:]
         written = done.stdout
     assert "chains ran in 2 processes" in written
+
+
+FRESH = """
+    import pickle, sys, torch, pyro
+    sys.path.insert(0, sys.argv[1])
+    kernel = pickle.load(open(sys.argv[2], "rb"))
+    pyro.set_rng_seed(1)
+    kernel.setup(1)
+    params = kernel.initial_params
+    for _ in range(3):
+        params = kernel.sample(params)
+    assert set(params) == {"scale", "x"} and kernel.decode(params)["x"].dtype == torch.long
+    print("done")
+"""
+
+
+def test_a_mixed_kernel_goes_to_a_fresh_process(tmp_path: Path) -> None:
+    """What spawned chains need, without Pyro's two workers."""
+    made = kernel("mixed")
+    made.setup(0)  # the chain that is under way stays behind
+    (tmp_path / "kernel.pkl").write_bytes(pickle.dumps(made))
+    folder = str(Path(__file__).parent)
+    found = forkserver.run(textwrap.dedent(FRESH), tmp_path / "output", folder, str(tmp_path / "kernel.pkl"))
+    assert "done" in found

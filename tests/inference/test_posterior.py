@@ -6,6 +6,9 @@ import math
 import multiprocessing
 import random
 import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyro
@@ -17,7 +20,7 @@ from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.inference import (
     R_HAT_LIMIT,
     NUTSSettings,
@@ -38,7 +41,7 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, raises
 
 DOMAIN = Domain.from_cardinalities([2, 3])
 MAIN = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
@@ -67,13 +70,13 @@ def mean_and_error(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return flat.mean(0), flat.std(0) / size.sqrt()
 
 
+draw: Callable[..., PosteriorSamples] = partial(sample_posterior, progress=False)
+
+
 @pytest.fixture(scope="module")
 def conjugate() -> PosteriorSamples:
     prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
-    counts = counts_of(PAIRS, 1, 25)
-    return sample_posterior(
-        PAIRS, counts, prior, total_count=25, settings=NUTSSettings(num_draws=500, num_chains=2), seed=2, progress=False
-    )
+    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 500), total_count=25, seed=2)
 
 
 def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
@@ -94,8 +97,7 @@ def test_diagnostics(conjugate: PosteriorSamples) -> None:
     assert conjugate.num_divergences == 0
     assert float(conjugate.r_hat.max()) < 1.02 and conjugate.r_hat.shape == (PAIRS.num_parameters,)
     assert float(conjugate.ess.min()) > 300
-    assert conjugate.flat_theta.shape == (1000, PAIRS.num_parameters)
-    assert torch.equal(conjugate.run.get_samples()["theta"], conjugate.flat_theta)
+    assert torch.equal(conjugate.run.get_samples()["theta"], conjugate.theta.flatten(0, 1))
     assert set(conjugate.run.diagnostics()["sample_stats"]) == {"chain 0", "chain 1"}
 
 
@@ -105,16 +107,8 @@ def test_normal_prior_against_quadrature(metric: str) -> None:
     scale = {("x0",): 0.5, ("x1",): 2.0}
     counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
     grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
-    result = sample_posterior(
-        MAIN,
-        counts,
-        normal_prior(MAIN, scale),
-        total_count=40,
-        settings=NUTSSettings(num_draws=500, burn_in=200, num_chains=2),
-        seed=3,
-        metric=metric,  # type: ignore[arg-type]
-        progress=False,
-    )
+    settings = NUTSSettings(2, 500, 200)
+    result = draw(MAIN, counts, normal_prior(MAIN, scale), settings, total_count=40, seed=3, metric=metric)
     assert result.theta.dtype == torch.float64
     moments = torch.cat([result.theta, result.theta.square()], -1)
     mean, error = mean_and_error(moments)
@@ -151,7 +145,7 @@ def test_model_density_equals_enumeration() -> None:
 def test_seed_decides_everything_and_global_state_stays() -> None:
     table = table_of(MAIN, 6, 20)
     observations = Observations.from_table(MAIN.domain, table)
-    options = {"settings": NUTSSettings(num_draws=20, burn_in=20, num_chains=3), "progress": False}
+    options = {"settings": NUTSSettings(3, 20, 20), "progress": False}
 
     def states() -> tuple[object, ...]:
         return torch.random.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -172,26 +166,14 @@ def test_chains_never_use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.multiprocessing, "cpu_count", lambda: 64)
     started: list[object] = []
     monkeypatch.setattr(multiprocessing.Process, "start", lambda self: started.append(self))
-    result = sample_posterior(
-        MAIN,
-        counts_of(MAIN, 7, 20),
-        total_count=20,
-        settings=NUTSSettings(num_draws=20, burn_in=20, num_chains=4),
-        progress=False,
-    )
+    result = draw(MAIN, counts_of(MAIN, 7, 20), 1.0, NUTSSettings(4, 20, 20), total_count=20)
     assert result.num_chains == 4 and not started
 
 
 @pytest.mark.parametrize("partition", [Enumeration(), MatrixEnumeration(), VariableElimination(), Auto()], ids=repr)
 def test_any_exact_backend(partition: object) -> None:
-    result = sample_posterior(
-        MAIN,
-        counts_of(MAIN, 8, 20),
-        total_count=20,
-        settings=NUTSSettings(num_draws=30, burn_in=30, num_chains=1),
-        partition=partition,  # type: ignore[arg-type]
-        progress=False,
-    )
+    counts, settings = counts_of(MAIN, 8, 20), NUTSSettings(1, 30, 30)
+    result = draw(MAIN, counts, 1.0, settings, total_count=20, partition=partition)
     assert bool(torch.isfinite(result.theta).all())
 
 
@@ -204,14 +186,7 @@ def test_other_priors_and_no_data() -> None:
     zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
     location = torch.tensor([0.0, 0.5], dtype=torch.float64)
     prior = dist.StudentT(5.0, location, 0.5).to_event(1)
-    result = sample_posterior(
-        MAIN,
-        zeros,
-        prior,
-        total_count=0,
-        settings=NUTSSettings(num_draws=400, burn_in=100, num_chains=2),
-        progress=False,
-    )
+    result = draw(MAIN, zeros, prior, NUTSSettings(2, 400, 100), total_count=0)
     size = float(stats.t(5, scale=0.5).expect(abs))
     expected = torch.tensor([0.0, 0.5, size, size], dtype=torch.float64)
     mean, error = mean_and_error(torch.cat([result.theta, (result.theta - location).abs()], -1))
@@ -219,9 +194,7 @@ def test_other_priors_and_no_data() -> None:
     assert float(((mean - expected) / error).abs().max()) < bound
     assert float((mean[2:] / error[2:] - 2 * size / error[2:]).abs().min()) > bound
     assert abs(float(mean[1] / error[1])) > bound
-    normal = sample_posterior(
-        MAIN, zeros, 1.5, total_count=0, settings=NUTSSettings(num_draws=400, num_chains=2), progress=False
-    )
+    normal = draw(MAIN, zeros, 1.5, NUTSSettings(2, 400), total_count=0)
     mean, error = mean_and_error(normal.theta.square())
     assert float(((mean - 1.5**2) / error).abs().max()) < bound
     assert float(((mean - 1.0) / error).abs().min()) > bound
@@ -250,16 +223,8 @@ def test_the_given_backend_is_the_one_that_runs(metric: str) -> None:
         prior = DiaconisYlvisaker.uniform(PAIRS, 4.0, dtype=torch.float64, partition=own)  # type: ignore[arg-type]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            sample_posterior(
-                PAIRS,
-                counts,
-                prior,
-                total_count=20,
-                settings=NUTSSettings(num_draws=4, burn_in=2, num_chains=1),
-                metric=metric,  # type: ignore[arg-type]
-                partition=partition,  # type: ignore[arg-type]
-                progress=False,
-            )
+            settings = NUTSSettings(1, 4, 2)
+            draw(PAIRS, counts, prior, settings, total_count=20, metric=metric, partition=partition)
         return own.calls, [] if partition is None else partition.calls
 
     own, given = run(SpyBackend())
@@ -272,9 +237,7 @@ def test_conjugate_and_float32_priors() -> None:
     zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
     prior = dist.StudentT(5.0, torch.zeros(2, dtype=torch.float64), 0.5).to_event(1)
     single = DiaconisYlvisaker.uniform(MAIN, 2.0)
-    drawn = sample_posterior(
-        MAIN, zeros, single, total_count=0, settings=NUTSSettings(num_draws=20, num_chains=2), progress=False
-    )
+    drawn = draw(MAIN, zeros, single, NUTSSettings(2, 20), total_count=0)
     assert single.mean_statistics.dtype == torch.float32 and drawn.theta.dtype == torch.float64
     with pytest.raises(InputError, match="laplace"):
         sample_posterior(MAIN, zeros, prior, total_count=0, metric="laplace")
@@ -298,57 +261,45 @@ def test_r_hat_limit_is_the_quantile_of_independent_chains() -> None:
 
 
 def test_unconverged_chains_are_reported() -> None:
+    settings = NUTSSettings(2, 8, 0, max_tree_depth=1)
     with pytest.warns(ConvergenceWarning, match="R-hat"):
-        result = sample_posterior(
-            PAIRS,
-            counts_of(PAIRS, 9, 2000),
-            20.0,
-            total_count=2000,
-            settings=NUTSSettings(num_draws=8, burn_in=0, num_chains=2, max_tree_depth=1),
-            metric="adapt",
-            progress=False,
-        )
+        result = draw(PAIRS, counts_of(PAIRS, 9, 2000), 20.0, settings, total_count=2000, metric="adapt")
     assert result.status == "unconverged"
 
 
-def test_bad_input() -> None:
-    counts = counts_of(MAIN, 1, 10)
-    with pytest.raises(InputError, match="total_count"):
-        sample_posterior(MAIN, counts)
-    with pytest.raises(InputError, match="total_count"):
-        sample_posterior(MAIN, counts, total_count=11)
-    with pytest.raises(InputError, match="expected shape"):
-        sample_posterior(MAIN, counts[:3], total_count=10)
-    with pytest.raises(InputError, match="finite"):
-        sample_posterior(MAIN, counts * math.nan, total_count=10)
-    with pytest.raises(InputTypeError, match="data"):
-        sample_posterior(MAIN, [1, 2], total_count=10)  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="hypergraph"):
-        sample_posterior("a*b", counts)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no parameters"):
-        sample_posterior(InteractionHypergraph(MAIN.domain), torch.zeros(0), total_count=10)
-    for name, value in {
-        "num_draws": 3,
-        "num_chains": 0,
-        "burn_in": -1,
-        "max_tree_depth": 1.5,
-        "target_accept": 1.0,
-    }.items():
-        with pytest.raises(InputError, match=name):
-            NUTSSettings(**{name: value})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="metric"):
-        sample_posterior(MAIN, counts, total_count=10, metric="dense")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="event shape"):
-        sample_posterior(MAIN, counts, normal_prior(PAIRS), total_count=10)
-    with pytest.raises(InputError, match="positive"):
-        sample_posterior(MAIN, counts, -1.0, total_count=10)
-    with pytest.raises(InputTypeError, match="prior"):
-        sample_posterior(MAIN, counts, "wide", total_count=10)
-    other = InteractionHypergraph.from_order(Domain.from_cardinalities([3]), 1)
-    with pytest.raises(InputError, match="another hypergraph"):
-        sample_posterior(MAIN, counts, DiaconisYlvisaker.uniform(other, 1.0), total_count=10)
-    missing = Observations.from_tensor(torch.tensor([[0, -1]]), MAIN.domain)
-    with pytest.raises(MissingDataError):
-        sample_posterior(MAIN, missing)
-    with pytest.raises(IntractableError, match="budget"):
-        sample_posterior(MAIN, counts, total_count=10, partition=Enumeration(max_states=2))
+COUNTS = counts_of(MAIN, 1, 10)
+OTHER = InteractionHypergraph.from_order(Domain.from_cardinalities([3]), 1)
+MISSING = Observations.from_tensor(torch.tensor([[0, -1]]), MAIN.domain)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "argument"),
+    [
+        ({"total_count": None}, "out-of-range", "total_count"),
+        ({"total_count": 11}, "out-of-range", "value"),
+        ({"data": COUNTS[:3]}, "wrong-shape", "data"),
+        ({"data": COUNTS * math.nan}, "not-finite", "data"),
+        ({"data": [1, 2]}, "wrong-type", "data"),
+        ({"data": MISSING, "total_count": None}, "missing-cells", None),
+        ({"hypergraph": "a*b"}, "wrong-type", "hypergraph"),
+        ({"hypergraph": InteractionHypergraph(MAIN.domain), "data": torch.zeros(0)}, "empty", "hypergraph"),
+        ({"metric": "dense"}, "unknown-choice", "metric"),
+        ({"prior": normal_prior(PAIRS)}, "wrong-shape", "prior"),
+        ({"prior": -1.0}, "out-of-range", None),
+        ({"prior": "wide"}, "wrong-type", "prior"),
+        ({"prior": DiaconisYlvisaker.uniform(OTHER, 1.0)}, "other-domain", "prior"),
+        ({"partition": Enumeration(max_states=2)}, "over-budget", None),
+    ],
+)
+def test_bad_input(options: dict[str, Any], code: Any, argument: str | None) -> None:
+    with raises(code, argument):
+        sample_posterior(**{"hypergraph": MAIN, "data": COUNTS, "total_count": 10, **options})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_draws", 3), ("num_chains", 0), ("burn_in", -1), ("max_tree_depth", 1.5), ("target_accept", 1.0)],
+)
+def test_bad_settings(name: str, value: Any) -> None:
+    with raises("out-of-range", name):
+        NUTSSettings(**{name: value})

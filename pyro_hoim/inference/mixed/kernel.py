@@ -123,7 +123,8 @@ class MixedGibbs(MCMCKernel):
         self._clear()
 
     def _clear(self) -> None:
-        self._inner: HMC | None = None
+        self.inner: HMC | None = None
+        """The kernel of the continuous sites of this chain, None if there are none."""
         self._conditioned = GivenDiscrete(self.model)
         self._sites: tuple[DiscreteSite, ...] = ()
         self._moves: DiscreteMoves | None = None
@@ -159,11 +160,6 @@ class MixedGibbs(MCMCKernel):
     def evaluation_reasons(self) -> dict[str, str]:
         """One sentence for every discrete site evaluated row by row or one by one: why, and what would be fast."""
         return {} if self._moves is None else dict(self._moves.reasons)
-
-    @property
-    def inner(self) -> HMC | None:
-        """The kernel of the continuous sites of this chain, None if there are none."""
-        return self._inner
 
     @property
     def save_params(self) -> list[str]:
@@ -221,7 +217,7 @@ class MixedGibbs(MCMCKernel):
         values = self._start_inner(latent, continuous, given, args, kwargs)
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
         discrete = {site.name: values[site.name] for site in self._sites}
-        position = {} if self._inner is None else _params(self._inner)
+        position = {} if self.inner is None else _params(self.inner)
         self._initial = {**position, **{name: _to_float(value) for name, value in discrete.items()}}
         self._moves = DiscreteMoves(
             program,
@@ -254,11 +250,11 @@ class MixedGibbs(MCMCKernel):
             raise refused("initial_params", problem, code="missing-part")
         for attempt in range(1, _TRIES + 1):
             self._conditioned.values = values
-            self._inner = _inner_kernel(self._make_inner, self._conditioned)
+            self.inner = _inner_kernel(self._make_inner, self._conditioned)
             if position:
-                self._inner.initial_params = {name: value.detach().clone() for name, value in position.items()}
+                self.inner.initial_params = {name: value.detach().clone() for name, value in position.items()}
             try:
-                self._inner.setup(self._warmup_steps, *args, **kwargs)
+                self.inner.setup(self._warmup_steps, *args, **kwargs)
                 break
             except ValueError as error:
                 if isinstance(error.__cause__, HoimError):  # Pyro wraps every ValueError of a log-probability
@@ -267,8 +263,8 @@ class MixedGibbs(MCMCKernel):
                     raise
             again = sample_nodes(start(self.model, args, kwargs))
             values = {site.name: again[site.name]["value"] for site in self._sites} | fixed
-        assert self._inner is not None
-        self.transforms = self._inner.transforms
+        assert self.inner is not None
+        self.transforms = self.inner.transforms
         return values
 
     def _constrained(self, position: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -286,9 +282,9 @@ class MixedGibbs(MCMCKernel):
         for _ in range(self._num_sweeps):
             values = self._move_discrete(values)
         discrete = {name: values[name] for name in before}
-        if self._inner is not None:
+        if self.inner is not None:
             self._refresh_inner(discrete)
-            position = self._inner.sample(position)
+            position = self.inner.sample(position)
         self._note(before, discrete)
         return {**position, **{name: _to_float(value) for name, value in discrete.items()}}
 
@@ -306,9 +302,9 @@ class MixedGibbs(MCMCKernel):
 
     def _refresh_inner(self, discrete: dict[str, torch.Tensor]) -> None:
         """Tell the inner kernel the new discrete values: its potential and gradient belong to the old ones."""
-        assert self._inner is not None
+        assert self.inner is not None
         self._conditioned.values = discrete
-        self._inner.clear_cache()
+        self.inner.clear_cache()
 
     def _note(self, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> None:
         """Keep the share of entries that changed, averaged over the transitions of this phase."""
@@ -324,8 +320,8 @@ class MixedGibbs(MCMCKernel):
     def logging(self) -> dict[str, str]:  # type: ignore[override]
         """What the inner kernel shows, and the share of discrete entries that change per transition."""
         shown = OrderedDict[str, str]()
-        if self._inner is not None:
-            shown.update({str(key): value for key, value in self._inner.logging().items()})
+        if self.inner is not None:
+            shown.update({str(key): value for key, value in self.inner.logging().items()})
         shown["moved"] = f"{sum(self._moved.values()) / max(len(self._moved), 1):.2f}"
         return shown
 
@@ -336,18 +332,15 @@ class MixedGibbs(MCMCKernel):
         is one.
         """
         inner: dict[str, Any] = {"divergences": [], "acceptance rate": 1.0}
-        if self._inner is not None:
-            inner = self._inner.diagnostics()
+        if self.inner is not None:
+            inner = self.inner.diagnostics()
         evaluation = {**self.evaluation, **self.evaluation_reasons}
         return {**inner, "moved": dict(self._moved), "evaluation": evaluation}
 
-    def end_warmup(self) -> None:
-        """Nothing: the inner kernel counts the transitions by itself, as Pyro's loop never calls this."""
-
     def cleanup(self) -> None:
         """Let go of the chain; names, dtypes and transforms stay for what follows the run."""
-        if self._inner is not None:
-            self._inner.cleanup()
+        if self.inner is not None:
+            self.inner.cleanup()
         self._given = None
         self._is_set_up = False
 
