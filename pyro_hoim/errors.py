@@ -288,11 +288,12 @@ def check_choice(value: object, choices: Collection[object], argument: str) -> N
         raise unexpected(argument, f"{', '.join(others)} or {last}", value, code="unknown-choice")
 
 
-def check_whole(value: object, argument: str, least: int = 1, most: int | None = None) -> None:
-    """Raise :class:`InputError` unless a value is a whole number within bounds, which are included."""
+def check_whole(value: object, argument: str, least: int = 1, most: int | None = None) -> int:
+    """The value, or :class:`InputError` unless it is a whole number within bounds, which are included."""
     if not is_whole(value) or value < least or (most is not None and value > most):
         bounds = f"from {least}" if most is None else f"from {least} to {most}"
         raise out_of_range(argument, f"a whole number {bounds}", value)
+    return int(value)
 
 
 def check_positive(value: object, argument: str) -> None:

@@ -14,7 +14,7 @@ from ..errors import wrong_shape, wrong_type
 def as_numbers(matrix: Any, source: str) -> Any:
     """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only."""
     if isinstance(matrix, torch.Tensor):
-        matrix = matrix.detach().cpu().numpy()
+        matrix = (matrix.to_dense() if matrix.layout != torch.strided else matrix).detach().cpu().numpy()
     found = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     if found.dtype.kind not in "biuf":
         raise wrong_type(source, "numbers", received=f"an array of {found.dtype}")

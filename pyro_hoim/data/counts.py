@@ -133,8 +133,8 @@ class CountTable:
         numbers = as_numbers(matrix, source)
         header = [f"x{i}" for i in range(numbers.shape[1])] if names is None else [str(name) for name in names]
         if len(header) != numbers.shape[1]:
-            expected = f"{numbers.shape[1]} names, one a column"
-            raise unexpected(source, expected, received=len(header), code="wrong-shape")
+            expected = f"{numbers.shape[1]}, one a column"
+            raise unexpected(f"{source} names", expected, received=len(header), code="wrong-shape")
         check_unique(header, f"{source} names")
         chosen = select_columns(header, columns, exclude=(), source=source)
         if chosen != header:
@@ -316,7 +316,8 @@ class CountTable:
             values = self.column(self.domain.names[column])
             row = int(np.flatnonzero((values < low) | (values > high))[0])
             bounds = f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
-            raise refused(self.where(row, column), f"{reason} takes numbers {bounds}, received {values[row]:.15g}")
+            problem = f"{reason} takes numbers {bounds}, received {values[row]:.15g}"
+            raise refused(self.where(row, column), problem, code="out-of-range")
 
     def column(self, name: str) -> np.ndarray:
         """Values of one variable, (N,) float64."""

@@ -14,14 +14,13 @@ from typing_extensions import override
 from ..dependency_network.chains.arguments import checked_conditionals
 from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
 from ..dependency_network.conditionals import DependencyConditionals
-from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
+from ..errors import check_type, check_whole, conflict, out_of_range, refused, unexpected, wrong_type
 from ..generalized_root.chains.arguments import checked_energy
 from ..generalized_root.chains.gibbs import RootChains
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..log_linear.chains.gibbs import GibbsChains
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.laws.law import HierarchicalLogLinear
-from ..runs.arguments import positive
 
 __all__ = ["BlockGibbs", "GibbsKernel", "PseudoGibbs", "RootGibbs"]
 
@@ -71,8 +70,8 @@ class GibbsKernel(MCMCKernel):
         **options: Any,
     ) -> None:
         check_type(clamped, Mapping | None, "clamped", "a mapping from names to values")
-        self.num_sweeps = positive(num_sweeps, "num_sweeps")
-        self.num_chains = None if num_chains is None else positive(num_chains, "num_chains")
+        self.num_sweeps = check_whole(num_sweeps, "num_sweeps")
+        self.num_chains = None if num_chains is None else check_whole(num_chains, "num_chains")
         self.clamped = dict(clamped or {})
         self.site = site
         # Pyro reads both after the last draw; ArviZ would call a model.
@@ -97,7 +96,7 @@ class GibbsKernel(MCMCKernel):
     def with_chains(self, num_chains: int) -> Self:
         """A copy whose values have a leading dimension of ``num_chains`` chains."""
         result = copy.copy(self)
-        result.num_chains = positive(num_chains, "num_chains")
+        result.num_chains = check_whole(num_chains, "num_chains")
         result._given = None
         result._reset()
         return result

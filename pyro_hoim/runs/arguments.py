@@ -8,7 +8,7 @@ import torch
 
 from ..checks import check_finite, check_shape
 from ..core.model import LogLinearModel
-from ..errors import check_whole, is_whole, out_of_range, unexpected, wrong_type
+from ..errors import is_whole, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -19,8 +19,6 @@ __all__ = [
     "checked_seed",
     "checked_states",
     "checked_tables",
-    "count",
-    "positive",
     "received",
     "seed_from",
 ]
@@ -86,18 +84,6 @@ def checked_codes(domain: Domain, codes: object, lead: Sequence[int], argument: 
     found = checked_states(codes, (*lead, len(domain)), argument, "level codes")
     check_levels(found, torch.tensor(domain.cardinalities, device=found.device), argument)
     return found.long().clone()
-
-
-def positive(value: int, argument: str) -> int:
-    """The value, or an error unless it is a whole number from 1."""
-    check_whole(value, argument)
-    return int(value)
-
-
-def count(value: int, argument: str) -> int:
-    """The value, or an error unless it is a whole number from 0."""
-    check_whole(value, argument, 0)
-    return int(value)
 
 
 def checked_seed(value: int) -> int:

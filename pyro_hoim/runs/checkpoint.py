@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import operator
 import os
 import signal
@@ -13,14 +12,14 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import safetensors
 import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..errors import InputError, check_type, out_of_range, refused
+from ..errors import InputError, check_type, refused
 
 __all__ = ["DeferredInterrupt", "RunFile", "checksum", "packed", "unpacked"]
 
@@ -38,22 +37,20 @@ class RunFile:
     Args:
         path: the file; its folder must exist.
         resume: continue from the file if it is there.
-        seconds: least time between two writes. Writes of large files are spaced further, so that they take at most a
-            tenth of the time.
 
     Raises:
-        InputError: there is no folder for it, the file exists and ``resume`` is false, or seconds are not positive.
+        InputError: there is no folder for it, or the file exists and ``resume`` is false.
         InputTypeError: a path that is none.
     """
 
-    def __init__(self, path: str | os.PathLike[str], resume: bool = False, seconds: float = 30.0) -> None:
+    SECONDS: ClassVar[float] = 30.0
+    """Least time between two writes. Those of large files are spaced further, to take at most a tenth of the time."""
+
+    def __init__(self, path: str | os.PathLike[str], resume: bool = False) -> None:
         check_type(path, str | os.PathLike, "checkpoint", "the name of a file")
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-            raise out_of_range("checkpoint_every", "a positive number of seconds", seconds)
         self.path = Path(path)
         self.resume = bool(resume)
-        self._seconds = float(seconds)
-        self._due = time.monotonic() + self._seconds
+        self._due = time.monotonic() + self.SECONDS
         self._settings: dict[str, Any] = {}
         if not self.path.parent.is_dir():
             problem = f"the folder {self.path.parent} does not exist"
@@ -153,7 +150,7 @@ class RunFile:
         finally:
             draft.unlink(missing_ok=True)
         now = time.monotonic()
-        self._due = now + max(self._seconds, (now - start) / _LARGEST_SHARE)
+        self._due = now + max(self.SECONDS, (now - start) / _LARGEST_SHARE)
 
 
 def checksum(tensors: Mapping[str, torch.Tensor]) -> int:

@@ -11,11 +11,7 @@ from tqdm import tqdm
 
 from .checkpoint import DeferredInterrupt, RunFile
 
-__all__ = [
-    "Job",
-    "follow",
-    "part_of",
-]
+__all__ = ["Job", "follow", "part_of"]
 
 
 class Job(Protocol):

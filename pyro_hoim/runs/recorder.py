@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,19 +31,8 @@ _ENOUGH_BLOCKS = 8  # whose variance says something of a single cell
 _MAX_KURTOSIS = 0.05  # of the visits of a block, above which their variance has no chi-square law far out
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Estimates of mean coordinates.
-
-    Attributes:
-        eta: float64 (*batch, num_terms).
-        std_error: float64 (*batch, num_terms); NaN where one chain has one record. Where nothing moved one over the
-            number of chains.
-        between_chains: float64 (*batch, num_edges), or None with one chain: variance between chains over what
-            independent records would give, 1 where chains forget their states between two looks.
-        is_mixed: whether that ratio is as small as chance allows everywhere; None when it cannot be judged: one chain,
-            a run too short, or a group of chains that never left one state of all edges.
-    """
+class Summary(NamedTuple):
+    """Estimates of mean coordinates, with the attributes of :class:`~pyro_hoim.runs.ChainRun`."""
 
     eta: torch.Tensor
     std_error: torch.Tensor
@@ -95,16 +84,16 @@ class Recorder:
     """
 
     def __init__(self, chains: Chains, num_draws: int, parts: Sequence[str]) -> None:
-        num_chains, groups = chains.num_chains, chains.batch_shape.numel()
+        self._num_chains = num_chains = chains.num_chains
         self._batch, self._num_records = chains.batch_shape, num_draws
-        self._groups, self._num_chains = groups, num_chains
+        self._groups = groups = self._batch.numel()
         self.num_done = 0
-        self._traces: dict[str, torch.Tensor] = {}
+        self.traces: dict[str, torch.Tensor] = {}
         lead = (num_draws, *chains.batch_shape, num_chains)
         if "energies" in parts:
-            self._traces["energies"] = _reserve(lead, torch.float64)
+            self.traces["energies"] = _reserve(lead, torch.float64)
         if "draws" in parts:
-            self._traces["draws"] = _reserve((*lead, len(chains.domain)), _dtype_of(chains))
+            self.traces["draws"] = _reserve((*lead, len(chains.domain)), _dtype_of(chains))
         self._num_batches = 0
         self._sums: dict[str, torch.Tensor] = {}
         if "statistics" not in parts:
@@ -130,7 +119,7 @@ class Recorder:
     @property
     def bytes_per_record(self) -> int:
         """What a record adds to the traces."""
-        return sum(values.nbytes for values in self._traces.values()) // self._num_records
+        return sum(values.nbytes for values in self.traces.values()) // self._num_records
 
     @property
     def num_to_look(self) -> int:
@@ -141,8 +130,8 @@ class Recorder:
         """Take in (groups, ...) counts, and traces; True if the states should now be shown to :meth:`look`."""
         k = self.num_done
         for name, values in (("energies", record.energies), ("draws", record.states)):
-            if name in self._traces and values is not None:
-                target = self._traces[name][k : k + record.num_records]
+            if name in self.traces and values is not None:
+                target = self.traces[name][k : k + record.num_records]
                 target.copy_(values.reshape(target.shape))
         self.num_done += record.num_records
         if record.counts is None or not self._sums:
@@ -240,19 +229,9 @@ class Recorder:
         below = torch.stack([expected[:, s].sum(-1) for s in slices], -1) if slices else expected[:, :0]
         return torch.where(below > 0, above / below.clamp(min=1e-300), 1.0)
 
-    @property
-    def energies(self) -> torch.Tensor | None:
-        """Energies at every record, or None."""
-        return self._traces.get("energies")
-
-    @property
-    def draws(self) -> torch.Tensor | None:
-        """States at every record, or None."""
-        return self._traces.get("draws")
-
     def state(self) -> dict[str, torch.Tensor]:
         """Everything as tensors; traces as far as they go."""
-        traces = {name: values[: self.num_done] for name, values in self._traces.items()}
+        traces = {name: values[: self.num_done] for name, values in self.traces.items()}
         return {**self._sums, **traces, "position": torch.tensor([self.num_done, self._num_batches])}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -260,7 +239,7 @@ class Recorder:
         self.num_done, self._num_batches = (int(n) for n in state["position"])
         for name, values in self._sums.items():
             values.copy_(state[name])
-        for name, values in self._traces.items():
+        for name, values in self.traces.items():
             values[: self.num_done].copy_(state[name])
 
 
@@ -281,9 +260,7 @@ def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         raise conflict("record", problem, "thin more, or keep statistics only") from error
 
 
-def _cell_arrays(
-    hypergraph: InteractionHypergraph,
-) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
+def _cell_arrays(hypergraph: InteractionHypergraph) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
     """Start of every edge's table, and its k-th variable and stride as arrays (num_edges,), stride 0 where absent."""
     start = np.array([where.start for where in hypergraph.term_slices.values()], dtype=np.int64)
     depth = max((len(edge) for edge in hypergraph.edge_indices), default=0)

@@ -183,9 +183,9 @@ def main():
         node = words.index(word)
         mine = solve_node(rows, node, space, RootSettings())
         slow, objective, residual, steps = slow_node(rows, node, 0.01)
-        note = f"objective {objective - mine.objective:+.1e} of ours, KKT {residual:.0e} after {steps} steps"
-        report.add(f"node {word!r}", "solve_node", mine.seconds)
-        report.add(f"node {word!r}", "FISTA, all features", slow, slow / mine.seconds, note)
+        note = f"objective {objective - mine.outcome.objective:+.1e} of ours, KKT {residual:.0e} after {steps} steps"
+        report.add(f"node {word!r}", "solve_node", mine.outcome.seconds)
+        report.add(f"node {word!r}", "FISTA, all features", slow, slow / mine.outcome.seconds, note)
     try:
         from skglm import GeneralizedLinearEstimator
         from skglm.datafits import Poisson

@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from ...compute.engine import Record
 from ...core.chains import Chains
-from ...errors import ConvergenceWarning, check_choice, conflict, out_of_range, refused, unexpected
-from ...runs.arguments import checked_codes, count, positive, seed_from
+from ...errors import ConvergenceWarning, check_choice, check_whole, conflict, out_of_range, refused, unexpected
+from ...runs.arguments import checked_codes, seed_from
 from ...runs.checkpoint import checksum
 from ...runs.jobs import part_of
 from ...schema import Domain
@@ -125,7 +125,7 @@ class PseudoGibbsChains(Chains):
         check: bool = True,
     ) -> None:
         self._conditionals = checked_conditionals(conditionals)
-        self._num_chains, self._seed = positive(num_chains, "num_chains"), seed_from(seed)
+        self._num_chains, self._seed = check_whole(num_chains, "num_chains"), seed_from(seed)
         check_choice(precision, (torch.float32, torch.float64), "precision")
         domain = self.domain
         fixed = checked_clamps(domain, clamped or {}, self._num_chains)
@@ -254,7 +254,7 @@ class PseudoGibbsChains(Chains):
             InputError: negative numbers, or nothing to say when to record.
         """
         size = max(1, len(self._places))  # where every variable is clamped or has one level time passes all the same
-        updates, wait = count(num_sweeps, "num_sweeps") * size, count(thin, "thin") * size
+        updates, wait = check_whole(num_sweeps, "num_sweeps", 0) * size, check_whole(thin, "thin", 0) * size
         return self.update(updates, thin=wait, counts=counts, states=states)
 
     def update(self, num_updates: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
@@ -273,7 +273,7 @@ class PseudoGibbsChains(Chains):
         Raises:
             InputError: negative numbers, or nothing to say when to record.
         """
-        num_updates, thin = count(num_updates, "num_updates"), count(thin, "thin")
+        num_updates, thin = check_whole(num_updates, "num_updates", 0), check_whole(thin, "thin", 0)
         if not thin and (counts or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=states)

@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from ...compute.engine import Record
 from ...core.chains import Chains
-from ...errors import ConvergenceWarning, out_of_range, refused
-from ...runs.arguments import count, positive, seed_from
+from ...errors import ConvergenceWarning, check_whole, out_of_range, refused
+from ...runs.arguments import seed_from
 from ...runs.checkpoint import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
@@ -105,7 +105,7 @@ class RootChains(Chains):
         check: bool = True,
     ) -> None:
         energy = self._energy = checked_energy(energy)
-        self._num_chains = positive(num_chains, "num_chains")
+        self._num_chains = check_whole(num_chains, "num_chains")
         self._program = RootProgram.of(self._energy)
         fixed = checked_clamps(energy, clamped or {}, self._num_chains)
         self._clamped = tuple(energy.domain.names[s] for s in fixed)
@@ -298,7 +298,8 @@ class RootChains(Chains):
         Shape:
             energies (records, num_chains); states (records, num_chains, d).
         """
-        num_sweeps, thin, beta = count(num_sweeps, "num_sweeps"), count(thin, "thin"), checked_beta(beta)
+        num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
+        beta = checked_beta(beta)
         if not thin and (energies or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         order = np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free

@@ -18,7 +18,7 @@ from ..structure import RootStructure
 from ._joint import ColumnRegression, JointRegression, JointTerm
 from ._regression import Floats, NewtonEnd, Point, Regression, Status, newton
 from .options import RootSettings
-from .result import RootFitResult
+from .result import RootFitResult, structure_of
 from .rows import RootRows
 
 Advance = Callable[[Floats, int], None]
@@ -75,14 +75,11 @@ class RefitProblem:
         """Structure of the nonzero terms, and their coefficients."""
         domain = self.rows.domain
         place = {node: i for i, node in enumerate(self.nodes)}
-        kept: dict[tuple[int, int], dict[tuple[int, ...], float]] = {}
-        for term, value in zip(self.terms, values.tolist(), strict=True):
-            if value != 0.0 or term.key == (1, 1):
-                kept.setdefault(term.key, {})[tuple(place[node] for node in term.positions)] = value
-        model = domain.project([domain.names[node] for node in self.nodes])
-        structure = RootStructure.from_positions(model, {key: list(found) for key, found in kept.items()})
-        ordered = [value for key in sorted(kept) for _, value in sorted(kept[key].items())]
-        return structure, torch.tensor(ordered, dtype=torch.float64)
+        keyed = {
+            (term.key, tuple(place[node] for node in term.positions)): value
+            for term, value in zip(self.terms, values.tolist(), strict=True)
+        }
+        return structure_of(domain.project([domain.names[node] for node in self.nodes]), keyed)
 
     def independent(self, settings: RootSettings) -> RefitEnd:
         """Independent columns by maximum likelihood."""

@@ -13,12 +13,13 @@ from tqdm import tqdm
 from ...runs.checkpoint import DeferredInterrupt, RunFile
 from ._regression import Floats, Status
 from ._space import SearchSpace
-from .node import NodeSolution, solve_node
+from .node import NodeSolution, Outcome, solve_node
 from .options import Refit, RootSettings
 from .refit import refit_rows
 from .result import RootFitResult
 from .rows import RootRows
 
+_ARRAYS = ("keys", "others", "coefficients")
 _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
 
 
@@ -89,11 +90,9 @@ class RegressionRun:
             return
         for step, found in enumerate(solutions):
             prefix = f"{name}.{step}."
-            numbers = [found.objective, found.residual, found.num_steps, found.num_scans, found.seconds]
-            numbers.append(_STATUSES.index(found.status))
-            self._tensors[prefix + "keys"] = torch.from_numpy(found.keys)
-            self._tensors[prefix + "others"] = torch.from_numpy(found.others)
-            self._tensors[prefix + "coefficients"] = torch.from_numpy(found.coefficients)
+            for part in _ARRAYS:
+                self._tensors[prefix + part] = torch.from_numpy(getattr(found, part))
+            numbers = [*found.outcome[:-1], _STATUSES.index(found.outcome.status)]
             self._tensors[prefix + "numbers"] = torch.tensor(numbers, dtype=torch.float64)
 
     def _restored(self, name: str, num_steps: int) -> tuple[NodeSolution, ...]:
@@ -104,13 +103,9 @@ class RegressionRun:
             if prefix + "numbers" not in self._tensors:
                 return ()
             objective, residual, steps, scans, seconds, status = self._tensors[prefix + "numbers"].tolist()
-            keys, others, coefficients = (
-                self._tensors[prefix + part].numpy() for part in ("keys", "others", "coefficients")
-            )
-            state: Status = _STATUSES[int(status)]
-            solutions.append(
-                NodeSolution(keys, others, coefficients, objective, residual, int(steps), int(scans), seconds, state)
-            )
+            keys, others, coefficients = (self._tensors[prefix + part].numpy() for part in _ARRAYS)
+            outcome = Outcome(objective, residual, int(steps), int(scans), seconds, _STATUSES[int(status)])
+            solutions.append(NodeSolution(keys, others, coefficients, outcome))
         return tuple(solutions)
 
     def _write(self) -> None:

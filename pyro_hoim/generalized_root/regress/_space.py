@@ -136,7 +136,8 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
             other = [t for t in found if len(t) != size]
             if other:
                 shown = tuple(domain.names[i] for i in other[0])
-                raise unexpected(f"candidates[{size}]", f"tuples of {size} variables", received=shown)
+                expected = f"tuples of {size} variables"
+                raise unexpected(f"candidates[{size}]", expected, received=shown, code="wrong-shape")
             groups[size] = found
     else:
         for names in cast("Iterable[Any]", candidates):

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...data.counts import CountTable
 from ...errors import check_type, check_whole, conflict
 from ..nodes.families import NodeFamily
 from ._space import Penalty
 from .fit import check_penalties, checked_family, fit_root_path
 from .options import L1Rule
 from .result import RootFitResult
-from .rows import RootRows, RowSubset, prepare_rows
+from .rows import RootRows, prepare_rows
 
 __all__ = ["L1ChoiceResult", "choose_l1", "held_out_scores"]
 
@@ -105,7 +106,7 @@ def choose_l1(
     check_type(generator, torch.Generator, "generator", "a torch.Generator")
 
     def fit_path(index: NDArray[np.int64], **changes: Any) -> tuple[RootFitResult, ...]:
-        return fit_root_path(RowSubset(rows.domain, rows.matrix[index]), l1s, rows.family, **{**options, **changes})
+        return fit_root_path(CountTable(rows.domain, rows.matrix[index]), l1s, rows.family, **{**options, **changes})
 
     scores, errors = (), None
     if rule.name == "held-out" and validation is None:
@@ -169,7 +170,7 @@ def _cross_validated(
     for part in parts:
         path = fit_path(np.setdiff1d(np.arange(rows.num_rows), part))
         is_fixed |= np.array([name in path[0].fixed_columns for name in rows.domain.names])
-        held_out = RowSubset(rows.domain, rows.matrix[part])
+        held_out = CountTable(rows.domain, rows.matrix[part])
         values.append(np.stack([fitted.log_pseudo_prob(held_out, by_node=True).numpy() for fitted in path]))
     by_row = np.concatenate(values, 1)[:, np.argsort(np.concatenate(parts))]
     return _means(by_row[:, :, ~is_fixed].sum(2))

@@ -22,7 +22,7 @@ from ...errors import (
     unexpected,
     wrong_type,
 )
-from ...runs.checkpoint import RunFile
+from ...runs.options import RunOptions
 from ..nodes.families import NodeFamily, node_family
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
@@ -63,14 +63,14 @@ def fit_roots(
     or counts that are more spread than the family's law, they can predict worse than independent columns. ``refit``
     maximises the pseudo-likelihood of the joint model anew.
 
-    Counts up to 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
+    Counts below 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
     the family's domain stops the line search, as a few spread rows of the exponential family under ``full`` drive an
     intercept to its end 0: a larger penalty, or leaving out ``full``, keeps away from it, more steps do not. A scan
     costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one node log partition for every row that a
     feature of the working set touches. Features are never stored as a matrix.
 
     Args:
-        data: (n, d) rows: SciPy sparse matrix, array, tensor, or an object with ``domain`` and ``matrix``.
+        data: (n, d) rows: SciPy sparse matrix, array, tensor, or :class:`~pyro_hoim.data.CountTable`.
         family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum).
         order: largest root k; 1 is the independent model.
         l1: penalty, nats per row, from 0; or one for each root order j from 2 to k.
@@ -153,15 +153,13 @@ def _fit(
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_refit(refit)
     settings = checked_settings(given)
-    if resume and checkpoint is None:
-        raise unexpected("resume", "the path of a checkpoint", received="none", hint="pass checkpoint=...")
+    file = RunOptions(checkpoint, resume).file()
     rows = prepare_rows(data, kind, order, names)
     listed = checked_candidates(settings.candidates, rows.domain, order)
     stages = list(range(2, order + 1)) if settings.stagewise and order > 2 else [order]
     first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
     spaces = [first, *(first.with_l1(penalty) for penalty in penalties[1:])]
     _check_work(rows, first, len(penalties), settings.max_work)
-    file = None if checkpoint is None else RunFile(checkpoint, resume)
     run = RegressionRun(rows, settings, file, _header(settings, order, penalties, full, listed))
 
     def joined(solutions: Sequence[NodeSolution], i: int) -> RootFitResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from ._working_set import WorkingSet
 from .options import RootSettings
 from .rows import RootRows
 
-__all__ = ["NodeSolution", "advice", "solve_node"]
+__all__ = ["NodeSolution", "Outcome", "advice", "solve_node"]
 
 
 def advice(status: str, penalties: str, is_full: bool) -> str:
@@ -29,24 +30,30 @@ def advice(status: str, penalties: str, is_full: bool) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class NodeSolution:
-    """Solution of one node's regression.
+class Outcome(NamedTuple):
+    """How a node's regression ended."""
 
-    Keys (j, l) of each feature (F, 2), with the positions of the other variables (F, width), -1 behind the last; the
-    constant of key (1, 1) comes first, of the others only nonzero coefficients are kept. ``status`` is as in
-    :class:`~pyro_hoim.generalized_root.RootNodeResult`, like the numbers.
-    """
-
-    keys: Integers
-    others: Integers
-    coefficients: Floats
     objective: float
     residual: float
     num_steps: int
     num_scans: int
     seconds: float
     status: Status
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSolution:
+    """Solution of one node's regression.
+
+    Keys (j, l) of each feature (F, 2), with the positions of the other variables (F, width), -1 behind the last; the
+    constant of key (1, 1) comes first, of the others only nonzero coefficients are kept. The outcome is as in
+    :class:`~pyro_hoim.generalized_root.RootNodeResult`.
+    """
+
+    keys: Integers
+    others: Integers
+    coefficients: Floats
+    outcome: Outcome
 
 
 class _NodeSolver:
@@ -206,9 +213,8 @@ def solve_node(
     if name in rows.fixed_columns:
         edge = -np.inf if rows.fixed_columns[name] == 0.0 else np.inf
         others = np.full((1, space.width), -1, np.int64)
-        return NodeSolution(
-            np.ones((1, 2), np.int64), others, np.array([edge]), 0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed"
-        )
+        outcome = Outcome(0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed")
+        return NodeSolution(np.ones((1, 2), np.int64), others, np.array([edge]), outcome)
     point, residual = solver.solve(warm, slack)
     working = solver.working
     keep = np.flatnonzero((point.coefficients != 0) | (np.arange(len(working)) == 0))
@@ -217,10 +223,5 @@ def solve_node(
         np.array(space.keys, dtype=np.int64)[working.keys[order]],
         working.others[order],
         point.coefficients[order],
-        point.objective,
-        residual,
-        solver.steps,
-        solver.scans,
-        time.perf_counter() - start,
-        solver.status,
+        Outcome(point.objective, residual, solver.steps, solver.scans, time.perf_counter() - start, solver.status),
     )

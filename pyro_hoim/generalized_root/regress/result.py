@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from ...data.counts import CountTable
 from ...errors import check_choice, unexpected
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
@@ -19,11 +20,12 @@ from ..structure import RootStructure
 from ._joint import JointTerm, interactions
 from .node import NodeSolution
 from .options import RootSettings, Symmetrize
-from .rows import RootRows, RowTable, prepare_rows
+from .rows import RootRows, prepare_rows
 
 __all__ = ["RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
 
 Key = tuple[int, int]
+Term = tuple[Key, tuple[int, ...]]  # a key and sorted positions
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,7 @@ class RootNodeResult:
             if (j, size) != (1, 1):
                 positions = sorted([node, *others[: size - 1]])
                 terms.append(RootTerm((j, size), tuple(domain.names[i] for i in positions), value))
-        return cls(
-            domain.names[node],
-            float(solution.coefficients[0]),
-            tuple(terms),
-            solution.objective,
-            solution.residual,
-            solution.num_steps,
-            solution.num_scans,
-            solution.seconds,
-            solution.status,
-        )
+        return cls(domain.names[node], float(solution.coefficients[0]), tuple(terms), *solution.outcome)
 
 
 @dataclass(frozen=True)
@@ -283,7 +275,7 @@ class RootFitResult:
 
     def rows(self, data: Any, order: int = 1) -> RootRows:
         """Rows of the columns of the fit, laid out for at least some order; refuses other columns."""
-        names = None if isinstance(data, RowTable) else self.domain.names
+        names = None if isinstance(data, CountTable) else self.domain.names
         rows = prepare_rows(data, self.family, max([order, *self.l1]), names)
         if rows.domain.names != self.domain.names:
             raise unexpected("data", "the columns of the fit", received=f"{', '.join(rows.domain.names[:6])}, ...")
@@ -342,22 +334,29 @@ def _joined(
 ) -> tuple[RootStructure, torch.Tensor]:
     """Structure and psi of the joint model."""
     model = domain.project([name for name in domain.names if name not in fixed])
-    values: dict[tuple[Key, tuple[int, ...]], list[float]] = {}
+    values: dict[Term, list[float]] = {}
     for node in nodes:
         if node.variable not in fixed:
             values[(1, 1), (model.index(node.variable),)] = [node.intercept]
             for term in node.terms:
                 values.setdefault((term.key, model.indices(term.names)), []).append(term.coefficient)
-    joined: dict[Key, dict[tuple[int, ...], float]] = {}
+    psi: dict[Term, float] = {}
     for (key, positions), found in values.items():
         size = key[1]
-        if symmetrize == "and" and len(found) < size:
-            continue
-        value = math.fsum(found) / (len(found) if symmetrize == "or" else size)
+        if symmetrize != "and" or len(found) == size:
+            value = math.fsum(found) / (len(found) if symmetrize == "or" else size)
+            psi[key, positions] = value / math.factorial(size)
+    return structure_of(model, psi)
+
+
+def structure_of(domain: Domain, values: Mapping[Term, float]) -> tuple[RootStructure, torch.Tensor]:
+    """Structure of the linear terms and of those that are not zero, and their values, float64 (num_terms,)."""
+    kept: dict[Key, dict[tuple[int, ...], float]] = {}
+    for (key, positions), value in sorted(values.items()):
         if value != 0.0 or key == (1, 1):
-            joined.setdefault(key, {})[positions] = value / math.factorial(size)
-    structure = RootStructure.from_positions(model, {key: list(found) for key, found in joined.items()})
-    ordered = [value for key in sorted(joined) for _, value in sorted(joined[key].items())]
+            kept.setdefault(key, {})[positions] = value
+    structure = RootStructure.from_positions(domain, {key: list(found) for key, found in kept.items()})
+    ordered = [value for found in kept.values() for value in found.values()]
     return structure, torch.tensor(ordered, dtype=torch.float64)
 
 

@@ -7,43 +7,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
-from ...errors import check_unique, out_of_reach, refused, size_text, unexpected, wrong_type
-from ...schema import Domain, Variable
+from ...data.counts import CountTable
+from ...errors import out_of_reach, size_text, unexpected, wrong_type
+from ...schema import Domain
 from ..nodes.families import NodeFamily
 
-__all__ = ["RootRows", "RowSubset", "RowTable", "prepare_rows"]
-
-_LARGEST = 2.0**53
-
-
-@runtime_checkable
-class RowTable(Protocol):
-    """Rows that bring their domain along."""
-
-    @property
-    def domain(self) -> Domain:
-        """The columns."""
-        ...
-
-    @property
-    def matrix(self) -> Any:
-        """The rows, a dense or sparse matrix (n, d)."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class RowSubset:
-    """A matrix with the domain of its columns."""
-
-    domain: Domain
-    matrix: Any
+__all__ = ["RootRows", "prepare_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,49 +107,41 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     """Check a data matrix and lay it out for root regressions.
 
     Args:
-        data: (n, d) SciPy sparse matrix, array or tensor, or an object with ``domain`` and ``matrix``.
+        data: (n, d) SciPy sparse matrix, array or tensor, or a :class:`~pyro_hoim.data.CountTable`.
         family: node family; its support is checked.
         order: largest root k.
         names: column names; default x0, x1, ... or those of ``data``.
 
     Raises:
-        InputError: not a matrix, no rows or columns, names that do not fit, or a value outside the support; the message
-            names the first such value with its row and column.
+        InputError: no rows or columns, names that do not fit, or what the table refuses, such as a value outside the
+            support.
         InputTypeError: something else than numbers.
         IntractableError: 2^32 nonzero entries or more.
     """
-    domain: Domain | None = None
-    if isinstance(data, RowTable):
-        domain = data.domain
-        data = data.matrix
-    matrix = _as_csc(data)
-    num_rows, width = cast("tuple[int, int]", matrix.shape)
+    if isinstance(names, str):
+        raise wrong_type("names", "a sequence of column names", received="one string")
+    matrix, domain = (data.matrix, data.domain) if isinstance(data, CountTable) else (data, None)
+    if names is None and domain is not None:
+        names = domain.names
+    else:
+        domain = None
+    table = CountTable.from_matrix(matrix, names, kind=family.kind, source="data")
+    num_rows, width = table.num_rows, len(table.domain)
     if num_rows < 1 or width < 1:
         raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
-    if names is not None:
-        if isinstance(names, str):
-            raise wrong_type("names", "a sequence of column names", received="one string")
-        if len(names) != width:
-            raise unexpected("names", f"one per column ({width})", received=len(names), code="wrong-shape")
-        check_unique(list(names), "names")
-        domain = Domain(Variable(name, kind=family.kind) for name in names)
-    elif domain is None:
-        domain = Domain(Variable(f"x{i}", kind=family.kind) for i in range(width))
-    if matrix.nnz >= 2**32:
-        problem = f"{size_text(matrix.nnz, 'nonzero entries')} exceed the limit of 2^32"
+    if family.is_discrete:
+        table.check_range(0.0, family.largest_value, f"the {family.name} family")
+    held: Any = scipy.sparse.csc_matrix(table.matrix)
+    if held.nnz >= 2**32:
+        problem = f"{size_text(held.nnz, 'nonzero entries')} exceed the limit of 2^32"
         raise out_of_reach("data", problem, "take fewer columns")
-    indptr = matrix.indptr.astype(np.int64)
-    rows = matrix.indices.astype(np.int64)
-    values = matrix.data.astype(np.float64)
-    _check_support(values, rows, indptr, domain, family)
-    by_rows = np.lexsort((np.repeat(np.arange(width), np.diff(indptr)), rows))
-    counts = np.bincount(rows, minlength=num_rows)
+    indptr, rows, values = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    columns = np.repeat(np.arange(width), np.diff(indptr))
+    by_rows = np.lexsort((columns, rows))
     entries = torch.from_numpy(values)
-    roots = np.empty((order, len(values)))
-    for j in range(order):
-        roots[j] = family.root(entries, j + 1).numpy()
+    roots = np.stack([family.root(entries, j).numpy() for j in range(1, order + 1)])
     return RootRows(
-        domain,
+        domain or table.domain,
         family,
         order,
         num_rows,
@@ -181,50 +149,7 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
         rows,
         values,
         roots,
-        np.cumsum(counts).astype(np.uint32),
-        np.repeat(np.arange(width), np.diff(indptr))[by_rows].astype(np.uint32),
+        np.cumsum(np.bincount(rows, minlength=num_rows)).astype(np.uint32),
+        columns[by_rows].astype(np.uint32),
         np.ascontiguousarray(roots[:, by_rows]),
     )
-
-
-def _as_csc(data: Any) -> Any:
-    if isinstance(data, torch.Tensor):
-        data = (data.to_dense() if data.layout != torch.strided else data).detach().cpu().numpy()
-    if not scipy.sparse.issparse(data):
-        data = np.asarray(data)
-    if len(data.shape) != 2:
-        expected = "a matrix of rows and columns"
-        raise unexpected("data", expected, received=f"shape {tuple(data.shape)}", code="wrong-shape")
-    if data.dtype.kind not in "biuf":
-        raise wrong_type("data", "numbers", received=f"a matrix of {data.dtype}")
-    matrix: Any = scipy.sparse.csc_matrix(data, copy=True).astype(np.float64)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    return matrix
-
-
-def _check_support(
-    values: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    domain: Domain,
-    family: NodeFamily,
-) -> None:
-    checks = [(~np.isfinite(values), "finite numbers")]
-    if family.is_discrete:
-        checks.append(((values < 0) | (values != np.floor(values)), "whole numbers from 0"))
-        checks.append((values > _LARGEST, "counts up to 2^53"))
-        if family.largest_value < _LARGEST:
-            checks.append((values > family.largest_value, f"counts up to the maximum {family.largest_value:g}"))
-    elif family.name == "exponential":
-        checks.append((values < 0, "numbers from 0"))
-    for is_bad, wanted in checks:
-        if is_bad.any():
-            first = int(np.flatnonzero(is_bad)[0])
-            column = domain.names[int(np.searchsorted(indptr, first, side="right")) - 1]
-            raise refused(
-                "data",
-                f"the {family.name} family expects {wanted}, received {values[first]:g} in row {rows[first]} (from 0) "
-                f"of column {column!r} ({int(is_bad.sum())} such values)",
-            )

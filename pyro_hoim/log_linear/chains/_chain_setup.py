@@ -15,8 +15,8 @@ from ...checks import check_exact_shape, check_finite
 from ...compute.engine import Record
 from ...core.chains import Chains
 from ...core.model import LogLinearModel
-from ...errors import check_choice, check_type, other_domain, out_of_range, wrong_shape, wrong_type
-from ...runs.arguments import broadcast, check_levels, checked_codes, checked_tables, positive, received, seed_from
+from ...errors import check_choice, check_type, check_whole, other_domain, out_of_range, wrong_shape, wrong_type
+from ...runs.arguments import broadcast, check_levels, checked_codes, checked_tables, received, seed_from
 from ...runs.checkpoint import checksum
 from ...runs.schedule import GibbsSchedule
 from .engines import EngineName, make_engine
@@ -44,7 +44,7 @@ class ChainSetup(Chains):
         engine: EngineName = "auto",
         precision: torch.dtype = torch.float32,
     ) -> None:
-        self._num_chains = positive(num_chains, "num_chains")
+        self._num_chains = check_whole(num_chains, "num_chains")
         self._precision = precision
         self._seed = seed_from(seed)
         self._schedule = GibbsSchedule() if schedule is None else schedule

@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from ...compute.engine import Record, Wanted, join_records
 from ...core.model import LogLinearModel
-from ...errors import out_of_range, unexpected, wrong_type
-from ...runs.arguments import check_levels, count, positive, received
+from ...errors import check_whole, out_of_range, unexpected, wrong_type
+from ...runs.arguments import check_levels, received
 from ...runs.checkpoint import checksum
 from ...runs.jobs import part_of
 from ...schema import Domain
@@ -185,7 +185,7 @@ class GibbsChains(ChainSetup):
         Raises:
             InputError: negative numbers, beta outside [0, 1].
         """
-        num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
+        num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
         if not thin and (counts or energies or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         levels = self._betas(beta)
@@ -233,7 +233,7 @@ class GibbsChains(ChainSetup):
         path = torch.as_tensor(betas, dtype=torch.float64).detach().cpu()
         if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
             raise out_of_range("betas", "a sequence of inverse temperatures within [0, 1]", received=path.tolist())
-        sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
+        sweeps_per_step = check_whole(sweeps_per_step, "sweeps_per_step")
         first_tables = None if start is None else self._other_rows(start)
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)

@@ -73,7 +73,7 @@ def test_published_values_of_some_tuples(words_and_counts):
     for word in chosen:
         node = words.index(word)
         solution = solve_node(rows, node, space, RootSettings())
-        assert solution.residual <= 1e-6
+        assert solution.outcome.residual <= 1e-6
         for others, value in zip(solution.others.tolist(), solution.coefficients.tolist(), strict=True):
             names = frozenset([word, *(words[i] for i in others if i >= 0)])
             found[names] = found.get(names, 0.0) + value / len(names)

@@ -393,7 +393,7 @@ def test_bad_arguments_are_named():
     with raises("wrong-type", "refit_share"):
         fit_roots(x, refit="all", settings=RootSettings(refit_share="half"))
     fitted = fit_roots(x, order=2)
-    with pytest.raises(InputError, match="expected one per column"):
+    with raises("wrong-shape", "data names"):
         refit_roots(fitted, x[:, :2])
     empty = x.copy()
     empty[:, 1] = 0
