@@ -34,9 +34,14 @@ class StudyRecord(Generic[Part]):
     seconds: Mapping[str, float] = field(repr=False)
 
     @property
+    def held(self) -> dict[str, Part]:
+        """The parts that hold rows, in their order."""
+        return {name: part for name, part in self.parts.items() if part is not None}
+
+    @property
     def judged_on(self) -> str:
         """The last part that holds rows: the one to judge the model by."""
-        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
+        return list(self.held)[-1]
 
 
 def check_part_names(parts: Iterable[str]) -> None:

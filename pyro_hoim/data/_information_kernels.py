@@ -20,16 +20,12 @@ from ..compute.jit import njit
 Floats = NDArray[Any]
 Ints = NDArray[Any]
 
-MODES = {"plugin": 0, "table": 1, "shrinkage": 2}
-
 
 @njit(nogil=True, cache=True)
-def cell_sums(
-    columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, mode: int, terms: Floats, total: float, out: Floats
-) -> None:
-    """Per set: sum of c log c (plugin), of terms[c] (table), or the entropy (shrinkage); and the occupied cells.
+def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, out: Floats) -> None:
+    """Per set: the sum of c log c over the cells, and the number of those that are occupied.
 
-    Shapes: columns (d, U), counts (U,), sets (m, k) in lexicographic order, terms (total + 1,) or (0,), out (m, 2).
+    Shapes: columns (d, U), counts (U,), sets (m, k) in lexicographic order, out (m, 2).
     """
     num_sets, order = sets.shape
     num_rows = counts.shape[0]
@@ -88,30 +84,9 @@ def cell_sums(
                     used[distinct] = cell
                     distinct += 1
         value = 0.0
-        if mode == 0:
-            for i in range(distinct):
-                c = sums[used[i]]
-                value += c * math.log(c)
-        elif mode == 1:
-            for i in range(distinct):
-                value += terms[np.int64(sums[used[i]])]
-        else:
-            possible = 1.0
-            for j in range(order):
-                possible *= cardinalities[sets[s, j]]
-            squares = 0.0
-            for i in range(distinct):
-                squares += (sums[used[i]] / total) ** 2
-            spread = (total - 1) * (squares - 1 / possible)
-            weight = 1.0
-            if spread > 1 - squares:
-                weight = (1 - squares) / spread
-            floor = weight / possible
-            for i in range(distinct):
-                p = floor + (1 - weight) * sums[used[i]] / total
-                value -= p * math.log(p)
-            if floor > 0:
-                value -= (possible - distinct) * floor * math.log(floor)
+        for i in range(distinct):
+            c = sums[used[i]]
+            value += c * math.log(c)
         out[s, 0] = value
         out[s, 1] = distinct
         for i in range(distinct):

@@ -16,7 +16,7 @@ from scipy import sparse
 from ..errors import InputError, check_unique, out_of_range, out_of_reach, refused, size_text, unexpected
 from .csv_file import read_text
 
-__all__ = ["read_matrix", "read_names", "repeated_rows", "vocabulary_of"]
+__all__ = ["read_matrix", "read_names", "repeated_rows"]
 
 _PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"), "coo": ("data", "row", "col")}
 _MOST_ROWS = 2**31 - 1
@@ -40,7 +40,8 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
         raise refused(file, problem, code="damaged-file")
     try:
         with np.load(path, allow_pickle=False) as held:
-            parts = {name: held[name] for name in _wanted(file, held)}
+            kind = _format(file, held)
+            parts = [held[name] for name in ("shape", *_PARTS[kind])]
     except InputError:
         raise
     except _DAMAGED as error:
@@ -49,39 +50,39 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
             raise refused(file, problem, code="damaged-file") from None
         reason = " ".join(str(error).split()) or type(error).__name__
         raise refused(file, f"damaged .npz file ({reason})", code="damaged-file") from None
-    return _matrix(file, parts)
+    return _matrix(file, kind, *parts)
 
 
-def _wanted(file: Any, held: Any) -> list[str]:
-    """Names of the arrays of the matrix's format."""
+def _format(file: Any, held: Any) -> str:
+    """The format of the matrix in a file, csr, csc or coo."""
     if "format" not in held.files or "shape" not in held.files:
         names = ", ".join(sorted(held.files)[:6]) or "nothing"
-        raise unexpected(file, "a sparse matrix of scipy.sparse.save_npz", received=f"arrays {names}")
+        expected = "a sparse matrix of scipy.sparse.save_npz"
+        raise unexpected(file, expected, received=f"arrays {names}", code="missing-part")
     kind = held["format"].item()
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if kind not in _PARTS:
-        raise unexpected(file, "a sparse matrix of format csr, csc or coo", kind)
-    return ["format", "shape", *_PARTS[kind]]
+        raise unexpected(file, "a sparse matrix of format csr, csc or coo", kind, code="unknown-choice")
+    return kind
 
 
-def _matrix(file: Any, parts: dict[str, np.ndarray]) -> sparse.csr_matrix:
+def _matrix(
+    file: Any, kind: str, size: np.ndarray, data: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> sparse.csr_matrix:
     """The matrix of the arrays in a file, every index checked before anything is moved by it."""
-    kind = parts["format"].item()
-    kind = kind.decode("ascii") if isinstance(kind, bytes) else str(kind)
-    shape = tuple(int(n) for n in np.asarray(parts["shape"]).reshape(-1))
+    shape = tuple(map(int, size.reshape(-1)))
     if len(shape) != 2 or min(shape) < 0 or max(shape) > _MOST_ROWS:
         raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
-    if parts["data"].dtype.kind not in "biuf":
-        raise unexpected(file, "numbers", received=f"an array of {parts['data'].dtype}", code="wrong-type")
-    first, second = (parts[name] for name in _PARTS[kind][1:])
+    if data.dtype.kind not in "biuf":
+        raise unexpected(file, "numbers", received=f"an array of {data.dtype}", code="wrong-type")
     for name, array in zip(_PARTS[kind][1:], (first, second), strict=True):
         if array.dtype.kind not in "iu" or array.ndim != 1:
             raise out_of_range(file, f"{name} to be whole numbers in one row", received=array.dtype)
     try:
         if kind == "coo":
-            return sparse.csr_matrix(sparse.coo_matrix((parts["data"], (first, second)), shape=shape))
+            return sparse.csr_matrix(sparse.coo_matrix((data, (first, second)), shape=shape))
         maker = sparse.csr_matrix if kind == "csr" else sparse.csc_matrix
-        found = maker((parts["data"], first, second), shape=shape)
+        found = maker((data, first, second), shape=shape)
         found.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError, IndexError) as error:
         problem = f"its arrays make no matrix ({' '.join(str(error).split())})"
@@ -89,15 +90,12 @@ def _matrix(file: Any, parts: dict[str, np.ndarray]) -> sparse.csr_matrix:
     return sparse.csr_matrix(found)
 
 
-def vocabulary_of(file: str | os.PathLike[str]) -> Path:
-    """The file of column names that goes with a matrix: the same name with ``_vocab.txt``."""
-    path = Path(file)
-    return path.with_name(f"{path.stem}_vocab.txt")
-
-
 def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | None, num_columns: int) -> tuple[str, ...]:
-    """Column names of a matrix, one a line; blanks around them are removed, and empty lines at the end do not count."""
-    path = vocabulary_of(file) if vocab is None else Path(vocab)
+    """Column names of a matrix, one a line; blanks around them are removed, and empty lines at the end do not count.
+
+    Without ``vocab`` they are in the file of the same name with ``_vocab.txt``.
+    """
+    path = Path(file).with_name(f"{Path(file).stem}_vocab.txt") if vocab is None else Path(vocab)
     if vocab is None and not path.exists():
         problem = f"its column names are missing; expected them in {path}, one a line, or another vocab"
         raise refused(file, problem, code="missing-part")
@@ -116,8 +114,7 @@ def repeated_rows(times: np.ndarray, matrix: Any, source: str) -> np.ndarray:
     width = np.diff(matrix.indptr) if sparse.issparse(matrix) else np.full(len(times), matrix.shape[1])
     needed = float(times @ (width + 1.0))
     if needed > _MOST_CELLS:
-        problem = (
-            f"repeating the rows as their counts say makes {size_text(int(needed), 'values')}, more than {_MOST_CELLS}"
-        )
+        made = size_text(int(needed), "values")
+        problem = f"repeating the rows as their counts say makes {made}, more than {_MOST_CELLS}"
         raise out_of_reach(source, problem, "give fewer rows")
     return np.repeat(np.arange(len(times)), times.astype(np.int64))

@@ -5,20 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 
-from ..errors import MissingDataError, check_type, conflict, refused, unexpected
+from ..errors import MissingDataError, check_type, conflict, unexpected
 from .observations import Observations
 
-__all__ = ["Correction", "InformationTable"]
-
-Correction = Literal["miller-madow", "grassberger", "shrinkage"]
+__all__ = ["InformationTable"]
 
 _LARGEST_KEY = 2**62
-_LARGEST_COUNT_TABLE = 2**24
 _ENTRIES_PER_CALL = 2**26
 """Work of one compiled call (sets x rows), a fraction of a second, so that Ctrl-C is answered."""
 
@@ -38,16 +35,9 @@ class InformationTable:
 
     Args:
         data: complete observations. Fractional weights (a dense law) are fine without a correction.
-        correction: None for the plug-in entropy, which is too low on sparse counts and makes J of pairs too high; or
-
-            * ``miller-madow``: adds (occupied cells - 1) / 2N to each entropy, which removes the first order of the
-              bias only: with fewer than two rows a cell a good part of it stays;
-            * ``grassberger``: :math:`\log N - \frac1N \sum_i n_i G(n_i)` with :math:`G(n) = \psi(n) + \frac{(-1)^n}{2}
-              [\psi(\frac{n + 1}2) - \psi(\frac n2)]`; the remaining bias falls exponentially in the cell count;
-            * ``shrinkage``: the entropy of the marginal law drawn towards the uniform one, with the James-Stein weight
-              :math:`\lambda = (1 - \sum \hat p^2) / ((N - 1) \sum (1/K - \hat p)^2)`, at most 1, of K cells.
-
-            A correction is made for every subset by itself, so J of a pair may then fall below zero.
+        correction: None for the plug-in entropy, which is too low on sparse counts and makes J of pairs too high;
+            ``miller-madow`` adds (occupied cells - 1) / 2N to each entropy, which removes the first order of the bias
+            only: with fewer than two rows a cell a good part of it stays. J of a pair may then fall below zero.
 
     Attributes:
         data: the observations.
@@ -59,9 +49,7 @@ class InformationTable:
         InputTypeError: ``data`` is not of class :class:`Observations`.
 
     References:
-        Paper 1, equations (1) to (3); George Miller, Note on the bias of information estimates,
-        1955; Peter Grassberger, Entropy estimates from insufficient samplings, 2003; Jean
-        Hausser and Korbinian Strimmer, Entropy inference and the James-Stein estimator, 2009.
+        Paper 1, equations (1) to (3); George Miller, Note on the bias of information estimates, 1955.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -74,10 +62,10 @@ class InformationTable:
         [-0.693147]
     """
 
-    def __init__(self, data: Observations, *, correction: Correction | None = None) -> None:
+    def __init__(self, data: Observations, *, correction: Literal["miller-madow"] | None = None) -> None:
         check_type(data, Observations, "data")
-        if correction is not None and correction not in get_args(Correction):
-            raise unexpected("correction", f"None or one of {get_args(Correction)}", correction)
+        if correction not in (None, "miller-madow"):
+            raise unexpected("correction", "None or 'miller-madow'", correction, code="unknown-choice")
         if data.has_missing:
             hint = "use drop_missing(), missing_as_level(label) or project(names) first"
             raise MissingDataError(f"{data.num_missing_cells} missing cells", argument="data", hint=hint)
@@ -87,14 +75,13 @@ class InformationTable:
             problem = f"{correction!r} expects whole counts, received fractional weights"
             raise conflict("correction", problem, "use correction=None")
         self.data = data
-        self.correction: Correction | None = correction
+        self.correction: Literal["miller-madow"] | None = correction
         merged = data.unique()
         self._columns = np.ascontiguousarray(merged.codes.numpy().T.astype(np.int32))
         self._counts = merged.counts.numpy()
         self._cardinalities = np.array(data.domain.cardinalities, dtype=np.int64)
         self._positions = {name: i for i, name in enumerate(data.domain.names)}
         self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._terms: np.ndarray | None = None
 
     def __repr__(self) -> str:
         known = sum(len(keys) for keys, _ in self._known.values())
@@ -180,38 +167,16 @@ class InformationTable:
 
     def _compute(self, sets: np.ndarray) -> np.ndarray:
         """Entropies of distinct sets (m, k) in lexicographic order."""
-        from ._information_kernels import MODES, cell_sums
+        from ._information_kernels import cell_sums
 
         total = self.data.total_count
-        mode = {"grassberger": "table", "shrinkage": "shrinkage"}.get(self.correction or "", "plugin")
-        terms = self._grassberger_terms() if mode == "table" else np.zeros(0)
         out = np.zeros((len(sets), 2))
         step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
         for start in range(0, len(sets), step):
             part = slice(start, start + step)
-            cell_sums(
-                self._columns, self._counts, self._cardinalities, sets[part], MODES[mode], terms, total, out[part]
-            )
-        if mode == "shrinkage":
-            return out[:, 0]
+            cell_sums(self._columns, self._counts, self._cardinalities, sets[part], out[part])
         entropies = math.log(total) - out[:, 0] / total
-        if mode == "plugin":
-            entropies[out[:, 1] == 1] = 0.0  # a constant, free of rounding
-        if self.correction == "miller-madow":
+        entropies[out[:, 1] == 1] = 0.0  # a constant, free of rounding
+        if self.correction is not None:
             entropies += (out[:, 1] - 1) / (2 * total)
         return entropies
-
-    def _grassberger_terms(self) -> np.ndarray:
-        """Products n G(n) for n = 0 ... N."""
-        from scipy.special import digamma
-
-        if self._terms is None:
-            largest = int(self.data.total_count)
-            if largest > _LARGEST_COUNT_TABLE:
-                problem = f"'grassberger' expects at most {_LARGEST_COUNT_TABLE} observations, received {largest}"
-                raise refused("correction", problem, "use 'miller-madow' or None")
-            n = np.arange(1, largest + 1, dtype=float)
-            sign = np.where(np.arange(1, largest + 1) % 2, -0.5, 0.5)
-            terms = n * (digamma(n) + sign * (digamma((n + 1) / 2) - digamma(n / 2)))
-            self._terms = np.concatenate([[0.0], terms])
-        return self._terms

@@ -50,29 +50,22 @@ class Recorder:
     :math:`\eta (1 - \eta) / (\text{looks} \times \text{chains})`. Where the variance between blocks is larger than
     chance allows, it replaces that of the batches. A run of at most 64 records uses the blocks alone.
 
-    Both errors are too small for a cell that was visited too little, above all where visits are long and few. With the
-    variance v of its estimate a cell of share :math:`\eta` had about :math:`E = \eta (1 - \eta) / v` independent visits
-    (of the cell or of its complement), each with the weight :math:`w = v / (\eta (1 - \eta))`. E is close to a Poisson
-    variable, and the farthest mean that it does not refute at k standard errors lies
-    :math:`k (k / 2 + \sqrt{E + k^2 / 4})` above it. The error that is stated is that distance divided by k, at k = 2:
-
-    .. math:: w + \sqrt{v + w^2},
-
-    which is :math:`\sqrt v` for cells with many visits. A cell with :math:`\eta (1 - \eta)` below 25 looks and 0.05 may
-    have been visited briefly and often while its long visits are missing. There v is the larger of both variances (with
-    8 blocks or more) and w at least the weight of one look, the longest visit that batches allow for; so the error of a
-    cell that never changed is 2 over the number of looks at all chains, and three of these exclude all but 6 expected
-    visits of that length.
+    Both errors are too small for a cell that was visited too little. With the variance v of its estimate a cell of
+    share :math:`\eta` had about :math:`E = \eta (1 - \eta) / v` independent visits (of the cell or of its complement),
+    each with the weight :math:`w = v / (\eta (1 - \eta))`. E is close to a Poisson variable, and the farthest mean that
+    it does not refute at k standard errors lies :math:`k (k / 2 + \sqrt{E + k^2 / 4})` above it. The error that is
+    stated is that distance divided by k, at k = 2: :math:`w + \sqrt{v + w^2}`, which is :math:`\sqrt v` for many visits.
+    A cell with :math:`\eta (1 - \eta)` below 25 looks and 0.05 may have been visited briefly and often while its long
+    visits are missing. There v is the larger of both variances (with 8 blocks or more) and w at least the weight of one
+    look, the longest visit that batches allow for; so the error of a cell that never changed is 2 over the number of
+    looks at all chains.
 
     What chance allows of an edge is the limit of a chi-square law, from the cells whose visits to a block are close
     enough to a normal law: about 20 or more, or a share between 0.2 and 0.8. A rarer cell is judged by the block that
     has most of its T visits: one of B blocks has m of them or more with a probability of at most
     :math:`B \, \Pr(\mathrm{Bin}(T, 1/B) \ge m)`.
 
-    Args:
-        chains: what is recorded; statistics are those of the cells of their ``hypergraph``.
-        num_draws: records in the whole run.
-        parts: which of "statistics", "energies" and "draws" are kept.
+    The ``parts`` that are kept are "statistics" (of the cells of the chains' ``hypergraph``), "energies" and "draws".
 
     Raises:
         InputError: the traces asked for do not fit into memory.

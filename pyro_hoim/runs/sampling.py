@@ -37,8 +37,8 @@ class ChainRun(Generic[C]):
             that no chain entered. Of runs that are mixed at most 2 % have a cell beyond 5 standard errors (5 of 757
             random models of two to five variables, measured).
         between_chains: variance between chains over what independent records would give, by edge, float64 (\*batch,
-            num_edges): near 1 where chains forget their states within a batch, the number of batches where they
-            never do, and scattered widely where states are rare. None with one chain.
+            num_edges): near 1 where chains forget their states within a batch, the number of batches where they never
+            do. None with one chain.
         is_mixed: whether chains differ everywhere as little as chance allows (false alarm about 1e-6); None where that
             cannot be judged: a run is too short, has one chain, or no chain of a batch element ever moved.
         energies: energy of every chain at every record, float64 (num_draws, \*batch, num_chains), nats; or None.
@@ -169,9 +169,8 @@ def sample_chains(
             run it gives the result; the chains may have moved since, but must have been made alike), and progress.
 
     Returns:
-        Estimates, traces, and the chains in their last states. The estimates are those of a Markov chain: biased by
-        its start and autocorrelated. Of a dependency network they are those of the stationary law of the random scan,
-        or of the law after whole sweeps of the sequential one.
+        Estimates, traces, and the chains in their last states. Of a dependency network the estimates are those of the
+        stationary law of the random scan, or of the law after whole sweeps of the sequential one.
 
     Raises:
         InputError: numbers that are none, a part that the chains do not have, a trace that does not fit into memory, or

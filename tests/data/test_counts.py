@@ -185,7 +185,7 @@ def test_bad_cells_of_arrays() -> None:
     refused("array of object", CountTable.from_matrix, np.array([[object()]]), error=InputTypeError)
     refused("array of complex", CountTable.from_matrix, np.array([[1j]]), error=InputTypeError)
     refused("expected shape", CountTable.from_matrix, np.zeros(3))
-    refused("expected 1 names", CountTable.from_matrix, [[1]], names=["a", "b"])
+    refused("expected 1, one a column", CountTable.from_matrix, [[1]], names=["a", "b"])
     refused("repeated", CountTable.from_matrix, [[1, 2]], names=["a", "a"])
     refused("kind 'count'", CountTable, Domain([Variable("a", kind="count"), Variable("b", kind="real")]), [[1, 2]])
     refused("expected shape (rows, 1)", CountTable, Domain([Variable("a", kind="count")]), [[1, 2]])

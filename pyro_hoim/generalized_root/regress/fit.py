@@ -8,13 +8,14 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import (
     ConvergenceWarning,
+    check_choice,
     check_type,
     check_whole,
     out_of_reach,
@@ -27,7 +28,7 @@ from ..nodes.families import NodeFamily, node_family
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
 from .node import NodeSolution, advice
-from .options import Refit, RootSettings, check_refit, checked_settings
+from .options import Refit, RootSettings, checked_settings
 from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
@@ -59,15 +60,13 @@ def fit_roots(
     for every node s, exactly, by proximal Newton steps on a working set. Every solution is certified: the subgradient
     is scanned over *all* features, also those never visited. The coefficients c of a tuple at its member nodes are
     joined to one of the joint model (``symmetrize``); its tensor entry is c / l!. Penalties act on the coefficients
-    themselves, the convention of the published tables. The joined coefficients are no optimum of anything: on few rows,
-    or counts that are more spread than the family's law, they can predict worse than independent columns. ``refit``
-    maximises the pseudo-likelihood of the joint model anew.
+    themselves, the convention of the published tables. The joined coefficients are no optimum of anything, and can
+    predict worse than independent columns; ``refit`` maximises the pseudo-likelihood of the joint model anew.
 
     Counts below 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
-    the family's domain stops the line search, as a few spread rows of the exponential family under ``full`` drive an
-    intercept to its end 0: a larger penalty, or leaving out ``full``, keeps away from it, more steps do not. A scan
-    costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one node log partition for every row that a
-    feature of the working set touches. Features are never stored as a matrix.
+    the family's domain stops the line search: a larger penalty, or leaving out ``full``, keeps away from the edge, more
+    steps do not. A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one node log partition for
+    every row that a feature of the working set touches.
 
     Args:
         data: (n, d) rows: SciPy sparse matrix, array, tensor, or :class:`~pyro_hoim.data.CountTable`.
@@ -91,8 +90,7 @@ def fit_roots(
         UnknownNameError: an unknown variable among the candidates, or an unknown family.
 
     Warns:
-        ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance; its status says why. Or a
-            refit was shortened, because the law of its optimum has no normalising constant.
+        ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance, or a refit was shortened.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
@@ -151,12 +149,12 @@ def _fit(
     kind = checked_family(family)
     check_whole(order, "order")
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
-    check_refit(refit)
+    check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
     file = RunOptions(checkpoint, resume).file()
     rows = prepare_rows(data, kind, order, names)
     listed = checked_candidates(settings.candidates, rows.domain, order)
-    stages = list(range(2, order + 1)) if settings.stagewise and order > 2 else [order]
+    stages = range(2, order + 1) if settings.stagewise and order > 2 else [order]
     first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
     spaces = [first, *(first.with_l1(penalty) for penalty in penalties[1:])]
     _check_work(rows, first, len(penalties), settings.max_work)

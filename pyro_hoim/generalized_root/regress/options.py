@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from ...errors import check_choice, check_positive, check_type, check_whole, is_whole, out_of_range, wrong_type
 
-__all__ = ["Candidates", "L1Rule", "Refit", "RootSettings", "Symmetrize", "check_refit", "checked_settings"]
+__all__ = ["Candidates", "L1Rule", "Refit", "RootSettings", "Symmetrize", "checked_settings"]
 
 Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
 Symmetrize = Literal["mean", "and", "or"]
@@ -27,8 +27,7 @@ class RootSettings:
             penalty of a path then starts afresh.
         symmetrize: ``mean``, ``and`` or ``or``; see :class:`~pyro_hoim.generalized_root.RootFitResult`.
         refit_share: share of the penalties that a refit of ``all`` keeps, from 0, where the optimum may lie at
-            infinity, to 1. A half did well on held-out rows of small and large tables; less is better where rows are
-            many or all keys are searched.
+            infinity, to 1. A half did well on held-out rows; less is better where rows are many.
         tolerance: largest KKT residual of a node: distance of a subgradient from zero, over all features. Where the
             mean of feature x root is beyond 10^4 (huge counts), it is in units of its 10^-4 part.
         max_iterations: most Newton steps of a node and penalty, and of a refit.
@@ -104,8 +103,3 @@ def checked_settings(settings: RootSettings | None) -> RootSettings:
         return RootSettings()
     check_type(settings, RootSettings, "settings")
     return settings
-
-
-def check_refit(refit: object) -> None:
-    """Raise :class:`InputError` unless it is one of the three refits."""
-    check_choice(refit, get_args(Refit), "refit")

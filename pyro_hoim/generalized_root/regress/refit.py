@@ -6,16 +6,16 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from ...errors import ConvergenceWarning, check_type, refused
+from ...errors import ConvergenceWarning, check_choice, check_type, refused
 from ._joint import base_measure
 from ._refit_problem import Advance, RefitProblem
 from ._regression import Floats
 from .node import advice
-from .options import Refit, RootSettings, check_refit, checked_settings
+from .options import Refit, RootSettings, checked_settings
 from .result import RootFitResult, RootRefitResult
 from .rows import RootRows
 
@@ -31,10 +31,9 @@ def refit_roots(
         + r \sum_{(j, \ell) \ne (1, 1)} \ell \lambda_j \sum_S |c_S|
 
     ``singles`` keeps the coefficients of all tuples and refits the terms of single columns, one column at a time, with
-    r = 1. ``all`` refits every term of the model under a share r of the regressions' penalties; with r = 1 the
-    objective is the sum of those of the regressions, under the constraint that the members of a tuple share its
-    coefficient. Both problems are convex and solved by proximal Newton steps. Independent columns are among the models
-    that ``all`` compares, so that its pseudo-likelihood on the rows is never below theirs.
+    r = 1. ``all`` refits every term of the model under a share r of the regressions' penalties, the members of a tuple
+    sharing its coefficient. Both problems are convex and solved by proximal Newton steps. Independent columns are among
+    the models that ``all`` compares, so that its pseudo-likelihood on the rows is never below theirs.
 
     Where the law of an optimum has no normalising constant, it is not returned. All coefficients, for ``singles`` those
     of the tuples too, then stop on the straight way to it, from independent columns or from the joined regressions:
@@ -70,7 +69,7 @@ def refit_roots(
         True
     """
     check_type(fit, RootFitResult, "fit")
-    check_refit(refit)
+    check_choice(refit, get_args(Refit), "refit")
     settings = replace(checked_settings(settings), tolerance=fit.tolerance)
     rows = fit.rows(data)
     new = [name for name in rows.fixed_columns if name not in fit.fixed_columns]

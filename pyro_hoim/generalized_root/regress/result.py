@@ -260,12 +260,9 @@ class RootFitResult:
             num: at most this many.
             sign: 1 for positive ones only, -1 for negative ones only.
         """
-        names, values = self.structure.names, self.coefficients.tolist()
-        found = [RootTerm(k, n, v) for (k, n), v in zip(names, values, strict=True) if key is None or k == key]
-        if sign:
-            found = [term for term in found if term.coefficient * sign > 0]
-        found.sort(key=lambda term: -abs(term.coefficient))
-        return found[:num]
+        held = zip(self.structure.names, self.coefficients.tolist(), strict=True)
+        found = [RootTerm(k, n, v) for (k, n), v in held if key in (None, k) and (not sign or v * sign > 0)]
+        return sorted(found, key=lambda term: -abs(term.coefficient))[:num]
 
     @property
     def pair_graph(self) -> np.ndarray:
@@ -281,15 +278,14 @@ class RootFitResult:
             raise unexpected("data", "the columns of the fit", received=f"{', '.join(rows.domain.names[:6])}, ...")
         return rows
 
-    def with_symmetrize(self, symmetrize: Symmetrize) -> RootFitResult:
-        """The same regressions joined in another way, without a refit."""
-        check_choice(symmetrize, get_args(Symmetrize), "symmetrize")
-        structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, symmetrize)
-        return replace(self, structure=structure, psi=psi, symmetrize=symmetrize, refit=None)
-
-    def joined(self) -> RootFitResult:
-        """The joined regressions, without a refit."""
-        return self if self.refit is None else self.with_symmetrize(self.symmetrize)
+    def joined(self, symmetrize: Symmetrize | None = None) -> RootFitResult:
+        """The regressions joined, in another way where one is given, without a refit."""
+        way = self.symmetrize if symmetrize is None else symmetrize
+        check_choice(way, get_args(Symmetrize), "symmetrize")
+        if self.refit is None and way == self.symmetrize:
+            return self
+        structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, way)
+        return replace(self, structure=structure, psi=psi, symmetrize=way, refit=None)
 
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
         r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats, (n,), or (n, d) by node.

@@ -9,8 +9,9 @@ from ...core.page import Page, Section, edge_cell, figure, folded_tables, headin
 from ...core.scores import rows_are_distinct
 from ...core.words import PSEUDO, coefficient, digits, distinct_sentence, gain_sentence, listed, number, plural
 from ..regress.result import RootTerm
-from .analysis import RootAnalysis, RootPart
+from .analysis import RootAnalysis
 from .figures import penalty_path_figure, root_network_figure, root_scores_figure
+from .scores import RootScores
 
 __all__ = ["HINTS", "root_page"]
 
@@ -25,6 +26,7 @@ _LAWS = {
     "normal": "independent normal",
     "pairwise": "pairs only",
 }
+_SIGNS = ((1, "Rise together"), (-1, "Avoid each other"))
 _SIZES = {2: "Pairs", 3: "Triples"}
 _ROOTS = {2: "of its square root", 3: "of its cube root"}
 
@@ -59,13 +61,8 @@ def root_page(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> Page:
 
 def _law_names(analysis: RootAnalysis) -> dict[str, str]:
     """How the report calls each baseline, and last the model itself under an empty key."""
-    names = {name: _LAWS[name] for name in _held(analysis)[analysis.judged_on].baselines}
+    names = {name: _LAWS[name] for name in analysis.held[analysis.judged_on].baselines}
     return {**names, "": f"root model of order {analysis.fit.order}"}
-
-
-def _single_terms(analysis: RootAnalysis) -> list[RootTerm]:
-    """Coefficients of the columns themselves, largest first."""
-    return sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
 
 
 def _terms_of(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
@@ -89,25 +86,23 @@ def _counted(analysis: RootAnalysis) -> str:
 
 def _summary(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
     """A few sentences that answer the reader's question."""
-    found = analysis.fit
+    found, where = analysis.fit, analysis.judged_on
     learned = _counted(analysis) or "no tuples"
+    judged, names = analysis.held[where], _law_names(analysis)
+    gain = None if math.isnan(judged.gain) else judged.gain
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
+    others = ", ".join(f"{names[name]} {digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
     sentences = [
+        gain_sentence(where, "model", gain, judged.gain_std_error, PSEUDO),
         (
             f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
             f"generalized root model of order {found.order} ({found.family.name} family{penalty}) with {learned}."
-        )
+        ),
+        (
+            f"On the {where} rows, predicting every cell of a row from all others costs "
+            f"{digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
+        ),
     ]
-    where = analysis.judged_on
-    judged = _held(analysis)[where]
-    names = _law_names(analysis)
-    others = ", ".join(f"{names[name]} {digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
-    gain = None if math.isnan(judged.gain) else judged.gain
-    sentences.insert(0, gain_sentence(where, "model", gain, judged.gain_std_error, PSEUDO))
-    sentences.append(
-        f"On the {where} rows, predicting every cell of a row from all others costs "
-        f"{digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
-    )
     spread = judged.baselines.get("negative-binomial")
     gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
@@ -134,13 +129,6 @@ def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
     return sorted(net.items(), key=lambda item: -abs(item[1]))
 
 
-def _distinct(analysis: RootAnalysis) -> list[str]:
-    """A sentence on the parts whose rows are all distinct, if there are any; they show where independent columns do."""
-    held = {name: part.independent for name, part in _held(analysis).items()}
-    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
-    return [distinct_sentence(names)] if names else []
-
-
 def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
     """What a careful reader must know before trusting the page."""
     found = analysis.fit
@@ -159,7 +147,7 @@ def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
             f"range ({listed(columns)}): no finite coefficient fits best (for zeros it is minus infinity). Any other "
             "value is impossible to this model, and no tuple can hold these columns."
         )
-    for name, part in _held(analysis).items():
+    for name, part in analysis.held.items():
         rows = part.scores.impossible_rows
         if rows:
             verb = "holds" if rows == 1 else "hold"
@@ -167,7 +155,7 @@ def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
                 f"{plural(rows, 'row')} of {name} {verb} other values in columns that held one value in all "
                 "training rows, so that scores are infinite; leave these columns out, or train on more rows."
             )
-    judged = _held(analysis)[analysis.judged_on]
+    judged = analysis.held[analysis.judged_on]
     if judged.gain < 0 and analysis.fit.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
@@ -207,37 +195,21 @@ def _sections(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[Section]
     return [*parts, _trust(analysis, hints)]
 
 
-def _held(analysis: RootAnalysis) -> dict[str, RootPart]:
-    """The parts that hold rows."""
-    return {name: part for name, part in analysis.parts.items() if part is not None}
-
-
 def _scores(analysis: RootAnalysis) -> Section:
     section = Section("How well it predicts rows")
     names = _law_names(analysis)
     rows: list[list[object]] = []
-    drawn: dict[str, dict[str, object]] = {}
-    for name, held in _held(analysis).items():
-        laws = {**held.baselines, "": held.scores}
-        drawn[name] = {names[law]: scores for law, scores in laws.items()}
-        for law, scores in laws.items():
-            rows.append(
-                [
-                    name,
-                    names[law],
-                    scores.rows,
-                    digits(scores.pseudo_nll),
-                    number(scores.pseudo_nll_std_error),
-                    digits(held.independent.pseudo_nll - scores.pseudo_nll),
-                    digits(scores.nll),
-                    digits(scores.kl),
-                ]
-            )
+    drawn: dict[str, dict[str, RootScores]] = {}
+    for name, held in analysis.held.items():
+        drawn[name] = {names[law]: scores for law, scores in {**held.baselines, "": held.scores}.items()}
+        for law, found in drawn[name].items():
+            pseudo, gain = digits(found.pseudo_nll), digits(held.independent.pseudo_nll - found.pseudo_nll)
+            error = number(found.pseudo_nll_std_error)
+            rows.append([name, law, found.rows, pseudo, error, gain, digits(found.nll), digits(found.kl)])
     columns = ["part", "law", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
     section.add(table(columns, rows, brief=len(rows)))
-    if any(math.isfinite(s.pseudo_nll) for held in _held(analysis).values() for s in held.baselines.values()):
-        drawing = root_scores_figure(drawn)  # type: ignore[arg-type]
-        section.add(figure(drawing, "Pseudo-NLL of the model and of simpler laws"))
+    if any(math.isfinite(s.pseudo_nll) for held in analysis.held.values() for s in held.baselines.values()):
+        section.add(figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler laws"))
     section.add(
         note(
             "Nats a row. Pseudo-NLL: the sum over the columns of minus the log-probability of the cell given all other "
@@ -245,30 +217,26 @@ def _scores(analysis: RootAnalysis) -> Section:
             "NLL and KL need the joint law's normalising constant, and are there where that is exact."
         )
     )
-    section.add(*(note(sentence, brief=True) for sentence in _distinct(analysis)))
+    known = {name: part.independent for name, part in analysis.held.items()}
+    distinct = [name for name, found in known.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    if distinct:
+        section.add(note(distinct_sentence(distinct), brief=True))
     return section
 
 
 def _network(analysis: RootAnalysis) -> Section:
     section = Section("What varies together")
-    drawn = False
-    for sign, words in ((1, "Rise together"), (-1, "Avoid each other")):
+    for sign, words in _SIGNS:
         terms = [
             term
             for size in _sizes(analysis)
             for term in _terms_of(analysis, size, sign)[: _DRAWN_PAIRS if size == 2 else _DRAWN_SETS]
         ]
         if terms:
-            ordered = [t for t in terms if t.key[1] == 2] + [t for t in terms if t.key[1] > 2]
-            strongest = [analysis.standardised(term) for term in ordered]
-            section.add(
-                figure(
-                    root_network_figure(strongest, title=words),
-                    f"{words}: the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars",
-                )
-            )
-            drawn = True
-    if not drawn:
+            drawing = root_network_figure([analysis.standardised(term) for term in terms], title=words)
+            about = "the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars"
+            section.add(figure(drawing, f"{words}: {about}"))
+    if not section.blocks:
         section.add(text("No tuple of columns is worth its penalty: the columns are independent."))
         return section
     section.add(
@@ -280,33 +248,35 @@ def _network(analysis: RootAnalysis) -> Section:
     return section
 
 
-def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int) -> list[list[object]]:
+def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int, has_roots: bool) -> list[list[object]]:
     between = " + " if sign > 0 else " − "
-    many = len({term.key[0] for term in terms}) > 1
-    return [
-        [
-            edge_cell(term.names, between),
-            coefficient(term.coefficient).replace("-", "−"),
-            coefficient(term.coefficient / math.factorial(term.key[1])).replace("-", "−"),
-            *([coefficient(analysis.standardised(term).coefficient).replace("-", "−")] if analysis.scales else []),
-            *([term.key[0]] if many else []),
-        ]
-        for term in terms
-    ]
+    cells: list[list[object]] = []
+    for term in terms:
+        values = [term.coefficient, term.coefficient / math.factorial(term.key[1])]
+        if analysis.scales:
+            values.append(analysis.standardised(term).coefficient)
+        cells.append([edge_cell(term.names, between), *map(_signed, values), *([term.key[0]] if has_roots else [])])
+    return cells
+
+
+def _signed(value: float | None) -> str:
+    """A coefficient, with a true minus sign."""
+    return "–" if value is None else coefficient(value).replace("-", "−")
 
 
 def _tuples(analysis: RootAnalysis, size: int) -> Section:
     section = Section(_SIZES.get(size, f"Sets of {size}"))
-    for sign, words in ((1, "Rise together"), (-1, "Avoid each other")):
+    for sign, words in _SIGNS:
         terms = _terms_of(analysis, size, sign)
         if not terms:
             continue
         columns = ["columns", "coefficient", "tensor entry"]
         if analysis.scales:
             columns.append("per standard deviation")
-        if len({term.key[0] for term in terms}) > 1:
+        has_roots = len({term.key[0] for term in terms[:_MOST]}) > 1
+        if has_roots:
             columns.append("root")
-        cells = _cells(analysis, terms[:_MOST], sign)
+        cells = _cells(analysis, terms[:_MOST], sign, has_roots)
         section.add(heading(f"{words} ({len(terms)})", brief=True))
         section.add(*folded_tables(columns, cells, _FIRST, "Further ones", brief=_BRIEF))
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
@@ -338,13 +308,12 @@ def _singles(analysis: RootAnalysis) -> Section:
     lower = [key for key in sorted(analysis.fit.num_terms) if key[1] == 1 and key[0] > 1]
     held = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
 
-    def cells(term: RootTerm) -> list[object]:
-        values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
-        shown = ["–" if value is None else coefficient(value).replace("-", "−") for value in values]
-        return [edge_cell(term.names, ""), *shown]
-
     columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
-    rows = [cells(term) for term in _single_terms(analysis)[:_MOST]]
+    singles = sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
+    rows: list[list[object]] = []
+    for term in singles[:_MOST]:
+        values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
+        rows.append([edge_cell(term.names, ""), *map(_signed, values)])
     section.add(*folded_tables(columns, rows, _FIRST, "Further ones", brief=_BRIEF))
     told = "The coefficient of the column's own statistic, which no penalty shrinks; largest first."
     if lower:
@@ -384,16 +353,13 @@ def _trust(analysis: RootAnalysis, hints: Mapping[str, str]) -> Section:
         )
     )
     log_z = analysis.log_partition
+    words = (
+        "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no likelihoods "
+        f"({analysis.no_log_partition.split('; for an estimate')[0]}). {hints['log-z']} estimates it with an error bar."
+    )
     if log_z is not None:
-        section.add(text(f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."))
-    else:
-        section.add(
-            text(
-                "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no "
-                f"likelihoods ({analysis.no_log_partition.split('; for an estimate')[0]}). "
-                f"{hints['log-z']} estimates it with an error bar."
-            )
-        )
+        words = f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."
+    section.add(text(words))
     slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
     section.add(
         table(

@@ -41,8 +41,8 @@ def check_equal(one: RootFitResult, other: RootFitResult):
 def test_tuples_are_joined_from_their_nodes():
     fitted = fit_roots(count_table(), order=3, l1=0.01)
     mean = {term.names: term.coefficient for term in fitted.terms() if len(term.names) > 1}
-    every = fitted.with_symmetrize("and")
-    some = fitted.with_symmetrize("or")
+    every = fitted.joined("and")
+    some = fitted.joined("or")
     by_node = {}
     for node in fitted.nodes:
         for term in node.terms:
@@ -56,7 +56,7 @@ def test_tuples_are_joined_from_their_nodes():
     )
     kept = {t.names: t.coefficient for t in every.terms() if len(t.names) > 1}
     assert kept == pytest.approx({names: value for names, value in mean.items() if names not in partial})
-    check_equal(fitted, some.with_symmetrize("mean"))
+    check_equal(fitted, some.joined("mean"))
 
 
 def test_entries_are_coefficients_over_factorials():
