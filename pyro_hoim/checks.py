@@ -13,6 +13,7 @@ __all__ = [
     "check_exact_shape",
     "check_finite",
     "check_shape",
+    "checked_floating",
     "checked_sample_shape",
     "is_hidden",
     "is_transformed",
@@ -33,6 +34,15 @@ def check_exact_shape(array: torch.Tensor | np.ndarray, shape: Sequence[int], ar
     """Raise :class:`InputError` unless an array or a tensor has a shape."""
     if tuple(array.shape) != tuple(shape):
         raise wrong_shape(argument, tuple(shape), array)
+
+
+def checked_floating(value: object, argument: str) -> torch.Tensor:
+    """The value, or :class:`InputTypeError` unless it is a floating-point tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise wrong_type(argument, "a floating-point tensor", value)
+    if not value.is_floating_point():
+        raise wrong_type(argument, "a floating-point tensor", received=value.dtype)
+    return value
 
 
 def checked_sample_shape(sample_shape: object) -> torch.Size:

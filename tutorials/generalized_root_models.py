@@ -249,7 +249,7 @@ odds = pd.DataFrame(
     {name: [log_odds_ratio(law, ("a", "b"), {"c": c}) for c in thirds] for name, law in laws.items()}, index=thirds
 )
 given = pd.DataFrame(
-    {name: [pair_moments(law.condition({"c": c})).correlation for c in thirds] for name, law in laws.items()},
+    {name: [pair_moments(law.condition({"c": c})[0]).correlation for c in thirds] for name, law in laws.items()},
     index=thirds,
 )
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

@@ -1,13 +1,11 @@
-"""The parameters of a generalized root law together with everything that is computed from them once.
-
-Private to the package: distributions that differ only by a broadcast batch shape share one :class:`RootLaw`.
-"""
+"""What distributions that differ by a broadcast batch shape share: a model, and what is computed from it once."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
+from typing_extensions import override
 
 from ..checks import check_finite, is_hidden, refuse_transforms
 from ..core.laws.parameter_cache import ParameterCache
@@ -15,46 +13,37 @@ from ..core.laws.traces import check_seed, refuse_traced
 from ..core.laws.values import check_numbers
 from ..core.partition import LogPartition
 from ..errors import check_whole, wrong_type
-from ..schema import Domain
 from .annealed.importance import RootAnnealed
-from .auto import RootAuto
+from .auto import RootAuto, draws_exactly
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend
-from .exact.enumeration import RootEnumeration
-from .nodes.families import NodeFamily
 from .normalizability.check import Normalizability, check_normalizable
-from .structure import RootStructure
 
 
 class RootLaw(ParameterCache):
-    """Structure, psi, family and backend, with a cache of log Z and expectations."""
+    """A model and its backend, with a cache of log Z and expectations."""
 
     def __init__(
         self,
-        structure: RootStructure,
-        psi: torch.Tensor,
-        family: NodeFamily,
+        model: GeneralizedRootEnergy,
         partition: RootBackend | None,
         num_sweeps: int,
         *,
-        is_lenient: bool = False,
-        is_checked: bool = True,
+        is_lenient: bool,
+        is_checked: bool,
     ) -> None:
         if partition is not None and not (hasattr(partition, "plan_energy") and hasattr(partition, "is_exact")):
             expected = "a backend such as RootAuto(), RootEnumeration() or RootAnnealed()"
             raise wrong_type("partition", expected, received=repr(partition))
         check_whole(num_sweeps, "num_sweeps")
         self.partition: RootBackend = RootAuto() if partition is None else partition
-        self.model = GeneralizedRootEnergy(structure, psi, family, validate=False)
+        self.model = model
+        self.domain = model.domain
+        self.batch_shape = model.batch_shape
         self.num_sweeps = num_sweeps
         self.is_lenient = is_lenient
         self._is_checked = is_checked
         self._forget()
-
-    @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self.model.domain
 
     @property
     def psi(self) -> torch.Tensor:
@@ -62,15 +51,11 @@ class RootLaw(ParameterCache):
         return self.model.psi
 
     @property
+    @override
     def parameters(self) -> torch.Tensor:
-        """Psi."""
         return self.model.psi
 
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Leading shape of psi."""
-        return self.model.batch_shape
-
+    @override
     def _examine(self, values: torch.Tensor) -> None:
         self._is_usable: bool | None = None
         if torch.jit.is_tracing() or is_hidden(values):
@@ -95,10 +80,11 @@ class RootLaw(ParameterCache):
             self._forget()  # made in a traced program, used outside
         return bool(self._is_usable)
 
-    def refuse(self) -> None:
-        """Raise for a psi that was let pass."""
-        check_finite(self.psi.detach(), "psi")
-        self.normalizability.check()
+    def require_usable(self) -> None:
+        """Raise for a psi that a lenient law has let pass."""
+        if not self.is_usable:
+            check_finite(self.psi.detach(), "psi")
+            self.normalizability.check()
 
     @property
     def normalizability(self) -> Normalizability:
@@ -148,12 +134,10 @@ class RootLaw(ParameterCache):
         return self._cached_plain("draws_exactly", lambda: self.is_usable and self._is_drawn_exactly())
 
     def _is_drawn_exactly(self) -> bool:
-        energy = self.model.detach()
-        if isinstance(self.partition, RootAuto):
-            return self.partition.draws_exactly(energy)
-        if not self.partition.is_exact or not self.partition.plan_energy(energy).feasible:
-            return False
-        return not isinstance(self.partition, RootEnumeration) or self.model.family.is_discrete
+        energy, backend = self.model.detach(), self.partition
+        if isinstance(backend, RootAuto):
+            return backend.draws_exactly(energy)
+        return draws_exactly(backend, energy) and backend.plan_energy(energy).feasible
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
         """States (*shape, *batch, d), exact where :attr:`draws_exactly`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -40,10 +39,9 @@ class RootAuto(RootBackend):
     5     otherwise                                                        refusal with the numbers
     ===== ================================================================ ==========================
 
-    Log Z of the components add up; standard errors add in squares, one-sided limits as they are. :meth:`plan` tells
-    the choice before anything is computed, reckoning with 64 values of every variable in row 3. How many matter
-    depends on the parameters: :meth:`plan_energy` and :meth:`select` know. Estimates are never slipped in: without
-    ``annealed`` a model out of reach is refused.
+    Log Z of the components add up; standard errors add in squares, one-sided limits as they are. :meth:`plan` reckons
+    with 64 values of every variable in row 3; how many matter depends on the parameters, which :meth:`plan_energy` and
+    :meth:`select` know.
 
     Args:
         enumeration: options of sums and quadrature.
@@ -85,12 +83,7 @@ class RootAuto(RootBackend):
         return self.annealed is None
 
     def select(self, energy: GeneralizedRootEnergy) -> tuple[tuple[tuple[str, ...], RootBackend], ...]:
-        """The backend of every component, ``(names, backend)``, for these parameters.
-
-        Raises:
-            IntractableError: no exact backend is within its budget for a component, and no estimates are allowed.
-            InputError: a model without a finite constant.
-        """
+        """The backend of every component, ``(names, backend)``, for these parameters; errors as ``log_partition``."""
         return tuple((part.names, part.backend) for part in self._chosen(energy))
 
     @override
@@ -112,8 +105,7 @@ class RootAuto(RootBackend):
             chosen = self.select(energy)
         except IntractableError:
             return False
-        discrete = energy.family.is_discrete
-        return all(b.is_exact and (discrete or not isinstance(b, RootEnumeration)) for _, b in chosen)
+        return all(draws_exactly(backend, energy) for _, backend in chosen)
 
     def _choice(
         self, structure: RootStructure, family: NodeFamily, cost_of: Callable[[RootBackend], Cost]
@@ -148,11 +140,7 @@ class RootAuto(RootBackend):
 
     def _chosen(self, energy: GeneralizedRootEnergy) -> list[_Part]:
         """All components, none of them refused."""
-        found: list[_Part] = []
-        for part, cost in self._costs(energy):
-            cost.check()
-            found.append(part)
-        return found
+        return [part for part, cost in self._costs(energy) if cost.check()]
 
     @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
@@ -167,9 +155,9 @@ class RootAuto(RootBackend):
     @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = self._chosen(energy)
-        pairs = [part.backend.moments(part.model) for part in chosen]
-        places = _variables(energy, chosen)
-        return _in_order(energy, [mean for mean, _ in pairs], places), _in_order(energy, [v for _, v in pairs], places)
+        pairs = [torch.stack(part.backend.moments(part.model)) for part in chosen]
+        mean, variance = _in_order(energy, pairs, _variables(energy, chosen), (2,))
+        return mean, variance
 
     @override
     @torch.no_grad()
@@ -183,6 +171,11 @@ class RootAuto(RootBackend):
             source = self.annealed if is_grid_of_reals and self.annealed is not None else part.backend
             parts.append(source.sample(part.model, sample_shape, generator))
         return _in_order(energy, parts, _variables(energy, chosen), sample_shape)
+
+
+def draws_exactly(backend: RootBackend, energy: GeneralizedRootEnergy) -> bool:
+    """Whether draws of a backend for one kind of model are perfect; quadrature nodes are no sample."""
+    return backend.is_exact and (energy.family.is_discrete or not isinstance(backend, RootEnumeration))
 
 
 class _Part(NamedTuple):
@@ -226,17 +219,15 @@ def _together(costs: list[Cost]) -> Cost:
         return Cost(1, 0, 0, 0, True, "no variables", "independent closed form")
     if len(costs) == 1:
         return costs[0]
-    refused = next((cost for cost in costs if not cost.feasible), None)
-    methods = Counter(cost.method for cost in costs)
     hardest = max(costs, key=lambda cost: cost.flops)
-    return Cost(
+    reason = f"{len(costs)} components, the hardest: {hardest.reason}"
+    whole = replace(hardest, reason=reason, method=" + ".join(dict.fromkeys(cost.method for cost in costs)))
+    return replace(
+        next((cost for cost in costs if not cost.feasible), whole),
         cells=max(cost.cells for cost in costs),
         total_cells=sum(cost.total_cells for cost in costs),
         flops=sum(cost.flops for cost in costs),
         memory_bytes=max(cost.memory_bytes for cost in costs),
-        feasible=refused is None,
-        reason=refused.reason if refused else f"{len(costs)} components, the hardest: {hardest.reason}",
-        method=refused.method if refused else " + ".join(methods),
     )
 
 
@@ -253,6 +244,7 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
         return LogPartition(value, "exact", 0.0, None, value, value, cost, cost.method, coding="root", notes=notes)
     squares = [torch.as_tensor(result.std_error, dtype=value.dtype).square() for result in estimated]
     sizes = [result.ess for result in estimated if result.ess is not None]
+    sides = [result.sandwich for result in estimated]
     return LogPartition(
         value,
         "biased",
@@ -266,18 +258,13 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
         verdicts=torch.stack([result.verdicts for result in estimated]).amin(0),
         notes=notes,
         lower_bound=sum((r.value if r.lower_bound is None else r.lower_bound for r in results), zero),
-        sandwich=_joint_sandwich(results, zero),
+        sandwich=None if None in sides else _joint_sandwich(results, zero),
     )
 
 
-def _joint_sandwich(results: list[LogPartition], zero: torch.Tensor) -> Sandwich | None:
-    """Both sides added up, exact components on either; None where an estimate has no reverse run."""
-    parts: list[Sandwich] = []
-    for result in results:
-        own = Sandwich(result.value, zero, result.value, zero, "exact") if result.kind == "exact" else result.sandwich
-        if own is None:
-            return None
-        parts.append(own)
+def _joint_sandwich(results: list[LogPartition], zero: torch.Tensor) -> Sandwich:
+    """Both sides added up, exact components on either."""
+    parts = [r.sandwich or Sandwich(r.value, zero, r.value, zero, "exact") for r in results]
     return Sandwich(
         sum((part.forward for part in parts), zero),
         sum((part.forward_error.square() for part in parts), zero).sqrt(),

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from ..checks import check_finite, check_shape
+from ..checks import check_finite, check_shape, checked_floating
 from ..core.laws.expansion import check_expandable
 from ..errors import check_type, conflict, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
@@ -35,14 +35,13 @@ class GeneralizedRootEnergy:
 
     :math:`\psi_S` is the entry of the super-symmetric tensor :math:`\Psi_{(j)}^{(\ell)}`; the *coefficient*
     :math:`\ell!\,\psi_S` multiplies the product of roots. T and B belong to the family. A state costs one product per
-    term, all node conditionals together l products per term; memory is proportional to that, never to d^l. Exact,
-    and twice differentiable in psi by autograd. It does not say whether q can be normalised:
-    :func:`~pyro_hoim.generalized_root.check_normalizable` does.
+    term, all node conditionals together l products per term, in time and memory. Exact, and twice differentiable in
+    psi. :func:`~pyro_hoim.generalized_root.check_normalizable` says whether q can be normalised.
 
     States x are floating-point or integer tensors (*sample, d); where results depend on psi, *shape* is the sample
     shape broadcast with the batch shape. Every method that takes states raises :class:`InputError` for a wrong shape or
-    a value outside the support of the family, and :class:`InputTypeError` for something else than numbers. With
-    ``validate=False`` values are not checked: for values that were checked before.
+    a value outside the support of the family (not looked at with ``validate=False``), and :class:`InputTypeError` for
+    something else than numbers.
 
     Args:
         structure: the terms.
@@ -76,21 +75,15 @@ class GeneralizedRootEnergy:
         self, structure: RootStructure, psi: torch.Tensor, family: NodeFamily, *, validate: bool = True
     ) -> None:
         check_type(structure, RootStructure, "structure")
-        if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
-            received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
-            raise wrong_type("psi", "a floating-point tensor", received=received)
-        check_shape(psi, (structure.num_terms,), "psi")
+        check_shape(checked_floating(psi, "psi"), (structure.num_terms,), "psi")
         check_type(family, NodeFamily, "family")
         for variable in structure.domain:
             if variable.kind != family.kind:
-                raise conflict(
-                    "structure",
-                    f"the {family.name} family needs variables of kind {family.kind!r}, but {variable.name!r} is of "
-                    f"kind {variable.kind!r}",
-                )
+                problem = f"the {family.name} family needs variables of kind {family.kind!r}"
+                raise conflict("structure", f"{problem}, but {variable.name!r} is of kind {variable.kind!r}")
         if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
-            longest = max(length for _, length in structure.keys)
-            raise refused("psi", f"{longest}! is beyond {psi.dtype}", "use float64, or sets of fewer variables")
+            expected = f"a precision in which {max(length for _, length in structure.keys)}! is a number"
+            raise out_of_range("psi", expected, hint="use float64, or sets of fewer variables", received=psi.dtype)
         if validate:
             check_finite(psi, "psi")
         self.structure = structure
@@ -165,14 +158,18 @@ class GeneralizedRootEnergy:
         if x.dtype == torch.bool or x.is_complex():
             raise wrong_type(argument, "numbers", received=f"dtype {x.dtype}")
         check_shape(x, (len(self.domain),), argument)
-        try:
-            torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
-        except RuntimeError:
-            expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
-            raise unexpected(argument, expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None
+        self._broadcast(argument, "leading dimensions", f"shape {tuple(x.shape)}", x.shape[:-1])
         if validate:
             self.family.check_values(x, argument)
         return x.to(self.dtype)
+
+    def _broadcast(self, argument: str, what: str, received: str, *shapes: Sequence[int]) -> torch.Size:
+        """The shape of the batch broadcast with others, or an error."""
+        try:
+            return torch.broadcast_shapes(self.batch_shape, *shapes)
+        except RuntimeError:
+            expected = f"{what} that broadcast with the batch shape {tuple(self.batch_shape)}"
+            raise unexpected(argument, expected, received=received, code="wrong-shape") from None
 
     def _roots(self, values: torch.Tensor) -> Callable[[int], torch.Tensor]:
         """The j-th roots (d, *sample) of states (*sample, d), computed once each."""
@@ -213,8 +210,7 @@ class GeneralizedRootEnergy:
     def node_log_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log density of every variable given all others, :math:`\log p(x_s \mid x_{-s})`, in nats, (*shape, d).
 
-        Raises:
-            InputError: also a conditional that cannot be normalised; the natural parameters are named.
+        A conditional that cannot be normalised is an :class:`InputError` too.
         """
         natural = self.node_natural(x, validate=validate)
         values = x.to(self.dtype)
@@ -222,22 +218,22 @@ class GeneralizedRootEnergy:
         return score - node_log_partition(self.family, natural)
 
     def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, in nats, (*shape,); it needs no log Z.
-
-        Raises:
-            InputError: as :meth:`node_log_prob`.
-        """
+        r"""Log pseudo-likelihood, the sum of :meth:`node_log_prob` over variables, (*shape,); it needs no log Z."""
         return self.node_log_prob(x, validate=validate).sum(-1)
 
     # Blocks of finitely many states
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every variable has finitely many values."""
+        return self.family.is_discrete and math.isfinite(self.family.largest_value)
+
     def require_finite(self, what: str) -> int:
         """Number of values of every variable, for what needs a list of them; refuses a family of infinitely many."""
-        top = self.family.largest_value
-        if not self.family.is_discrete or not math.isfinite(top):
-            hint = "use TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
-            raise unexpected(what, "a family of finitely many values", hint=hint, received=self.family.name)
-        return int(top) + 1
+        if not self.is_bounded:
+            hint = "use TruncatedPoissonFamily; single variables have node_natural and node_log_prob"
+            raise unexpected(what, "a family of bounded counts", self.family, hint, code="no-method")
+        return int(self.family.largest_value) + 1
 
     def over_levels(self) -> CountsAsLevels:
         """The model over ordinal variables whose codes are the counts; refuses a family of infinitely many values."""
@@ -250,15 +246,14 @@ class GeneralizedRootEnergy:
 
         Args:
             block: distinct variable names; their order is that of the trailing dimensions of the result.
-            x: joint states; the entries of the block are not read.
+            x: joint states (*sample, d); the entries of the block are not read.
             validate: check the values.
 
-        Shape:
-            x (*sample, d); result (*shape, one dimension of maximum + 1 per name); a value is its own position.
+        Returns:
+            (*shape, one dimension of maximum + 1 per name); a value is its own position.
 
         Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: also a family of infinitely many values, or a repeated name.
+            InputError: also an unknown or repeated name, or a family of infinitely many values.
             InputTypeError: also a string in place of names.
             IntractableError: the block has more than 2^22 states.
         """
@@ -292,11 +287,8 @@ class GeneralizedRootEnergy:
 
         .. math:: \eta_r(v) = \sum_{\ell / j = r} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(v_s)
 
-        The ray is x(z) with :math:`T_1(x_s(z)) = z\, T_1(v_s)`: x = z v, and for the Gaussian family x = sqrt(z) v. So
-        z scales the base statistic, as in the paper, and :math:`T_j(x_s(z)) = z^{1/j} T_j(v_s)`.
-
-        Args:
-            direction: v (*sample, d), of any length: at least 0 (of any sign for the Gaussian family), whole or not.
+        The ray is x(z) with :math:`T_1(x_s(z)) = z\, T_1(v_s)`: x = z v, and for the Gaussian family x = sqrt(z) v. The
+        direction v (*sample, d) has any length, entries of at least 0 (any for the Gaussian family), whole or not.
 
         Returns:
             ``{l / j in lowest terms: eta_r}``, each (*shape,), for the powers of the structure, the largest first.
@@ -310,11 +302,8 @@ class GeneralizedRootEnergy:
     def radial_log_density(self, z: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
         r"""Unnormalised log density along a ray, :math:`\sum_r \eta_r(v) z^r + \sum_s B(x_s(z))`, in nats.
 
-        It is log q at the point of the ray, without the Jacobian of polar coordinates; for counts that are not whole
-        the log-factorial is that of the gamma function.
-
-        Shape:
-            z (*sample,), at least 0; direction (*sample, d); result: their sample shapes broadcast with the batch.
+        It is log q at scales z (*sample,) of a direction (*sample, d), without the Jacobian of polar coordinates; the
+        log-factorial of counts that are not whole is that of the gamma function.
         """
         v = self._direction(direction)
         check_type(z, torch.Tensor, "z", "a tensor")
@@ -330,18 +319,12 @@ class GeneralizedRootEnergy:
         v = self._states(direction, False, "direction")
         check_finite(v, "direction")
         if self.family.name != "gaussian" and bool((v < 0).any()):
-            raise refused("direction", f"the {self.family.name} family has no negative values")
+            raise out_of_range("direction", f"values of at least 0, as the {self.family.name} family has")
         return v
 
     # Derived models
 
-    def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRootEnergy:
-        """The model of the rest when some variables are fixed; as :meth:`condition_with_constant`."""
-        return self.condition_with_constant(evidence)[0]
-
-    def condition_with_constant(
-        self, evidence: Mapping[str, float | torch.Tensor]
-    ) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
+    def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed, and what it leaves out.
 
         .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
@@ -357,12 +340,10 @@ class GeneralizedRootEnergy:
             The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
 
         Raises:
-            UnknownNameError: a name that is not in the domain.
-            InputError: a value outside the support of the family, or tensors whose shapes do not broadcast.
+            InputError: an unknown name, a value outside the support, or tensors whose shapes do not broadcast.
             InputTypeError: no mapping, or a value that is no number.
         """
-        if not isinstance(evidence, Mapping):
-            raise wrong_type("evidence", "a mapping from names to values", received=repr(evidence))
+        check_type(evidence, Mapping, "evidence", "a mapping from names to values")
         positions = self.domain.indices(evidence)
         columns: list[torch.Tensor] = []
         for name, value in evidence.items():
@@ -370,17 +351,9 @@ class GeneralizedRootEnergy:
                 raise wrong_type(f"evidence[{name!r}]", "a number or a tensor", received=repr(value))
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
             self.family.check_values(columns[-1], f"evidence[{name!r}]")
-        try:
-            torch.broadcast_shapes(self.batch_shape, *(column.shape for column in columns))
-        except RuntimeError:
-            shapes = ", ".join(
-                f"{name!r} {tuple(column.shape)}" for name, column in zip(evidence, columns, strict=True)
-            )
-            expected = f"shapes that broadcast with the batch shape {tuple(self.batch_shape)}"
-            raise unexpected("evidence", expected, received=shapes, code="wrong-shape") from None
-        values = self.psi.new_zeros(0)
-        if columns:
-            values = torch.stack(torch.broadcast_tensors(*columns), -1)
+        shapes = [tuple(column.shape) for column in columns]
+        self._broadcast("evidence", "shapes", ", ".join(map(str, shapes)), *shapes)
+        values = torch.stack(torch.broadcast_tensors(*columns), -1) if columns else self.psi.new_zeros(0)
         structure, coefficients, constant = fold(
             self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)
         )
@@ -393,8 +366,7 @@ class GeneralizedRootEnergy:
         .. math:: \log q(x) = h \cdot x - \tfrac12 x^T \Lambda x, \qquad \Lambda_{ss} = -2 \psi_s^{(1,1)},\
                   \Lambda_{st} = -2 \psi_{st}^{(2,2)},\ h_s = \psi_s^{(2,1)}
 
-        Raises:
-            InputError: another family, roots above 2, or a precision that is not positive definite.
+        Another model, or a precision that is not positive definite, is an :class:`InputError`.
         """
         precision, shift = self.gaussian_precision()
         factor, failed = torch.linalg.cholesky_ex(precision)
@@ -407,18 +379,13 @@ class GeneralizedRootEnergy:
         """Precision (*batch, d, d), definite or not, and linear part h (*batch, d), as :meth:`gaussian_parameters`."""
         if self.family.name != "gaussian" or self.order > 2:
             expected = "the gaussian family with k <= 2"
-            raise unexpected("gaussian_parameters", expected, received=f"{self.family.name} with k = {self.order}")
-        d, batch = len(self.domain), self.batch_shape
-        precision = self.psi.new_zeros(*batch, d * d)
-        shift = self.psi.new_zeros(*batch, d)
-        for key, where in self.structure.slices.items():
-            columns = self.structure.columns(key, self.device)
-            part = self.psi[..., where]
-            if key == (2, 1):
-                shift = shift.index_add(-1, columns[0], part)
-            elif key == (1, 1):
-                precision = precision.index_add(-1, columns[0] * (d + 1), -2 * part)
-            else:
-                for a, b in (columns, columns[::-1]):
-                    precision = precision.index_add(-1, a * d + b, -2 * part)
-        return precision.reshape(*batch, d, d), shift
+            found = f"{self.family.name} with k = {self.order}"
+            raise unexpected("gaussian_parameters", expected, received=found, code="no-method")
+        square, shift = self.structure.single_natural(self.psi, 2).unbind(-1)
+        precision = torch.diag_embed(-2 * square)
+        if (2, 2) in self.structure.slices:
+            a, b = self.structure.columns((2, 2), self.device)
+            part = precision.new_zeros(precision.shape)
+            part[..., a, b] = -2 * self.psi[..., self.structure.slices[2, 2]]
+            precision = precision + part + part.mT
+        return precision, shift

@@ -15,7 +15,7 @@ from ..checks import refuse_transforms
 from ..core.laws.expansion import check_cells, enumerated_states
 from ..core.laws.shared import EnergyLaw
 from ..core.laws.traces import check_probabilities
-from ..errors import ConvergenceWarning, InputError, IntractableError, other_domain, out_of_reach, unexpected
+from ..errors import ConvergenceWarning, InputError, IntractableError, other_domain, out_of_reach
 from ._law import RootLaw, check_root_value
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend
@@ -32,20 +32,17 @@ class GeneralizedRoot(EnergyLaw):
     .. math:: \log p(x) = \sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s)
               + \sum_s B(x_s) - \log Z(\psi)
 
-    A value is a vector in schema order, so the event shape is (d,). The law is an ordinary Pyro site: put a prior on
-    ``psi``, use it in plates and mixtures, observe it, or leave it latent.
+    A value is a vector in schema order, so the event shape is (d,). The law is an ordinary Pyro site. A latent site of
+    bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by :class:`~pyro_hoim.inference.MixedGibbs`;
+    other latent counts cannot be inferred in a program.
 
     Energies, pseudo-likelihoods and :meth:`condition` are exact always; log Z (to 1e-10), :meth:`log_prob`, moments and
     draws where :class:`~pyro_hoim.generalized_root.RootAuto` finds closed forms or sums within its budget, except that
     interacting reals beyond Gaussian pairs are drawn by Gibbs chains. With
-    :class:`~pyro_hoim.generalized_root.RootAnnealed` they are estimates, :meth:`log_prob` biased high. Kullback-Leibler
-    divergences are exact, for equal structures, or refused. Draws, and estimates of a backend without a seed, use
-    PyTorch's global generator, so ``pyro.set_rng_seed`` makes them reproducible.
+    :class:`~pyro_hoim.generalized_root.RootAnnealed` they are estimates, :meth:`log_prob` biased high; without it a law
+    beyond the budget is refused on the first use of log Z. Kullback-Leibler divergences are exact, for equal
+    structures, or refused. Draws, and estimates of a backend without a seed, use PyTorch's global generator.
 
-    A latent site of bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by
-    :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be inferred in a program.
-
-    Without an annealed backend a law beyond the exact budget is refused, with the numbers, on the first use of log Z.
     For N observed rows of many variables put the pseudo-likelihood into the program by a factor; it needs no log Z::
 
         law = GeneralizedRoot(structure, psi, family)
@@ -63,10 +60,10 @@ class GeneralizedRoot(EnergyLaw):
         partition: backend; ``RootAuto()``, which is exact, when None.
         num_sweeps: sweeps of a Gibbs chain, after a path of 100 temperatures, to a draw where draws are not exact.
         validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Where validation is
-            switched off globally, as inside Pyro's MCMC, a psi that is not finite or has no normalised law is kept and
-            its log-probability is NaN, which HMC treats as a divergence; with False it is refused on use. So is, with
-            a warning, a psi whose log Z alone is beyond a budget that the structure is within, as trial steps of HMC
-            meet it: a posterior that reaches there would be cut off, so raise the budget if the warning comes later.
+            switched off globally, as inside Pyro's MCMC, a psi that is not finite or has no normalised law has the
+            log-probability NaN, which HMC treats as a divergence; with False it is refused on use. So has, with a
+            warning, a psi whose log Z alone is beyond a budget that the structure is within: a posterior that reaches
+            there would be cut off, so raise the budget if the warning comes after the first trial steps.
 
     Raises:
         InputError: psi of the wrong shape or not finite; variables of another kind than the family's; a psi that is
@@ -110,15 +107,9 @@ class GeneralizedRoot(EnergyLaw):
         validate_args: bool | None = None,
     ) -> None:
         is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
-        self._law = RootLaw(
-            structure,
-            psi,
-            family,
-            partition,
-            num_sweeps,
-            is_lenient=is_validation_off,
-            is_checked=validate_args is not False,
-        )
+        model = GeneralizedRootEnergy(structure, psi, family, validate=False)
+        is_checked = validate_args is not False
+        self._law = RootLaw(model, partition, num_sweeps, is_lenient=is_validation_off, is_checked=is_checked)
         self._settle(self._law.batch_shape, len(structure.domain), validate_args)
 
     @classmethod
@@ -181,9 +172,9 @@ class GeneralizedRoot(EnergyLaw):
 
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
-                HMC, NUTS; any inside a traced function.
-            IntractableError: log Z exceeds the backend's budget; or its estimate would give counts, which are named,
-                more than probability one, beyond the error.
+                HMC or NUTS; any inside a traced function.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give some counts more than
+                probability one, beyond the error.
 
         Warns:
             ConvergenceWarning: the result is NaN as the class says; or an estimate has no error bar.
@@ -198,7 +189,8 @@ class GeneralizedRoot(EnergyLaw):
         except IntractableError as error:
             if not self._law.is_lenient or not self._law.is_within_reach:
                 raise
-            _warn_beyond(error)
+            problem = f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})"
+            warnings.warn(ConvergenceWarning(problem), stacklevel=2)
             return self._undefined(value)
         result = -energy - log_z.value
         if self._law.model.family.is_discrete:
@@ -206,9 +198,7 @@ class GeneralizedRoot(EnergyLaw):
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
-        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, which needs no normalising constant.
-
-        It is not a log-probability; it is cheap for models whose log Z is out of reach, and differentiable in psi.
+        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, differentiable in psi; it needs no log Z.
 
         Shape:
             value (*sample, *batch, d) -> (*sample, *batch), in nats.
@@ -238,27 +228,21 @@ class GeneralizedRoot(EnergyLaw):
 
         Otherwise every draw is the end of a Gibbs chain of its own, led from the independent member through 100
         temperatures and then moved by :attr:`sample_burn_in` sweeps; with ``RootAuto`` only in those connected
-        components of the terms that have no exact draws, while the others are drawn exactly. Nothing here can tell how
-        near its law is; compare energies for shorter and longer burn-in. For long chains use
-        :func:`~pyro_hoim.runs.sample_chains`.
+        components of the terms that have no exact draws. Nothing here can tell how near its law is; compare energies
+        for shorter and longer burn-in. For long chains use :func:`~pyro_hoim.runs.sample_chains`.
 
         Raises:
             InputError: a law without a finite constant.
             IntractableError: it is not known whether there is one.
         """
-        self._require_usable()
+        self._law.require_usable()
         return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
-
-    @property
-    def _cardinalities(self) -> tuple[int, ...]:
-        """Number of values of every variable of a bounded count family."""
-        return (int(self.family.largest_value) + 1,) * len(self.domain)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
         """Whether the counts are bounded, with at most :attr:`max_enumerated_states` joint states."""
-        is_bounded = self.family.is_discrete and math.isfinite(self.family.largest_value)
-        return is_bounded and math.prod(self._cardinalities) <= self.max_enumerated_states
+        model, size = self._law.model, len(self.domain)
+        return model.is_bounded and model.require_finite("support") ** size <= self.max_enumerated_states
 
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
@@ -270,42 +254,21 @@ class GeneralizedRoot(EnergyLaw):
             InputError: counts or reals without a bound.
             IntractableError: more than :attr:`max_enumerated_states` states.
         """
-        if not (self.family.is_discrete and math.isfinite(self.family.largest_value)):
-            hint = "use TruncatedPoissonFamily, or observe the site"
-            found = f"{self.family!r}, whose values have no end"
-            raise unexpected("enumerate_support", "bounded counts", hint=hint, received=found)
-        cards = self._cardinalities
+        cards = [self._law.model.require_finite("enumerate_support")] * len(self.domain)
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
         return enumerated_states(cards, self.batch_shape, expand, self._law.psi.device).to(self._law.psi.dtype)
-
-    def _require_usable(self) -> None:
-        """Refuse what a lenient law has let pass."""
-        if not self._law.is_usable:
-            self._law.refuse()
-
-    # Moments
 
     @property
     def expectations(self) -> torch.Tensor:
         """Expectations of the statistics of all terms, (*batch, num_terms), and gradient of log Z in coefficients."""
         return self._expanded(self._law.expectations, 1)
 
-    # Conditional laws
-
     def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRoot:
-        """The law of the remaining variables given the values of some.
+        """The law of the remaining variables given the values of some, at the cost of one product per term.
 
-        Fixed values fold into lower terms, (j, l) into (j, l - m) for m fixed variables, so the result has in general
-        full parameters and is no simplified model. Cost: one product per term.
-
-        Args:
-            evidence: ``{name: value}``; a tensor holds one value for every row or batch element. Tensors broadcast with
-                each other and with the batch shape; the batch shape of the result is the common one. All variables
-                leave the law of the empty vector.
-
-        Raises:
-            UnknownNameError: an unknown name; the closest ones are listed.
-            InputError: a value outside the support, or tensors whose shapes do not broadcast.
+        Evidence, what becomes of the terms and errors are as for
+        :meth:`~pyro_hoim.generalized_root.GeneralizedRootEnergy.condition`. All variables leave the law of the empty
+        vector.
 
         Example:
             >>> from pyro_hoim import Domain, Variable
@@ -316,19 +279,11 @@ class GeneralizedRoot(EnergyLaw):
             >>> law.condition({"b": 4}).structure.names  # the pair has become a term of the root of a
             (((1, 1), ('a',)), ((2, 1), ('a',)))
         """
-        self._require_usable()
-        rest = self._law.model.condition(evidence)
+        self._law.require_usable()
+        rest, _ = self._law.model.condition(evidence)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         law = type(self)(rest.structure, rest.psi, rest.family, num_sweeps=self._law.num_sweeps, **options)
         return self._in_batch(law)
-
-
-def _warn_beyond(error: IntractableError) -> None:
-    warnings.warn(
-        f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
 
 
 @register_kl(GeneralizedRoot, GeneralizedRoot)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.autograd.function import once_differentiable
 
-from ..checks import check_exact_shape, check_shape
-from ..errors import check_type, out_of_range, out_of_reach, refused, size_text, wrong_shape, wrong_type
+from ..checks import check_exact_shape, check_shape, checked_floating
+from ..errors import check_type, out_of_range, out_of_reach, refused, size_text, wrong_shape
 from .nodes.families import NodeFamily
 from .nodes.kernels import evaluate_nodes
 from .structure import RootStructure
@@ -40,24 +40,16 @@ class RootPseudoLikelihood:
               = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
 
     Unlike the separate regressions of the columns, a term has one entry :math:`\psi_S` for all its members. The natural
-    parameters are linear in it: :math:`\eta = D \psi`, with one sparse matrix D of (rows times variables times roots)
-    by terms that is built once. Equal rows are merged. An evaluation costs one node law per row and variable and two
-    products with D; exact to the precision of the node log partition, on the processor, in double precision.
-
-    Every method raises :class:`InputError` for psi of another shape, and those with derivatives alone also where a
-    conditional at some row cannot be normalised.
+    parameters are linear in it, by one sparse matrix D of (rows times variables times roots) by terms. Equal rows are
+    merged. An evaluation costs one node law per row and variable and two products with D; exact to the precision of
+    the node log partition, on the processor, in double precision. Every method raises :class:`InputError` for psi of
+    another shape, and those with derivatives alone also where a conditional at some row cannot be normalised.
 
     Args:
         structure: the terms.
         rows: states (n, d).
         family: base family.
-        weights: how often each row was seen, (n,); each once when None.
-
-    Attributes:
-        structure: the terms.
-        family: base family.
-        weights: of the distinct rows, (m,).
-        num_rows: sum of the weights.
+        weights: how often each row was seen, (n,); each once when None. As an attribute, of the distinct rows (m,).
 
     Raises:
         InputError: wrong shapes, values outside the support, or weights that are negative or not finite.
@@ -125,27 +117,20 @@ class RootPseudoLikelihood:
 
     def log_prob(self, psi: NDArray[Any]) -> float:
         """Value in nats; minus infinity where a conditional at some row cannot be normalised."""
-        return self._value(*self._nodes(psi, 0))
+        return self.value_and_gradient(psi, 0)[0]
 
-    def _value(self, eta: Floats, nodes: _Nodes) -> float:
+    def value_and_gradient(self, psi: NDArray[Any], order: int = 1) -> tuple[float, Floats]:
+        """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law, or order is 0."""
+        eta, nodes = self._nodes(psi, order)
+        nothing = np.zeros(self.structure.num_terms)
         if not np.isfinite(nodes.value).all():
-            return -math.inf
-        return self._base + float(self._each @ ((eta * self._statistics).sum(1) - nodes.value))
-
-    def value_and_gradient(self, psi: NDArray[Any]) -> tuple[float, Floats]:
-        """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law."""
-        eta, nodes = self._nodes(psi, 1)
-        value = self._value(eta, nodes)
-        if value == -math.inf:
-            return value, np.zeros(self.structure.num_terms)
-        return value, self._slope(nodes)
+            return -math.inf, nothing
+        value = self._base + float(self._each @ ((eta * self._statistics).sum(1) - nodes.value))
+        return value, self._slope(nodes) if order else nothing
 
     def __call__(self, psi: torch.Tensor) -> torch.Tensor:
         """The value, of psi's dtype and device, for autograd, as in a factor of a Pyro program; differentiable once."""
-        if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
-            received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
-            raise wrong_type("psi", "a floating-point tensor", received=received)
-        return _Value.apply(psi, self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
+        return _Value.apply(checked_floating(psi, "psi"), self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
 
     def gradient(self, psi: NDArray[Any]) -> Floats:
         """Gradient (num_terms,), nats per unit of psi."""
@@ -202,8 +187,7 @@ def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:
     """Checked weights (n,)."""
     if weights is None:
         return np.ones(num_rows)
-    if not isinstance(weights, torch.Tensor):
-        raise wrong_type("weights", "a tensor", weights)
+    check_type(weights, torch.Tensor, "weights", "a tensor")
     check_exact_shape(weights, (num_rows,), "weights")
     found: Floats = weights.detach().cpu().double().numpy()
     if not (np.isfinite(found).all() and (found >= 0).all()):
@@ -215,11 +199,8 @@ def _check_memory(structure: RootStructure, num_rows: int) -> None:
     entries = num_rows * sum((place.stop - place.start) * length for (_, length), place in structure.slices.items())
     needed = _BYTES_PER_ENTRY * entries + 8 * num_rows * structure.num_terms
     if needed > _MOST_BYTES:
-        problem = (
-            f"the features of {num_rows} distinct rows and {structure.num_terms} terms need "
-            f"{size_text(needed, 'bytes')}, the limit is {_MOST_BYTES}"
-        )
-        raise out_of_reach("rows", problem, "take fewer rows or terms")
+        problem = f"{num_rows} distinct rows and {structure.num_terms} terms need {size_text(needed, 'bytes')}"
+        raise out_of_reach("rows", f"{problem}, the limit is {_MOST_BYTES}", "take fewer rows or terms")
 
 
 def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:

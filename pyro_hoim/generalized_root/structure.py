@@ -43,10 +43,10 @@ class RootStructure:
     .. math:: \log q(x) = \sum_{(j, \ell)} \sum_{S} \ell!\, [\Psi_{(j)}^{(\ell)}]_S \prod_{s \in S} T_j(x_s)
               + \sum_s B(x_s), \qquad |S| = \ell \le j
 
-    A term is a key (j, l) and a set of l distinct variables: the interaction of these variables through their j-th
-    roots. The tensors are super-symmetric and zero where two indices are equal, so a set stands for l! equal entries
-    (:attr:`multiplicity`). Terms are sorted by key, inside a key by schema positions; that is the order of the last
-    dimension of every vector of parameters. Immutable, hashable and compared by value. Nothing of size d^l is stored.
+    A term is a key (j, l) and a set of l distinct variables, which interact through their j-th roots. The tensors are
+    super-symmetric and zero where two indices are equal, so a set stands for l! equal entries (:attr:`multiplicity`).
+    Terms are sorted by key, inside a key by schema positions; that is the order of the last dimension of every vector
+    of parameters. Immutable, hashable and compared by value. Nothing of size d^l is stored.
 
     Args:
         domain: the variables, of kind ``count``, ``positive`` or ``real``.
@@ -68,8 +68,8 @@ class RootStructure:
         >>> structure = RootStructure(domain, {(1, 1): [("a",), ("b",)], (2, 2): [("b", "a")]})
         >>> structure.names
         (((1, 1), ('a',)), ((1, 1), ('b',)), ((2, 2), ('a', 'b')))
-        >>> structure.multiplicity.tolist(), structure.is_simplified
-        ([1.0, 1.0, 2.0], True)
+        >>> structure.multiplicity.tolist()
+        [1.0, 1.0, 2.0]
     """
 
     domain: Domain
@@ -78,6 +78,8 @@ class RootStructure:
     """Keys (j, l) that have terms, in order."""
     slices: Mapping[Key, slice]
     """Place of the terms of a key in a vector of parameters."""
+    num_terms: int
+    """Number of terms, the length of a vector of parameters."""
     _arrays: dict[Key, Positions]
 
     def __init__(self, domain: Domain, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> None:
@@ -90,11 +92,9 @@ class RootStructure:
         """Sort, check for repeated sets and fill the slots; positions inside a row are sorted here."""
         for variable in domain:
             if variable.is_finite:
-                raise refused(
-                    "domain",
-                    f"expected variables of kind 'count', 'positive' or 'real', but {variable.name!r} is "
-                    f"{variable.kind}; for variables with levels use a log-linear model",
-                )
+                found, hint = f"{variable.name!r} of kind {variable.kind!r}", "use a log-linear model for levels"
+                expected = "variables of kind 'count', 'positive' or 'real'"
+                raise unexpected("domain", expected, hint=hint, received=found, code="other-domain")
         values = self.__dict__
         values["domain"] = domain
         kept = {key: _sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
@@ -103,11 +103,7 @@ class RootStructure:
         stops = list(itertools.accumulate((len(rows) for rows in kept.values()), initial=0))
         values["slices"] = {key: slice(stops[i], stops[i + 1]) for i, key in enumerate(kept)}
         values["num_terms"] = stops[-1]
-        content = tuple((key, rows.tobytes()) for key, rows in kept.items())
-        values["_hash"] = hash((domain.names, content))
-
-    num_terms: int
-    """Number of terms, the length of a vector of parameters."""
+        values["_hash"] = hash((domain.names, tuple((key, rows.tobytes()) for key, rows in kept.items())))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a RootStructure is immutable")
@@ -128,9 +124,6 @@ class RootStructure:
             return NotImplemented
         same = self.keys == other.keys and self.domain == other.domain
         return same and all(np.array_equal(self._arrays[key], other._arrays[key]) for key in self.keys)
-
-    def __len__(self) -> int:
-        return self.num_terms
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{key}: {len(self._arrays[key])}" for key in self.keys)
@@ -155,19 +148,21 @@ class RootStructure:
         arrays: dict[Key, Positions] = {}
         for key, given in positions.items():
             _, size = _check_key(key)
+            argument = f"positions[{key}]"
             try:
                 rows = np.asarray(given)
             except ValueError as error:
-                raise unexpected(f"positions[{key}]", f"rows of {size} whole numbers ({error})") from error
+                expected = f"rows of {size} whole numbers"
+                raise unexpected(argument, expected, received=error, code="wrong-shape") from error
             if rows.size == 0:
                 continue
             if rows.dtype.kind not in "iu":
-                raise wrong_type(f"positions[{key}]", "whole numbers", received=f"dtype {rows.dtype}")
+                raise wrong_type(argument, "whole numbers", received=f"dtype {rows.dtype}")
             if rows.ndim != 2 or rows.shape[1] != size:
-                raise wrong_shape(f"positions[{key}]", f"(m, {size})", rows)
+                raise wrong_shape(argument, f"(m, {size})", rows)
             if rows.min() < 0 or rows.max() >= len(domain):
                 wrong = rows.min() if rows.min() < 0 else rows.max()
-                raise out_of_range(f"positions[{key}]", f"0 to {len(domain) - 1}", received=wrong)
+                raise out_of_range(argument, f"0 to {len(domain) - 1}", received=wrong)
             arrays[key] = rows.astype(np.int64)
         self = cls.__new__(cls)
         self._set(domain, arrays)
@@ -180,12 +175,7 @@ class RootStructure:
 
     @classmethod
     def simplified(cls, domain: Domain, tuples: Iterable[Iterable[str]] = ()) -> RootStructure:
-        """One term (1, 1) per variable and one term (l, l) per given set of l variables (equation 4).
-
-        Args:
-            domain: the variables.
-            tuples: sets of two or more variables; single variables may be named, they are there anyway.
-        """
+        """One term (1, 1) per variable, named in ``tuples`` or not, and one (l, l) per set of l (equation 4)."""
         terms: dict[Key, list[tuple[str, ...]]] = {(1, 1): [(name,) for name in domain.names]}
         for given in tuples:
             names = _set_names(given, "tuples")
@@ -213,12 +203,10 @@ class RootStructure:
 
     def without(self, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> RootStructure:
         """This structure without the given terms; one that is not there is an :class:`InputError`."""
-        gone = RootStructure(self.domain, terms)
-        keep = np.ones(self.num_terms, dtype=bool)
-        keep[[self.index(names, key[0]) for key, names in gone.names]] = False
-        return RootStructure.from_positions(
-            self.domain, {key: rows[keep[self.slices[key]]] for key, rows in self._arrays.items()}
-        )
+        gone = [self.index(names, key[0]) for key, names in RootStructure(self.domain, terms).names]
+        kept = {key: np.setdiff1d(np.arange(self.num_terms)[place], gone) for key, place in self.slices.items()}
+        rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in kept.items()}
+        return RootStructure.from_positions(self.domain, rows)
 
     # Layout
 
@@ -232,11 +220,6 @@ class RootStructure:
         """Number l! of equal tensor entries of every term, float64 (num_terms,)."""
         parts = [np.full(len(rows), float(math.factorial(key[1]))) for key, rows in self._arrays.items()]
         return torch.from_numpy(np.concatenate([np.zeros(0), *parts]))
-
-    @cached_property
-    def is_simplified(self) -> bool:
-        """Whether every term has l = j (equation 4)."""
-        return all(j == length for j, length in self.keys)
 
     @cached_property
     def is_independent(self) -> bool:
@@ -255,14 +238,25 @@ class RootStructure:
 
     def columns(self, key: tuple[int, int], device: torch.device | str = "cpu") -> list[torch.Tensor]:
         """The columns of :meth:`positions` as l contiguous tensors (m,); kept, so not to be changed."""
+        kept = self.__dict__.setdefault("_columns", {})
         place = (key, str(device))
-        if place not in self._columns:
-            self._columns[place] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
-        return self._columns[place]
+        if place not in kept:
+            kept[place] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
+        return kept[place]
 
-    @cached_property
-    def _columns(self) -> dict[tuple[Key, str], list[torch.Tensor]]:
-        return {}
+    def single_natural(self, psi: torch.Tensor, order: int | None = None) -> torch.Tensor:
+        """Natural parameters (*batch, d, k) by the terms of single variables alone, of psi (*batch, num_terms)."""
+        k, size = order or self.order, len(self.domain)
+        natural = psi.new_zeros((*psi.shape[:-1], size * k))
+        for (j, length), place in self.slices.items():
+            if length == 1:
+                natural = natural.index_add(-1, self.columns((j, 1), psi.device)[0] * k + j - 1, psi[..., place])
+        return natural.reshape((*psi.shape[:-1], size, k))
+
+    def nonzero(self, coefficients: npt.NDArray[np.float64]) -> list[tuple[Key, Positions, npt.NDArray[np.float64]]]:
+        """Key, positions (m, l) and coefficients (m,) of the terms with other coefficients than zero."""
+        parts = [(key, rows, coefficients[self.slices[key]]) for key, rows in self._arrays.items()]
+        return [(key, rows[values != 0], values[values != 0]) for key, rows, values in parts if values.any()]
 
     def tuples(self, key: tuple[int, int]) -> tuple[tuple[str, ...], ...]:
         """Names of the terms of a key, each in schema order; empty for a key without terms."""
@@ -280,28 +274,23 @@ class RootStructure:
         return {(key[0], names): i for i, (key, names) in enumerate(self.names)}
 
     def index(self, names: Iterable[str], root: int | None = None) -> int:
-        """Place of a term in a vector of parameters.
+        """Place of the term of some variables, in any order, and of a root j in a vector of parameters.
 
-        Args:
-            names: the variables of the term, in any order.
-            root: its root j; by default the only one that these variables have a term for.
-
-        Raises:
-            UnknownNameError: a name that is not in the domain.
-            InputError: no such term, or several and no root.
+        The root may be left out where these variables have one term. Refuses unknown names (:class:`UnknownNameError`),
+        a term that is not there, and several without a root (:class:`InputError`).
         """
         given = _set_names(names, "names")
         ordered = tuple(self.domain.names[i] for i in sorted(self.domain.indices(given)))
         roots = range(1, self.order + 1) if root is None else [root]
-        found = [self._places[j, ordered] for j in roots if (j, ordered) in self._places]
+        found = {j: self._places[j, ordered] for j in roots if (j, ordered) in self._places}
         shown = ":".join(ordered)
         if not found:
             where = f" for root {root}" if root else ""
             raise refused("names", f"{shown} is no term of the structure{where}", code="unknown-name")
         if len(found) > 1:
-            every = ", ".join(str(j) for j in roots if (j, ordered) in self._places)
-            raise refused("names", f"{shown} has terms for the roots {every}", "say which by root")
-        return found[0]
+            problem = f"{shown} has terms for the roots {', '.join(map(str, found))}"
+            raise refused("names", problem, "say which by root", code="missing-part")
+        return next(iter(found.values()))
 
     # Graph
 
@@ -333,16 +322,11 @@ class RootStructure:
         try:
             domain = Domain.from_json(value["domain"])
             arrays = {(entry["root"], entry["size"]): entry["positions"] for entry in value["terms"]}
-            if len(arrays) != len(value["terms"]):
-                raise refused("root structure", "a key (root, size) occurs twice", code="repeated-name")
             found = cls.from_positions(domain, arrays)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise unexpected("root structure", f"an object with domain and terms ({error})") from error
-        if list(arrays) != list(found.keys):
-            raise unexpected("root structure", "keys with terms in order", list(arrays))
-        for key, rows in arrays.items():
-            if found.positions(key).tolist() != rows:
-                raise refused("root structure", f"the terms of {key} are not in order")
+        if found.to_json()["terms"] != value["terms"]:
+            raise refused("root structure", "the keys (root, size), or the terms of one, are repeated or not in order")
         return found
 
 

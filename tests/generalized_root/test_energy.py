@@ -228,9 +228,9 @@ def test_blocks_of_truncated_counts_are_enumerated(block: list[int]) -> None:
 
 def test_unsuitable_blocks_are_refused() -> None:
     for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
-        with pytest.raises(InputError, match=rf"block_conditional: .* finitely many values, received {family.name};"):
+        with raises("no-method", "block_conditional"):
             build(family, 2, 2).block_conditional(["x0"], torch.zeros(2))
-        with pytest.raises(InputError, match=rf"model: .* finitely many values, received {family.name};"):
+        with raises("no-method", "model"):
             DependencyConditionals.from_model(build(family, 2, 2))
     model = build(TruncatedPoissonFamily(9), 7, 1)
     with pytest.raises(IntractableError, match=r"10000000 joint states.* of 7 variables exceed the limit"):
@@ -384,7 +384,7 @@ def test_radial_conditionals_are_the_energy_along_a_ray(family: NodeFamily) -> N
 def test_rays_refuse_wrong_arguments() -> None:
     model = build(PoissonFamily(), 3, 3)
     v = torch.ones(3)
-    with pytest.raises(InputError, match="no negative values"):
+    with raises("out-of-range", "direction"):
         model.radial_natural(-v)
     with raises("not-finite", "direction"):
         model.radial_natural(v * math.inf)
@@ -407,11 +407,10 @@ def test_condition_is_the_energy_of_the_rest(family: NodeFamily, fixed: list[str
     evidence = {name: float(value) for name, value in zip(fixed, draw(family, (5,), seed=8), strict=False)}
     for name, value in evidence.items():
         x[:, model.domain.index(name)] = value
-    rest, constant = model.condition_with_constant(evidence)
+    rest, constant = model.condition(evidence)
     free = [i for i, name in enumerate(model.domain.names) if name not in evidence]
     assert rest.domain.names == tuple(model.domain.names[i] for i in free)
     close(constant - rest.energy(x[:, free]), -model.energy(x))
-    assert torch.equal(model.condition(evidence).psi, rest.psi)
     close(rest.node_natural(x[:, free])[..., : model.order], model.node_natural(x)[:, free, : rest.order])
 
 
@@ -419,7 +418,7 @@ def test_condition_keeps_the_roots_and_shrinks_the_sets() -> None:
     family = PoissonFamily()
     structure = RootStructure.simplified(make_domain(4, family), [("x0", "x1"), ("x0", "x1", "x2"), ("x1", "x2", "x3")])
     model = GeneralizedRootEnergy(structure, torch.ones(structure.num_terms, dtype=torch.float64), family)
-    rest = model.condition({"x0": 8.0, "x3": 27.0})
+    rest, _ = model.condition({"x0": 8.0, "x3": 27.0})
     assert rest.structure.names == (
         ((1, 1), ("x1",)),
         ((1, 1), ("x2",)),
@@ -472,7 +471,7 @@ def test_batches_equal_single_models(family: NodeFamily, batch: tuple[int, ...],
         close(energy[index], single.energy(states[index]))
         close(score[index], single.interaction_score(states[index]))
         close(natural[index], single.node_natural(states[index]))
-    rest, constant = model.condition_with_constant({"x1": 2.0})
+    rest, constant = model.condition({"x1": 2.0})
     fixed = x.clone()
     fixed[..., 1] = 2.0
     assert rest.batch_shape == constant.shape == batch
@@ -629,5 +628,5 @@ def test_sets_whose_factorial_is_no_number_are_refused() -> None:
     coefficients = torch.full((172,), 0.1, dtype=torch.float64)
     model = GeneralizedRootEnergy.from_coefficients(structure, coefficients, PoissonFamily())
     assert model.energy(torch.ones(171)).item() == pytest.approx(-17.2)
-    with pytest.raises(InputError, match=r"40! is beyond torch\.float32"):
+    with raises("out-of-range", "psi"):
         GeneralizedRootEnergy.from_coefficients(structure, coefficients.float(), PoissonFamily())

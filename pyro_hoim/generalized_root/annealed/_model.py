@@ -43,7 +43,7 @@ class RootAnnealer:
             single = single.detach().cpu().double()
             start = draw_from_nodes(energy.family, single.expand(num_chains, -1, -1), generator=random)
         self._chains = RootChains(energy, num_chains, init=start, seed=random, check=False)
-        self._single, self._own = single, self._chains.single_terms
+        self._single, self._own = single, energy.structure.single_natural(energy.psi.detach().cpu().double())
 
     @property
     def states(self) -> torch.Tensor:

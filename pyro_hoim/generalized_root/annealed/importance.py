@@ -20,7 +20,7 @@ from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
 from ...errors import refused
 from ..energy import GeneralizedRootEnergy
-from ..exact.base import RootBackend, checked_psi, element_rows, joined_states
+from ..exact.base import RootBackend, checked_psi, element_rows, joined_states, split_moments
 from ..nodes.families import NodeFamily
 from ..structure import RootStructure
 from ._model import AnnealedRoot
@@ -48,21 +48,15 @@ class RootAnnealed(AnnealedBackend, RootBackend):
     Time is ``num_chains * num_temperatures`` sweeps over d node conditionals. The weighted chains give the
     expectations of all terms (bias of order 1 / M), so that log Z is differentiable, once. Error bar, limits,
     verdict and its checks are those of :class:`~pyro_hoim.log_linear.AnnealedImportance`. States of counts bound log Z
-    from below, and ascents from chain ends and from equal counts of any size look for them; further forward runs start
-    from independent members fitted to chains at the modes found. Densities bound nothing: for real variables there is
-    no such search, "consistent" rests on forward and reverse run alone, and ``lower_bound`` is minus infinity. The
-    reverse run starts from perfect samples of small models, and from longer annealed runs otherwise; then a mode that
-    no chain found stays unseen, and a note says so.
+    from below, and ascents from chain ends, equal counts of any size and the 16 best ``starts`` look for them; further
+    forward runs start from independent members fitted to chains at the modes found. Densities bound nothing: for reals
+    "consistent" rests on forward and reverse run alone, and ``lower_bound`` is minus infinity. The reverse run starts
+    from perfect samples of small models, and from longer annealed runs otherwise; then a mode that no chain found stays
+    unseen, and a note says so.
 
-    *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, by default 256 chains, 200 temperatures and a
-    burn-in of 100, and one more. Ascents start from the 16 of ``starts`` that have the largest log q.
-
-    Attributes:
-        allow_undecided: go on where it is not known whether the model has a finite constant.
-
-    Raises:
-        InputError: an option outside its range, or a missing cell in ``starts``.
-        InputTypeError: ``starts`` that are no numbers.
+    *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, with its errors, by default 256 chains, 200
+    temperatures and a burn-in of 100; and ``allow_undecided``, to go on where it is not known whether the model has a
+    finite constant.
 
     References:
         Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
@@ -112,21 +106,16 @@ class RootAnnealed(AnnealedBackend, RootBackend):
 
     @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Estimated log Z in nats, value (*batch), differentiable once in psi.
+        """Estimated log Z in nats, value (*batch), differentiable once in psi; random by ``seed``.
 
         Raises:
-            InputError: the model has no finite constant (the direction is told), psi is not finite, a torch.func
-                transformation is at work, the terms of single variables alone cannot be normalised, so that there is
-                nothing to start from, ``starts`` are no states of counts, or a conditional that cannot or whose mode is
-                beyond 2^53 is met on the way.
-            IntractableError: whether the model has a finite constant is not known; ``combine`` without perfect
-                samples; a second derivative.
+            InputError: as of every backend; also terms of single variables that cannot be normalised alone, so that
+                there is nothing to start from, ``starts`` that are no states of counts, or a conditional met on the way
+                that cannot or whose mode is beyond 2^53.
+            IntractableError: as of every backend; also ``combine`` without perfect samples, and a second derivative.
 
         Warns:
             ConvergenceWarning: the verdict is "unreliable".
-
-        Randomness:
-            ``seed``, or PyTorch's global generator when it is None.
         """
         cost, family = self.plan_energy(energy), energy.family
         if self.starts is not None and not family.is_discrete:
@@ -152,14 +141,8 @@ class RootAnnealed(AnnealedBackend, RootBackend):
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
         """Estimated expectations of the statistics of all terms, (*batch, num_terms), bias of order one over M.
 
-        With a fixed seed, times the multiplicity, this is what autograd gives for :meth:`log_partition`. It has no
-        gradient itself.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-
-        Warns:
-            ConvergenceWarning: the weights are degenerate.
+        With a fixed seed, times the multiplicity, this is what autograd gives for :meth:`log_partition`, with its
+        errors and warnings. It has no gradient itself.
         """
         found = self._weighted(self._models(energy))
         if not found:
@@ -169,12 +152,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
 
     @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        found = self._weighted(self._models(energy))
-        if not found:
-            nothing = energy.psi.new_zeros((*energy.batch_shape, len(energy.domain)))
-            return nothing, nothing
-        both = self._shaped(energy, [_moments(run) for run in found])
-        return both[..., 0, :], both[..., 1, :]
+        return split_moments(energy, [_moments(run) for run in self._weighted(self._models(energy))])
 
     @override
     @torch.no_grad()
@@ -184,12 +162,6 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         """States (*sample_shape, *batch, d), one from each of as many chains: close to the model, not exact.
 
         Every chain runs through 100 temperatures and then ``burn_in`` sweeps at beta 1.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-
-        Randomness:
-            One seed per element of the batch from ``generator`` or, if it is None, PyTorch's global generator.
         """
         sample_shape = checked_sample_shape(sample_shape)
         draws, parts = math.prod(sample_shape), list[torch.Tensor]()

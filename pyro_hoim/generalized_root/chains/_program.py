@@ -36,39 +36,18 @@ class RootProgram:
     def of(cls, energy: GeneralizedRootEnergy) -> RootProgram:
         """The program of an energy without a batch."""
         structure, family = energy.structure, energy.family
-        size, order = len(structure.domain), structure.order
         coefficients = energy.coefficients.detach().to("cpu").double().numpy()
-        linear = np.zeros((size, order))
-        roots: list[Integers] = []
-        weights: list[Floats] = []
-        members: list[Integers] = []
-        lengths: list[Integers] = []
-        for key in structure.keys:
-            j, num_members = key
-            positions = structure.positions(key).numpy()
-            values = coefficients[structure.slices[key]]
-            if num_members == 1:
-                linear[positions[:, 0], j - 1] = values
-                continue
-            roots.append(np.full(len(values), j - 1, dtype=np.int64))
-            weights.append(values)
-            members.append(positions.reshape(-1).astype(np.int64))
-            lengths.append(np.full(len(values), num_members, dtype=np.int64))
-        root, length = _joined(roots), _joined(lengths)
-        weight = np.concatenate([np.zeros(0), *weights])
-        member = _joined(members)
+        linear = structure.single_natural(energy.psi.detach().to("cpu").double()).numpy()
+        keys = [key for key in structure.keys if key[1] > 1]
+        members = [structure.positions(key).numpy() for key in keys]
+        sizes = [len(rows) for rows in members]
+        root = np.repeat(np.array([j - 1 for j, _ in keys], dtype=np.int64), sizes)
+        length = np.repeat(np.array([num_members for _, num_members in keys], dtype=np.int64), sizes)
+        weight = np.concatenate([np.zeros(0), *(coefficients[structure.slices[key]] for key in keys)])
+        member = np.concatenate([np.zeros(0, dtype=np.int64), *(rows.reshape(-1) for rows in members)])
         first = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-        return cls(
-            code=family.code,
-            maximum=family.largest_value,
-            linear=np.ascontiguousarray(linear),
-            visits=_by_variable(size, root, weight, first, member),
-            terms=(root, weight, first, member),
-        )
-
-
-def _joined(parts: list[Integers]) -> Integers:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        visits = _by_variable(len(structure.domain), root, weight, first, member)
+        return cls(family.code, family.largest_value, linear, visits, (root, weight, first, member))
 
 
 def _by_variable(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...checks import check_finite
 from ...errors import check_names, check_type, out_of_range, unexpected, wrong_shape, wrong_type
 from ...runs.arguments import checked_states
 from ..energy import GeneralizedRootEnergy
@@ -19,15 +20,13 @@ __all__ = ["checked_beta", "checked_clamps", "checked_energy", "checked_values",
 
 def checked_energy(energy: object) -> GeneralizedRootEnergy:
     """The energy, that of a law that holds one, or an error unless it has no batch and finite entries."""
-    received_type = type(energy).__name__
-    energy = getattr(energy, "energy_model", energy)
-    if not isinstance(energy, GeneralizedRootEnergy):
-        raise wrong_type("energy", "a GeneralizedRootEnergy, or a law that holds one", received=received_type)
-    if energy.batch_shape:
-        raise unexpected("energy", "no batch", received=f"one of shape {tuple(energy.batch_shape)}", code="wrong-shape")
-    if not bool(torch.isfinite(energy.psi.detach()).all()):
-        raise unexpected("energy", "finite psi", received="NaN or an infinity", code="not-finite")
-    return energy
+    found = getattr(energy, "energy_model", energy)
+    if not isinstance(found, GeneralizedRootEnergy):
+        raise wrong_type("energy", "a GeneralizedRootEnergy, or a law that holds one", energy)
+    if found.batch_shape:
+        raise unexpected("energy", "no batch", received=f"one of shape {tuple(found.batch_shape)}", code="wrong-shape")
+    check_finite(found.psi.detach(), "energy")
+    return found
 
 
 def checked_beta(beta: float) -> float:

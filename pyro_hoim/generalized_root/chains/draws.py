@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...errors import check_type, unexpected, wrong_shape, wrong_type
-from ...runs.arguments import received, seed_from
+from ...errors import check_type, refused
+from ...runs.arguments import seed_from
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
-from ..nodes.log_partition import node_log_partition
+from ..nodes.log_partition import checked_natural, node_log_partition
 
 __all__ = ["draw_from_nodes", "independent_log_partition"]
 
@@ -41,10 +41,7 @@ def draw_from_nodes(
         (torch.Size([1000]), True)
     """
     check_type(family, NodeFamily, "family")
-    if not isinstance(natural, torch.Tensor) or not natural.is_floating_point():
-        raise wrong_type("natural", "a floating-point tensor", received=received(natural))
-    if natural.ndim == 0 or not natural.shape[-1]:
-        raise wrong_shape("natural", "(..., k) with k from 1", natural)
+    natural = checked_natural(natural)
     from ._count_kernels import small_counts
     from ._kernels import draw_nodes, workspace
     from ._random_kernels import chain_words
@@ -56,33 +53,23 @@ def draw_from_nodes(
     draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
     if np.isnan(drawn).any():
         wrong = int(np.isnan(drawn).argmax())
-        expected = "a law that can be normalised, with its mode below 2^53"
-        raise unexpected("natural", expected, received=rows[wrong].tolist())
+        problem = f"the law of {rows[wrong].tolist()} cannot be normalised, or has its mode beyond 2^53"
+        raise refused("natural", problem, code="not-normalizable")
     return torch.from_numpy(drawn).reshape(natural.shape[:-1]).to(natural)
 
 
 def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
     r"""Log partition function of the independent member, :math:`\sum_s A(\eta_s)` over the terms of single variables.
 
-    Exact up to the error of :func:`~pyro_hoim.generalized_root.nodes.log_partition`; nats; differentiable in psi.
+    Exact up to the error of :func:`~pyro_hoim.generalized_root.node_log_partition`; nats, of the batch shape of the
+    energy; differentiable in psi.
 
     Args:
         energy: the model.
-
-    Shape:
-        result (\*batch) of the energy.
 
     Raises:
         InputError: the independent member cannot be normalised.
         InputTypeError: an argument of another type.
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
-    structure, coefficients = energy.structure, energy.coefficients
-    natural = coefficients.new_zeros(*energy.batch_shape, len(structure.domain), structure.order)
-    for j, num_members in structure.keys:
-        if num_members == 1:
-            positions = structure.positions((j, 1))[:, 0].to(coefficients.device)
-            column = coefficients.new_zeros(*energy.batch_shape, len(structure.domain))
-            column = column.index_copy(-1, positions, coefficients[..., structure.slices[j, 1]])
-            natural = natural + torch.nn.functional.pad(column.unsqueeze(-1), (j - 1, structure.order - j))
-    return node_log_partition(energy.family, natural).sum(-1)
+    return node_log_partition(energy.family, energy.structure.single_natural(energy.psi)).sum(-1)

@@ -23,9 +23,8 @@ from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable
 from ._program import RootProgram
 from .arguments import checked_beta, checked_clamps, checked_energy, checked_values, first_not_integrable
-from .draws import independent_log_partition
 
-__all__ = ["RootChains", "independent_log_partition", "independent_samples"]
+__all__ = ["RootChains", "independent_samples"]
 
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
@@ -44,11 +43,9 @@ class RootChains(Chains):
     independent states of the *independent member*, the model with the terms of single variables alone. A sweep costs
     the number of members of all terms, times the chains, plus one draw per variable and chain.
 
-    Every draw is exact up to rounding. Counts that stay below 128 come from sums of all probabilities (the
-    neglected tail has less than 1e-15 of the mass); larger counts, values of the exponential family and of the
-    Gaussian with cube or higher roots from rejection under a hat of tangents and chords, which is above the density
-    everywhere; without such roots the last two have closed forms. Chains run in float64 on the CPU whatever psi's type
-    and device; :attr:`states` come back on that device.
+    Draws are exact up to rounding: of counts that stay below 128 from sums of all probabilities (less than 1e-15 of the
+    mass is neglected), of larger counts and of reals from rejection under a hat of tangents and chords above the
+    density, or in closed form. Chains run in float64 on the CPU; :attr:`states` come back on the device of psi.
 
     Args:
         energy: the model, without a batch, or a law that holds one as ``energy_model``
@@ -59,18 +56,16 @@ class RootChains(Chains):
             independent member.
         seed: of everything random, or what it is drawn from (None: the global generator).
         check: refuse models of reals that cannot be normalised. With clamped variables every distinct row of their
-            values is checked, of more than 64 those that hold the smallest or the largest value of a variable, and
-            others spread evenly over the sorted rows. Counts always can.
+            values is checked, of more than 64 the extreme ones and others spread evenly.
 
     Shape:
         init (num_chains, d) or what broadcasts to it; values of clamped () or (num_chains,).
 
     Raises:
-        InputError: a batch, fewer than one chain, values outside the domain of the family, a model that cannot be
-            normalised, an independent member that cannot while there is no init, or, at a sweep, a conditional
-            that cannot or whose mode is beyond 2^53.
+        InputError: a batch, fewer than one chain, values outside the domain of the family, an unknown clamped name, a
+            model that cannot be normalised, an independent member that cannot while there is no init, or, at a sweep,
+            a conditional that cannot or whose mode is beyond 2^53.
         InputTypeError: an argument of another type.
-        UnknownNameError: a clamped variable that is not in the domain.
 
     Warns:
         ConvergenceWarning: it is not known whether the model can be normalised, and nothing disproves it; once.
@@ -140,11 +135,11 @@ class RootChains(Chains):
         """Refuse a model of reals whose law given the fixed values cannot be normalised."""
         if self._energy.family.is_discrete or not len(self._free):
             return
-        names = [self.domain.names[s] for s in fixed]
-        values = np.stack(list(fixed.values()), axis=1) if fixed else np.zeros((1, 0))
+        values = np.stack([np.zeros(self._num_chains), *fixed.values()], axis=1)
         unknown = ""
-        for row in _spread(np.unique(values, axis=0)) if fixed else values:
-            rest = self._energy.condition(dict(zip(names, row.tolist(), strict=True))) if fixed else self._energy
+        for row in _spread(np.unique(values, axis=0)):
+            held = dict(zip(self._clamped, row[1:].tolist(), strict=True))
+            rest = self._energy.condition(held)[0] if held else self._energy
             found = check_normalizable(rest)
             if found.verdict == "disproven":
                 found.check()
@@ -158,11 +153,9 @@ class RootChains(Chains):
         """Refuse to start from an independent member that cannot be normalised."""
         wrong = first_not_integrable(self._energy.family, self._program.linear[self._free])
         if wrong is not None:
-            name = self.domain.names[self._free[wrong]]
-            problem = (
-                f"the terms of {name!r} alone cannot be normalised (natural parameters "
-                f"{self._program.linear[self._free[wrong]].tolist()}), so no first state can be drawn"
-            )
+            s = self._free[wrong]
+            found = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
+            problem = f"the terms of single variables alone cannot be normalised ({found}); no first state can be drawn"
             raise refused("init", problem, "pass one", code="not-normalizable")
 
     # Tiles
@@ -174,15 +167,13 @@ class RootChains(Chains):
 
         size, order = len(self.domain), self._energy.order
         self._small = small_counts(order)
-        words = chain_words(self._seed, self._num_chains)
+        every = chain_words(self._seed, self._num_chains)
         width = max(1, min(_TILE, -(-self._num_chains // torch.get_num_threads())))
         self._tiles: list[tuple[Any, ...]] = []
         for low in range(0, self._num_chains, width):
-            high = min(low + width, self._num_chains)
-            shape = (size, high - low)
-            self._tiles.append(
-                (low, np.zeros(shape), np.zeros((order, *shape)), words[low:high].copy(), workspace(order, high - low))
-            )
+            words = every[low : low + width].copy()
+            states, scratch = np.zeros((size, len(words))), workspace(order, len(words))
+            self._tiles.append((low, states, np.zeros((order, *states.shape)), words, scratch))
 
     def _set(self, states: NDArray[np.float64]) -> None:
         """Replace all states (d, num_chains)."""
@@ -197,24 +188,14 @@ class RootChains(Chains):
         from ._kernels import sweep
 
         program, size = self._program, len(self.domain)
+        terms = (program.linear, *program.visits)
         failures: dict[int, int] = {}
 
         def work(first: int, step: int) -> None:
             for i in range(first, len(self._tiles), step):
                 low, states, roots, words, scratch = self._tiles[i]
-                failed = sweep(
-                    program.code,
-                    program.maximum,
-                    (program.linear, *program.visits),
-                    beta,
-                    order,
-                    num_sweeps,
-                    self._small,
-                    scratch,
-                    words,
-                    states,
-                    roots,
-                )
+                head, tail = (program.code, program.maximum, terms), (self._small, scratch, words, states, roots)
+                failed = sweep(*head, beta, order, num_sweeps, *tail)
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
@@ -222,10 +203,8 @@ class RootChains(Chains):
         run_threads(work, len(self._tiles), 1 if small else None)
         if failures:
             chain = min(failures)
-            problem = (
-                f"the conditional of {self.domain.names[failures[chain]]!r} in chain {chain} cannot be normalised or "
-                "has its mode beyond 2^53"
-            )
+            name = self.domain.names[failures[chain]]
+            problem = f"the conditional of {name!r} in chain {chain} cannot be normalised or has its mode beyond 2^53"
             hint = "weaken the interactions, or check the model with check_normalizable"
             raise refused("energy", problem, hint, code="not-normalizable")
 
@@ -255,17 +234,8 @@ class RootChains(Chains):
         self._init = checksum({"init": torch.from_numpy(values)})
         self._set(values)
 
-    @property
-    def single_terms(self) -> torch.Tensor:
-        """Natural parameters of the terms of single variables, float64 (d, k)."""
-        return torch.from_numpy(self._program.linear.copy())
-
     def set_single_terms(self, natural: torch.Tensor) -> None:
-        """Replace the natural parameters of the terms of single variables; interactions and states stay.
-
-        Shape:
-            natural (d, k).
-        """
+        """Replace the natural parameters (d, k) of the terms of single variables; interactions and states stay."""
         linear = np.ascontiguousarray(natural.detach().cpu().double().numpy())
         self._program = dataclasses.replace(self._program, linear=linear)
 
@@ -288,15 +258,12 @@ class RootChains(Chains):
             num_sweeps: how many.
             beta: inverse temperature :math:`\beta` in [0, 1] of the terms of two and more variables.
             thin: sweeps between two records; at least 1 where something is recorded.
-            energies: record minus log q of every chain, at beta 1.
-            states: record the states.
+            energies: record minus log q of every chain, at beta 1, (records, num_chains).
+            states: record the states (records, num_chains, d).
             reverse_order: from the last variable to the first, the time reversal of the usual sweep.
 
         Raises:
             InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
-
-        Shape:
-            energies (records, num_chains); states (records, num_chains, d).
         """
         num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
         beta = checked_beta(beta)
@@ -325,39 +292,20 @@ class RootChains(Chains):
     def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         from ._kernels import score
 
-        single, joint = np.zeros(self._num_chains), np.zeros(self._num_chains)
+        program, single, joint = self._program, np.zeros(self._num_chains), np.zeros(self._num_chains)
         for low, states, roots, _, _ in self._tiles:
-            where = slice(low, low + states.shape[1])
-            score(
-                self._program.code,
-                self._program.linear,
-                self._program.terms,
-                states,
-                roots,
-                single[where],
-                joint[where],
-            )
+            parts = (values[low : low + states.shape[1]] for values in (single, joint))
+            score(program.code, program.linear, program.terms, states, roots, *parts)
         device = self._energy.device
         return torch.from_numpy(single).to(device), torch.from_numpy(joint).to(device)
 
     def log_q(self, beta: float = 1.0) -> torch.Tensor:
-        r"""Log unnormalised probability of every chain's state, float64 (num_chains,).
-
-        Args:
-            beta: inverse temperature of the terms of two and more variables.
-
-        Raises:
-            InputError: beta outside [0, 1].
-        """
+        r"""Log unnormalised probability (num_chains,) of the states, in float64; beta as in :meth:`sweep`."""
         single, joint = self._scores()
         return single + checked_beta(beta) * joint
 
     def interaction_score(self) -> torch.Tensor:
-        r"""The part of log q in terms of two and more variables, :math:`\partial \log q_\beta / \partial \beta`.
-
-        Shape:
-            result (num_chains,), float64.
-        """
+        r"""The part of log q in terms of several variables, :math:`\partial \log q_\beta / \partial \beta`; float64."""
         return self._scores()[1]
 
     # Checkpoints
@@ -413,11 +361,10 @@ def independent_samples(
         num_samples: number of draws.
         generator: what the seed is drawn from; PyTorch's global generator when None.
 
-    Shape:
-        result (num_samples, d), float64 on psi's device.
+    Returns:
+        (num_samples, d), float64 on psi's device.
 
     Raises:
         InputError: a batch, or an independent member that cannot be normalised.
-        InputTypeError: an argument of another type.
     """
     return RootChains(energy, num_samples, seed=generator, check=False).states

@@ -12,60 +12,46 @@ product does there, over the lower bound. Equality holds along y = w.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 from ...errors import InputError, out_of_reach
 from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
+from ..normalizability.form import Form, ascend, local_maximum
 from ..structure import RootStructure
 
 Floats = NDArray[np.float64]
 
 _SWEEPS = 30
 _SMALL_GAIN = 1e-2  # nats
-_STARTS = 32
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of one element of a batch as arrays: for every key its positions (m, l) and coefficients (m,)."""
+    """Terms of one element of a batch: those of one variable (d, k), and by key j, positions (m, l), values (m,)."""
 
     family: NodeFamily
     size: int
-    order: int
+    singles: Floats
     parts: tuple[tuple[int, NDArray[np.int64], Floats], ...]
 
     @classmethod
     def of(cls, structure: RootStructure, family: NodeFamily, psi: torch.Tensor) -> Terms:
         """Terms of psi (num_terms,); coefficients that are zero are left out."""
         coefficients = (psi.detach().double().cpu() * structure.multiplicity).numpy()
-        parts: list[tuple[int, NDArray[np.int64], Floats]] = []
-        for key in structure.keys:
-            rows, values = structure.positions(key).numpy(), coefficients[structure.slices[key]]
-            keep = values != 0
-            if keep.any():
-                parts.append((key[0], rows[keep], values[keep]))
-        return cls(family, len(structure.domain), structure.order, tuple(parts))
+        parts = tuple((key[0], rows, values) for key, rows, values in structure.nonzero(coefficients))
+        singles = structure.single_natural(torch.from_numpy(coefficients)).numpy()
+        return cls(family, len(structure.domain), singles, parts)
 
     @property
     def is_signed(self) -> bool:
         """Whether values lie on the whole line and T_1 is their square."""
         return self.family.name == "gaussian"
-
-    def singles(self) -> Floats:
-        """Natural parameters (d, k) of the terms of one variable."""
-        natural = np.zeros((self.size, self.order))
-        for j, rows, values in self.parts:
-            if rows.shape[1] == 1:
-                natural[rows[:, 0], j - 1] += values
-        return natural
 
     def interactions(self) -> list[tuple[int, NDArray[np.int64], Floats]]:
         """The parts with two or more variables."""
@@ -109,7 +95,7 @@ class Bounds:
 
 def product_below(terms: Terms) -> tuple[float, Floats]:
     """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,)."""
-    natural = terms.singles()
+    natural = terms.singles
     adjacent: list[list[tuple[int, NDArray[np.int64], float]]] = [[] for _ in range(terms.size)]
     for j, rows, values in terms.interactions():
         for row, value in zip(rows, values, strict=True):
@@ -119,8 +105,7 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
     first = _nodes(terms, field)
     if first is None:
         problem = (
-            "the terms of single variables alone have no finite constant within the range of floating-point numbers, "
-            "and the search for the grid starts from them"
+            "the terms of single variables alone, from which the search for the grid starts, have no finite constant"
         )
         raise out_of_reach("RootEnumeration", problem, "give every variable terms of its own", code="no-method")
     value, means = first
@@ -190,55 +175,24 @@ def _separated(terms: Terms, weights: Floats) -> Bounds:
         logs = np.log(weights[rows])
         share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
         np.add.at(slopes[:, ratios.index(ratio)], rows, share)
-    return Bounds(terms.singles(), ratios, slopes)
+    return Bounds(terms.singles, ratios, slopes)
 
 
-def _leading(terms: Terms) -> list[tuple[int, NDArray[np.int64], Floats]]:
-    return [part for part in terms.interactions() if part[0] == part[1].shape[1]]
+def _leading(terms: Terms) -> Form:
+    """The form of the leading power, whose maximum over directions the slopes of a product have to reach."""
+    parts = [(rows, values) for j, rows, values in terms.interactions() if j == rows.shape[1]]
+    return Form.of(terms.singles[:, 0], parts, terms.is_signed and any(rows.shape[1] == 2 for rows, _ in parts))
 
 
 def _steepest(terms: Terms) -> Floats | None:
     """Weights (d,) that maximise the leading power, signs made positive; by Euler's identity no slope exceeds it."""
-    lead = terms.singles()[:, 0]
-    parts = [(rows, _positive(terms, j, values)) for j, rows, values in _leading(terms)]
-    if not parts:
-        return None
-
-    def objective(logits: Floats) -> tuple[float, Floats]:
-        w = special.softmax(logits)
-        value, slope = float(lead @ w), lead.copy()
-        for rows, values in parts:
-            length = rows.shape[1]
-            product = values * np.exp(np.log(np.maximum(w[rows], 1e-300)).mean(1))
-            value += float(product.sum())
-            np.add.at(slope, rows, product[:, None] / (length * np.maximum(w[rows], 1e-300)))
-        return -value, -w * (slope - w @ slope)
-
-    found = optimize.minimize(objective, np.zeros(terms.size), jac=True, method="L-BFGS-B", tol=1e-14)
-    return np.maximum(special.softmax(found.x), 1e-12)
+    form = _leading(terms).upper()
+    return np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12) if form.sets else None
 
 
 def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:
     r"""Bounds of leading power :math:`\lambda \sum_s y_s`, with its largest value from many starts, no certificate."""
-    lead, parts = terms.singles()[:, 0], _leading(terms)
-    random = np.random.default_rng(0)
-
-    def value(logits: Floats, signs: Floats) -> float:
-        w = special.softmax(logits)
-        total = float(lead @ w)
-        for j, rows, values in parts:
-            product = np.exp(np.log(np.maximum(w[rows], 1e-300)).mean(1))
-            if terms.is_signed and j == 2:
-                product = product * signs[rows].prod(1)
-            total += float((values * product).sum())
-        return total
-
-    largest = -math.inf
-    for _ in range(_STARTS):
-        signs = random.choice([-1.0, 1.0], terms.size) if terms.is_signed else np.ones(terms.size)
-        start = random.normal(0, 3, terms.size)
-        found = optimize.minimize(lambda u, g=signs: -value(u, g), start, method="L-BFGS-B")
-        largest = max(largest, -float(found.fun), float(lead.max()))
+    largest = max(local_maximum(_leading(terms))[0], float(terms.singles[:, 0].max()))
     if largest >= 0:
         return None
     slopes, singles = bounds.slopes.copy(), bounds.singles.copy()

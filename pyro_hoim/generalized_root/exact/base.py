@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from typing_extensions import override
 
-from ...checks import checked_sample_shape, refuse_transforms
+from ...checks import check_finite, checked_sample_shape, refuse_transforms
 from ...core.partition import Cost, LogPartition
 from ...errors import refused
 from ..energy import GeneralizedRootEnergy
@@ -27,9 +28,11 @@ class RootBackend(Protocol):
     r"""A method that normalises generalized root models, :math:`A(\Psi) = \log \int q(x) \, d\mu(x)`.
 
     A backend is a frozen dataclass of options, compared by value; it holds no results. Every method takes batches
-    (*batch, num_terms), works in float64 and answers in the dtype and on the device of ``energy.psi``. A model that
-    is known to have no finite constant is refused with the direction in which it grows, one of which that is not
-    known unless ``allow_undecided``. The laws of a backend with ``is_exact``:
+    (*batch, num_terms), works in float64 and answers in the dtype and on the device of ``energy.psi``. All but ``plan``
+    raise :class:`InputError` for a model that is known to have no finite constant, with the direction in which it
+    grows, for psi that is not finite, a log Z beyond the range of its dtype, or inside a torch.func transformation; and
+    :class:`IntractableError` past the budget, for another kind of model than the method is for, and where it is not
+    known whether there is a finite constant, unless ``allow_undecided``. The laws of a backend with ``is_exact``:
 
     * ``log_partition(energy).value == log(integral of q)``, to the relative error that the backend states
     * ``grad(log_partition(energy).value, energy.psi) == structure.multiplicity * expectations(energy)``, and the
@@ -55,51 +58,27 @@ class RootBackend(Protocol):
         ...
 
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """Cost of log Z of one element of the batch, the most expensive, for these very parameters.
-
-        Raises:
-            InputError: the model has no finite constant, psi is not finite, or a torch.func transformation is at work.
-            IntractableError: whether the model has a finite constant is not known.
-        """
+        """Cost of log Z of one element of the batch, the most expensive, for these very parameters."""
         ...
 
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch), coding ``root``.
-
-        Raises:
-            InputError: the model has no finite constant (the direction in which it grows is told), psi is not finite,
-                log Z is beyond the range of its dtype, or a torch.func transformation is at work.
-            IntractableError: past the budget, another kind of model than the method is for, or it is not known whether
-                the model has a finite constant.
-        """
+        """Log Z in nats, value (*batch), coding ``root``."""
         ...
 
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable in psi where exact.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
+        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable in psi where exact."""
         ...
 
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of every variable, both (*batch, d).
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
+        """Mean and variance of every variable, both (*batch, d)."""
         ...
 
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states (*sample_shape, *batch, d), of the dtype of psi.
+        """Independent states (*sample_shape, *batch, d), of the dtype of psi; a method that cannot draw is intractable.
 
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`; also where the method cannot draw.
-
-        Randomness:
-            From ``generator`` or, if it is None, PyTorch's global generator.
+        Randomness is that of ``generator`` or, if it is None, of PyTorch's global generator.
         """
         ...
 
@@ -119,7 +98,6 @@ class ExactRoot(RootBackend):
     @override
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
         structure, psi = energy.structure, energy.psi
-        multiplicity = structure.multiplicity.to(psi.device, psi.dtype)
         keep = torch.is_grad_enabled() and psi.requires_grad
         with torch.enable_grad():
             own = psi if keep else psi.detach().requires_grad_(True)
@@ -128,7 +106,7 @@ class ExactRoot(RootBackend):
             if not total.requires_grad:
                 return torch.zeros_like(psi)
             (slope,) = torch.autograd.grad(total, own, create_graph=keep)
-        return slope / multiplicity
+        return slope / structure.multiplicity.to(psi)
 
     @override
     @torch.no_grad()
@@ -147,6 +125,13 @@ def element_rows(energy: GeneralizedRootEnergy, psi: torch.Tensor) -> torch.Tens
     return psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms)
 
 
+def split_moments(energy: GeneralizedRootEnergy, pairs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and variances (*batch, d), like psi, from those (2, d) of every element of the batch."""
+    whole = torch.stack(list(pairs)) if pairs else torch.zeros(0)
+    whole = whole.reshape((*energy.batch_shape, 2, len(energy.domain))).to(energy.psi.device, energy.psi.dtype)
+    return whole[..., 0, :], whole[..., 1, :]
+
+
 def joined_states(
     energy: GeneralizedRootEnergy, sample_shape: Sequence[int], parts: Sequence[torch.Tensor]
 ) -> torch.Tensor:
@@ -160,8 +145,7 @@ def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.T
     """Parameters of a model that has a finite constant, or is allowed, float64 on the CPU, with their graph."""
     psi = energy.psi
     refuse_transforms("log_partition", psi)
-    if not bool(torch.isfinite(psi.detach()).all()):
-        raise refused("log_partition", "psi holds NaN or an infinity", code="not-finite")
+    check_finite(psi.detach(), "psi")
     verdict = check_normalizable(energy.detach())
     if verdict.verdict != "undecided" or not allow_undecided:
         verdict.check()
@@ -180,11 +164,13 @@ def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, 
 @lru_cache(maxsize=512)
 def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
     """Structure on some variables that no term ties to the others, and places of its terms in the whole."""
-    inside = set(names)
-    terms: dict[tuple[int, int], list[tuple[str, ...]]] = {}
-    places: list[int] = []
-    for place, (key, members) in enumerate(structure.names):
-        if members[0] in inside:
-            terms.setdefault(key, []).append(members)
-            places.append(place)
-    return RootStructure(structure.domain.project(names), terms), torch.tensor(places, dtype=torch.long)
+    inside = np.full(len(structure.domain), -1)
+    inside[list(structure.domain.indices(names))] = np.arange(len(names))
+    terms: dict[tuple[int, int], np.ndarray] = {}
+    places = [torch.zeros(0, dtype=torch.long)]
+    for key, where in structure.slices.items():
+        rows = inside[structure.positions(key).numpy()]
+        held = np.flatnonzero(rows[:, 0] >= 0)
+        terms[key] = rows[held]
+        places.append(torch.from_numpy(held + where.start))
+    return RootStructure.from_positions(structure.domain.project(names), terms), torch.cat(places)

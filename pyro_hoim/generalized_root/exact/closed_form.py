@@ -25,10 +25,8 @@ class GaussianClosedForm(ExactRoot):
 
     .. math:: \log Z = \tfrac{d}{2} \log 2\pi - \tfrac12 \log \det \Lambda + \tfrac12 h^T \Lambda^{-1} h
 
-    Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent.
-
-    Args:
-        allow_undecided: kept for the protocol; positive definiteness always decides.
+    Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent. Positive definiteness
+    decides, so that ``allow_undecided`` changes nothing.
 
     Example:
         >>> from pyro_hoim import Domain, Variable
@@ -47,10 +45,8 @@ class GaussianClosedForm(ExactRoot):
         feasible = family.name == "gaussian" and structure.order <= 2
         reason = f"one factorisation of a {d} x {d} matrix"
         if not feasible:
-            reason = (
-                f"GaussianClosedForm: expected the gaussian family with k <= 2, received {family.name} "
-                f"with k = {structure.order}"
-            )
+            found = f"{family.name} with k = {structure.order}"
+            reason = f"GaussianClosedForm: expected the gaussian family with k <= 2, received {found}"
         return Cost(d * d, d * d, d**3, 24 * d * d, feasible, reason, "Gaussian closed form")
 
     def _parameters(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor, Cost]:
@@ -89,8 +85,7 @@ class IndependentClosedForm(ExactRoot):
     Exact to the error of :func:`~pyro_hoim.generalized_root.nodes.log_partition` (about 1e-10), linear in d, twice
     differentiable in psi; draws are independent, and as exact as those of the node conditionals.
 
-    Args:
-        allow_undecided: go on where it is not known whether the model has a finite constant.
+    ``allow_undecided`` goes on where it is not known whether the model has a finite constant.
 
     Example:
         >>> from pyro_hoim import Domain, Variable
@@ -108,16 +103,13 @@ class IndependentClosedForm(ExactRoot):
         d = len(structure.domain)
         reason = f"{d} node log partitions"
         if not structure.is_independent:
-            ties = int(structure.is_interaction.sum())
-            reason = f"IndependentClosedForm: expected no interactions, received {ties} terms of two or more variables"
+            reason = "IndependentClosedForm: expected no terms of two or more variables"
         return Cost(1, d, 10_000 * d, 1000 * d, structure.is_independent, reason, "independent closed form")
 
     @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         cost = self.plan(energy.structure, energy.family).check()
-        natural = node_naturals(energy, checked_psi(energy, self.allow_undecided))
-        if not natural.numel():
-            return root_result(natural.sum((-1, -2)), energy, cost)
+        natural = energy.structure.single_natural(checked_psi(energy, self.allow_undecided))
         return root_result(node_log_partition(energy.family, natural).sum(-1), energy, cost)
 
     @override
@@ -126,10 +118,7 @@ class IndependentClosedForm(ExactRoot):
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
         place = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
-        natural = node_naturals(energy, psi, at_least=place + 1)
-        if not natural.numel():
-            nothing = natural[..., 0].to(energy.psi)
-            return nothing, nothing
+        natural = energy.structure.single_natural(psi, max(energy.order, place + 1))
         found = node_moments(energy.family, natural)
         assert found.covariance is not None
         return found.mean[..., place].to(energy.psi), found.covariance[..., place, place].to(energy.psi)
@@ -138,21 +127,7 @@ class IndependentClosedForm(ExactRoot):
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
-        draws = math.prod(shape)
-        parts = [
-            independent_samples(GeneralizedRootEnergy(energy.structure, row, energy.family), draws, generator=random)
-            for row in element_rows(energy, psi)
-            if draws and len(energy.domain)
-        ]
+        models = [GeneralizedRootEnergy(energy.structure, row, energy.family) for row in element_rows(energy, psi)]
+        draws = math.prod(shape) if len(energy.domain) else 0
+        parts = [independent_samples(model, draws, generator=random) for model in models if draws]
         return joined_states(energy, shape, parts)
-
-
-def node_naturals(energy: GeneralizedRootEnergy, psi: torch.Tensor, at_least: int = 1) -> torch.Tensor:
-    """Natural parameters (*batch, d, k) that the terms of one variable alone give the nodes, in the graph of psi."""
-    structure = energy.structure
-    order, size = max(structure.order, at_least), len(structure.domain)
-    natural = psi.new_zeros((*psi.shape[:-1], size * order))
-    for key, where in structure.slices.items():
-        if key[1] == 1:
-            natural = natural.index_add(-1, structure.positions(key)[:, 0] * order + key[0] - 1, psi[..., where])
-    return natural.reshape((*psi.shape[:-1], size, order))

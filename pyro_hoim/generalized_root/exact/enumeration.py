@@ -18,7 +18,7 @@ from ..structure import RootStructure
 from ._contraction import Contraction, contract, draw, elimination
 from ._envelope import Terms
 from ._grid import Grid, Window, grid_of, windows_of
-from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
+from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result, split_moments
 
 __all__ = ["RootEnumeration"]
 
@@ -35,18 +35,17 @@ class RootEnumeration(ExactRoot):
     .. math:: Z = \sum_{x_1} \sum_{x_2} \cdots \sum_{x_d} q(x), \qquad
         \int q(x) \, dx \approx \sum_{u} q(x(u)) \prod_s \omega_s(u_s), \quad x_s = u_s^m
 
-    For models of few variables, and for any number whose interactions form a thin graph, such as chains and trees: a
-    variable is summed out together with those that it is tied to, so the cost is the largest such table. Counts are
-    summed over windows; what lies outside is bounded by a product law above the model and a mean-field bound of log Z
-    below it. Reals are integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more
-    nodes until log Z stands still. Twice differentiable in psi.
+    For models of few variables, or whose interactions form a thin graph, such as chains and trees: a variable is summed
+    out together with those that it is tied to, so the cost is the largest such table. Counts are summed over windows;
+    what lies outside is bounded by a product law above the model and a mean-field bound of log Z below it. Reals are
+    integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more nodes until log Z
+    stands still. Twice differentiable in psi.
 
-    *Error.* The relative error of Z, which is the absolute error of log Z, is at most ``tolerance``; where log Z is
-    beyond 1,000 nats in size, whose digits end, it is at most ``tolerance`` times its size over 1,000. The notes of a
-    result tell the number. What windows leave out is bounded, a two-hundredth of it; the rest is for quadrature,
-    judged by the last step of refinement and by a lower bound of log Z. Where a model of reals is normalisable only
-    by its negative interactions, its window rests on a maximum over directions that was found by search from many
-    starts, not on a bound.
+    *Error.* The absolute error of log Z is at most ``tolerance``, times its size over 1,000 where it is beyond 1,000
+    nats; the notes of a result tell the number. What windows leave out is bounded, a two-hundredth of it; the rest is
+    for quadrature, judged by the last step of refinement and by a lower bound of log Z. Where a model of reals is
+    normalisable only by its negative interactions, its window rests on a maximum over directions that was found by
+    search from many starts, not on a bound.
 
     Args:
         max_cells: most cells of a table, each 8 bytes; log Z with a gradient keeps a few tables.
@@ -99,7 +98,7 @@ class RootEnumeration(ExactRoot):
             try:
                 windows, _ = self._windows(energy, row)
             except IntractableError as error:
-                return self._refusal(str(error))
+                return Cost(0, 0, 0, 0, False, str(error), _METHOD)
             sizes = [w.num_values if energy.family.is_discrete else _NODES[3] for w in windows]
             cost = self._cost(self._order(energy.structure, sizes), "the largest table")
             worst = max(worst, cost, key=lambda c: c.cells)
@@ -117,9 +116,6 @@ class RootEnumeration(ExactRoot):
             reason += "; raise it, or estimate with RootAnnealed()"
         memory = 8 * 4 * found.largest
         return Cost(found.largest, found.total, _OPERATIONS * found.total, memory, feasible, reason, _METHOD)
-
-    def _refusal(self, reason: str) -> Cost:
-        return Cost(0, 0, 0, 0, False, reason, _METHOD)
 
     def _windows(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Window], float]:
         content = psi.detach().double().numpy().tobytes()
@@ -139,29 +135,22 @@ class RootEnumeration(ExactRoot):
         self, energy: GeneralizedRootEnergy, psi: torch.Tensor, windows: list[Window], below: float
     ) -> tuple[list[Grid], Contraction]:
         """Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound."""
-        before = math.nan
-        change = math.inf
+        before, moved = math.nan, ""
         for count in _NODES:
             found = self._order(energy.structure, [count] * len(windows))
             cost = self._cost(found, f"with {count} quadrature nodes, the largest table")
             if not cost.feasible:
-                problem = (
-                    f"{cost.reason}; log Z still moved by {change:.2g} at the step before, tolerance={self.tolerance:g}"
-                )
-                raise out_of_reach("RootEnumeration", problem)
+                raise out_of_reach("RootEnumeration", f"{cost.reason}; quadrature {moved or 'has not begun'}")
             grids = [grid_of(energy.family, window, count) for window in windows]
             with torch.no_grad():
                 value = float(contract(_factors(energy, psi, grids), found.order)[0])
             change = abs(value - before)
+            moved = f"moved log Z by {change:.2g} at the last step, tolerance={self.tolerance:g}"
             is_seen = value >= below - 1e-6 * max(1.0, abs(below))  # nodes that miss the law stand still below a bound
             if is_seen and change <= self._allowed(value) / 2:
                 return grids, found
             before = value
-        problem = (
-            f"quadrature with {_NODES[-1]} nodes moved log Z by {change:.2g} at its last step, more than "
-            f"tolerance={self.tolerance:g}"
-        )
-        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
+        raise out_of_reach("RootEnumeration", f"quadrature with {_NODES[-1]} nodes {moved}", "use RootAnnealed()")
 
     def _allowed(self, log_z: float) -> float:
         """Relative error of Z, the absolute error of log Z, that is allowed at a value of log Z."""
@@ -184,14 +173,8 @@ class RootEnumeration(ExactRoot):
     @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
         psi = checked_psi(energy.detach(), self.allow_undecided)
-        pairs: list[torch.Tensor] = []
-        for row in element_rows(energy, psi):
-            grids, found = self._grids(energy, row)
-            pairs.append(_marginal_moments(energy, row, grids, found))
-        size = len(energy.domain)
-        both = torch.stack(pairs) if pairs else psi.new_zeros((0, 2, size))
-        both = both.reshape((*energy.batch_shape, 2, size)).to(energy.psi.device, energy.psi.dtype)
-        return both[..., 0, :], both[..., 1, :]
+        pairs = [_marginal_moments(energy, row, *self._grids(energy, row)) for row in element_rows(energy, psi)]
+        return split_moments(energy, pairs)
 
     @override
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:

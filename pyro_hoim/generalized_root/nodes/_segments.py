@@ -6,6 +6,7 @@ Everything here is a pair of numbers that hold a true one between them: rounding
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -83,47 +84,44 @@ class HalfLine:
         """Whether g is zero."""
         return not self.coefs and self.logarithm == 0
 
+    @property
+    def terms(self) -> list[tuple[float, float]]:
+        """Coefficients and powers of g."""
+        return list(zip(self.coefs, self.powers, strict=True))
+
     def g(self, x: float) -> float:
         """Value of g."""
         if x == 0:
             return -math.inf if self.logarithm > 0 else 0.0
-        total = math.fsum(c * x**p for c, p in zip(self.coefs, self.powers, strict=True))
-        return total + (self.logarithm * math.log(x) if self.logarithm else 0.0)
+        return math.fsum(c * x**p for c, p in self.terms) + (self.logarithm * math.log(x) if self.logarithm else 0.0)
 
     def size(self, x: float) -> float:
         """Sum of the moduli of g's terms, to which its rounding error is proportional."""
-        if x == 0:
-            return 0.0
-        return sum(abs(c) * x**p for c, p in zip(self.coefs, self.powers, strict=True)) + abs(
-            self.logarithm * math.log(x)
-        )
+        return sum(abs(c) * x**p for c, p in self.terms) + abs(self.logarithm * math.log(x)) if x else 0.0
 
     def slope(self, x: float) -> float:
         """Derivative of g at x > 0."""
-        return math.fsum(c * p * x ** (p - 1) for c, p in zip(self.coefs, self.powers, strict=True)) + (
-            self.logarithm / x
-        )
+        return math.fsum(c * p * x ** (p - 1) for c, p in self.terms) + self.logarithm / x
 
     def bend(self, x: float) -> float:
         """x^2 times the second derivative of g."""
-        return math.fsum(c * p * (p - 1) * x**p for c, p in zip(self.coefs, self.powers, strict=True)) - self.logarithm
+        return math.fsum(c * p * (p - 1) * x**p for c, p in self.terms) - self.logarithm
 
     def inflections(self) -> list[float]:
         """Places where g changes from convex to concave or back, ascending."""
         if self.is_flat:
             return []
-        coefs = [-self.logarithm, *(c * p * (p - 1) for c, p in zip(self.coefs, self.powers, strict=True))][::-1]
-        powers = [0.0, *self.powers][::-1]
-        terms = sorted(zip(powers, coefs, strict=True))
-        out = np.empty(len(terms) + 3)
-        count = sum_zeros(np.array([c for _, c in terms]), np.array([p for p, _ in terms]), 0.0, -600.0, 600.0, out)
+        bends = np.array([-self.logarithm, *(c * p * (p - 1) for c, p in self.terms)])
+        powers, out = np.array([0.0, *self.powers]), np.empty(len(bends) + 3)
+        order = np.argsort(powers)
+        count = sum_zeros(bends[order], powers[order], 0.0, -600.0, 600.0, out)
         return [math.exp(y) for y in out[:count]]
 
     def subdomain(self, low: float, high: float, tangents: Iterable[float]) -> Subdomain:
         """Linear bounds of g on an interval of constant concavity, the tightest of those at some tangent points."""
         is_concave = self._is_concave(low, high)
         if self.is_flat or low == high:
-            level = self.g(low) if not self.is_flat else 0.0
+            level = 0.0 if self.is_flat else self.g(low)
             slack = 16 * _EPSILON * self.size(low)
             below, above = Line(0.0, level - slack), Line(0.0, level + slack)
             return self._made(low, high, is_concave, [below], [above])
@@ -165,14 +163,15 @@ class HalfLine:
 
     def _made(self, low: float, high: float, is_concave: bool, below: list[Line], above: list[Line]) -> Subdomain:
         """The subdomain with the best of several lines on either side."""
-        lowest = (-math.inf, Line(0.0, -math.inf))
+        lower = [(-math.inf, Line(0.0, -math.inf))]
         for line in below:
             mass, error = log_mass(self, line, low, high)
-            lowest = max(lowest, (mass - error, line), key=lambda pair: pair[0])
-        highest = (math.inf, Line(0.0, math.inf))
+            lower.append((mass - error, line))
+        upper = [(math.inf, Line(0.0, math.inf))]
         for line in above:
             mass, error = log_mass(self, line, low, high)
-            highest = min(highest, (mass + error, line), key=lambda pair: pair[0])
+            upper.append((mass + error, line))
+        lowest, highest = max(lower, key=operator.itemgetter(0)), min(upper, key=operator.itemgetter(0))
         return Subdomain(low, high, self.sign, is_concave, lowest[1], highest[1], lowest[0], highest[0])
 
 
@@ -247,6 +246,5 @@ def _gaussian_mass(quadratic: float, slope: float, low: float, high: float) -> t
     gap = min((far - near) * (far + near), 800.0)  # beyond, the far end is nothing
     whole = float(special.erfcx(near))
     rest = whole - (float(special.erfcx(far)) * math.exp(-gap) if math.isfinite(far) else 0.0)
-    return start + math.log(0.5 * math.sqrt(math.pi) / scale * rest), size + (
-        16 + 2 * gap * math.exp(-gap)
-    ) * whole / rest
+    size += (16 + 2 * gap * math.exp(-gap)) * whole / rest
+    return start + math.log(0.5 * math.sqrt(math.pi) / scale * rest), size

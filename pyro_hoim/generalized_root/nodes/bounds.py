@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...checks import check_finite
-from ...errors import IntractableError, check_not_negative, check_type, check_whole, wrong_shape
+from ...errors import check_not_negative, check_type, check_whole, out_of_reach, wrong_shape
 from ._segments import LARGEST_COUNT, HalfLine, Line, Subdomain
 from .families import GaussianFamily, NodeFamily
 from .log_partition import node_moments
@@ -58,12 +57,9 @@ def node_bounds(
 
     The subdomain with the largest gap is split in two until there are enough, at the best of several places. The gap
     falls with about the square of the number of subdomains. The mean of :math:`|x|^a` is
-    :math:`\exp(M(a) - M(0))`, so that bounds of both bound moments too.
-
-    The bounds hold in floating point: lines and masses are moved outwards by a bound of their rounding errors. Where
-    the highest powers are absent (exponential family with :math:`\eta_1 = 0`) the root of the highest power present
-    takes the place of x. For the Gaussian family, whose statistic is :math:`x^2`, each half line is bounded by itself,
-    with the exact quadratic and linear term.
+    :math:`\exp(M(a) - M(0))`, so that bounds of both bound moments too. The bounds hold in floating point: lines and
+    masses are moved outwards by a bound of their rounding errors. Where the highest powers are absent the root of the
+    highest power present takes the place of x; for the Gaussian family each half line is bounded by itself.
 
     Args:
         family: the node family.
@@ -72,8 +68,7 @@ def node_bounds(
         num_subdomains: number of parts, from 1; there are never fewer than intervals of constant concavity.
 
     Raises:
-        InputTypeError, InputError: a family, parameter, power or number that cannot be used; parameters whose density
-            cannot be normalised.
+        InputTypeError, InputError: an argument that cannot be used, or parameters whose density cannot be normalised.
         IntractableError: a mean count above 1e11.
 
     References:
@@ -86,41 +81,30 @@ def node_bounds(
         >>> round(bounds.lower, 2), round(bounds.upper, 2)
         (3.16, 3.4)
     """
-    eta = _checked(family, natural, power, num_subdomains)
-    moments = node_moments(family, torch.tensor(eta, dtype=torch.float64))
+    check_type(family, NodeFamily, "family")
+    row = torch.as_tensor(natural, dtype=torch.float64).detach()
+    if row.dim() != 1:
+        raise wrong_shape("natural", "(k,) with k from 1", row)
+    check_not_negative(power, "power")
+    check_whole(num_subdomains, "num_subdomains")
+    moments = node_moments(family, row)
+    eta: list[float] = row.tolist()
     halves = _half_lines(family, eta, float(power))
     assert moments.covariance is not None
     if family.is_discrete and moments.mean[0] > LARGEST_COUNT:
-        expected = f"a mean count up to {LARGEST_COUNT:g}"
-        found = f"parameters whose mean is {float(moments.mean[0]):.3g}"
-        raise IntractableError(argument="natural", expected=expected, received=found, code="out-of-range")
+        problem = f"expected a mean count up to {LARGEST_COUNT:g}, received {float(moments.mean[0]):.3g}"
+        raise out_of_reach("natural", problem, code="out-of-range")
     centre, spread = float(moments.mean[0]), math.sqrt(float(moments.covariance[0, 0]))
     if isinstance(family, GaussianFamily):
         centre, spread = math.sqrt(centre), math.sqrt(spread)
     marks = {half: _marks(half, centre, spread) for half in halves}
-    parts: list[tuple[HalfLine, Subdomain]] = []
-    for half in halves:
-        parts += [(half, half.subdomain(a, b, marks[half])) for a, b in _regions(half)]
-    while len(parts) < num_subdomains:
-        split = _split(parts, marks)
-        if split is None:
-            break
+    parts = [(half, half.subdomain(a, b, marks[half])) for half in halves for a, b in _regions(half)]
+    while len(parts) < num_subdomains and (split := _split(parts, marks)):
         parts = split
     lower = _total([part.log_lower for _, part in parts], down=True)
     upper = _total([part.log_upper for _, part in parts], down=False)
     ordered = sorted((part for _, part in parts), key=lambda p: p.sign * p.high if p.sign < 0 else p.low)
     return NodeBounds(lower, upper, float(power), tuple(ordered), halves)
-
-
-def _checked(family: NodeFamily, natural: Tensor | Sequence[float], power: float, num_subdomains: int) -> list[float]:
-    check_type(family, NodeFamily, "family")
-    row = torch.as_tensor(natural, dtype=torch.float64).detach()
-    if row.dim() != 1 or row.numel() == 0:
-        raise wrong_shape("natural", "(k,) with k from 1", row)
-    check_finite(row, "natural")
-    check_not_negative(power, "power")
-    check_whole(num_subdomains, "num_subdomains")
-    return [float(e) for e in row]
 
 
 def _half_lines(family: NodeFamily, eta: list[float], power: float) -> tuple[HalfLine, ...]:
@@ -154,8 +138,7 @@ def _marks(half: HalfLine, centre: float, spread: float) -> list[float]:
     """Places near which most of the mass lies, for tangents and splits; no bound depends on them."""
     places = [centre + t * spread for t in (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)]
     places += [centre * 10.0**t for t in (-4, -3, -2, -1, -0.5, 0.5, 1)]
-    top = half.last if math.isfinite(half.last) else math.inf
-    return sorted({min(p**half.lead, top) for p in places if p > 0})
+    return sorted({min(p**half.lead, half.last) for p in places if p > 0})
 
 
 def _regions(half: HalfLine) -> list[tuple[float, float]]:
@@ -164,15 +147,9 @@ def _regions(half: HalfLine) -> list[tuple[float, float]]:
     if half.kind == "real":
         knots = [half.first, *edges, half.last]
         return list(itertools.pairwise(knots))
-    regions: list[tuple[float, float]] = []
-    start = half.first
-    for edge in edges:
-        if math.floor(edge) >= start:
-            regions.append((start, float(math.floor(edge))))
-            start = float(math.floor(edge)) + 1
-    if start <= half.last:
-        regions.append((start, half.last))
-    return regions
+    starts = sorted({half.first, *(math.floor(edge) + 1.0 for edge in edges)})
+    ends = [start - 1 for start in starts[1:]]
+    return [(a, b) for a, b in zip(starts, [*ends, half.last], strict=True) if a <= b]
 
 
 def _split(

@@ -12,6 +12,7 @@ The log partition function A and its derivatives are in :mod:`.log_partition`, c
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,10 +20,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import constraints
+from typing_extensions import override
 
-from ...errors import UnknownNameError, check_names, conflict, is_whole, out_of_range, wrong_type
+from ...errors import check_choice, check_whole, conflict, out_of_range
 from ...schema import NumberKind
-from .family import NodeFamily, check_order, floating, refuse_values
 
 __all__ = [
     "ExponentialFamily",
@@ -33,62 +34,124 @@ __all__ = [
     "node_family",
 ]
 
+_SUPPORTS: dict[NumberKind, constraints.Constraint] = {
+    "count": constraints.nonnegative_integer,
+    "positive": constraints.nonnegative,
+    "real": constraints.real,
+}
+
 
 @dataclass(frozen=True)
-class _Counts(NodeFamily):
-    """What the two families of whole numbers share: B(x) = -log x!."""
+class NodeFamily(ABC):
+    r"""A univariate exponential family, with the roots of its statistic.
 
-    kind: ClassVar[NumberKind] = "count"
-    is_discrete: ClassVar[bool] = True
+    Families are values: two of the same kind and maximum are equal and have the same hash. How to write a further one
+    is told in the page on adding a node family.
+
+    Attributes:
+        name: name in files and at the command line.
+        code: number of the family in compiled kernels.
+        kind: kind of the schema's variables; it fixes the domain.
+        is_discrete: whether the base measure counts whole numbers (True) or is Lebesgue's (False).
+
+    References:
+        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 1 and 5.
+    """
+
+    name: ClassVar[str]
+    code: ClassVar[int]
+    kind: ClassVar[NumberKind]
+    is_discrete: ClassVar[bool] = False
+
+    @property
+    def largest_value(self) -> float:
+        """Largest value of the domain; infinity where there is none."""
+        return math.inf
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """The domain as a constraint of :mod:`torch.distributions`."""
+        return _SUPPORTS[self.kind]
+
+    def root(self, x: Tensor, j: int) -> Tensor:
+        """The j-th root of the statistic, :math:`T_j(x) = x^{1/j}` (the Gaussian family has its own), shape of x.
+
+        Args:
+            x: values of the domain, any dtype; whole numbers become the default floating dtype.
+            j: order of the root, from 1.
+        """
+        check_whole(j, "j")
+        numbers = _floating(x)
+        if j == 1:
+            return numbers
+        return numbers.sqrt() if j == 2 else numbers.pow(1.0 / j)
+
+    def roots(self, x: Tensor, order: int) -> Tensor:
+        """The roots :math:`T_1(x), ..., T_k(x)` in a new last dimension, (*sample, k), of values (*sample,)."""
+        check_whole(order, "order")
+        return torch.stack([self.root(x, j) for j in range(1, order + 1)], -1)
 
     def log_base(self, x: Tensor) -> Tensor:
-        """Minus the log factorial."""
-        return -torch.lgamma(floating(x) + 1)
+        """Log base measure B(x) of values of the domain, shape of x; zero unless a family has its own."""
+        return torch.zeros_like(_floating(x))
 
     def check_values(self, x: Tensor, argument: str) -> None:
-        """Whole numbers from 0 to the largest value."""
+        """Refuse numbers, under the caller's name for them, unless all are of the domain; the first one is named."""
         top = self.largest_value
-        refuse_values(x, torch.isfinite, argument, "counts")
-        refuse_values(x, lambda v: v >= 0, argument, "counts, which are not negative")
-        refuse_values(x, lambda v: v == v.floor(), argument, "whole numbers")
+        _refuse_values(x, torch.isfinite, argument, "counts" if self.is_discrete else "finite numbers")
+        if self.kind != "real":
+            _refuse_values(x, lambda v: v >= 0, argument, "numbers that are not negative")
+        if self.is_discrete:
+            _refuse_values(x, lambda v: v == v.floor(), argument, "whole numbers")
         if math.isfinite(top):
-            refuse_values(x, lambda v: v <= top, argument, f"counts up to the maximum {top:g} of the family")
+            _refuse_values(x, lambda v: v <= top, argument, f"counts up to the maximum {top:g} of the family")
+
+    @abstractmethod
+    def base_natural(self, mean: Tensor) -> Tensor:
+        """Natural parameter of k = 1 at which E T(X) has a given value, shape of mean; a start value for a fit."""
+
+
+def _floating(x: Tensor) -> Tensor:
+    """Values in a floating dtype: their own, or the default one."""
+    return x if x.is_floating_point() else x.to(torch.get_default_dtype())
+
+
+def _refuse_values(x: Tensor, is_good: Callable[[Tensor], Tensor], argument: str, expected: str) -> None:
+    """Raise for the first value that is not good."""
+    bad = ~is_good(x)
+    if bool(bad.any()):
+        where = tuple(int(i) for i in bad.nonzero()[0])
+        found = f"{x[where].item():g} at index {where} ({int(bad.sum())} such values)"
+        raise out_of_range(argument, expected, received=found)
 
 
 @dataclass(frozen=True)
-class PoissonFamily(_Counts):
+class PoissonFamily(NodeFamily):
     r"""Poisson: :math:`T(x) = x`, :math:`B(x) = -\log x!` on 0, 1, 2, ...; every natural parameter is normalisable."""
 
     name: ClassVar[str] = "poisson"
     code: ClassVar[int] = 0
+    kind: ClassVar[NumberKind] = "count"
+    is_discrete: ClassVar[bool] = True
 
-    @property
-    def support(self) -> constraints.Constraint:
-        """Whole numbers from 0."""
-        return constraints.nonnegative_integer
+    @override
+    def log_base(self, x: Tensor) -> Tensor:
+        return -torch.lgamma(_floating(x) + 1)
 
-    def base_log_partition(self, eta1: Tensor) -> Tensor:
-        """The rate, exp(eta1)."""
-        return eta1.exp()
-
-    def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
-        """The regularised upper incomplete gamma function at floor(x) + 1 and the rate."""
-        return _poisson_cdf(x, eta1.exp())
-
+    @override
     def base_natural(self, mean: Tensor) -> Tensor:
-        """Log of the mean."""
-        return floating(mean).log()
+        return _floating(mean).log()
 
 
 @dataclass(frozen=True)
-class TruncatedPoissonFamily(_Counts):
+class TruncatedPoissonFamily(PoissonFamily):
     r"""Poisson restricted to 0, ..., maximum; every natural parameter is normalisable.
 
     Args:
         maximum: largest count, a whole number from 1 to 2^53.
 
     Raises:
-        InputError, InputTypeError: another maximum.
+        InputError: another maximum.
 
     Example:
         >>> TruncatedPoissonFamily(2).base_log_partition(torch.tensor(0.0)).exp()
@@ -100,19 +163,16 @@ class TruncatedPoissonFamily(_Counts):
     code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if not is_whole(self.maximum):
-            raise wrong_type("maximum", "a whole number", received=repr(self.maximum))
-        if not 1 <= self.maximum <= 2**53:
-            raise out_of_range("maximum", "a whole number from 1 to 2^53", received=self.maximum)
+        check_whole(self.maximum, "maximum", 1, 2**53)
 
     @property
+    @override
     def largest_value(self) -> float:
-        """The maximum."""
         return float(self.maximum)
 
     @property
+    @override
     def support(self) -> constraints.Constraint:
-        """Whole numbers from 0 to the maximum."""
         return constraints.integer_interval(0, self.maximum)
 
     def base_log_partition(self, eta1: Tensor) -> Tensor:
@@ -132,28 +192,14 @@ class TruncatedPoissonFamily(_Counts):
         above = eta1 * top - torch.lgamma(top + 1) + total.log()
         return torch.where(is_far, above, below)
 
-    def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
-        """Ratio of two partial sums, each as in :meth:`base_log_partition`."""
-        whole = self.base_log_partition(eta1)
-        values, etas = torch.broadcast_tensors(floating(x).floor().clamp(-1, self.largest_value), eta1)
-        result = torch.zeros_like(etas)
-        for level in values.unique().tolist():
-            at = values == level
-            if level == 0:
-                result = torch.where(at, (-whole).exp(), result)
-            elif level > 0:
-                part = TruncatedPoissonFamily(int(level)).base_log_partition(eta1)
-                result = torch.where(at, (part - whole).exp(), result)
-        return result
-
+    @override
     def base_natural(self, mean: Tensor) -> Tensor:
         """Log of mean over (1 - mean / maximum): a start value that grows without limit near the maximum.
 
         It is exact for a maximum of 1, and nearly so where the mean is far below the maximum.
         """
-        numbers = floating(mean)
-        top = self.largest_value
-        return numbers.log() - torch.log1p(-numbers / top)
+        numbers = _floating(mean)
+        return numbers.log() - torch.log1p(-numbers / self.largest_value)
 
 
 @dataclass(frozen=True)
@@ -166,33 +212,10 @@ class ExponentialFamily(NodeFamily):
     name: ClassVar[str] = "exponential"
     code: ClassVar[int] = 2
     kind: ClassVar[NumberKind] = "positive"
-    is_discrete: ClassVar[bool] = False
 
-    @property
-    def support(self) -> constraints.Constraint:
-        """Numbers from 0."""
-        return constraints.nonnegative
-
-    def log_base(self, x: Tensor) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(floating(x))
-
-    def check_values(self, x: Tensor, argument: str) -> None:
-        """Finite numbers from 0."""
-        refuse_values(x, torch.isfinite, argument, "finite numbers")
-        refuse_values(x, lambda v: v >= 0, argument, "numbers that are not negative")
-
-    def base_log_partition(self, eta1: Tensor) -> Tensor:
-        """Minus the log of the rate -eta1."""
-        return torch.where(eta1 < 0, -torch.log(-eta1.clamp(max=0)), math.inf)
-
-    def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
-        """One minus exp(eta1 x) for x from 0."""
-        return -torch.expm1(eta1 * floating(x).clamp(min=0))
-
+    @override
     def base_natural(self, mean: Tensor) -> Tensor:
-        """Minus one over the mean."""
-        return -1 / floating(mean)
+        return -1 / _floating(mean)
 
 
 @dataclass(frozen=True)
@@ -214,47 +237,21 @@ class GaussianFamily(NodeFamily):
     name: ClassVar[str] = "gaussian"
     code: ClassVar[int] = 3
     kind: ClassVar[NumberKind] = "real"
-    is_discrete: ClassVar[bool] = False
 
-    @property
-    def support(self) -> constraints.Constraint:
-        """All numbers."""
-        return constraints.real
-
+    @override
     def root(self, x: Tensor, j: int) -> Tensor:
-        """The square, the number itself, or a power of its modulus."""
-        check_order(j, "j")
-        numbers = floating(x)
+        check_whole(j, "j")
+        numbers = _floating(x)
         if j == 1:
             return numbers.square()
         return numbers if j == 2 else numbers.abs().pow(2.0 / j)
 
-    def log_base(self, x: Tensor) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(floating(x))
-
-    def check_values(self, x: Tensor, argument: str) -> None:
-        """Finite numbers."""
-        refuse_values(x, torch.isfinite, argument, "finite numbers")
-
-    def base_log_partition(self, eta1: Tensor) -> Tensor:
-        """Half the log of pi over -eta1."""
-        return torch.where(eta1 < 0, 0.5 * (math.log(math.pi) - torch.log(-eta1.clamp(max=0))), math.inf)
-
-    def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
-        """The normal law about 0 with variance -1 / (2 eta1)."""
-        return 0.5 * torch.erfc(-floating(x) * (-eta1).sqrt())
-
+    @override
     def base_natural(self, mean: Tensor) -> Tensor:
-        """Minus one over twice the mean square."""
-        return -0.5 / floating(mean)
+        return -0.5 / _floating(mean)
 
 
-_PLAIN: dict[str, Callable[[], NodeFamily]] = {
-    "poisson": PoissonFamily,
-    "exponential": ExponentialFamily,
-    "gaussian": GaussianFamily,
-}
+_PLAIN = {family.name: family for family in (PoissonFamily, ExponentialFamily, GaussianFamily)}
 
 
 def node_family(name: str, maximum: int | None = None) -> NodeFamily:
@@ -265,27 +262,14 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
         maximum: largest count of ``truncated-poisson``, which needs it; the others take none.
 
     Raises:
-        UnknownNameError: another name; the message lists these.
-        InputError: a maximum that is missing, or given to a family that takes none.
+        InputError: another name; or a maximum that is missing, or given to a family that takes none.
     """
-    names = (*_PLAIN, TruncatedPoissonFamily.name)
-    if not isinstance(name, str):
-        raise wrong_type("family", f"one of {', '.join(names)}", received=repr(name))
-    if name not in names:
-        try:
-            check_names([name], names, "family", noun="family")
-        except UnknownNameError as error:
-            hint = f"{error.hint} (families: {', '.join(sorted(names))})"
-            raise error.replace(hint=hint) from None
-    if name == TruncatedPoissonFamily.name:
+    truncated = TruncatedPoissonFamily.name
+    check_choice(name, (*_PLAIN, truncated), "family")
+    if name == truncated:
         if maximum is None:
-            raise conflict("maximum", "family truncated-poisson needs its largest count, received None")
+            raise conflict("maximum", f"family {name} needs its largest count, received None")
         return TruncatedPoissonFamily(maximum)
     if maximum is not None:
         raise conflict("maximum", f"family {name} takes none, received {maximum!r}")
     return _PLAIN[name]()
-
-
-def _poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
-    level = floating(x).floor()
-    return torch.where(level >= 0, torch.special.gammaincc(level.clamp(min=0) + 1, rate), 0.0)

@@ -17,7 +17,7 @@ from ...compute.jit import njit
 from ._quadrature_kernels import add_far_counts, number_values
 from ._sum_kernels import moments
 
-__all__ = ["evaluate_nodes", "node_values"]
+__all__ = ["evaluate_nodes"]
 
 TABLE = 4096
 """Counts below this are tabulated."""
@@ -166,37 +166,6 @@ def evaluate_nodes(
     mean: NDArray[np.float64],
     cov: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The same as :func:`node_values`; returns the estimated relative error of every row (n,)."""
-    k = eta.shape[1]
-    error, floors = np.zeros(eta.shape[0]), np.empty((eta.shape[0], 2))
-    powers = (2.0 if code == 3 else 1.0) / np.arange(1, k + 1)
-    if code > 1:
-        number_values(code, eta, powers, order, value, mean, cov, error)
-        return error
-    _count_values(
-        eta,
-        int(min(float(TABLE), maximum + 1.0)),
-        order,
-        value,
-        mean,
-        cov,
-        error,
-        floors,
-    )
-    if maximum >= TABLE and not np.isnan(floors[:, 0]).all():
-        _far_values(eta, powers, maximum, order, value, mean, cov, error, floors)
-    return error
-
-
-def node_values(
-    code: int,
-    maximum: float,
-    eta: NDArray[np.float64],
-    order: int,
-    value: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    cov: NDArray[np.float64],
-) -> None:
     """Node log partition, its gradient and Hessian for many rows, written into given arrays.
 
     Args:
@@ -207,5 +176,18 @@ def node_values(
         value: result (n,); infinite where the density cannot be normalised, NaN where a parameter is not finite.
         mean: result (n, k), E T_j; of any shape and untouched if order is 0.
         cov: result (n, k, k), Cov(T_i, T_j); of any shape with three dimensions and untouched if order is below 2.
+
+    Returns:
+        The estimated relative error of every row (n,).
     """
-    evaluate_nodes(code, maximum, eta, order, value, mean, cov)
+    k = eta.shape[1]
+    error, floors = np.zeros(eta.shape[0]), np.empty((eta.shape[0], 2))
+    powers = (2.0 if code == 3 else 1.0) / np.arange(1, k + 1)
+    if code > 1:
+        number_values(code, eta, powers, order, value, mean, cov, error)
+        return error
+    limit = int(min(float(TABLE), maximum + 1.0))
+    _count_values(eta, limit, order, value, mean, cov, error, floors)
+    if maximum >= TABLE and not np.isnan(floors[:, 0]).all():
+        _far_values(eta, powers, maximum, order, value, mean, cov, error, floors)
+    return error

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...checks import check_finite, refuse_transforms
-from ...errors import check_type, conflict, refused, wrong_shape, wrong_type
+from ...checks import check_finite, checked_floating, refuse_transforms
+from ...errors import check_type, refused, wrong_shape
 from .families import NodeFamily
 from .kernels import evaluate_nodes
 
@@ -30,20 +30,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NodeMoments:
-    r"""Log partition of node conditionals with the moments of their root statistics.
-
-    Attributes:
-        value: A(eta) (*batch), in nats.
-        mean: gradient of A, E T_j (*batch, k).
-        covariance: Hessian of A, Cov(T_i, T_j) (*batch, k, k); None if it was not asked for.
-        error: estimated error of the value relative to one plus the size of A, and of the moments relative to
-            themselves (*batch).
-    """
+    r"""Log partition of node conditionals with the moments of their root statistics."""
 
     value: Tensor
+    """A(eta) (*batch), in nats."""
     mean: Tensor
+    """Gradient of A, E T_j (*batch, k)."""
     covariance: Tensor | None
+    """Hessian of A, Cov(T_i, T_j) (*batch, k, k); None if it was not asked for."""
     error: Tensor
+    """Estimated error of the value relative to one plus the size of A, of moments relative to themselves (*batch)."""
 
 
 def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> NodeMoments:
@@ -64,9 +60,6 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
         InputTypeError: natural is no floating-point tensor.
         InputError: a wrong shape, NaN or infinity, parameters whose density cannot be normalised, or a result beyond
             the largest number of the dtype, such as 3e38 in float32; the first such parameters are named.
-
-    References:
-        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 12 to 14.
 
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
@@ -95,8 +88,8 @@ def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
         >>> [round(g, 4) for g in eta.grad.tolist()]  # means of x and of its square root
         [2.0, 1.2533]
     """
-    refuse_transforms("node_log_partition", natural)
     _check(family, natural)
+    refuse_transforms("node_log_partition", natural)
     return _LogPartition.apply(natural, family)  # type: ignore[no-any-return]
 
 
@@ -143,20 +136,17 @@ def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
     if bad.any():
         row = int(np.argmax(bad))
         where = tuple(int(i) for i in np.unravel_index(row, tuple(batch))) if batch else ()
-        why = (
-            "a log partition function below the largest number"
-            if family.is_discrete
-            else "parameters whose density can be normalised (that of the highest power that is not zero is negative)"
-        )
-        raise conflict(
-            "natural",
+        why = "parameters whose density can be normalised (that of the highest power that is not zero is negative)"
+        if family.is_discrete:
+            why = "a log partition function below the largest number"
+        problem = (
             f"the {family.name} family needs {why}, received {tuple(float(e) for e in eta[row])} at index {where} "
-            f"({int(bad.sum())} such rows)",
+            f"({int(bad.sum())} such rows)"
         )
-
+        raise refused("natural", problem, code="not-normalizable")
     _check_range(natural.dtype, family, eta, [value, mean, covariance][: order + 1])
 
-    def back(numbers: np.ndarray[Any, np.dtype[np.float64]], *shape: int) -> Tensor:
+    def back(numbers: Floats, *shape: int) -> Tensor:
         return torch.from_numpy(numbers).reshape((*batch, *shape)).to(natural.device, natural.dtype)
 
     return NodeMoments(
@@ -185,9 +175,12 @@ def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: l
 
 def _check(family: NodeFamily, natural: Tensor) -> None:
     check_type(family, NodeFamily, "family")
-    if not isinstance(natural, Tensor) or not natural.is_floating_point():
-        kind = natural.dtype if isinstance(natural, Tensor) else type(natural).__name__
-        raise wrong_type("natural", "a tensor of floats", received=kind)
-    if natural.dim() == 0 or natural.shape[-1] == 0:
-        raise wrong_shape("natural", "(*batch, k) with k from 1", natural)
-    check_finite(natural, "natural")
+    check_finite(checked_natural(natural), "natural")
+
+
+def checked_natural(natural: object) -> Tensor:
+    """Natural parameters, refused unless they are a floating-point tensor (*batch, k)."""
+    found = checked_floating(natural, "natural")
+    if found.dim() == 0 or found.shape[-1] == 0:
+        raise wrong_shape("natural", "(*batch, k) with k from 1", found)
+    return found

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
-from ._form import Array, Form
+from .form import Array, Form
 
 _CHUNK = 1024
 
 
-class Search(NamedTuple):
-    """Outcome of a search: the sign of the largest value, a point where it is positive, and the simplices tried."""
-
-    sign: Literal["negative", "positive", "unknown"]
-    point: Array | None
-    tried: int
+Sign = Literal["negative", "positive", "unknown"]
 
 
-def branch_and_bound(form: Form, budget: int) -> Search:
+def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
     """Prove that a form (without signs) is negative on the simplex, or find a point where it is positive.
 
-    The simplex is halved along edges until every piece is proven. With pairs only, the form is y' M y at w = y^2, and a
-    piece with corners V is proven if all entries of V M V' are negative (then so is the form on the cone of V).
-    Otherwise a positive mean, which is concave, is bounded by its tangent plane at the middle, a negative one, which is
-    convex, by its values at the corners; the largest of the sums over corners bounds the piece. Every comparison
-    allows for rounding.
+    Gives the sign of the largest value, a point where it is positive, and the number of simplices tried. The simplex is
+    halved along edges until every piece is proven. With pairs only, the form is y' M y at w = y^2, and a piece with
+    corners V is proven if all entries of V M V' are negative (then so is the form on the cone of V). Otherwise a
+    positive mean, which is concave, is bounded by its tangent plane at the middle, a negative one, which is convex, by
+    its values at the corners; the largest sum over corners bounds the piece. Every comparison allows for rounding.
 
     References:
         Stefan Bundfuss and Mirjam Duer, Algorithmic copositivity detection by simplicial partition, 2008.
@@ -47,9 +42,9 @@ def branch_and_bound(form: Form, budget: int) -> Search:
         if (values > errors).any():
             corner = np.unravel_index(int((values - errors).argmax()), values.shape)
             point = points[corner]
-            return Search("positive", point / point.sum(), tried)
+            return "positive", point / point.sum(), tried
         if tried >= budget:
-            return Search("unknown", None, tried)
+            return "unknown", None, tried
         if only_pairs:
             products = pieces @ matrix @ pieces.swapaxes(-1, -2)
             is_open = (products >= -margin * pieces.sum(-1)[..., None] * pieces.sum(-1)[..., None, :]).any((-1, -2))
@@ -58,7 +53,7 @@ def branch_and_bound(form: Form, budget: int) -> Search:
         pieces = pieces[is_open]
         if len(pieces):
             stack.append(_halved(pieces))
-    return Search("negative", None, tried)
+    return "negative", None, tried
 
 
 def _plane_bound(form: Form, pieces: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ._branch import branch_and_bound
-from ._form import Array, Form, bounded_by_planes, is_definite, local_maximum, positive_vertex
+from .form import Array, Form, bounded_by_planes, connected, is_definite, local_maximum
 
 _BUDGET = 40_000
 _LARGEST_BRANCHED = 10
@@ -28,29 +28,24 @@ class Verdict(NamedTuple):
 def settle(form: Form) -> Verdict:
     """The sign of the largest value of a form; ``zero`` only where it is certain, with a point that attains it."""
     verdicts: list[Verdict] = []
-    for members in form.components():
+    for members in connected(form.size, form.sets):
         found = _settle_connected(form.restricted(members))
-        point = np.zeros(form.size)
-        signs = np.ones(form.size)
         if found.point is not None:
+            point, signs = np.zeros(form.size), np.ones(form.size)
             point[members] = found.point
             signs[members] = 1.0 if found.signs is None else found.signs
             found = found._replace(point=point, signs=signs)
         if found.sign == "positive":
             return found
         verdicts.append(found)
-    for sign in ("unknown", "zero"):
-        for found in verdicts:
-            if found.sign == sign:
-                return found
-    ways = list(dict.fromkeys(found.how for found in verdicts))
-    return Verdict("negative", "; ".join(ways))
+    ways = "; ".join(dict.fromkeys(found.how for found in verdicts))
+    worst = min(verdicts, key=lambda found: ("unknown", "zero", "negative").index(found.sign), default=None)
+    return Verdict("negative", ways) if worst is None or worst.sign == "negative" else worst
 
 
 def _settle_connected(form: Form) -> Verdict:
-    vertex = positive_vertex(form)
-    if vertex is not None:
-        return Verdict("positive", "a single variable grows", np.eye(form.size)[vertex])
+    if (form.linear > 0).any():
+        return Verdict("positive", "a single variable grows", np.eye(form.size)[form.linear.argmax()])
     if form.size == 1:
         sign = "negative" if form.linear[0] < 0 else "zero"
         return Verdict(sign, "the coefficient of a single variable", np.ones(1))
@@ -84,11 +79,11 @@ def _branch(form: Form) -> Verdict:
     tried = 0
     for pattern in range(2 ** (form.size - 1) if form.is_signed else 1):
         signs = np.array([-1.0 if pattern >> s & 1 else 1.0 for s in range(form.size)])
-        found = branch_and_bound(form.with_signs(signs), _BUDGET - tried)
-        tried += found.tried
-        if found.sign == "positive":
-            return Verdict("positive", "branch and bound", found.point, signs)
-        if found.sign == "unknown":
+        sign, point, more = branch_and_bound(form.with_signs(signs), _BUDGET - tried)
+        tried += more
+        if sign == "positive":
+            return Verdict("positive", "branch and bound", point, signs)
+        if sign == "unknown":
             return Verdict("unknown", f"branch and bound stopped after {tried} pieces of the set of directions")
     return Verdict("negative", f"branch and bound over {tried} pieces of the set of directions")
 

@@ -6,35 +6,29 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-import networkx as nx
 import numpy as np
 import torch
 
 from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
-from ._form import Array, Form, Index
 from ._verdict import Verdict, settle
+from .form import Array, Form, Index, connected
 
 __all__ = ["Normalizability", "check_normalizable"]
 
 
 @dataclass(frozen=True, eq=False)
 class Normalizability:
-    """Whether a model can be normalised, and why.
-
-    Args:
-        verdict: ``proven`` (the sum or integral of q is finite), ``disproven`` (it is infinite) or ``undecided``.
-        reason: one sentence.
-        witness: where disproven, a direction v (d,) along which log q does not fall fast enough: x = z v
-            (x = sqrt(z) v for the Gaussian family) as z grows; non-negative with sum one, or of length one for the
-            Gaussian family.
-        index: for a batch of models, the place of the model that the verdict is about; empty without a batch.
-    """
+    """Whether a model can be normalised, and why."""
 
     verdict: Literal["proven", "disproven", "undecided"]
+    """The sum or integral of q is finite (``proven``) or infinite (``disproven``), or it is not known."""
     reason: str
     witness: torch.Tensor | None = None
+    """Where disproven, a direction v (d,) along which log q does not fall fast enough: x = z v as z grows, v with sum
+    one; for the Gaussian family x = sqrt(z) v, v of length one."""
     index: tuple[int, ...] = ()
+    """Place of the model that the verdict is about; empty without a batch."""
 
     @property
     def is_proven(self) -> bool:
@@ -74,17 +68,16 @@ class _Terms(NamedTuple):
 def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
     r"""Decide whether the unnormalised law of a model has a finite sum or integral.
 
-    Counts (Poisson, truncated Poisson): always proven, the factorial beats all terms (section 3.3). Otherwise the terms
-    of power l/j = 1 decide, :math:`\eta_1(v)`: negative in every direction proves, positive in one disproves, and where
-    it is exactly zero the next lower power decides for the variables concerned. Independent parts of the model are
-    examined one by one. Proofs hold in floating point, with margins for rounding: by inequalities of weighted means (of
-    any size and order, cheap), by definiteness of the pairs, or by branch and bound over all directions for up to 10
-    variables that interact (7 for the Gaussian family with roots above 2). Counterexamples come from single variables,
-    eigenvectors and ascent from many starts. What is neither is undecided, in particular where the largest value is
-    zero within rounding. For the Gaussian family with k <= 2 the answer is that of positive definiteness of the
-    precision, decided in rational numbers where rounding is in the way (up to 24 variables). A negative value in every
-    direction is more than the paper's condition on each ray asks: it is needed where powers below one decide, because
-    bounds must hold uniformly.
+    Counts are always proven, the factorial beats all terms (section 3.3). Otherwise the terms of power l/j = 1 decide,
+    :math:`\eta_1(v)`: negative in every direction proves, positive in one disproves, and where it is exactly zero the
+    next lower power decides for the variables concerned. Proofs hold in floating point, with margins for rounding: by
+    inequalities of weighted means (of any size and order, cheap), by definiteness of the pairs, or by branch and bound
+    over all directions for up to 10 variables that interact (7 for the Gaussian family with roots above 2).
+    Counterexamples come from single variables, eigenvectors and ascent from many starts. What is neither is undecided,
+    in particular where the largest value is zero within rounding. For the Gaussian family with k <= 2 the answer is
+    that of positive definiteness of the precision, decided in rational numbers where rounding is in the way (up to 24
+    variables). A negative value in every direction is more than the paper's condition on each ray asks: where powers
+    below one decide, bounds must hold uniformly.
 
     Args:
         energy: the model; of a batch the worst verdict is given, with its place.
@@ -120,43 +113,27 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         return Normalizability("proven", reason)
     if energy.family.name not in ("exponential", "gaussian"):
         return Normalizability("undecided", f"nothing is known about the {energy.family.name} family")
-    rows = coefficients.to("cpu", torch.float64).numpy()
-    rows = rows.reshape(energy.batch_shape.numel(), energy.structure.num_terms)
-    worst: Normalizability | None = None
-    for number, row in enumerate(rows):
-        found = _examine(energy, row)
-        index = tuple(int(i) for i in np.unravel_index(number, tuple(energy.batch_shape))) if energy.batch_shape else ()
-        witness = None if found.witness is None else _direction(energy, found.witness)
-        verdict = Normalizability(found.verdict, found.reason, witness, index if found.verdict != "proven" else ())
+    worst = Normalizability("proven", "the batch is empty")
+    for index in np.ndindex(*energy.batch_shape):
+        found = _examine(energy, coefficients[index].to("cpu", torch.float64).numpy())
         if found.verdict == "disproven":
-            return verdict
-        if worst is None or (worst.is_proven and not verdict.is_proven):
-            worst = verdict
-    return worst or Normalizability("proven", "the batch is empty")
-
-
-def _direction(energy: GeneralizedRootEnergy, witness: Array) -> torch.Tensor:
-    norm = np.sqrt((witness**2).sum()) if energy.family.name == "gaussian" else witness.sum()
-    return torch.from_numpy(witness / norm).to(energy.device)
+            assert found.witness is not None
+            norm = np.linalg.norm(found.witness) if energy.family.name == "gaussian" else found.witness.sum()
+            direction = torch.from_numpy(found.witness / norm).to(energy.device)
+            return Normalizability("disproven", found.reason, direction, index)
+        if worst.is_proven:
+            worst = Normalizability(found.verdict, found.reason, index=() if found.verdict == "proven" else index)
+    return worst
 
 
 def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
     """Verdict on one model: the worst of its independent parts."""
     d = len(energy.domain)
-    terms: list[_Terms] = []
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(d))
-    for key in energy.structure.keys:
-        values = coefficients[energy.structure.slices[key]]
-        rows = energy.structure.positions(key).numpy()[values != 0]
-        if len(rows):
-            terms.append(_Terms(key[0], rows, values[values != 0]))
-        for column in range(1, key[1]):
-            graph.add_edges_from(zip(rows[:, 0].tolist(), rows[:, column].tolist(), strict=True))
+    terms = [_Terms(key[0], rows, values) for key, rows, values in energy.structure.nonzero(coefficients)]
     undecided: _Found | None = None
     ways: list[str] = []
-    for part in nx.connected_components(graph):
-        found = _examine_part(energy, terms, np.array(sorted(part), dtype=np.int64), d)
+    for part in connected(d, [t.rows for t in terms]):
+        found = _examine_part(energy, terms, part, d)
         if found.verdict == "disproven":
             return found
         if found.verdict == "undecided":
@@ -211,22 +188,14 @@ def _examine_part(energy: GeneralizedRootEnergy, terms: list[_Terms], part: Inde
 
 def _form(terms: list[_Terms], members: Index, d: int, is_gaussian: bool) -> Form:
     """Form of the terms of one power among some variables."""
-    place = np.full(d, -1)
-    place[members] = np.arange(len(members))
-    linear = np.zeros(len(members))
-    sets: list[Index] = []
-    weights: list[Array] = []
+    linear = np.zeros(d)
     for t in terms:
-        inside = (place[t.rows] >= 0).all(1)
-        rows, values = place[t.rows[inside]], t.values[inside]
         if t.rows.shape[1] == 1:
             # x may have either sign: the larger value is taken.
-            linear[rows[:, 0]] += np.abs(values) if is_gaussian and t.root == 2 else values
-        elif len(rows):
-            sets.append(rows)
-            weights.append(values)
+            linear[t.rows[:, 0]] += np.abs(t.values) if is_gaussian and t.root == 2 else t.values
+    joint = [(t.rows, t.values) for t in terms if t.rows.shape[1] > 1]
     is_signed = is_gaussian and any(t.root == 2 and t.rows.shape[1] == 2 for t in terms)
-    return Form(linear, tuple(sets), tuple(weights), is_signed)
+    return Form.of(linear, joint, is_signed).restricted(members)
 
 
 def _not_negative(

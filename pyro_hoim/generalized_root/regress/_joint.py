@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...errors import out_of_reach, size_text
-from ..nodes.kernels import node_values
+from ..nodes.kernels import evaluate_nodes
 from ._regression import Floats, Integers, Regression
 from ._working_set import WorkingSet
 from .rows import RootRows
@@ -125,5 +125,6 @@ class JointRegression(Regression):
         code, top = self.family.code, self.family.largest_value
         parts = [slice(first, first + _ROWS_AT_A_TIME) for first in range(0, len(eta), _ROWS_AT_A_TIME)]
         joblib.Parallel(n_jobs=self._jobs, require="sharedmem")(
-            joblib.delayed(node_values)(code, top, eta[p], derivatives, value[p], mean[p], covariance[p]) for p in parts
+            joblib.delayed(evaluate_nodes)(code, top, eta[p], derivatives, value[p], mean[p], covariance[p])
+            for p in parts
         )

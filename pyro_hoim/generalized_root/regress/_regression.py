@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._quadratic import curvature_matrix, penalised_minimum
 from ..nodes.families import NodeFamily
-from ..nodes.kernels import node_values
+from ..nodes.kernels import evaluate_nodes
 from ._kernels import descend, feature_gradients, feature_products
 
 Floats = NDArray[np.float64]
@@ -88,7 +88,7 @@ class Regression:
         return value, mean, covariance
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
-        node_values(self.family.code, self.family.largest_value, eta, derivatives, value, mean, covariance)
+        evaluate_nodes(self.family.code, self.family.largest_value, eta, derivatives, value, mean, covariance)
 
     def objective(self, coefficients: Floats) -> float:
         """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""

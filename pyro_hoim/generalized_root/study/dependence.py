@@ -40,7 +40,7 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
     r"""Mean, variance and covariance of the two variables of a model, by :class:`RootEnumeration`.
 
     The covariance is the second derivative of log Z in the terms of the two variables themselves. Relative error about
-    1e-10. For more variables clamp the others first: ``pair_moments(energy.condition({...}))``.
+    1e-10. For more variables clamp the others first: ``pair_moments(energy.condition({...})[0])``.
 
     Args:
         energy: a model of two variables without a batch, with a term (1, 1) of each, on counts or on positive numbers.

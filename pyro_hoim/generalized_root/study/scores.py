@@ -311,7 +311,7 @@ def draw_roots(
             raise refused("clamped", f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
     held = {**model.fixed, **fixed}
     inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
-    rest = model.energy.condition(inside) if inside else model.energy
+    rest = model.energy.condition(inside)[0] if inside else model.energy
     generator = torch.Generator().manual_seed(seed)
     values = torch.empty((num_draws, len(model.domain)), dtype=torch.float64)
     for name, value in held.items():

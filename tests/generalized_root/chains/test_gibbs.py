@@ -33,7 +33,7 @@ from pyro_hoim.generalized_root.chains._hat_kernels import (
     side_parameters,
 )
 from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.testing import assert_close
+from pyro_hoim.testing import assert_close, raises
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -295,7 +295,7 @@ def test_models_that_cannot_be_normalised_are_refused() -> None:
     unbounded = GeneralizedRootEnergy(
         structure, torch.tensor([-1.0, 1.0, -0.1], dtype=torch.float64), node_family("exponential")
     )
-    with pytest.raises(InputError, match="'b' alone cannot be normalised"):
+    with pytest.raises(InputError, match=r"cannot be normalised .'b' with natural"):
         RootChains(unbounded, 2, seed=generator(), check=False)
     chains = RootChains(unbounded, 2, init=torch.ones(2), seed=generator(), check=False)
     with pytest.raises(InputError, match="conditional of 'b' in chain 0 cannot be normalised"):
@@ -367,18 +367,16 @@ def test_given_values_may_make_a_model_normalisable() -> None:
     assert bool(torch.isfinite(chains.log_q()).all())
 
 
-def test_counts_beyond_all_bounds_are_refused() -> None:
-    with pytest.raises(InputError, match="mode below"):
-        draw_from_nodes(node_family("poisson"), torch.tensor([[1.0], [60.0]]))
-    for natural in ([math.nan], [math.inf], [0.0, math.nan]):
-        with pytest.raises(InputError, match="can be normalised"):
-            draw_from_nodes(node_family("poisson"), torch.tensor(natural))
-
-
-@pytest.mark.parametrize("natural", [[0.0], [1.0, -1.0], [0.0, 0.0, 1.0]])
-@pytest.mark.parametrize("family", ["exponential", "gaussian"])
-def test_densities_that_do_not_fall_are_refused(family: str, natural: list[float]) -> None:
-    with pytest.raises(InputError, match="can be normalised"):
+@pytest.mark.parametrize(
+    ("family", "natural"),
+    [
+        *(("poisson", natural) for natural in ([[1.0], [60.0]], [math.nan], [math.inf], [0.0, math.nan])),
+        *(("exponential", natural) for natural in ([0.0], [1.0, -1.0], [0.0, 0.0, 1.0])),
+        *(("gaussian", natural) for natural in ([0.0], [1.0, -1.0], [0.0, 0.0, 1.0])),
+    ],
+)
+def test_natural_parameters_without_a_law_are_refused(family: str, natural: list[float]) -> None:
+    with raises("not-normalizable", "natural"):
         draw_from_nodes(node_family(family), torch.tensor(natural))
 
 

@@ -189,7 +189,7 @@ def test_independent_variables_add_up(name):
     for found, expected in zip(closed.moments(model), RootEnumeration().moments(model), strict=True):
         assert_close(found, expected, relative=1e-8)
     assert_close(closed.expectations(model), RootEnumeration().expectations(model), relative=1e-8)
-    with pytest.raises(IntractableError, match=r"received \d+ terms of two or more variables"):
+    with pytest.raises(IntractableError, match="expected no terms of two or more variables"):
         closed.log_partition(energy)
 
 

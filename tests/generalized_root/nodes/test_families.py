@@ -8,9 +8,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
 
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
@@ -19,6 +18,7 @@ from pyro_hoim.generalized_root.nodes.families import (
     TruncatedPoissonFamily,
     node_family,
 )
+from pyro_hoim.testing import raises
 
 FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(7), ExponentialFamily(), GaussianFamily()]
 ids = [f.name for f in FAMILIES]
@@ -57,9 +57,9 @@ def test_gaussian_roots_keep_the_sign_only_in_the_second() -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=ids)
 def test_orders_below_one_are_refused(family: NodeFamily) -> None:
     for order in (0, -1, 1.5, True):
-        with pytest.raises(InputError, match="whole number from 1"):
+        with raises("out-of-range", "order"):
             family.roots(torch.zeros(2), order)
-        with pytest.raises(InputError, match="whole number from 1"):
+        with raises("out-of-range", "j"):
             family.root(torch.zeros(2), order)
 
 
@@ -71,45 +71,21 @@ def test_base_measure() -> None:
     assert not ExponentialFamily().log_base(x).any() and not GaussianFamily().log_base(x).any()
 
 
-def test_base_log_partitions_against_sums_and_quadrature() -> None:
-    for eta in (-30.0, -2.0, 0.0, 1.5, 6.0):
-        assert PoissonFamily().base_log_partition(double(eta)).item() == pytest.approx(math.exp(eta), rel=1e-14)
-        for top in (1, 7, 40, 300):
-            terms = [x * eta - math.lgamma(x + 1) for x in range(top + 1)]
-            found = TruncatedPoissonFamily(top).base_log_partition(double(eta)).item()
-            assert found == pytest.approx(np.logaddexp.reduce(terms), rel=1e-12)
-    for eta in (-1e-3, -2.0, -50.0):
-        exponential, _ = integrate.quad(lambda x, e=eta: math.exp(e * x), 0, math.inf)
-        gaussian, _ = integrate.quad(lambda x, e=eta: math.exp(e * x * x), -math.inf, math.inf)
-        assert ExponentialFamily().base_log_partition(double(eta)).item() == pytest.approx(
-            math.log(exponential), rel=1e-8
-        )
-        assert GaussianFamily().base_log_partition(double(eta)).item() == pytest.approx(math.log(gaussian), rel=1e-8)
-    for family in (ExponentialFamily(), GaussianFamily()):
-        assert torch.isinf(family.base_log_partition(double(0.0, 2.0))).all()
+@pytest.mark.parametrize("top", [1, 7, 40, 300])
+@pytest.mark.parametrize("eta", [-30.0, -2.0, 0.0, 1.5, 6.0])
+def test_truncated_log_partition_against_sums(top: int, eta: float) -> None:
+    terms = [x * eta - math.lgamma(x + 1) for x in range(top + 1)]
+    found = TruncatedPoissonFamily(top).base_log_partition(double(eta)).item()
+    assert found == pytest.approx(np.logaddexp.reduce(terms), rel=1e-12)
 
 
-def test_base_cdfs_against_scipy() -> None:
-    counts, reals = double(-1.0, 0.0, 0.5, 3.0, 7.0, 9.0), double(-2.0, 0.0, 0.1, 3.0)
-    for eta in (-3.0, 0.3, 2.0):
-        rate = math.exp(eta)
-        law = stats.poisson(rate)
-        np.testing.assert_allclose(PoissonFamily().base_cdf(counts, double(eta)), law.cdf(counts), rtol=1e-12)
-        part = np.minimum(law.cdf(counts) / law.cdf(7), 1)
-        np.testing.assert_allclose(TruncatedPoissonFamily(7).base_cdf(counts, double(eta)), part, rtol=1e-12)
-    for eta in (-3.0, -0.2):
-        expected = stats.expon(scale=-1 / eta).cdf(reals)
-        np.testing.assert_allclose(ExponentialFamily().base_cdf(reals, double(eta)), expected, rtol=1e-12)
-        expected = stats.norm(scale=math.sqrt(-0.5 / eta)).cdf(reals)
-        np.testing.assert_allclose(GaussianFamily().base_cdf(reals, double(eta)), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("family", [FAMILIES[0], FAMILIES[2], FAMILIES[3]], ids=[ids[0], ids[2], ids[3]])
-def test_base_natural_inverts_the_mean(family: NodeFamily) -> None:
+def test_base_natural_inverts_the_mean() -> None:
     means = double(1e-3, 1.0, 40.0)
-    eta = family.base_natural(means).requires_grad_()
-    (gradient,) = torch.autograd.grad(family.base_log_partition(eta).sum(), eta)
-    np.testing.assert_allclose(gradient, means, rtol=1e-12)
+    np.testing.assert_allclose(PoissonFamily().base_natural(means).exp(), means, rtol=1e-12)
+    np.testing.assert_allclose(-1 / ExponentialFamily().base_natural(means), means, rtol=1e-12)
+    np.testing.assert_allclose(-0.5 / GaussianFamily().base_natural(means), means, rtol=1e-12)
+    small = TruncatedPoissonFamily(1).base_natural(means[:1])
+    np.testing.assert_allclose(small.exp() / (1 + small.exp()), means[:1], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -142,17 +118,11 @@ def test_values_of_the_domain_pass() -> None:
 
 def test_names_and_maximum() -> None:
     assert [node_family(f.name, 7 if f.name == "truncated-poisson" else None) for f in FAMILIES] == FAMILIES
-    with pytest.raises(
-        UnknownNameError, match=r"did you mean 'poisson'.*exponential, gaussian, poisson, truncated-poisson"
-    ):
+    with pytest.raises(InputError, match=r"family: expected 'poisson', .* or 'truncated-poisson', received 'poison'"):
         node_family("poison")
-    with pytest.raises(InputError, match="needs its largest count"):
-        node_family("truncated-poisson")
-    with pytest.raises(InputError, match="takes none, received 3"):
-        node_family("poisson", 3)
-    for wrong in (0, -4, 2**60):
-        with pytest.raises(InputError, match="from 1 to 2\\^53"):
-            TruncatedPoissonFamily(wrong)
-    for wrong in (2.0, True, None):
-        with pytest.raises(InputTypeError, match="whole number"):
+    for name, maximum in (("truncated-poisson", None), ("poisson", 3)):
+        with raises("conflict", "maximum"):
+            node_family(name, maximum)
+    for wrong in (0, -4, 2**60, 2.0, True, None):
+        with raises("out-of-range", "maximum"):
             TruncatedPoissonFamily(wrong)

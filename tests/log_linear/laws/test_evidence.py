@@ -126,7 +126,7 @@ def energy_of(family: NodeFamily, *batch: int) -> GeneralizedRootEnergy:
 def test_root_energies_of_rows_and_batches_are_those_of_single_values(family: NodeFamily) -> None:
     energy = energy_of(family, 2)
     a, c = torch.tensor([[0.0], [3.0], [1.0]]), torch.tensor([1.0, 2.0])
-    rest, constant = energy.condition_with_constant({"c": c, "a": a})
+    rest, constant = energy.condition({"c": c, "a": a})
     assert rest.batch_shape == constant.shape == (3, 2) and rest.domain.names == ("b",)
     b = torch.tensor([[2.0]])
     full = torch.stack(torch.broadcast_tensors(a, torch.tensor(2.0), c), -1)

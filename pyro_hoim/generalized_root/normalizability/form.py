@@ -9,6 +9,7 @@ Gaussian family, where :math:`T_2(x) = x`) pairs may take either sign: there g i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -30,6 +31,12 @@ class Form:
     sets: tuple[Index, ...]
     weights: tuple[Array, ...]
     is_signed: bool = False
+
+    @classmethod
+    def of(cls, linear: Array, parts: Sequence[tuple[Index, Array]], is_signed: bool = False) -> Form:
+        """The form with these sets and their weights; empty parts are left out."""
+        kept = [(index, c) for index, c in parts if len(c)]
+        return cls(linear, tuple(index for index, _ in kept), tuple(c for _, c in kept), is_signed)
 
     @property
     def size(self) -> int:
@@ -79,8 +86,7 @@ class Form:
             np.abs(c) if self.is_signed and index.shape[1] == 2 else np.maximum(c, 0.0)
             for index, c in zip(self.sets, self.weights, strict=True)
         ]
-        kept = [(index[c > 0], c[c > 0]) for index, c in zip(self.sets, weights, strict=True) if (c > 0).any()]
-        return Form(self.linear, tuple(index for index, _ in kept), tuple(c for _, c in kept))
+        return Form.of(self.linear, [(index[c > 0], c[c > 0]) for index, c in zip(self.sets, weights, strict=True)])
 
     def with_signs(self, signs: Array) -> Form:
         """The form at fixed signs, which is not signed."""
@@ -94,23 +100,10 @@ class Form:
         """The form of some variables, in their order; terms with others are left out."""
         place = np.full(self.size, -1)
         place[members] = np.arange(len(members))
-        sets: list[Index] = []
-        weights: list[Array] = []
-        for index, c in zip(self.sets, self.weights, strict=True):
-            inside = (place[index] >= 0).all(1)
-            if inside.any():
-                sets.append(place[index[inside]])
-                weights.append(c[inside])
-        return Form(self.linear[members], tuple(sets), tuple(weights), self.is_signed)
-
-    def components(self) -> list[Index]:
-        """Variables of the connected parts; g is negative everywhere if and only if it is on each of them."""
-        graph: nx.Graph[int] = nx.Graph()
-        graph.add_nodes_from(range(self.size))
-        for index in self.sets:
-            for column in range(1, index.shape[1]):
-                graph.add_edges_from(zip(index[:, 0].tolist(), index[:, column].tolist(), strict=True))
-        return [np.array(sorted(part), dtype=np.int64) for part in nx.connected_components(graph)]
+        parts = [(place[index], c) for index, c in zip(self.sets, self.weights, strict=True)]
+        inside = [(index >= 0).all(1) for index, _ in parts]
+        kept = [(index[held], c[held]) for held, (index, c) in zip(inside, parts, strict=True)]
+        return Form.of(self.linear[members], kept, self.is_signed)
 
     def matrix(self, shift: Array | None = None) -> Array:
         """Matrix M of the pairs and the diagonal, g = y' M y at w = y^2 where there are only pairs."""
@@ -122,10 +115,14 @@ class Form:
         return found
 
 
-def positive_vertex(form: Form) -> int | None:
-    """A variable with a positive linear coefficient, which makes g positive there."""
-    best = int(form.linear.argmax()) if form.size else 0
-    return best if form.size and form.linear[best] > 0 else None
+def connected(size: int, sets: Iterable[Index]) -> list[Index]:
+    """Variables of the connected parts; a form is negative everywhere if and only if it is on each of them."""
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(size))
+    for index in sets:
+        for column in range(1, index.shape[1]):
+            graph.add_edges_from(zip(index[:, 0].tolist(), index[:, column].tolist(), strict=True))
+    return [np.array(sorted(part), dtype=np.int64) for part in nx.connected_components(graph)]
 
 
 def bounded_by_planes(form: Form) -> bool:
@@ -161,7 +158,7 @@ def is_definite(form: Form) -> tuple[bool, Array | None]:
     if form.size > _LARGEST_DEFINITE:
         return False, None
     kept = [(i, c) for i, c in zip(form.sets, form.weights, strict=True) if i.shape[1] > 2]
-    larger = Form(np.zeros(form.size), tuple(i for i, _ in kept), tuple(c for _, c in kept)).upper()
+    larger = Form.of(np.zeros(form.size), kept).upper()
     values, vectors = np.linalg.eigh(form.matrix())
     top = vectors[:, -1]
     if values[-1] >= -10 * form.size * form.slack * form.scale:
@@ -197,7 +194,7 @@ def local_maximum(form: Form) -> tuple[float, Array, Array]:
         for _ in range(2 if form.is_signed else 1):
             if form.is_signed:
                 signs = _best_signs(form, w, signs)
-            w = _ascend(form.with_signs(signs), w)
+            w = ascend(form.with_signs(signs), w)
         for candidate in (w, np.where(w > 1e-9 * w.max(), w, 0.0)):
             candidate = candidate / candidate.sum()
             value, error = form.value(candidate, signs)
@@ -225,7 +222,7 @@ def _best_signs(form: Form, w: Array, signs: Array) -> Array:
     return signs
 
 
-def _ascend(form: Form, start: Array) -> Array:
+def ascend(form: Form, start: Array) -> Array:
     """A local maximum on the simplex, in logarithms of w."""
 
     def negated(logits: Array) -> tuple[float, Array]:
