@@ -41,9 +41,8 @@ def fold(
             chosen = np.flatnonzero(is_free.sum(1) == left)
             if not len(chosen):
                 continue
-            where = torch.from_numpy(place[terms[chosen]] % (len(positions) + 1)).to(values.device)
-            factors = values[..., where].prod(-1)
-            weight = part.index_select(-1, torch.from_numpy(chosen).to(part.device)) * factors
+            where = torch.from_numpy(place[terms[chosen]]).to(values.device)
+            weight = part.index_select(-1, torch.from_numpy(chosen).to(part.device)) * values[..., where].prod(-1)
             if left == 0:
                 constant = constant + weight.sum(-1)
                 continue

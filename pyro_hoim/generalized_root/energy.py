@@ -351,8 +351,9 @@ class GeneralizedRootEnergy:
                 raise wrong_type(f"evidence[{name!r}]", "a number or a tensor", received=repr(value))
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
             self.family.check_values(columns[-1], f"evidence[{name!r}]")
-        shapes = [tuple(column.shape) for column in columns]
-        self._broadcast("evidence", "shapes", ", ".join(map(str, shapes)), *shapes)
+        shapes = {name: tuple(column.shape) for name, column in zip(evidence, columns, strict=True)}
+        shown = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
+        self._broadcast("evidence", "shapes", shown, *shapes.values())
         values = torch.stack(torch.broadcast_tensors(*columns), -1) if columns else self.psi.new_zeros(0)
         structure, coefficients, constant = fold(
             self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)

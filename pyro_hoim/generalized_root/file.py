@@ -1,9 +1,4 @@
-"""Model files of generalized root models: tensor entries as a tensor; family, domain and terms as JSON.
-
-The file holds the tensor ``psi`` in its precision and one metadata entry, ``pyro-hoim``, as other model files do: the
-family, the domain, for every key (root, size) the schema positions of its sets, and free-form information. Reading
-never executes code from the file. Equal models give equal bytes.
-"""
+"""Model files of generalized root models: tensor entries as a tensor; family, domain, terms and information as JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from ..errors import HoimError, ModelFileError, check_type, refused
+from ..errors import HoimError, check_type, unexpected
 from ..runs.container import (
     GENERALIZED_ROOT,
     check_tensors,
@@ -37,10 +32,7 @@ _DTYPES = (torch.float32, torch.float64)
 
 @dataclass(frozen=True, eq=False)
 class RootFile:
-    """What the model file of a generalized root model holds.
-
-    A column that is always zero has no finite maximum-likelihood estimate; a fit leaves such columns out of the
-    structure, and names them in ``info`` where a reader needs them.
+    """What the model file of a generalized root model holds; equal models give equal bytes.
 
     Args:
         structure: the terms with their domain.
@@ -78,10 +70,6 @@ class RootFile:
 def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
     """Write the model file of a generalized root model, in a folder that exists, replacing an existing one in a step.
 
-    Raises:
-        InputTypeError: ``file`` is no :class:`RootFile`.
-        ModelFileError: the folder does not exist, or the file cannot be written.
-
     Example:
         >>> import tempfile
         >>> from pyro_hoim import Domain, Variable
@@ -99,9 +87,8 @@ def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
 def load_roots(path: str | os.PathLike[str]) -> RootFile:
     """Read the model file of a generalized root model; everything comes back exactly as it was written.
 
-    Raises:
-        ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
-            program, of another format version, of another kind of model, or with contents that do not fit together.
+    Reading never executes code from the file. Raises :class:`~pyro_hoim.errors.ModelFileError` for no such file, one
+    that is damaged, of another program, format version or kind of model, or with contents that do not fit together.
 
     Example:
         >>> load_roots("absent.safetensors")
@@ -113,7 +100,8 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
     header, tensors = read_container(target, GENERALIZED_ROOT)
     psi = take_parameters(target, tensors, "psi", *_DTYPES)
     with fitting(target):
-        family = _family(header["family"])
+        check_type(header["family"], Mapping, "family", "an object with name and maximum")
+        family = node_family(header["family"]["name"], header["family"]["maximum"])
         if family.kind == "positive":  # files of version 0.1 call positive numbers real
             for variable in header["domain"]:
                 variable["kind"] = variable["kind"].replace("real", family.kind)
@@ -122,20 +110,12 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
 
 def _describe(family: NodeFamily) -> dict[str, Any]:
     """JSON of a family; refuses one that would not come back the same."""
-    value = {"name": family.name, "maximum": family.maximum if isinstance(family, TruncatedPoissonFamily) else None}
+    maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None
     try:
-        found = _family(value)
+        found = node_family(family.name, maximum)
     except HoimError:
         found = None
     if found != family:
-        problem = f"files hold the families that node_family knows, received {family!r}"
-        raise refused("family", problem, "keep its psi and structure yourself")
-    return value
-
-
-def _family(value: object) -> NodeFamily:
-    """Family of a description."""
-    if not isinstance(value, Mapping):
-        raise ModelFileError(f"expected a family with name and maximum, found {str(value)[:40]!r}")
-    entries = cast("Mapping[str, Any]", value)
-    return node_family(entries["name"], entries["maximum"])
+        expected, hint = "one of the families that node_family knows", "keep its psi and structure yourself"
+        raise unexpected("family", expected, family, hint, code="unknown-choice")
+    return {"name": family.name, "maximum": maximum}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,9 +35,7 @@ def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None
     neighbours: dict[int, set[int]] = {v: set() for v in range(len(sizes))}
     for scope in scopes:
         for v in scope:
-            neighbours[v].update(scope)
-    for v, near in neighbours.items():
-        near.discard(v)
+            neighbours[v].update({*scope} - {v})
     order: list[int] = []
     largest, total = 1, 0
 
@@ -52,10 +51,8 @@ def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None
             break
         near = neighbours.pop(v)
         for w in near:
-            neighbours[w] |= near - {w}
-            neighbours[w].discard(v)
-        for w in near:
-            costs[w] = cells(w)
+            neighbours[w] = (neighbours[w] | near) - {v, w}
+        costs.update({w: cells(w) for w in near})
         order.append(v)
     return Contraction(tuple(order), largest, total)
 
@@ -71,21 +68,15 @@ def contract(
         live = [factor for factor in live if v not in factor[0]]
         others = tuple(sorted({w for scope, _ in inside for w in scope if w != v}))
         axes = (*others, v)
-        table = None
+        parts: list[torch.Tensor] = []
         for scope, values in inside:
-            shape = [1] * len(axes)
-            for axis, w in enumerate(scope):
-                shape[axes.index(w)] = values.shape[axis]
-            permuted = values.permute([scope.index(w) for w in axes if w in scope]).reshape(shape)
-            table = permuted if table is None else table + permuted
-        assert table is not None
+            shape = [values.shape[scope.index(w)] if w in scope else 1 for w in axes]
+            parts.append(values.permute([scope.index(w) for w in axes if w in scope]).reshape(shape))
+        table = functools.reduce(torch.add, parts)
         if keep:
             steps.append(_Step(v, others, table))
         live.append((others, torch.logsumexp(table, -1)))
-    total = torch.zeros((), dtype=torch.float64)
-    for _, values in live:
-        total = total + values
-    return total, steps
+    return sum((values for _, values in live), torch.zeros((), dtype=torch.float64)), steps
 
 
 def draw(steps: Sequence[_Step], num_draws: int, size: int, generator: torch.Generator | None) -> torch.Tensor:
@@ -93,15 +84,11 @@ def draw(steps: Sequence[_Step], num_draws: int, size: int, generator: torch.Gen
     places = torch.zeros(num_draws, size, dtype=torch.long)
     for variable, others, table in reversed(steps):
         length = table.shape[-1]
-        full = table.expand(*(table.shape[:-1]), length)
         chunk = max(1, _DRAW_CELLS // length)
         uniform = torch.rand(num_draws, dtype=torch.float64, generator=generator)
         for first in range(0, num_draws, chunk):
             part = slice(first, min(first + chunk, num_draws))
-            if others:
-                rows = full[tuple(places[part, w] for w in others)]
-            else:
-                rows = full.expand(part.stop - part.start, length)
+            rows = table[tuple(places[part, w] for w in others)].expand(part.stop - part.start, length)
             weights = torch.softmax(rows, -1).cumsum(-1)
             target = (uniform[part] * weights[:, -1]).unsqueeze(-1)
             places[part, variable] = torch.searchsorted(weights, target, right=True).clamp_(max=length - 1)[:, 0]

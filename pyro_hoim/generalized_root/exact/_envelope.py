@@ -104,9 +104,7 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
     field = natural.copy()
     first = _nodes(terms, field)
     if first is None:
-        problem = (
-            "the terms of single variables alone, from which the search for the grid starts, have no finite constant"
-        )
+        problem = "the terms of single variables alone have no finite constant, and the search for a grid starts there"
         raise out_of_reach("RootEnumeration", problem, "give every variable terms of its own", code="no-method")
     value, means = first
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,7 @@ class Window:
         return int(self.upper - self.lower) + 1
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Values (n,) of a variable with the log of base measure times weight of each (n,)."""
 
     values: Floats
@@ -52,22 +51,19 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
     below, means = product_below(terms)
     candidates = bounds_of(terms, means)
     if not candidates:
-        problem = (
-            "found no product law above the model, which its grid needs to know where to end; the model is at or near "
-            "the edge of normalisability. Use RootAnnealed()"
-        )
-        raise out_of_reach("RootEnumeration", problem, code="no-method")
+        problem = "found no product law above the model, near the edge of normalisability, to end the grid"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
     found: list[tuple[float, list[_Profile], Bounds]] = []
-    failure: IntractableError | None = None
+    failures: list[IntractableError] = []
     for bounds in candidates:
         try:
             profiles = [_profile(terms, bounds, s, _DEPTH) for s in range(terms.size)]
         except IntractableError as error:  # another product may be narrower
-            failure = failure or error
+            failures.append(error)
         else:
             found.append((sum(p.log_total for p in profiles), profiles, bounds))
-    if not found and failure is not None:
-        raise failure
+    if not found:
+        raise failures[0]
     _, best, chosen = min(found, key=lambda item: item[0])
     excess = sum(p.log_total for p in best) - below
     if excess + 60 > _DEPTH:
@@ -101,9 +97,8 @@ class _Profile:
 
 
 def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    family = terms.family
-    if family.is_discrete:
-        return _count_profile(family, bounds, variable, depth)
+    if terms.family.is_discrete:
+        return _count_profile(terms.family, bounds, variable, depth)
     return _real_profile(terms, bounds, variable, depth)
 
 
@@ -115,10 +110,7 @@ def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: flo
     values = bounds.log_above(family, variable, probes)
     last = float(probes[min(int(np.flatnonzero(values > values.max() - depth)[-1]) + 1, len(probes) - 1)])
     if last >= _MAX_POINTS:
-        problem = (
-            f"counts up to {last:.3g} matter for variable number {variable}, more than the {size_text(_MAX_POINTS)} "
-            "that a sum can reach"
-        )
+        problem = f"counts up to {last:.3g} matter for variable number {variable}, more than {size_text(_MAX_POINTS)}"
         raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
     x = np.arange(min(last, limit) + 1)
     values = bounds.log_above(family, variable, x)
@@ -181,8 +173,8 @@ def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> Grid:
         return Grid(values, np.zeros_like(values))
     ends = [window.lower, *window.splits, window.upper]
     nodes, weights = _legendre(max(num_nodes // (len(ends) - 1), 2))
-    pieces = [(a + (b - a) * (nodes + 1) / 2, (b - a) / 2 * weights) for a, b in itertools.pairwise(ends)]
-    u, weight = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
+    left, width = np.array(ends[:-1])[:, None], np.diff(ends)[:, None]
+    u, weight = (left + width * (nodes + 1) / 2).ravel(), (width / 2 * weights).ravel()
     jacobian = window.power * np.abs(u) ** (window.power - 1)
     return Grid(np.sign(u) * np.abs(u) ** window.power, np.log(weight * np.maximum(jacobian, 1e-300)))
 

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
+__all__ = ["Array", "Form", "Index", "ascend", "bounded_by_planes", "connected", "is_definite", "local_maximum"]
+
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
