@@ -52,11 +52,10 @@ class StateIndexReparam(Reparam):
             expected = "the law to be a HierarchicalLogLinear, a GeneralizedRoot or a DependencyNetwork"
             raise wrong_type(f"site {msg['name']!r}", expected, law)
         states = law.enumerate_support(expand=False).reshape(-1, len(law.domain))
+        cards = [int(largest) + 1 for largest in states.amax(0)]
         if isinstance(law, GeneralizedRoot):
-            cards = law._cardinalities
             logits = law.log_prob(law.enumerate_support()).movedim(0, -1)
         else:
-            cards = law.domain.cardinalities
             logits = law.log_prob_table.reshape((*law.batch_shape, len(states)))
         observed = None
         if value is not None:
