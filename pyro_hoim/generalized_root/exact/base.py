@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from typing_extensions import override
 
@@ -164,13 +163,11 @@ def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, 
 @lru_cache(maxsize=512)
 def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
     """Structure on some variables that no term ties to the others, and places of its terms in the whole."""
-    inside = np.full(len(structure.domain), -1)
-    inside[list(structure.domain.indices(names))] = np.arange(len(names))
-    terms: dict[tuple[int, int], np.ndarray] = {}
-    places = [torch.zeros(0, dtype=torch.long)]
-    for key, where in structure.slices.items():
-        rows = inside[structure.positions(key).numpy()]
-        held = np.flatnonzero(rows[:, 0] >= 0)
-        terms[key] = rows[held]
-        places.append(torch.from_numpy(held + where.start))
-    return RootStructure.from_positions(structure.domain.project(names), terms), torch.cat(places)
+    inside = set(names)
+    terms: dict[tuple[int, int], list[tuple[str, ...]]] = {}
+    places: list[int] = []
+    for place, (key, members) in enumerate(structure.names):
+        if members[0] in inside:
+            terms.setdefault(key, []).append(members)
+            places.append(place)
+    return RootStructure(structure.domain.project(names), terms), torch.tensor(places, dtype=torch.long)
