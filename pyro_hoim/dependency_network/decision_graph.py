@@ -57,6 +57,22 @@ class CompiledGraph:
     offsets: np.ndarray
     children: np.ndarray
 
+    def leaves_behind(self, cards: Sequence[int], start: int = 0, known: Sequence[int] | None = None) -> set[int]:
+        """Numbers of the leaves that a node leads to, where some levels may be known; -1 for the others."""
+        front, seen, leaves = [start], {start}, set[int]()
+        while front:
+            here = front.pop()
+            variable, first = int(self.variables[here]), int(self.offsets[here])
+            if variable < 0:
+                leaves.add(first)
+                continue
+            level = -1 if known is None else int(known[variable])
+            chosen = range(cards[variable]) if level < 0 else (level,)
+            below = {int(self.children[first + k]) for k in chosen} - seen
+            seen |= below
+            front += below
+        return leaves
+
     def leaves(self, codes: torch.Tensor) -> torch.Tensor:
         """Leaf numbers (*sample,) of codes (*sample, d) by walking the graph; the codes are not checked."""
         flat = codes.reshape(-1, codes.shape[-1])

@@ -32,11 +32,9 @@ class DependencyNetwork(FiniteLaw):
     probability :math:`c_i` settles at. With a sequential scan it is the mean of the laws at all places of a sweep.
     The law has no formula: up to ``max_states`` joint states it is enumerated, and probabilities, moments, marginals
     and independent draws are exact. Beyond, these raise IntractableError and draws are the ends of pseudo-Gibbs chains.
-    ``log_pseudo_prob`` and ``conditional_log_probs`` are exact at any size.
-
-    Where ``log_prob`` is refused, as for an observed site of many variables, put the pseudo-likelihood into a Pyro
-    program by a factor instead of a site: ``pyro.factor("rows", network.log_pseudo_prob(x).sum())``. It is
-    differentiable in the tables; ``log_prob`` is not and refuses tables that require a gradient.
+    ``log_pseudo_prob`` and ``conditional_log_probs`` are exact at any size, and differentiable in the tables, which
+    ``log_prob`` is not: in a Pyro program of many variables write
+    ``pyro.factor("rows", network.log_pseudo_prob(x).sum())`` instead of an observed site.
 
     Args:
         conditionals: one conditional per variable, or an object that holds them as ``conditionals``.
@@ -44,8 +42,7 @@ class DependencyNetwork(FiniteLaw):
             (positive, with sum one), "sequential" in schema order, or a sequence of all names in another order.
         sampler: "exact" draws from the enumerated law, "pseudo-gibbs" takes the last states of independent chains,
             "auto" (default) is exact up to ``max_states`` states.
-        num_sweeps: sweeps of a pseudo-Gibbs chain from uniform levels to a draw; nothing here can tell whether they
-            are enough, so compare statistics of longer chains.
+        num_sweeps: sweeps of a pseudo-Gibbs chain from uniform levels to a draw; whether they are enough is not known.
         method: how the enumerated law is found, as in :func:`~pyro_hoim.dependency_network.stationary_law`.
         max_states: most joint states for which the law is enumerated. 2^16 take seconds.
         validate_args: as in every distribution; values are checked in any case.
@@ -53,8 +50,7 @@ class DependencyNetwork(FiniteLaw):
     Shape:
         samples (*sample, *batch, d) of dtype ``torch.long``; :meth:`log_prob` takes integer or floating codes and
         returns (*sample, *batch). The batch shape is that of the conditionals, () for single tables, until
-        :meth:`expand`. A batch of networks has pseudo-likelihoods, conditionals and :meth:`condition`; its laws are not
-        enumerated and nothing is drawn from them.
+        :meth:`expand`. A batch of networks has pseudo-likelihoods, conditionals and :meth:`condition` alone.
 
     Raises:
         InputTypeError: no network, or arguments of the wrong type.
@@ -163,24 +159,11 @@ class DependencyNetwork(FiniteLaw):
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables.
 
-        It is not a log-probability. It costs one look-up per variable, whatever the number of states.
+        It is not a log-probability, and costs one look-up per variable, whatever the number of states.
 
         Shape:
             value broadcasts with (*sample, *batch, d); the result is (*sample, *batch), in nats.
 
-        Example:
-            >>> import pyro
-            >>> from pyro_hoim import Domain
-            >>> from pyro_hoim.dependency_network import TableConditional
-            >>> domain = Domain.from_cardinalities({"a": 2})
-            >>> rows = torch.tensor([[0], [1], [1]])
-            >>> def program():
-            ...     p = pyro.sample("p", pyro.distributions.Dirichlet(torch.ones(2)))
-            ...     nodes = [TableConditional(domain, "a", [], p)]
-            ...     network = DependencyNetwork(DependencyConditionals(nodes))
-            ...     pyro.factor("rows", network.log_pseudo_prob(rows).sum())
-            >>> list(pyro.poutine.trace(program).get_trace().nodes)
-            ['_INPUT', 'p', 'rows', '_RETURN']
         """
         self._validate_sample(value)
         return self.conditionals.log_pseudo_prob(value).expand(self._sample_batch(value))
@@ -213,8 +196,7 @@ class DependencyNetwork(FiniteLaw):
         """Draws, level codes of dtype ``torch.long``: exact and independent where :attr:`sample_is_exact`.
 
         Otherwise every draw is the last state of a pseudo-Gibbs chain of its own, after :attr:`sample_burn_in` sweeps
-        from uniform levels; for a sequential scan at a place of the order drawn at random. For long chains, thinning,
-        and diagnostics use :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
+        from uniform levels; for a sequential scan at a place of the order drawn at random.
 
         Shape:
             (*sample_shape, *batch, d).
@@ -232,13 +214,7 @@ class DependencyNetwork(FiniteLaw):
     # Moments
 
     def marginal(self, names: Iterable[str]) -> Law:
-        """The law of some variables, in schema order: their table under the enumerated law.
-
-        Raises:
-            UnknownNameError: an unknown name.
-            InputError: a repeated name.
-            IntractableError: more than :attr:`max_states` joint states; estimate it from pseudo-Gibbs chains.
-        """
+        """The law of some variables, in schema order: their table under the enumerated law; see :meth:`log_prob`."""
         if isinstance(names, str):
             raise wrong_type("names", "a collection of variable names", received=f"the string {names!r}")
         names = tuple(names)
@@ -270,16 +246,8 @@ class DependencyNetwork(FiniteLaw):
         r"""The network of the remaining variables with some clamped: the law :math:`\pi'(x \mid x_C)`.
 
         It is what conditional pseudo-Gibbs sampling settles at. Unless the conditionals belong to one joint law, it is
-        *not* the conditional law :math:`\pi(x \mid x_C)` of this network's own law, and the laws for different
-        evidence belong to no common joint law; near evidence of small probability they may be far off.
-
-        Args:
-            evidence: ``{name: label or code}``, or a tensor of codes: one for every row or batch element, which gives
-                a batch of networks. All variables leave the law of the empty vector.
-
-        Raises:
-            UnknownNameError: an unknown name or label; the closest ones are listed.
-            InputError: a code out of range, tensors whose shapes do not broadcast, or (for a single network) evidence
-                that the network is known to give probability zero.
+        *not* the conditional law :math:`\pi(x \mid x_C)` of this network's own law; near evidence of small probability
+        it may be far off. Evidence and errors are those of :meth:`DependencyConditionals.condition`; evidence that a
+        single network is known to give probability zero is refused.
         """
         return self._in_batch(type(self)(**self._law.clamped(evidence), validate_args=self._own_validation))

@@ -144,10 +144,10 @@ def test_wrong_batches() -> None:
     found = tables()
     with raises("wrong-shape", "probs"):
         TableConditional(DOMAIN, "b", ["a"], found["b"].transpose(1, 2))
-    with pytest.raises(InputError, match=r"batches that broadcast with each other, received .*\(2,\).*\(3,\)"):
+    with raises("wrong-shape", "nodes"):
         network({**found, "a": found["a"][:, 0]})
     node = TableConditional(DOMAIN, "b", ["a"], found["b"])
-    with pytest.raises(InputError, match=r"broadcast with the batch shape \(3,\) of the tables"):
+    with raises("wrong-shape", "x"):
         node.log_probs(STATES[:2])
-    with pytest.raises(InputError, match="evidence of 'a'"):
+    with raises("wrong-shape", "evidence of 'a'"):
         node.condition({"a": torch.zeros(2).long()})

@@ -151,7 +151,7 @@ def test_the_page_holds_everything_and_loads_nothing(analysis: NetworkAnalysis) 
     assert "<b>note</b>" not in page
     part = analysis.parts["test"]
     assert part is not None
-    for value in (part.scores.pseudo_nll, part.gain, part.scores.nll, part.scores.kl, part.independent_kl):
+    for value in (part.scores.pseudo_nll, part.gain, part.scores.nll, part.scores.kl, part.independent.kl):
         assert f"{value:.4f}" in page
     for title in (
         "How well it predicts rows",
@@ -172,7 +172,7 @@ def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis: NetworkAna
     assert f"{part.scores.pseudo_nll:.4f}" in text
     assert text.startswith(
         f"On the test rows the network gains {part.gain:.3f} nats per row in log pseudo-likelihood (every cell given "
-        f"all others) over independent columns (standard error {part.gain_std_error:.3f})."
+        f"all others) over independent columns (standard error {part.scores.gain_std_error:.3f})."
     )
     assert part.accuracy is not None
     assert re.search(rf"test +smoke +{part.accuracy['accuracy']:.4f}", text)

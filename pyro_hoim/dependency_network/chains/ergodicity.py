@@ -126,9 +126,7 @@ def check_ergodic(
         max_states: most states that are enumerated, over all combinations of clamped values.
 
     Raises:
-        InputTypeError: no network, or arguments of the wrong type.
-        UnknownNameError: an unknown name or label.
-        InputError: a clamped value that is no level, or an order that leaves a free variable out.
+        InputTypeError, UnknownNameError, InputError: as :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
 
     References:
         Paper 5, sections 2.2 and 5; John Kemeny and Laurie Snell, Finite Markov Chains, 1960, chapters 2 and 5.
@@ -251,20 +249,7 @@ def _period(graph: Any, start: int) -> int:
 def _laws(node: Any, known: NDArray[np.int64]) -> NDArray[np.bool_] | None:
     """Possible levels (laws, levels) under all laws that known codes (-1 unknown) leave; None where it cannot tell."""
     if isinstance(node, LeafConditional):
-        graph, cards = node.graph.compiled, node.domain.cardinalities
-        front, leaves = [0], set[int]()
-        seen = {0}
-        while front:
-            here = front.pop()
-            variable, first = int(graph.variables[here]), int(graph.offsets[here])
-            if variable < 0:
-                leaves.add(first)
-                continue
-            level = int(known[variable])
-            chosen = range(cards[variable]) if level < 0 else (level,)
-            below = {int(graph.children[first + k]) for k in chosen} - seen
-            seen |= below
-            front += below
+        leaves = node.graph.compiled.leaves_behind(node.domain.cardinalities, known=known.tolist())
         return (node.probs.detach()[sorted(leaves)] > 0).cpu().numpy()
     if isinstance(node, TableConditional):
         codes = (int(known[node.domain.index(name)]) for name in node.parents)

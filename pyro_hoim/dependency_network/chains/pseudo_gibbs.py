@@ -45,14 +45,11 @@ class PseudoGibbsChains(Chains):
     .. math:: x_i \sim \theta_i(X_i \mid Y_i(x)), \qquad i = 0, 1, \dots, n - 1, 0, \dots \text{ or } i \sim c
 
     The conditionals need not belong to one joint law, so the limiting law is a property of the scan too. A *random*
-    scan picks variable i with probability :math:`c_i` and has a stationary law :math:`\pi`. A *sequential* scan has
-    one law for every place in its order: states after whole sweeps follow the law just after the last variable of the
-    order; :meth:`update` stops at the others. If the conditionals do belong to a joint law, this is Gibbs sampling and
-    all these laws are equal.
-
-    In a random scan every chain picks for itself. (With one order for all chains, the chains at any one moment would
-    all have just drawn the same variable, and their states would not follow :math:`\pi`.) A *sweep* is as many
-    updates as there are variables to draw, in either scan.
+    scan, in which every chain picks for itself variable i with probability :math:`c_i`, has a stationary law
+    :math:`\pi`. A *sequential* scan has one law for every place in its order: states after whole sweeps follow the law
+    just after the last variable of the order; :meth:`update` stops at the others. If the conditionals do belong to a
+    joint law, this is Gibbs sampling and all these laws are equal. A *sweep* is as many updates as there are variables
+    to draw.
 
     With clamped variables only the others are drawn (conditional pseudo-Gibbs). The limiting law
     :math:`\pi'(x \mid x_C)` is close to, but not, the conditional law :math:`\pi(x \mid x_C)`.
@@ -83,9 +80,8 @@ class PseudoGibbsChains(Chains):
         init and states (num_chains, d) or what broadcasts to it.
 
     Raises:
-        InputError: fewer than one chain, an order or selection that leaves a free variable out or has probabilities
-            that are zero or do not sum to one, a clamped value or initial code that is no level, a network without a
-            single limiting law or evidence of probability zero (the states are named), an engine that cannot do it.
+        InputError: arguments out of range, a scan that leaves a free variable out, a network without a single limiting
+            law or evidence of probability zero (the states are named), an engine that cannot do it.
         InputTypeError: arguments of the wrong type.
         UnknownNameError: a name or label that is not in the domain.
 
@@ -264,14 +260,7 @@ class PseudoGibbsChains(Chains):
         and their mean tends to that of the cyclic laws (paper 5, equation 3). Variables with one level have no place
         here, but one among the laws of :func:`~pyro_hoim.dependency_network.cyclic_laws`.
 
-        Args:
-            num_updates: how many updates of every chain.
-            thin: updates between two records; at least 1 where something is recorded.
-            counts: as in :meth:`sweep`.
-            states: as in :meth:`sweep`.
-
-        Raises:
-            InputError: negative numbers, or nothing to say when to record.
+        Arguments and errors are those of :meth:`sweep`, with updates in the place of sweeps.
         """
         num_updates, thin = check_whole(num_updates, "num_updates", 0), check_whole(thin, "thin", 0)
         if not thin and (counts or states):

@@ -11,13 +11,12 @@ import pandas as pd
 import torch
 
 from ...core.law import Law
-from ...data.observations import Observations
 from ...errors import InputError, check_type, other_domain, unexpected
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..scan import selection_probs
-from ..stationary.laws import StationaryLaw, stationary_law
-from .full_conditional import Weights, as_law, fc_limit, full_conditional_divergence
+from ..stationary.laws import stationary_law
+from .full_conditional import LawLike, Weights, as_law, fc_limit, full_conditional_divergence
 
 __all__ = ["ConditionalInferenceError", "conditional_inference_error"]
 
@@ -67,7 +66,7 @@ class ConditionalInferenceError:
 
 
 def conditional_inference_error(
-    p: Law | Observations | StationaryLaw,
+    p: LawLike,
     conditionals: DependencyConditionals,
     given: Sequence[str],
     weights: Weights = None,

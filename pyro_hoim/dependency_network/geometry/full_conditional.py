@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...core.law import Law
 from ...data.observations import Observations
-from ...errors import MissingDataError, check_type, other_domain, refused, unexpected, wrong_type
+from ...errors import MissingDataError, check_type, other_domain, unexpected, wrong_type
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 from ..scan import selection_probs
@@ -29,11 +29,12 @@ __all__ = [
     "node_divergence",
 ]
 
+LawLike = Law | Observations | StationaryLaw
 Weights = Mapping[str, float] | Sequence[float] | None
 Floats = NDArray[Any]
 
 
-def full_conditionals(p: Law | Observations | StationaryLaw) -> DependencyConditionals:
+def full_conditionals(p: LawLike) -> DependencyConditionals:
     r"""All full conditionals of a law, :math:`p(x_i \mid x_{-i})` (paper 5, equation 16): the lossless network.
 
     Plain tables over all other variables. Their manifolds meet in the law, so pseudo-Gibbs sampling is Gibbs sampling
@@ -46,16 +47,15 @@ def full_conditionals(p: Law | Observations | StationaryLaw) -> DependencyCondit
     for i, name in enumerate(law.domain.names):
         table = np.moveaxis(law.probs.numpy(), i, -1)
         mass = table.sum(-1, keepdims=True)
-        levels = table.shape[-1]
         with np.errstate(invalid="ignore", divide="ignore"):
-            probs = np.where(mass > 0, table / mass, 1.0 / levels)
+            probs = np.where(mass > 0, table / mass, 1.0 / table.shape[-1])
         probs = probs / probs.sum(-1, keepdims=True)
         others = [other for other in law.domain.names if other != name]
         nodes.append(TableConditional(law.domain, name, others, torch.from_numpy(probs)))
     return DependencyConditionals(nodes)
 
 
-def m_projection(p: Law | Observations | StationaryLaw, node: NodeConditional) -> Law:
+def m_projection(p: LawLike, node: NodeConditional) -> Law:
     r"""The law of a full conditional manifold closest to a law (paper 5, theorems 1 and 2): one update of a node.
 
     .. math:: p \Pi_m(E(\theta_i)) = \operatorname{argmin}_{q \in E(\theta_i)} KL(p \| q)
@@ -76,7 +76,7 @@ def m_projection(p: Law | Observations | StationaryLaw, node: NodeConditional) -
     return Law(law.domain, mass * probs.reshape(*rest, probs.shape[-1]).movedim(-1, i))
 
 
-def node_divergence(p: Law | Observations | StationaryLaw, node: NodeConditional) -> float:
+def node_divergence(p: LawLike, node: NodeConditional) -> float:
     r"""Divergence of a law from a node's full conditional manifold, in nats.
 
     .. math:: KL(p \| E(\theta_i)) = \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{\theta_i(x_i \mid x_{-i})}
@@ -91,9 +91,7 @@ def node_divergence(p: Law | Observations | StationaryLaw, node: NodeConditional
     return _node_divergence(codes, mass, node)
 
 
-def full_conditional_divergence(
-    p: Law | Observations | StationaryLaw, q: Law | Observations | StationaryLaw, weights: Weights = None
-) -> float:
+def full_conditional_divergence(p: LawLike, q: LawLike, weights: Weights = None) -> float:
     r"""Full conditional divergence of two laws (paper 5, equations 6, 7 and 9): the pseudo-likelihood's kind of KL.
 
     .. math:: FC(p \| q) = \sum_i c_i \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{q(x_i \mid x_{-i})} \le KL(p \| q)
@@ -106,11 +104,8 @@ def full_conditional_divergence(
 
     Args:
         p: the first law.
-        q: the second law.
+        q: the second law, over the same domain.
         weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
-
-    Raises:
-        InputError: different domains, or weights out of range.
     """
     first, second = as_law(p, "p"), as_law(q, "q")
     if second.domain != first.domain:
@@ -148,9 +143,7 @@ class FCLimit:
         return pd.DataFrame(columns, index=pd.Index(list(self.nodes), name="variable"))
 
 
-def fc_limit(
-    p: Law | Observations | StationaryLaw, conditionals: DependencyConditionals, weights: Weights = None
-) -> FCLimit:
+def fc_limit(p: LawLike, conditionals: DependencyConditionals, weights: Weights = None) -> FCLimit:
     r"""FC-limit (paper 5, theorem 3): how far from a law a dependency network can settle at most, in nats.
 
     .. math:: FC_c(p \| \pi_c) \le FC_{\lim}(p) = \sum_i c_i \, KL(p \| E(\theta_i))
@@ -189,7 +182,7 @@ def fc_limit(
     return FCLimit(value, dict(zip(names, found, strict=True)), dict(zip(names, c, strict=True)))
 
 
-def as_law(p: Law | Observations | StationaryLaw, argument: str) -> Law:
+def as_law(p: LawLike, argument: str) -> Law:
     """The law itself, the empirical law of observations, or the table of a stationary law."""
     if isinstance(p, Law):
         return p
@@ -200,7 +193,7 @@ def as_law(p: Law | Observations | StationaryLaw, argument: str) -> Law:
     raise wrong_type(argument, "a Law, Observations or a StationaryLaw", p)
 
 
-def _cells(p: Law | Observations | StationaryLaw) -> tuple[torch.Tensor, Floats, Law | Observations]:
+def _cells(p: LawLike) -> tuple[torch.Tensor, Floats, Law | Observations]:
     """States (m, d) of positive probability with their probabilities (m,), and where they come from."""
     if isinstance(p, Observations):
         if p.has_missing:
@@ -254,8 +247,4 @@ def _check_node(node: NodeConditional, p: Law | Observations) -> None:
         expected = f"one conditional of {node.variable!r}"
         raise unexpected("node", expected, received=f"a batch of shape {batch}", code="wrong-shape")
     if node.domain != p.domain:
-        problem = (
-            f"expected a conditional over the {len(p.domain)} variables of the law, but that of {node.variable!r} is "
-            "over other variables"
-        )
-        raise refused("node", problem, code="other-domain")
+        raise other_domain("node", f"a conditional of {node.variable!r} over the variables of the law")

@@ -23,7 +23,7 @@ from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional
 from ._rows import PreparedRows, checked_rows
 from ._search import Found, search
-from .node import NodeReport, NodeTask, SearchOptions, checked_limit, checked_reads, leaf_probs
+from .node import NodeReport, NodeTask, SearchOptions, checked_reads, leaf_probs
 from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
 
 __all__ = ["LearnedNetwork", "learn_network"]
@@ -79,12 +79,12 @@ class LearnedNetwork:
 
     def with_alpha(self, alpha: float) -> LearnedNetwork:
         """The same graphs with leaf tables under another prior; 0 gives the paper's, a negative one InputError."""
-        alpha = _checked_alpha(alpha)
+        check_not_negative(alpha, "alpha")
         nodes = [
             LeafConditional(cast(LeafConditional, node).graph, leaf_probs(counts, alpha))
             for node, counts in zip(self.conditionals.nodes, self.counts, strict=True)
         ]
-        return replace(self, conditionals=DependencyConditionals(nodes), alpha=alpha)
+        return replace(self, conditionals=DependencyConditionals(nodes), alpha=float(alpha))
 
 
 def learn_network(
@@ -153,9 +153,9 @@ def learn_network(
         ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
     """
     rows = checked_rows(rows)
-    alpha = _checked_alpha(alpha)
+    check_not_negative(alpha, "alpha")
     name, function = checked_penalty(penalty)
-    options = SearchOptions(function, bool(lossless), checked_limit(max_leaves))
+    options = SearchOptions(function, bool(lossless), max_leaves)
     names = rows.domain.names
     asked = _asked(rows, reads)
     if jobs is not None and not is_whole(jobs):
@@ -205,7 +205,7 @@ def learn_network(
         reports,
         tuple(counts for _, counts, _ in finished),
         name,
-        alpha,
+        float(alpha),
         rows.total_count,
         check_theorem_conditions(
             function, min(max(largest, 1), _LARGEST_PARAMETERS), rows.total_count, lossless=is_candidate
@@ -221,10 +221,6 @@ def _asked(rows: Observations, reads: Mapping[str, Sequence[str]] | None) -> lis
     return [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in rows.domain.names]
 
 
-def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
-    return index, search(*arguments)
-
-
 def _run(
     task: Callable[[int], NodeTask], missing: Sequence[int], options: SearchOptions, jobs: int | None
 ) -> Generator[tuple[int, Found]]:
@@ -235,11 +231,8 @@ def _run(
     yield from cast("Generator[tuple[int, Found]]", found)
 
 
-def _checked_alpha(alpha: float) -> float:
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
-        raise wrong_type("alpha", "a number", received=repr(alpha))
-    check_not_negative(alpha, "alpha")
-    return float(alpha)
+def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
+    return index, search(*arguments)
 
 
 def _digest(rows: Observations) -> str:
@@ -256,10 +249,7 @@ def _digest(rows: Observations) -> str:
 def _write(file: RunFile, done: Mapping[int, Found]) -> None:
     tensors: dict[str, torch.Tensor] = {}
     for index, found in done.items():
-        tensors[f"{index}.steps"] = torch.from_numpy(found.steps)
-        tensors[f"{index}.deltas"] = torch.from_numpy(found.deltas)
-        tensors[f"{index}.counts"] = torch.from_numpy(found.counts)
-        tensors[f"{index}.seconds"] = torch.tensor(found.seconds, dtype=torch.float64)
+        tensors |= {f"{index}.{part}": torch.as_tensor(np.asarray(value)) for part, value in found._asdict().items()}
     with DeferredInterrupt():
         file.write(tensors)
 
@@ -267,12 +257,5 @@ def _write(file: RunFile, done: Mapping[int, Found]) -> None:
 def _restored(tensors: Mapping[str, torch.Tensor] | None) -> dict[int, Found]:
     found = tensors or {}
     numbers = [int(name.removesuffix(".steps")) for name in found if name.endswith(".steps")]
-    return {
-        i: Found(
-            np.asarray(found[f"{i}.steps"].numpy()),
-            found[f"{i}.deltas"].numpy(),
-            found[f"{i}.counts"].numpy(),
-            float(found[f"{i}.seconds"]),
-        )
-        for i in numbers
-    }
+    arrays = {i: [found[f"{i}.{part}"].numpy() for part in ("steps", "deltas", "counts")] for i in numbers}
+    return {i: Found._make([*arrays[i], float(found[f"{i}.seconds"])]) for i in numbers}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...data.observations import Observations
-from ...errors import is_whole, other_domain, out_of_range, wrong_type
+from ...errors import check_whole, other_domain, wrong_type
 from ...schema import Domain
 from ..decision_graph import DecisionGraph, Merge, Split
 from ._rows import Columns, PreparedRows, checked_rows
@@ -98,6 +98,10 @@ class SearchOptions:
     lossless: bool
     max_leaves: int | None
 
+    def __post_init__(self) -> None:
+        if self.max_leaves is not None:
+            check_whole(self.max_leaves, "max_leaves")
+
 
 def learn_node(
     rows: Observations,
@@ -121,7 +125,7 @@ def learn_node(
     """
     rows = checked_rows(rows)
     index = rows.domain.index(variable)
-    options = SearchOptions(checked_penalty(penalty)[1], lossless, checked_limit(max_leaves))
+    options = SearchOptions(checked_penalty(penalty)[1], lossless, max_leaves)
     task = NodeTask(PreparedRows.from_rows(rows), rows.domain, index, checked_reads(rows.domain, variable, reads))
     found = search(*task.arguments(options))
     return task.finish(found, options)
@@ -159,10 +163,7 @@ class NodeTask:
         rows = self._prepared
         size = len(self._rank)
         widest = int(rows.sizes.max(initial=1))
-        if options.max_leaves is not None:
-            most = options.max_leaves
-        else:
-            most = min(len(rows.ids) * widest + 1, _LARGEST_SOURCE)
+        most = options.max_leaves or min(len(rows.ids) * widest + 1, _LARGEST_SOURCE)
         is_candidate = self.is_candidate(options)
         if is_candidate:
             most = max(most, self.lossless_leaves)
@@ -189,10 +190,7 @@ class NodeTask:
         _, group = np.unique(keys[known], return_inverse=True)
         joint = np.bincount(group * size + self._x[known], weights=weights)
         groups = np.bincount(group, weights=weights)
-        total = (groups[groups > 0] * np.log(groups[groups > 0])).sum() - (
-            joint[joint > 0] * np.log(joint[joint > 0])
-        ).sum()
-        return max(float(total) / self.num_observations, 0.0)
+        return max((_sum_log(groups) - _sum_log(joint)) / self.num_observations, 0.0)
 
     def finish(self, found: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
         """Graph, counts and report in the order of the domain's levels."""
@@ -205,16 +203,11 @@ class NodeTask:
         )
         counts = found.counts[order][:, self._rank]
         size, total = len(self._rank), self.num_observations
-        sums = counts.sum(1)
-        entropy = float(
-            (sums[sums > 0] * np.log(sums[sums > 0])).sum() - (counts[counts > 0] * np.log(counts[counts > 0])).sum()
-        )
-        entropy = max(entropy / total, 0.0)
+        entropy = max((_sum_log(counts.sum(1)) - _sum_log(counts)) / total, 0.0)
         one_leaf = self._budget / total + options.penalty(size - 1, total)
         full_entropy = self._entropy_given_all(self._all, self.index)
-        lossless_entropy = (
-            full_entropy if self._prepared is self._all else self._entropy_given_all(self._prepared, None)
-        )
+        is_whole = self._prepared is self._all
+        lossless_entropy = full_entropy if is_whole else self._entropy_given_all(self._prepared, None)
         lossless_cost = None
         if lossless_entropy is not None:
             parameters = self.lossless_leaves * (size - 1)
@@ -281,6 +274,12 @@ class NodeTask:
         return operations, [number[node] for node in there]
 
 
+def _sum_log(counts: np.ndarray) -> float:
+    """Sum of positive counts times their logarithms."""
+    held = counts[counts > 0]
+    return float((held * np.log(held)).sum())
+
+
 def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
     r"""Posterior mean of leaf tables (num_leaves, cardinality) under a symmetric Dirichlet prior, ``alpha`` in all.
 
@@ -295,24 +294,11 @@ def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
     return torch.where(has_rows, probs, torch.full_like(probs, 1 / size))
 
 
-def checked_limit(max_leaves: int | None) -> int | None:
-    """A limit of leaves from 1, or None."""
-    if max_leaves is None:
-        return None
-    if not is_whole(max_leaves):
-        raise wrong_type("max_leaves", "a whole number", received=repr(max_leaves))
-    if max_leaves < 1:
-        raise out_of_range("max_leaves", "at least 1", received=max_leaves)
-    return max_leaves
-
-
 def checked_reads(domain: Domain, variable: str, reads: Sequence[str] | None) -> tuple[int, ...] | None:
     """Positions of the variables that may be read, None for all others."""
     if reads is None:
         return None
-    if isinstance(reads, str):
-        raise wrong_type("reads", "a sequence of names", received=f"the string {reads!r}")
-    if not isinstance(reads, Iterable):
+    if isinstance(reads, str) or not isinstance(reads, Iterable):
         raise wrong_type("reads", "a sequence of names", received=repr(reads))
     if variable in reads:
         raise other_domain("reads", f"other variables than {variable!r}", received="that one too")

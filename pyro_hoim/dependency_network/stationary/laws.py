@@ -95,19 +95,11 @@ class CyclicLaws(_Settled):
         return self.scan.order.index(name)
 
     def before(self, name: str) -> torch.Tensor:
-        r"""The law just before a variable is updated, (\*cardinalities).
-
-        Raises:
-            UnknownNameError: no variable that is updated has this name.
-        """
+        r"""The law just before a variable is updated, (\*cardinalities)."""
         return self.probs[self._place(name)]
 
     def after(self, name: str) -> torch.Tensor:
-        r"""The law just after a variable was updated, (\*cardinalities); its conditional is the network's own.
-
-        Raises:
-            UnknownNameError: no variable that is updated has this name.
-        """
+        r"""The law just after a variable was updated, (\*cardinalities); its conditional is the network's own."""
         return self.probs[(self._place(name) + 1) % len(self.scan.order)]
 
     @property
@@ -209,14 +201,6 @@ def cyclic_laws(
     References:
         Paper 5, section 3.1 and equation 3.
 
-    Example:
-        >>> from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> copy, fair = torch.eye(2).double() * 0.8 + 0.1, torch.full((2, 2), 0.5).double()
-        >>> nodes = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", ["a"], fair)]
-        >>> laws = cyclic_laws(DependencyConditionals(nodes))
-        >>> [[round(p, 6) for p in row] for row in laws.after("a").tolist()]
-        [[0.45, 0.05], [0.05, 0.45]]
     """
     free = _Free(conditionals, scan, clamped, method, max_iterations, max_states)
     if free.scan.selection is not None:

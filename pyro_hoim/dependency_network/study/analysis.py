@@ -13,7 +13,7 @@ import torch
 from ...core.parts import PARTS, StudyRecord, check_part_names
 from ...core.rows import check_rows
 from ...data.observations import Observations
-from ...errors import MissingDataError, check_names, none_received, other_domain
+from ...errors import check_names, none_received, other_domain
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..file import NetworkFile, save_network
@@ -44,16 +44,6 @@ class NetworkPart:
     def gain(self) -> float:
         """Pseudo-NLL of independent variables less that of the network, nats a row."""
         return self.independent.pseudo_nll - self.scores.pseudo_nll
-
-    @property
-    def gain_std_error(self) -> float | None:
-        """Its standard error over rows, of paired differences; None where it is infinite and for one row."""
-        return self.scores.gain_std_error
-
-    @property
-    def independent_kl(self) -> float | None:
-        """KL of the rows' empirical law from independent variables; None with missing cells."""
-        return self.independent.kl
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,7 +125,6 @@ def analyse_network(
     for name, rows in parts.items():
         if rows.domain != train.domain:
             raise other_domain(f"parts[{name!r}]", "the variables and labels of the training rows")
-    _check_known(train)
     begin = time.perf_counter()
     learned = learn(train)
     independent = learn_network(train, alpha=learned.alpha, max_leaves=1)
@@ -174,15 +163,6 @@ def _column_shares(independent: DependencyConditionals) -> dict[str, list[float]
     return {name: probs[: int(sizes[i]), i].tolist() for i, name in enumerate(domain.names)}
 
 
-def _check_known(train: Observations) -> None:
-    """Refuse variables without a known cell, by name."""
-    held = train.codes[train.counts > 0]
-    empty = [n for n, known in zip(train.domain.names, (held >= 0).any(0).tolist(), strict=True) if not known]
-    if empty:
-        problem = f"{', '.join(map(repr, empty[:4]))} has no known cell in the training rows"
-        raise MissingDataError(problem, argument="train")
-
-
 def _part(
     learned: LearnedNetwork,
     independent: LearnedNetwork,
@@ -194,25 +174,12 @@ def _part(
     scores = score_network(learned.conditionals, rows, law=found.law, reference=independent.conditionals, seed=seed)
     apart = score_network(independent.conditionals, rows, seed=seed)
     if not rows.has_missing:  # of independent variables the pseudo-likelihood is the likelihood
-        apart = _with_kl(apart, rows)
+        nll, error = apart.pseudo_nll, apart.pseudo_nll_std_error
+        apart = replace(apart, nll=nll, nll_std_error=error, kl=nll - rows.entropy())
     accuracy = None
     if target is not None:
         prediction = predict_network(learned.conditionals, rows, target, seed=seed)
         if prediction.rows:
-            accuracy = {
-                "target": target,
-                "accuracy": prediction.accuracy,
-                "majority_accuracy": prediction.majority_accuracy,
-                "majority_p_value": prediction.majority_p_value,
-                "rows": prediction.rows,
-            }
+            told = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
+            accuracy = {name: getattr(prediction, name) for name in told}
     return NetworkPart(scores, apart, accuracy)
-
-
-def _with_kl(scores: NetworkScores, rows: Observations) -> NetworkScores:
-    return replace(
-        scores,
-        nll=scores.pseudo_nll,
-        nll_std_error=scores.pseudo_nll_std_error,
-        kl=scores.pseudo_nll - rows.entropy(),
-    )

@@ -113,7 +113,8 @@ def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = N
     for at in layout.ends:
         x, y = layout.depth[at], layout.height[at]
         if graph.variables[at] >= 0:
-            told = f"{plural(len(_leaves_behind(node, at)), 'leaf', 'leaves')} behind {question(at)}"
+            behind = len(graph.leaves_behind(node.domain.cardinalities, at))
+            told = f"{plural(behind, 'leaf', 'leaves')} behind {question(at)}"
             axes.add_patch(Rectangle((x, y - 0.36), _BAR, 0.72, facecolor="#eef1f4", edgecolor=FAINT, linewidth=0.6))
             axes.text(x + _BAR / 2, y, literal(told), ha="center", va="center", fontsize=7.5, color=INK)
             continue
@@ -139,21 +140,6 @@ def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
     for level in range(node.domain.cardinalities[graph.variables[at]]):
         found.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
     return list(found.items())
-
-
-def _leaves_behind(node: LeafConditional, at: int) -> set[int]:
-    graph = node.graph.compiled
-    waiting, seen, leaves = [at], {at}, set[int]()
-    while waiting:
-        here = waiting.pop()
-        if graph.variables[here] < 0:
-            leaves.add(int(graph.offsets[here]))
-            continue
-        for child, _ in _children(node, here):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-    return leaves
 
 
 def _laid_out(node: LeafConditional, max_ends: int) -> _Layout:

@@ -17,7 +17,7 @@ from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph, Split
 from ..node_conditionals import LeafConditional
 
-__all__ = ["DependencyEdge", "GraphInformation", "edge_information", "graph_information"]
+__all__ = ["DependencyEdge", "GraphInformation", "edge_information"]
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def edge_information(
             problem = f"expected decision graphs, but that of {node.variable!r} is a {type(node).__name__}"
             raise InputTypeError(problem, argument="conditionals")
     merged = rows.unique()
-    found = tuple(graph_information(n.graph, merged) for n in conditionals.nodes if isinstance(n, LeafConditional))
+    found = tuple(_graph_information(n.graph, merged) for n in conditionals.nodes if isinstance(n, LeafConditional))
     place = conditionals.domain.index
     edges = sorted(
         (edge for graph in found for edge in graph.edges), key=lambda e: (-e.value, place(e.parent), place(e.child))
@@ -97,7 +97,7 @@ def edge_information(
     return tuple(edges), found
 
 
-def graph_information(graph: DecisionGraph, rows: Observations) -> GraphInformation:
+def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInformation:
     """Replay one decision graph on rows; InputError for another domain, or where the variable is never known."""
     domain = graph.domain
     if rows.domain != domain:

@@ -66,7 +66,7 @@ def _summary(analysis: NetworkAnalysis) -> list[str]:
     ]
     where = analysis.judged_on
     judged = _held(analysis)[where]
-    sentences.insert(0, gain_sentence(where, "network", judged.scores.gain, judged.gain_std_error, PSEUDO))
+    sentences.insert(0, gain_sentence(where, "network", judged.scores.gain, judged.scores.gain_std_error, PSEUDO))
     if judged.accuracy is not None:
         found = against_majority(judged.accuracy)
         sentences.append(
@@ -140,40 +140,13 @@ def _held(analysis: NetworkAnalysis) -> dict[str, NetworkPart]:
 def _scores(analysis: NetworkAnalysis) -> Section:
     section = Section("How well it predicts rows")
     held = _held(analysis)
-    section.add(
-        table(
-            [
-                "part",
-                "rows",
-                "pseudo-NLL",
-                "independent",
-                "gain",
-                "SE",
-                "NLL",
-                "KL",
-                "KL independent",
-                "FC",
-                "FC-limit",
-            ],
-            [
-                [
-                    name,
-                    entry.scores.rows,
-                    digits(entry.scores.pseudo_nll),
-                    digits(entry.independent.pseudo_nll),
-                    digits(entry.gain),
-                    digits(entry.gain_std_error),
-                    digits(entry.scores.nll),
-                    digits(entry.scores.kl),
-                    digits(entry.independent_kl),
-                    number(entry.scores.fc),
-                    number(entry.scores.fc_limit),
-                ]
-                for name, entry in held.items()
-            ],
-            brief=len(held),
-        )
-    )
+    columns = ["part", "rows", "pseudo-NLL", "independent", "gain", "SE", "NLL", "KL", "KL independent", "FC"]
+    rows: list[list[object]] = []
+    for name, entry in held.items():
+        found, apart = entry.scores, entry.independent
+        values = (found.pseudo_nll, apart.pseudo_nll, entry.gain, found.gain_std_error, found.nll, found.kl, apart.kl)
+        rows.append([name, found.rows, *map(digits, values), number(found.fc), number(found.fc_limit)])
+    section.add(table([*columns, "FC-limit"], rows, brief=len(held)))
     section.add(
         note(
             "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
@@ -335,18 +308,10 @@ def _trust(analysis: NetworkAnalysis) -> Section:
                 "number of states; a large one leaves it open, above all where most rows are unlike all others."
             )
         )
-    prior = (
-        "no smoothing (alpha 0)"
-        if learned.alpha == 0
-        else f"a Dirichlet prior of total {learned.alpha:g} in every leaf"
-    )
-    conditions = learned.conditions
-    told = (
-        "all conditions under which the law converges to the true one as rows grow hold"
-        if conditions.hold
-        else "not all conditions under which the law converges to the true one as rows grow hold: "
-        f"{conditions.message.split('; pass')[0]}"
-    )
+    prior = f"a Dirichlet prior of total {learned.alpha:g} in every leaf" if learned.alpha else "no smoothing (alpha 0)"
+    told = "all conditions under which the law converges to the true one as rows grow hold"
+    if not learned.conditions.hold:
+        told = f"not {told}: {learned.conditions.message.split('; pass')[0]}"
     section.add(
         text(
             f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "

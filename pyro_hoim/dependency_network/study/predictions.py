@@ -16,14 +16,14 @@ from ...core.rows import (
     RowMethod,
     chain_portions,
     check_count,
-    check_rows,
     checked_gibbs,
     drawn_seed,
     row_patterns,
 )
 from ...data.observations import Observations
-from ...errors import check_choice, check_names, out_of_reach, refused, size_text, wrong_type
+from ...errors import check_choice, check_names, out_of_reach, refused, size_text
 from ...runs.arguments import checked_seed
+from ..chains.arguments import checked_conditionals
 from ..chains.ergodicity import check_ergodic
 from ..chains.pseudo_gibbs import PseudoGibbsChains
 from ..conditionals import DependencyConditionals
@@ -96,7 +96,7 @@ def predict_network(
             f"exact prediction of {target!r} asks for cells that {int((~is_exact).sum())} distinct rows lack (in "
             f"{', '.join(map(repr, asked[:4]))}); method 'gibbs' averages over them",
         )
-    log_probs[is_exact] = _log_probs(node, codes[is_exact])
+    log_probs[is_exact] = node.log_probs(codes[is_exact].clamp(min=0)).double()
     waiting = (~is_exact).nonzero().squeeze(1)
     for missing, positions in row_patterns(Observations.from_tensor(codes[waiting], data.domain)):
         for part in chain_portions(waiting[positions], settings.num_chains):
@@ -200,7 +200,7 @@ def draw_network(
     Warns:
         ConvergenceWarning: zero probabilities leave it open whether there is a single limiting law.
     """
-    _checked_network(conditionals)
+    conditionals = checked_conditionals(conditionals)
     check_count(number, "number")
     check_count(burn_in, "burn_in", 0)
     check_choice(method, METHODS, "method")
@@ -223,9 +223,8 @@ def draw_network(
         codes = torch.empty((number, len(domain)), dtype=torch.long)
         generator = torch.Generator().manual_seed(seed)
         index = torch.multinomial(law.probs.reshape(-1), number, replacement=True, generator=generator)
-        for name in reversed(free.names):
-            codes[:, domain.index(name)] = index % free[name].cardinality
-            index = index.div(free[name].cardinality, rounding_mode="floor")
+        if len(free):
+            codes[:, list(domain.indices(free.names))] = torch.stack(torch.unravel_index(index, free.cardinalities), -1)
         for name, code in evidence.items():
             codes[:, domain.index(name)] = code
         if advance is not None:
@@ -249,16 +248,9 @@ def draw_network(
     return NetworkDraws(torch.cat(parts), False, burn_in)
 
 
-def _checked_network(conditionals: object) -> None:
-    if not isinstance(conditionals, DependencyConditionals):
-        raise wrong_type("conditionals", "DependencyConditionals", conditionals)
-
-
 def _checked_rows(conditionals: DependencyConditionals, data: Observations) -> Observations:
     """Rows over all variables of a network."""
-    _checked_network(conditionals)
-    check_rows(data)
-    return extend_rows(data, conditionals.domain)
+    return extend_rows(data, checked_conditionals(conditionals).domain)
 
 
 def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
@@ -275,11 +267,6 @@ def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
             reached[graph.children[first + level]] |= reached[at] & ((cells == level) | (cells < 0))
     found[found.clone()] = reached[torch.from_numpy(graph.variables < 0)].sum(0) > 1
     return found
-
-
-def _log_probs(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
-    """Conditionals of rows whose missing cells do not matter, (N, K) float64."""
-    return node.log_probs(codes.clamp(min=0)).double()
 
 
 def _row_chains(

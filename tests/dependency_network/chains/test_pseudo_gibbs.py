@@ -26,7 +26,7 @@ from pyro_hoim.dependency_network import (
     TableConditional,
 )
 from pyro_hoim.dependency_network.chains._walker_structure import alias_tables, walker_program
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -539,67 +539,40 @@ def test_first_states_are_uniform_and_those_of_gibbs_chains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "code", "argument"),
     [
-        ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1, received 0"),
-        ({"num_chains": True}, InputError, "num_chains: expected a whole number from 1, received True"),
-        (
-            {"scan": "cyclic"},
-            InputError,
-            "scan: expected 'random', .* names, received 'cyclic'",
-        ),
-        ({"scan": ["a", "b"]}, InputError, "scan: expected every free variable, but 'd' is"),
-        ({"scan": ["a", "b", "a"]}, InputError, "scan: names must be unique, but 'a'"),
-        ({"scan": ["a", "bb", "d"]}, UnknownNameError, "scan: unknown variable 'bb'"),
-        ({"scan": "abd"}, InputError, "scan: expected 'random', .* or a sequence of names, received 'abd'"),
-        (
-            {"scan": {**WEIGHTS, "a": 0.0}},
-            InputError,
-            "scan: expected a positive probability for 'a', received 0",
-        ),
-        (
-            {"scan": {**WEIGHTS, "a": -0.6}},
-            InputError,
-            "scan: expected a positive probability for 'a', received",
-        ),
-        (
-            {"scan": {**WEIGHTS, "a": float("nan")}},
-            InputError,
-            "scan: expected a positive probability for 'a', received nan",
-        ),
-        (
-            {"scan": {**WEIGHTS, "a": "x"}},
-            InputError,
-            "scan: expected a positive probability for 'a', received",
-        ),
-        (
-            {"scan": {"a": 0.5, "b": 0.5}},
-            InputError,
-            "scan: expected a positive probability for 'd', received None",
-        ),
-        ({"scan": {"a": 0.5, "b": 0.4, "d": 0.2}}, InputError, r"sum to 1, received a sum of 1\.1"),
-        ({"scan": {"a": 0.5, "b": 0.4, "e": 0.1}}, UnknownNameError, "scan: unknown variable 'e'"),
-        ({"scan": [0.5, 0.5]}, InputError, "scan: "),
-        ({"clamped": {"b": 3}}, InputError, "b.*3"),
-        ({"clamped": {"b": "w"}}, InputError, "b.*'w'"),
-        ({"clamped": {"bb": 1}}, UnknownNameError, "clamped: unknown variable 'bb'"),
-        ({"clamped": {"b": torch.tensor(3)}}, InputError, r"clamped\['b'\]: expected whole numbers from 0 to 2"),
-        ({"clamped": {"b": torch.zeros(7)}}, InputError, r"clamped\['b'\]: expected shape \(\) or \(5,\), received"),
-        ({"clamped": ["b"]}, InputTypeError, "clamped: expected a mapping from names to values, received list"),
-        ({"init": torch.zeros(5, 3)}, InputError, r"init: expected shape \(\.\.\., 4\), received \(5, 3\)"),
-        ({"init": torch.zeros(6, 4)}, InputError, r"init: expected a shape that broadcasts to \(5, 4\)"),
-        ({"init": torch.full((4,), 2)}, InputError, "init: expected whole numbers from 0 to 1, received 2"),
-        ({"init": [0, 0, 0, 0]}, InputTypeError, "init: expected a tensor of level codes, received list"),
-        ({"edges": [("a", "e")]}, UnknownNameError, "'e'"),
-        ({"seed": -1}, InputError, "seed: expected a whole number from 0 to 2.63 - 1, received -1"),
-        ({"engine": "tables"}, InputError, "engine: expected 'auto', 'compiled' or 'torch', received 'tables'"),
-        ({"precision": torch.float16}, InputError, "precision: expected torch.float32 or torch.float64, received"),
-        ({"conditionals": 3}, InputTypeError, "conditionals: expected DependencyConditionals, received int"),
+        ({"num_chains": 0}, "out-of-range", "num_chains"),
+        ({"num_chains": True}, "out-of-range", "num_chains"),
+        ({"scan": "cyclic"}, "unknown-choice", "scan"),
+        ({"scan": "abd"}, "unknown-choice", "scan"),
+        ({"scan": ["a", "b"]}, "missing-part", "scan"),
+        ({"scan": ["a", "b", "a"]}, "repeated-name", "scan"),
+        ({"scan": ["a", "bb", "d"]}, "unknown-name", "scan"),
+        *(({"scan": {**WEIGHTS, "a": wrong}}, "out-of-range", "scan") for wrong in (0.0, -0.6, float("nan"), "x")),
+        ({"scan": {"a": 0.5, "b": 0.5}}, "out-of-range", "scan"),
+        ({"scan": {"a": 0.5, "b": 0.4, "d": 0.2}}, "out-of-range", "scan"),
+        ({"scan": {"a": 0.5, "b": 0.4, "e": 0.1}}, "unknown-name", "scan"),
+        ({"scan": [0.5, 0.5]}, "unknown-name", "scan"),
+        ({"clamped": {"b": 3}}, "out-of-range", None),
+        ({"clamped": {"b": "w"}}, "unknown-name", None),
+        ({"clamped": {"bb": 1}}, "unknown-name", "clamped"),
+        ({"clamped": {"b": torch.tensor(3)}}, "out-of-range", "clamped['b']"),
+        ({"clamped": {"b": torch.zeros(7)}}, "wrong-shape", "clamped['b']"),
+        ({"clamped": ["b"]}, "wrong-type", "clamped"),
+        ({"init": torch.zeros(5, 3)}, "wrong-shape", "init"),
+        ({"init": torch.zeros(6, 4)}, "wrong-shape", "init"),
+        ({"init": torch.full((4,), 2)}, "out-of-range", "init"),
+        ({"init": [0, 0, 0, 0]}, "wrong-type", "init"),
+        ({"edges": [("a", "e")]}, "unknown-name", None),
+        ({"seed": -1}, "out-of-range", "seed"),
+        ({"engine": "tables"}, "unknown-choice", "engine"),
+        ({"precision": torch.float16}, "unknown-choice", "precision"),
+        ({"conditionals": 3}, "wrong-type", "conditionals"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments_are_refused(arguments: dict[str, Any], code: Any, argument: str | None) -> None:
     given = {"conditionals": network(), "num_chains": 5, "engine": "torch", "scan": "random", **arguments}
-    with pytest.raises(error, match=message):
+    with raises(code, argument):
         PseudoGibbsChains(**given)
 
 
@@ -620,24 +593,22 @@ def test_models_are_not_compiled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "code", "argument"),
     [
-        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number from 0, received -1"),
-        (lambda c: c.update(1.5), r"num_updates: expected a whole number from 0, received 1\.5"),
-        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number from 0, received -2"),
-        (lambda c: c.sweep(1, counts=True), "thin: expected 1 or more where something is recorded, received 0"),
-        (lambda c: c.update(1, states=True), "thin: expected 1 or more where something is recorded, received 0"),
-        (lambda c: c.set_states(torch.zeros(3)), r"states: expected shape \(\.\.\., 4\), received \(3,\)"),
-        (lambda c: c.set_states(torch.full((4,), 5)), "states: expected whole numbers from 0 to 1, received 5"),
+        (lambda c: c.sweep(-1), "out-of-range", "num_sweeps"),
+        (lambda c: c.update(1.5), "out-of-range", "num_updates"),
+        (lambda c: c.sweep(1, thin=-2), "out-of-range", "thin"),
+        (lambda c: c.sweep(1, counts=True), "out-of-range", "thin"),
+        (lambda c: c.update(1, states=True), "out-of-range", "thin"),
+        (lambda c: c.set_states(torch.zeros(3)), "wrong-shape", "states"),
+        (lambda c: c.set_states(torch.full((4,), 5)), "out-of-range", "states"),
     ],
 )
 @pytest.mark.parametrize("clamped", [{}, {"a": 0, "b": 0, "d": 0}])
-def test_bad_calls_are_refused_and_change_nothing(
-    call: Callable[[Any], Any], message: str, clamped: dict[str, int]
-) -> None:
+def test_bad_calls_are_refused_and_change_nothing(call: Any, code: Any, argument: str, clamped: Any) -> None:
     chains = PseudoGibbsChains(network(), 5, engine="torch", clamped=clamped)
     codes = chains.states
-    with pytest.raises(InputError, match=message):
+    with raises(code, argument):
         call(chains)
     assert torch.equal(chains.states, codes)
     assert chains.num_updates == 0

@@ -295,29 +295,26 @@ def test_stationary_law_is_a_nash_equilibrium(seed, step) -> None:
 # Arguments
 
 
-def test_bad_arguments_are_refused() -> None:
-    p, network = law_of(MIXED, 13), random_network(MIXED, np.random.default_rng(13))
-    other = Domain.from_cardinalities({"a": 2, "b": 2})
-    with raises("wrong-type", "p"):
-        fc_limit([], network)
-    with raises("wrong-type", "conditionals"):
-        fc_limit(p, p)
-    with raises("wrong-type", "node"):
-        m_projection(p, "a")
-    with raises("other-domain", "node"):
-        fc_limit(law_of(other, 1), network)
-    with raises("other-domain", "q"):
-        full_conditional_divergence(p, law_of(other, 1))
-    with raises("other-domain", "other"):
-        p.divergence(law_of(other, 1))
-    with raises("out-of-range", "weights"):
-        fc_limit(p, network, [0.5, 0.5, 0.5])
-    with raises("out-of-range", "weights"):
-        full_conditional_divergence(p, p, [0.5, 0.5, 0])
-    holes = Observations(MIXED, torch.tensor([[0, -1, 1], [0, 0, 1]]))
-    with raises("missing-cells", "p"):
-        fc_limit(holes, network)
-    with raises("empty", "p"):
-        node_divergence(Observations(MIXED, torch.zeros(0, 3, dtype=torch.long)), network.node("a"))
-    with raises("empty", "given"):
-        conditional_inference_error(p, network, ["a", "b", "c"])
+PAIR = law_of(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+NOTHING = Observations(MIXED, torch.zeros(0, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "argument"),
+    [
+        (lambda p, n: fc_limit([], n), "wrong-type", "p"),
+        (lambda p, n: fc_limit(p, p), "wrong-type", "conditionals"),
+        (lambda p, n: m_projection(p, "a"), "wrong-type", "node"),
+        (lambda p, n: fc_limit(PAIR, n), "other-domain", "node"),
+        (lambda p, n: full_conditional_divergence(p, PAIR), "other-domain", "q"),
+        (lambda p, n: p.divergence(PAIR), "other-domain", "other"),
+        (lambda p, n: fc_limit(p, n, [0.5, 0.5, 0.5]), "out-of-range", "weights"),
+        (lambda p, n: full_conditional_divergence(p, p, [0.5, 0.5, 0]), "out-of-range", "weights"),
+        (lambda p, n: fc_limit(Observations(MIXED, torch.tensor([[0, -1, 1]])), n), "missing-cells", "p"),
+        (lambda p, n: node_divergence(NOTHING, n.node("a")), "empty", "p"),
+        (lambda p, n: conditional_inference_error(p, n, ["a", "b", "c"]), "empty", "given"),
+    ],
+)
+def test_bad_arguments_are_refused(call, code, argument) -> None:
+    with raises(code, argument):
+        call(law_of(MIXED, 13), random_network(MIXED, np.random.default_rng(13)))

@@ -15,7 +15,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, leaf_probs, learn_network, learn_node
 from pyro_hoim.dependency_network.learn import network
-from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
@@ -263,30 +263,25 @@ def test_progress_counts_the_nodes(capsys):
 # Bad input
 
 
-def test_bad_arguments():
-    data = related()
-    with pytest.raises(InputError, match="at least one observation, received none"):
-        learn_network(data.rows(torch.zeros(300, dtype=torch.bool)))
-    with pytest.raises(InputError, match="at least one variable, received none"):
-        learn_network(Observations(Domain(), torch.zeros((3, 0), dtype=torch.long)))
-    with raises("out-of-range", "alpha"):
-        learn_network(data, alpha=math.nan)
-    with raises("wrong-type", "alpha"):
-        learn_network(data, alpha="one")
-    with raises("out-of-range", "jobs"):
-        learn_network(data, jobs=0)
-    with raises("wrong-type", "jobs"):
-        learn_network(data, jobs=1.5)
-    with pytest.raises(UnknownNameError, match="reads: unknown variable 'aa'"):
-        learn_network(data, reads={"aa": ["b"]})
-    with pytest.raises(UnknownNameError):
-        learn_network(data, reads={"a": ["bb"]})
-    with raises("wrong-type", "reads"):
-        learn_network(data, reads={"a": 5})
-    with raises("wrong-type", "reads"):
-        learn_network(data, reads=["a"])
-    with raises("conflict", "resume"):
-        learn_network(data, resume=True)
+@pytest.mark.parametrize(
+    ("rows", "options", "code", "argument"),
+    [
+        (related().rows(torch.zeros(300, dtype=torch.bool)), {}, "empty", "rows"),
+        (Observations(Domain(), torch.zeros((3, 0), dtype=torch.long)), {}, "empty", "rows"),
+        (related(), {"alpha": math.nan}, "out-of-range", "alpha"),
+        (related(), {"alpha": "one"}, "out-of-range", "alpha"),
+        (related(), {"jobs": 0}, "out-of-range", "jobs"),
+        (related(), {"jobs": 1.5}, "wrong-type", "jobs"),
+        (related(), {"reads": {"aa": ["b"]}}, "unknown-name", "reads"),
+        (related(), {"reads": {"a": ["bb"]}}, "unknown-name", None),
+        (related(), {"reads": {"a": 5}}, "wrong-type", "reads"),
+        (related(), {"reads": ["a"]}, "wrong-type", "reads"),
+        (related(), {"resume": True}, "conflict", "resume"),
+    ],
+)
+def test_bad_arguments(rows, options, code, argument):
+    with raises(code, argument):
+        learn_network(rows, **options)
 
 
 def test_columns_of_one_level_and_one_row():

@@ -12,7 +12,6 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, DecisionGraph, Merge, Split, learn_node
 from pyro_hoim.dependency_network.learn._rows import PreparedRows
-from pyro_hoim.errors import UnknownNameError
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
@@ -492,32 +491,27 @@ def test_leaves_of_the_lossless_source_merge_as_with_partners_searched_at_once()
     assert report.from_lossless and graph.num_leaves == 25
 
 
-def test_bad_input_is_refused_before_any_work():
-    domain = Domain.from_cardinalities({"a": 2, "b": 2})
-    data = Observations(domain, torch.tensor([[0, 1], [1, 0]]))
-    empty = Observations(domain, torch.zeros((0, 2), dtype=torch.long))
-    for rows in (empty, Observations(domain, torch.tensor([[0, 1]]), torch.zeros(1))):
-        with raises("empty", "rows"):
-            learn_node(rows, "a")
-    with raises("missing-part", "rows"):
-        learn_node(Observations(domain, torch.tensor([[0, -1], [1, -1]])), "a")
-    with raises("wrong-type", "rows"):
-        learn_node(data.codes, "a")
-    with pytest.raises(UnknownNameError):
-        learn_node(data, "z")
-    with raises("out-of-range", "max_leaves"):
-        learn_node(data, "a", max_leaves=0)
-    with raises("wrong-type", "max_leaves"):
-        learn_node(data, "a", max_leaves=2.0)
-    with raises("other-domain", "reads"):
-        learn_node(data, "a", reads=["a"])
-    with raises("wrong-type", "reads"):
-        learn_node(data, "a", reads="b")
-    with raises("unknown-choice", "penalty"):
-        learn_node(data, "a", penalty="bic")
-    with raises("wrong-type", "penalty"):
-        learn_node(data, "a", penalty=3)
-    with raises("out-of-range", "penalty"):
-        learn_node(data, "a", penalty=lambda k, n: -0.1 * k)
-    with raises("invalid-value", "penalty"):
-        learn_node(data, "a", penalty=lambda k, n: 0.1 / (1 + k))
+SMALL = Observations(Domain.from_cardinalities({"a": 2, "b": 2}), torch.tensor([[0, 1], [1, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "options", "code", "argument"),
+    [
+        (Observations(SMALL.domain, torch.zeros((0, 2), dtype=torch.long)), "a", {}, "empty", "rows"),
+        (Observations(SMALL.domain, torch.tensor([[0, 1]]), torch.zeros(1)), "a", {}, "empty", "rows"),
+        (Observations(SMALL.domain, torch.tensor([[0, -1], [1, -1]])), "a", {}, "missing-part", "rows"),
+        (SMALL.codes, "a", {}, "wrong-type", "rows"),
+        (SMALL, "z", {}, "unknown-name", None),
+        (SMALL, "a", {"max_leaves": 0}, "out-of-range", "max_leaves"),
+        (SMALL, "a", {"max_leaves": 2.0}, "out-of-range", "max_leaves"),
+        (SMALL, "a", {"reads": ["a"]}, "other-domain", "reads"),
+        (SMALL, "a", {"reads": "b"}, "wrong-type", "reads"),
+        (SMALL, "a", {"penalty": "bic"}, "unknown-choice", "penalty"),
+        (SMALL, "a", {"penalty": 3}, "wrong-type", "penalty"),
+        (SMALL, "a", {"penalty": lambda k, n: -0.1 * k}, "out-of-range", "penalty"),
+        (SMALL, "a", {"penalty": lambda k, n: 0.1 / (1 + k)}, "out-of-range", "penalty"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(rows, name, options, code, argument):
+    with raises(code, argument):
+        learn_node(rows, name, **options)
