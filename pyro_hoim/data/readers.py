@@ -166,7 +166,7 @@ def check_complete(codes: torch.Tensor, domain: Domain, positions: Sequence[int]
 def missing_as_level(domain: Domain, codes: torch.Tensor, label: str) -> tuple[Domain, torch.Tensor]:
     """Domain and codes with the missing cells as a level of that name, behind the others where it is new."""
     if not isinstance(label, str) or not label:
-        raise unexpected("missing_as_level label", "a non-empty string", label)
+        raise unexpected("missing_as_level label", "a non-empty string", label, code="empty")
     codes = codes.clone()
     variables: list[Variable] = []
     for i, variable in enumerate(domain):

@@ -54,7 +54,7 @@ class Recorder:
     share :math:`\eta` had about :math:`E = \eta (1 - \eta) / v` independent visits (of the cell or of its complement),
     each with the weight :math:`w = v / (\eta (1 - \eta))`. E is close to a Poisson variable, and the farthest mean that
     it does not refute at k standard errors lies :math:`k (k / 2 + \sqrt{E + k^2 / 4})` above it. The error that is
-    stated is that distance divided by k, at k = 2: :math:`w + \sqrt{v + w^2}`, which is :math:`\sqrt v` for many visits.
+    stated is that distance divided by k, at k = 2: :math:`w + \sqrt{v + w^2}`, near :math:`\sqrt v` for many visits.
     A cell with :math:`\eta (1 - \eta)` below 25 looks and 0.05 may have been visited briefly and often while its long
     visits are missing. There v is the larger of both variances (with 8 blocks or more) and w at least the weight of one
     look, the longest visit that batches allow for; so the error of a cell that never changed is 2 over the number of

@@ -57,7 +57,9 @@ EUROPE = [
 
 def country_group(country: str) -> str:
     single = {"United-States": "usa", "Mexico": "mexico", "England": "uk", "Canada": "canada", "?": "?"}
-    return single.get(country) or ("asia" if country in ASIA else "europe" if country in EUROPE else "latAm")
+    return single.get(country) or (
+        "asia" if country in ASIA.split() else "europe" if country in EUROPE.split() else "latAm"
+    )
 
 
 def raw_rows(folder: Path, name: str) -> list[dict[str, str]]:

@@ -87,7 +87,7 @@ def test_bars_are_as_long_as_the_scores() -> None:
 
 
 def test_path_of_penalties() -> None:
-    steps = [PathStep(0.1, 3, 5.0, 5.5, 1e-7, True), PathStep(0.01, 9, 4.0, 5.0, 1e-7, True)]
+    steps = [PathStep(0.1, 3, 5.0, 5.5, 1e-7), PathStep(0.01, 9, 4.0, 5.0, 1e-7)]
     figure = penalty_path_figure(steps, 0.01)
     left, right = figure.axes
     assert [line.get_label() for line in left.lines] == ["training", "validation", "kept"]

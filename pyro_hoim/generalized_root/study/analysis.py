@@ -55,7 +55,6 @@ class PathStep:
         validation: of the validation rows, over the columns that are not fixed in the training rows (any other value of
             these is impossible under every penalty); None without any.
         kkt_residual: largest of all nodes.
-        is_converged: whether every node is within the tolerance.
     """
 
     l1: float
@@ -63,7 +62,6 @@ class PathStep:
     train: float
     validation: float | None
     kkt_residual: float
-    is_converged: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,19 +129,18 @@ class RootAnalysis(StudyRecord[RootPart]):
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a law and part: ``model``, ``part``, ``rows``, ``pseudo_nll``, ``std_error``, ``gain``."""
         records: list[dict[str, Any]] = []
-        for name, part in self.parts.items():
-            if part is not None:
-                for model, found in {**part.baselines, f"grm order {self.fit.order}": part.scores}.items():
-                    records.append(
-                        {
-                            "model": model,
-                            "part": name,
-                            "rows": found.rows,
-                            "pseudo_nll": found.pseudo_nll,
-                            "std_error": found.pseudo_nll_std_error,
-                            "gain": part.independent.pseudo_nll - found.pseudo_nll,
-                        }
-                    )
+        for name, part in self.held.items():
+            for model, found in {**part.baselines, f"grm order {self.fit.order}": part.scores}.items():
+                records.append(
+                    {
+                        "model": model,
+                        "part": name,
+                        "rows": found.rows,
+                        "pseudo_nll": found.pseudo_nll,
+                        "std_error": found.pseudo_nll_std_error,
+                        "gain": part.independent.pseudo_nll - found.pseudo_nll,
+                    }
+                )
         return records
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -220,17 +217,17 @@ def analyse_roots(
     """
     penalties = [l1] if isinstance(l1, int | float) else list(l1)
     check_part_names(parts)
-    if "train" not in parts or not parts["train"].num_rows:
+    held = {name: rows for name, rows in parts.items() if rows.num_rows}
+    if "train" not in held:
         raise none_received("parts", "rows of 'train'")
+    train, validation = held["train"], held.get("validation")
     for name, rows in parts.items():
-        if rows.domain != parts["train"].domain:
+        if rows.domain != train.domain:
             raise other_domain(f"parts[{name!r}]", "the columns of the training rows")
-    validation = parts.get("validation")
     if not penalties:
         raise none_received("l1", "at least one penalty")
-    if len(penalties) > 1 and not (validation is not None and validation.num_rows):
+    if len(penalties) > 1 and validation is None:
         raise conflict("l1", "a choice among several penalties needs validation rows, received none")
-    train = parts["train"]
     begin = time.perf_counter()
 
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
@@ -246,29 +243,21 @@ def analyse_roots(
     baselines = time.perf_counter() - begin - learning
     model = RootModel.from_fit(found)
     log_partition, reason = exact_log_partition(model.energy)
-    scored = {
-        name: _part(found, model, log_partition, laws, rows)
-        if (rows := parts.get(name)) is not None and rows.num_rows
-        else None
-        for name in PARTS
-    }
+    scored = {name: _part(found, model, log_partition, laws, held[name]) if name in held else None for name in PARTS}
     scoring = time.perf_counter() - begin - learning - baselines
-    seconds = {"learning": learning, "baselines": baselines, "scoring": scoring}
-    scales: dict[str, float] = {}
-    if family.name == "gaussian":
-        scales = dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
+    spread = train.to_array().std(0).tolist() if family.name == "gaussian" else []
     return RootAnalysis(
         title=title,
         about=tuple(about),
         parts=scored,
         seed=seed,
-        seconds=seconds,
+        seconds={"learning": learning, "baselines": baselines, "scoring": scoring},
         fit=found,
         path=path,
         pairwise=pairs,
         log_partition=log_partition,
         no_log_partition=reason,
-        scales=scales,
+        scales=dict(zip(train.domain.names, spread, strict=False)),
         independent=next(iter(independent.values())),
     )
 
@@ -278,21 +267,19 @@ def _chosen(
 ) -> tuple[RootFitResult, tuple[PathStep, ...]]:
     """The fit with the best validation score (the only one without a choice), and all steps."""
     scores: Sequence[float | None] = [None] * len(fits)
-    if validation is not None and validation.num_rows:
+    if validation is not None:
         scores, _ = held_out_scores(fits, validation)
-    steps: list[PathStep] = []
-    for found, penalty, score in zip(fits, penalties, scores, strict=True):
-        steps.append(
-            PathStep(
-                float(penalty),
-                found.num_interactions,
-                -float(found.log_pseudo_prob(train).mean()),
-                None if score is None else -score,
-                float(found.kkt_residual.max()),
-                found.is_converged,
-            )
+    steps = tuple(
+        PathStep(
+            float(penalty),
+            found.num_interactions,
+            -float(found.log_pseudo_prob(train).mean()),
+            None if score is None else -score,
+            float(found.kkt_residual.max()),
         )
-    return fits[_best(scores, penalties) if len(fits) > 1 else 0], tuple(steps)
+        for found, penalty, score in zip(fits, penalties, scores, strict=True)
+    )
+    return fits[_best(scores, penalties) if len(fits) > 1 else 0], steps
 
 
 def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:

@@ -19,7 +19,7 @@ from ...schema import Domain
 from ..file import RootFile
 from ..nodes.families import NodeFamily, TruncatedPoissonFamily
 
-__all__ = ["BASELINES", "IndependentLaw", "fit_independent", "kept_independent", "negative_binomial_size"]
+__all__ = ["BASELINES", "IndependentLaw", "fit_independent", "kept_independent"]
 
 BASELINES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("poisson", "negative-binomial"),
@@ -54,11 +54,6 @@ class IndependentLaw:
     first: np.ndarray
     second: np.ndarray | None = None
     maximum: float = math.inf
-
-    @property
-    def num_parameters(self) -> int:
-        """Free parameters; a negative binomial that is Poisson has one."""
-        return len(self.first) + (0 if self.second is None else int(np.isfinite(self.second).sum()))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What a model file keeps of the law; :func:`kept_independent` reads it."""
@@ -179,21 +174,14 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
         maximum = family.largest_value
         mean = np.array([_truncated_rate(m, maximum) for m in mean])
     elif kind == "negative-binomial":
-        second = np.array([negative_binomial_size(table.column(name)) for name in table.domain.names])
+        second = np.array([_negative_binomial_size(table.column(name)) for name in table.domain.names])
     elif kind == "normal":
         second = table.to_array().var(0)
     return IndependentLaw(kind, table.domain, mean, second, maximum)
 
 
-def negative_binomial_size(values: np.ndarray) -> float:
-    """Maximum-likelihood size r of negative binomial counts (N,), whose mean is then the sample mean m.
-
-    The variance is :math:`m + m^2 / r`. The likelihood has a maximum at a finite r if and only if the sample variance
-    (over n) is above the mean; otherwise the law is Poisson and r is infinite.
-
-    References:
-        Bruce Levin and James Reeds, Compound multinomial likelihood functions are unimodal, 1977.
-    """
+def _negative_binomial_size(values: np.ndarray) -> float:
+    """Maximum-likelihood size of counts (N,), infinite unless they vary above their mean (Levin and Reeds, 1977)."""
     held, times = np.unique(values, return_counts=True)
     num, mean = times.sum(), float(times @ held) / times.sum()
     if not float(times @ (held - mean) ** 2) / num > mean * (1 + 1e-12):
@@ -204,14 +192,7 @@ def negative_binomial_size(values: np.ndarray) -> float:
         score = times @ (digamma(held + size) - digamma(size)) - num * math.log1p(mean / size)
         return float(score) * size / num
 
-    low, high = math.log(mean) - 2.0, math.log(mean) + 2.0
-    while slope(low) < 0:
-        low -= 4.0
-    while slope(high) > 0:
-        high += 4.0
-        if high > math.log(_LARGEST_SIZE):
-            return math.inf
-    return math.exp(cast(float, brentq(slope, low, high, xtol=1e-12)))
+    return _exp_of_root(slope, math.log(mean), 2.0, 1e-12)
 
 
 def _truncated_rate(mean: float, maximum: float) -> float:
@@ -221,11 +202,18 @@ def _truncated_rate(mean: float, maximum: float) -> float:
 
     def gap(log_rate: float) -> float:
         at = np.array([log_rate])
-        return float((at + _log_sum(at, maximum - 1) - _log_sum(at, maximum))[0] - math.log(mean))
+        return float(math.log(mean) - (at + _log_sum(at, maximum - 1) - _log_sum(at, maximum))[0])
 
-    low, high = math.log(mean) - 1.0, math.log(mean) + 1.0
-    while gap(low) > 0:
-        low -= 2.0
-    while gap(high) < 0:
-        high += 2.0
-    return math.exp(cast(float, brentq(gap, low, high, xtol=1e-13)))
+    return _exp_of_root(gap, math.log(mean), 1.0, 1e-13)
+
+
+def _exp_of_root(falling: Callable[[float], float], start: float, width: float, tolerance: float) -> float:
+    """Exponential of the root of a falling function; infinite where that is beyond the largest size."""
+    low, high = start - width, start + width
+    while falling(low) < 0:
+        low -= 2 * width
+    while falling(high) > 0:
+        high += 2 * width
+        if high > math.log(_LARGEST_SIZE):
+            return math.inf
+    return math.exp(cast(float, brentq(falling, low, high, xtol=tolerance)))

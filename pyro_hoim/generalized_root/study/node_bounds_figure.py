@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...core.figures.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
-from ...errors import none_received, unexpected
+from ...core.words import plural
+from ...errors import conflict, none_received, refused
 from ..nodes.bounds import NodeBounds
 from ..nodes.families import NodeFamily
 from ..nodes.log_partition import node_moments
@@ -24,14 +26,13 @@ _POINTS = 400
 def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Sequence[NodeBounds]) -> Figure:
     """Terms of M(a) above, g with its linear bounds below; one column for each number of subdomains.
 
+    The dashed lines are where subdomains meet; the upper panels show the true terms x^a exp(f + g) (bars for counts)
+    between those with g replaced by its bounds.
+
     Args:
         family: the node family.
         natural: natural parameters that the bounds belong to.
-        bounds: results of :func:`~pyro_hoim.generalized_root.nodes.bounds` for these parameters and one power, from 0.
-
-    Returns:
-        The figure. The dashed lines are where subdomains meet; the upper panels show the true terms x^a exp(f + g)
-        (bars for counts) between those with g replaced by its bounds.
+        bounds: results of :func:`~pyro_hoim.generalized_root.node_bounds` for these parameters and one power, from 0.
 
     Raises:
         InputError: no bounds, bounds of different powers, or a family of two half lines.
@@ -46,9 +47,9 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
     if not bounds:
         raise none_received("bounds", "at least one result of node_bounds")
     if len({b.power for b in bounds}) > 1:
-        raise unexpected("bounds", "one power", received=sorted({b.power for b in bounds}))
+        raise conflict("bounds", f"expected one power, received {sorted({b.power for b in bounds})}")
     if any([half.lead for half in b.halves] != [1.0] for b in bounds):
-        raise unexpected("bounds", "those of one half line with eta_1 not zero (no Gaussian family)")
+        raise refused("bounds", "expected those of one half line with eta_1 not zero (no Gaussian family)")
     right = _right_end(family, natural, bounds[0].power)
     figure = Figure(figsize=(4.7 * len(bounds), 6.2), layout="constrained")
     panels = figure.subplots(2, len(bounds), squeeze=False, sharex=True, sharey="row", height_ratios=[1, 1.15])
@@ -57,18 +58,13 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
         _terms(top, family, bound, right)
         _lines(bottom, family, bound, right)
         for axes in (top, bottom):
-            for part in bound.subdomains[1:]:
-                if part.low <= right:
-                    axes.axvline(
-                        part.low - 0.5 * family.is_discrete, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0
-                    )
+            for part in _shown(bound, right)[1:]:
+                place = part.low - 0.5 * family.is_discrete
+                axes.axvline(place, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
             plain_axes(axes)
         count = len(bound.subdomains)
-        top.set_title(
-            f"{count} subdomain{'s' if count > 1 else ''}: {bound.lower:.3f} ≤ M({bound.power:g}) ≤ {bound.upper:.3f}",
-            color=INK,
-            fontsize=10,
-        )
+        words = f"{plural(count, 'subdomain')}: {bound.lower:.3f} ≤ M({bound.power:g}) ≤ {bound.upper:.3f}"
+        top.set_title(words, color=INK, fontsize=10)
         bottom.set_xlabel("x", color=INK)
     panels[0, 0].set_ylabel("terms of the sum" if family.is_discrete else "integrand", color=INK)
     panels[1, 0].set_ylabel("g(x) and its linear bounds", color=INK)
@@ -84,6 +80,11 @@ def _right_end(family: NodeFamily, natural: Sequence[float], power: float) -> fl
     assert found.covariance is not None
     spread = float(found.covariance[0, 0]) ** 0.5
     return min(float(np.ceil(float(found.mean[0]) + _SPREADS * spread * (1 + 0.25 * power))), family.largest_value)
+
+
+def _shown(bound: NodeBounds, right: float) -> list[Any]:
+    """The subdomains that begin before the right end."""
+    return [part for part in bound.subdomains if part.low <= right]
 
 
 def _grid(family: NodeFamily, low: float, high: float) -> np.ndarray:
@@ -103,12 +104,9 @@ def _terms(axes: Axes, family: NodeFamily, bound: NodeBounds, right: float) -> N
         axes.bar(x, true, width=0.72, color=FAINT, alpha=0.55, label="exact")
     else:
         axes.fill_between(x, true, color=FAINT, alpha=0.55, label="exact")
-    for name, colour in (("upper", ORANGE), ("lower", BLUE)):
-        for i, part in enumerate(bound.subdomains):
-            if part.low > right:
-                continue
-            at = _grid(family, part.low, min(part.high, right))
-            line = part.upper_line if name == "upper" else part.lower_line
+    for i, part in enumerate(_shown(bound, right)):
+        at = _grid(family, part.low, min(part.high, right))
+        for name, line, colour in (("upper", part.upper_line, ORANGE), ("lower", part.lower_line, BLUE)):
             values = np.exp(np.minimum(base(at) + line.slope * at + line.intercept, 700.0))
             label, marker = f"{name} bound" if i == 0 else None, "o" if family.is_discrete else ""
             axes.plot(at, values, color=colour, linewidth=1.4, marker=marker, markersize=3.5, label=label)
@@ -121,9 +119,7 @@ def _lines(axes: Axes, family: NodeFamily, bound: NodeBounds, right: float) -> N
     x = np.linspace(half.first if half.logarithm == 0 else max(half.first, right / _POINTS), right, _POINTS)
     g = np.array([half.g(v) for v in x])
     axes.plot(x, g, color=INK, linewidth=1.8, zorder=3)
-    for part in bound.subdomains:
-        if part.low > right:
-            continue
+    for part in _shown(bound, right):
         high = min(part.high, right)
         ends = np.array([part.low, high])
         if part.low == high:  # one count: the bounds are exact

@@ -151,9 +151,8 @@ class RootModel:
     def some_rows(self, table: CountTable, most: int) -> torch.Tensor:
         """Values of the free columns in at most so many rows, evenly spaced, (n, d) float64."""
         size = min(most, table.num_rows)
-        return (
-            table.rows(np.arange(size) * table.num_rows // max(size, 1)).columns(self.energy.domain.names).to_tensor()
-        )
+        places = np.arange(size) * table.num_rows // max(size, 1)
+        return table.rows(places).columns(self.energy.domain.names).to_tensor()
 
     def log_pseudo_prob(self, table: CountTable) -> np.ndarray:
         """Log pseudo-likelihood of every row, (N,), nats; minus infinity for impossible rows."""
