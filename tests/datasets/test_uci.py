@@ -26,33 +26,8 @@ STARTS = {
     "capital-loss": [0, 1001, 1501, 2001, 2501, 5001],
     "hours-per-week": [1, 11, 21, 31, 36, 41, 46, 51, 61, 81, 101],
 }
-ASIA = [
-    "India",
-    "South",
-    "Iran",
-    "Philippines",
-    "Cambodia",
-    "Thailand",
-    "Laos",
-    "Taiwan",
-    "China",
-    "Japan",
-    "Vietnam",
-    "Hong",
-]
-EUROPE = [
-    "Germany",
-    "Italy",
-    "Poland",
-    "Portugal",
-    "France",
-    "Yugoslavia",
-    "Scotland",
-    "Greece",
-    "Ireland",
-    "Hungary",
-    "Holand-Netherlands",
-]
+ASIA = "India South Iran Philippines Cambodia Thailand Laos Taiwan China Japan Vietnam Hong"
+EUROPE = "Germany Italy Poland Portugal France Yugoslavia Scotland Greece Ireland Hungary Holand-Netherlands"
 
 
 def country_group(country: str) -> str:
