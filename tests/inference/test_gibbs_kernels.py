@@ -270,6 +270,7 @@ def test_arviz_takes_runs_of_one_chain_and_of_many(family):
         for source, lead in ((drawn, (4, 100)), (mcmc, (1, 40))):
             data = to_arviz(source, backend=backend)
             assert get_group(data, "posterior")["x"].shape == (*lead, 3)
+            assert np.array_equal(get_group(data, "posterior")["x"], source.get_samples(group_by_chain=True)["x"])
             assert get_group(data, "posterior")["x"].dtype == np.int64
             assert get_group(data, "sample_stats")[name].shape == lead
             assert not get_group(data, "sample_stats")["diverging"].any()

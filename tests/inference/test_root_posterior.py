@@ -1,7 +1,7 @@
 """The pseudo-posterior of root models against quadrature, and its calibration against repeated sampling."""
 
 import itertools
-import warnings
+from functools import partial
 
 import numpy as np
 import pyro
@@ -10,7 +10,7 @@ import torch
 from pyro.distributions import Normal
 from scipy import linalg, stats
 
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError
+from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -31,8 +31,10 @@ from pyro_hoim.inference import (
 from pyro_hoim.inference.kernels import PotentialNUTS
 from pyro_hoim.interop import ArvizNames, to_arviz
 from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
+draw = partial(sample_root_posterior, progress=False)
+unjudged = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 FAMILY = TruncatedPoissonFamily(3)
 PAIR = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
 PLANTED = torch.tensor([-0.3, 0.2, 0.35], dtype=torch.float64)
@@ -62,16 +64,7 @@ def quadrature(likelihood, mode, covariance, scale, points=25):
 def test_draws_have_the_pseudo_posterior():
     weights = drawn_weights(np.random.default_rng(0), 60)
     prior = Normal(torch.zeros(3, dtype=torch.float64), 0.7).to_event(1)
-    found = sample_root_posterior(
-        PAIR,
-        STATES,
-        FAMILY,
-        prior,
-        weights=weights,
-        calibrate=False,
-        settings=NUTSSettings(num_draws=400, burn_in=60, num_chains=2),
-        progress=False,
-    )
+    found = draw(PAIR, STATES, FAMILY, prior, NUTSSettings(2, 400, 60), weights=weights, calibrate=False)
     assert found.status == "converged"
     likelihood = RootPseudoLikelihood(PAIR, STATES, FAMILY, weights)
     mean, covariance = quadrature(likelihood, found.mode.numpy(), found.covariance.numpy(), 0.7)
@@ -133,14 +126,13 @@ def test_the_potential_is_that_of_the_program():
     torch.testing.assert_close(one.samples["psi"], other.samples["psi"], rtol=1e-8, atol=1e-8)
 
 
+@unjudged
 def test_calibration_moves_draws_as_stated():
     weights = drawn_weights(np.random.default_rng(2), 300)
-    settings = NUTSSettings(num_draws=60, burn_in=40, num_chains=2)
-    options = {"weights": weights, "settings": settings, "seed": 4, "progress": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        plain = sample_root_posterior(PAIR, STATES, FAMILY, calibrate=False, **options)
-        moved = sample_root_posterior(PAIR, STATES, FAMILY, **options)
+    settings = NUTSSettings(2, 60, 40)
+    options = {"weights": weights, "settings": settings, "seed": 4}
+    plain = draw(PAIR, STATES, FAMILY, calibrate=False, **options)
+    moved = draw(PAIR, STATES, FAMILY, **options)
     torch.testing.assert_close(plain.mode, moved.mode, rtol=0, atol=0)
     a, b = plain.covariance.numpy(), moved.covariance.numpy()
     np.testing.assert_array_equal(moved.plain_covariance, a)
@@ -156,53 +148,43 @@ def test_calibration_moves_draws_as_stated():
     assert float(moved.psi[..., 2].std()) > 1.1 * float(plain.psi[..., 2].std())
 
 
+@unjudged
 def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone():
-    settings = NUTSSettings(num_draws=20, burn_in=20, num_chains=2)
-    options = {"weights": torch.ones(16), "settings": settings, "progress": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        before = torch.get_rng_state()
-        one = sample_root_posterior(PAIR, STATES, FAMILY, seed=1, **options)
-        assert torch.equal(torch.get_rng_state(), before)
-        torch.rand(3)
-        again = sample_root_posterior(PAIR, STATES, FAMILY, seed=1, **options)
-        other = sample_root_posterior(PAIR, STATES, FAMILY, seed=2, **options)
+    settings = NUTSSettings(2, 20, 20)
+    options = {"weights": torch.ones(16), "settings": settings}
+    before = torch.get_rng_state()
+    one = draw(PAIR, STATES, FAMILY, seed=1, **options)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    again = draw(PAIR, STATES, FAMILY, seed=1, **options)
+    other = draw(PAIR, STATES, FAMILY, seed=2, **options)
     assert torch.equal(one.psi, again.psi)
     assert not torch.equal(one.psi, other.psi)
 
 
+@unjudged
 @pytest.mark.parametrize(("family", "order"), [(ExponentialFamily(), 2), (GaussianFamily(), 2), (PoissonFamily(), 3)])
 def test_other_families(family, order):
     rng = np.random.default_rng(3)
     domain = Domain([Variable(name, kind=family.kind) for name in "abc"])
     tuples = [("a", "b"), ("a", "b", "c")][: order - 1]
     structure = RootStructure.simplified(domain, tuples)
-    rows = rng.gamma(2.0, 1.0, (60, 3)) if family.kind != "count" else rng.poisson(2.0, (60, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = sample_root_posterior(
-            structure,
-            torch.from_numpy(rows).double(),
-            family,
-            settings=NUTSSettings(num_draws=5, burn_in=10, num_chains=2),
-            progress=False,
-        )
+    drawn = rng.gamma(2.0, 1.0, (60, 3)) if family.kind != "count" else rng.poisson(2.0, (60, 3))
+    rows = torch.from_numpy(drawn).double()
+    found = draw(structure, rows, family, settings=NUTSSettings(2, 5, 10))
     assert found.psi.shape == (2, 5, structure.num_terms)
     assert found.energy.batch_shape == (2, 5)
     assert bool(torch.isfinite(found.psi).all())
-    likelihood = RootPseudoLikelihood(structure, torch.from_numpy(rows).double(), family)
+    likelihood = RootPseudoLikelihood(structure, rows, family)
     slope = likelihood.gradient(found.mode.numpy()) - found.mode.numpy() * (structure.multiplicity.numpy() / 3.0) ** 2
     assert np.abs(slope).max() < 1e-3 * np.sqrt(np.abs(np.diag(likelihood.hessian(found.mode.numpy())))).max()
 
 
+@unjudged
 def test_names_and_arviz():
     structure = RootStructure.complete(PAIR.domain, 2)
     rows = torch.from_numpy(np.random.default_rng(5).integers(0, 4, (80, 2))).double()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = sample_root_posterior(
-            structure, rows, FAMILY, settings=NUTSSettings(num_draws=20, burn_in=20, num_chains=2), progress=False
-        )
+    found = draw(structure, rows, FAMILY, settings=NUTSSettings(2, 20, 20))
     assert found.term_names == ["a", "b", "a^(1/2)", "b^(1/2)", "a:b"]
     torch.testing.assert_close(found.coefficients[..., -1], 2 * found.psi[..., -1])
     data = to_arviz(found.run, names=ArvizNames({"psi": ["term"]}, {"term": found.term_names}))
@@ -213,14 +195,9 @@ def test_names_and_arviz():
 
 def test_a_run_that_is_too_short_says_so():
     rows = torch.from_numpy(np.random.default_rng(6).integers(0, 4, (50, 2))).double()
+    settings = NUTSSettings(2, 4, 0, max_tree_depth=1)
     with pytest.warns(ConvergenceWarning, match="R-hat"):
-        found = sample_root_posterior(
-            PAIR,
-            rows,
-            FAMILY,
-            settings=NUTSSettings(num_draws=4, burn_in=0, num_chains=2, max_tree_depth=1),
-            progress=False,
-        )
+        found = draw(PAIR, rows, FAMILY, settings=settings)
     assert found.status == "unconverged"
 
 
@@ -246,36 +223,35 @@ def test_calibrated_draws_without_a_law_are_counted():
     rows = torch.tensor([0.1] * 5 + [0.2] * 5 + [9.0, 12.0], dtype=torch.float64)[:, None]
     structure = RootStructure.independent(Domain([Variable("a", kind="positive")]))
     with pytest.warns(ConvergenceWarning) as told:  # a divergent transition is reported beside it
-        found = sample_root_posterior(
-            structure,
-            rows,
-            ExponentialFamily(),
-            settings=NUTSSettings(num_draws=300, burn_in=50, num_chains=2),
-            progress=False,
-        )
+        found = draw(structure, rows, ExponentialFamily(), settings=NUTSSettings(2, 300, 50))
     assert any("of 600 calibrated draws are where the conditional" in str(warning.message) for warning in told)
     assert found.num_lawless == int((found.psi >= 0).sum()) > 0
 
 
-def test_wrong_input():
-    rows = STATES
-    with pytest.raises(InputError, match=r"calibrate: the 2 rows do not tell 3 terms apart"):
-        sample_root_posterior(PAIR, rows[:2], FAMILY, progress=False)
-    with pytest.raises(InputError, match="prior: expected a standard deviation from 1e-100 to 1e100, received 0"):
-        sample_root_posterior(PAIR, rows, FAMILY, 0)
-    with pytest.raises(InputTypeError, match="prior: expected a positive number or Normal"):
-        sample_root_posterior(PAIR, rows, FAMILY, torch.distributions.Gamma(torch.ones(3), 1.0))
-    with pytest.raises(InputError, match="prior: expected event shape"):
-        sample_root_posterior(PAIR, rows, FAMILY, Normal(torch.zeros(2), 1.0).to_event(1))
-    with pytest.raises(InputError, match="num_draws"):
-        sample_root_posterior(PAIR, rows, FAMILY, settings=NUTSSettings(num_draws=0))
-    with pytest.raises(InputTypeError, match="calibrate"):
-        sample_root_posterior(PAIR, rows, FAMILY, calibrate="yes")
-    with pytest.raises(InputError, match=r"rows.*-1"):
-        sample_root_posterior(PAIR, rows - 1, FAMILY)
-    with pytest.raises(InputError, match="structure: expected 1 to 2000 terms, received 0"):
-        sample_root_posterior(RootStructure(PAIR.domain, {}), rows, FAMILY)
-    real = Domain([Variable(name, kind="positive") for name in "ab"])
-    pairs_only = RootStructure.simplified(real, [("a", "b")]).without({(1, 1): [("a",)]})
+POSITIVE = Domain([Variable(name, kind="positive") for name in "ab"])
+PAIRS_ONLY = RootStructure.simplified(POSITIVE, [("a", "b")]).without({(1, 1): [("a",)]})
+REALS = {"structure": PAIRS_ONLY, "rows": STATES + 1.0, "family": ExponentialFamily(), "calibrate": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "argument"),
+    [
+        ({"rows": STATES[:2]}, "conflict", "calibrate"),
+        ({"prior": 0}, "out-of-range", "prior"),
+        ({"prior": torch.distributions.Gamma(torch.ones(3), 1.0)}, "wrong-type", "prior"),
+        ({"prior": Normal(torch.zeros(2), 1.0).to_event(1)}, "wrong-shape", "prior"),
+        ({"settings": {}}, "wrong-type", "settings"),
+        ({"calibrate": "yes"}, "wrong-type", "calibrate"),
+        ({"rows": STATES - 1}, "out-of-range", "rows"),
+        ({"structure": RootStructure(PAIR.domain, {})}, "out-of-range", "structure"),
+        (REALS, "not-normalizable", None),
+    ],
+)
+def test_wrong_input(options, code, argument):
+    with raises(code, argument):
+        draw(**{"structure": PAIR, "rows": STATES, "family": FAMILY, **options})
+
+
+def test_a_column_without_a_law_is_named():
     with pytest.raises(InputError, match="conditional of 'a' given the rest"):
-        sample_root_posterior(pairs_only, rows + 1.0, ExponentialFamily(), calibrate=False)
+        draw(**REALS)

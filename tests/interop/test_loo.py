@@ -11,7 +11,6 @@ import torch
 import xarray
 
 from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import InputError, UnknownNameError
 from pyro_hoim.interop import (
     CELL_GROUP,
     choose_backend,
@@ -25,6 +24,7 @@ from pyro_hoim.interop import (
 from pyro_hoim.log_linear import cell_log_likelihood, fit
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
 COUNTS = np.array([40, 3, 0, 17, 1, 9])
@@ -165,47 +165,44 @@ def test_czech_models(backend):
 
 
 @pytest.mark.parametrize(
-    ("count", "error"),
+    ("count", "names", "code"),
     [
-        (COUNTS[:3], "one count per term"),
-        (COUNTS + 0.5, "whole"),
-        (-COUNTS, "whole"),
-        (COUNTS * np.nan, "whole"),
+        (COUNTS[:3], "x", "out-of-range"),
+        (COUNTS + 0.5, "x", "out-of-range"),
+        (-COUNTS, "x", "out-of-range"),
+        (COUNTS * np.nan, "x", "out-of-range"),
+        ({"y": COUNTS}, "x", "unknown-name"),
+        (COUNTS, "xy", "missing-part"),
     ],
 )
-def test_counts_are_checked(count, error):
+def test_counts_are_checked(count, names, code):
     _, theta, terms = _draws(1)
-    with pytest.raises(InputError, match=error):
-        to_arviz({"theta": theta}, log_likelihood={"x": terms}, cell_count=count)
-    with pytest.raises(UnknownNameError, match="cell_count"):
-        to_arviz({"theta": theta}, log_likelihood={"x": terms}, cell_count={"y": COUNTS})
-    with pytest.raises(InputError, match="dict of counts"):
-        to_arviz({"theta": theta}, log_likelihood={"x": terms, "y": terms}, cell_count=COUNTS)
+    with raises(code):
+        to_arviz({"theta": theta}, log_likelihood=dict.fromkeys(names, terms), cell_count=count)
 
 
 def test_loo_needs_cells_rows_and_a_name(backend):
     _, theta, terms = _draws(1)
-    with pytest.raises(InputError, match="no per-cell"):
-        loo_by_cell(to_arviz({"theta": theta}, backend=backend))
-    both = {"x": terms, "y": terms}
-    data = to_arviz({"theta": theta}, log_likelihood=both, cell_count={"x": COUNTS, "y": COUNTS}, backend=backend)
-    with pytest.raises(InputError, match="var_name"):
-        loo_by_cell(data)
-    assert int(loo_by_cell(data, var_name="y")["n_data_points"]) == COUNTS.sum()
-    with pytest.raises(UnknownNameError):
-        loo_by_cell(data, var_name="z")
-    single = to_arviz(
-        {"theta": theta}, log_likelihood={"x": terms}, cell_count=COUNTS * [1, 0, 0, 0, 0, 0], backend=backend
-    )
-    with pytest.raises(InputError, match="one cell"):
-        loo_by_cell(single)
-    none = to_arviz({"theta": theta}, log_likelihood={"x": terms}, cell_count=0 * COUNTS, backend=backend)
-    with pytest.raises(InputError, match="two rows"):
-        loo_by_cell(none)
-    with pytest.raises(InputError, match="differ"):
-        compare_by_cell({"a": _data(1, backend), "b": single})
-    with pytest.raises(InputError, match="at least two"):
-        compare_by_cell({"a": _data(1, backend)})
+
+    def data_of(names: str, *counts: Any) -> Any:
+        cell_count = dict(zip(names, counts, strict=False)) or None
+        terms_of = dict.fromkeys(names, terms) or None
+        return to_arviz({"theta": theta}, log_likelihood=terms_of, cell_count=cell_count, backend=backend)
+
+    both, single = data_of("xy", COUNTS, COUNTS), data_of("x", COUNTS * [1, 0, 0, 0, 0, 0])
+    assert int(loo_by_cell(both, var_name="y")["n_data_points"]) == COUNTS.sum()
+    one = _data(1, backend)
+    for ask, code, argument in (
+        (lambda: loo_by_cell(data_of("")), "missing-part", "data"),
+        (lambda: loo_by_cell(both), "unknown-choice", "var_name"),
+        (lambda: loo_by_cell(both, var_name="z"), "unknown-name", "var_name"),
+        (lambda: loo_by_cell(single), "missing-part", "'x'"),
+        (lambda: loo_by_cell(data_of("x", 0 * COUNTS)), "conflict", "'x'"),
+        (lambda: compare_by_cell({"a": one, "b": single}), "other-domain", "models"),
+        (lambda: compare_by_cell({"a": one}), "missing-part", "models"),
+    ):
+        with raises(code, argument):
+            ask()
 
 
 def test_summary_names_constants(backend):
@@ -220,7 +217,7 @@ def test_summary_names_constants(backend):
     table = summarise(data, var_names=["partly", "free"])
     constant = [index for index, flag in table["is_constant"].items() if flag]
     assert constant == ["partly[1]"]
-    with pytest.raises(InputError, match="no group"):
+    with raises("unknown-name", "data"):
         summarise(to_arviz(prior={"x": np.zeros(5)}, backend=backend))
-    with pytest.raises(UnknownNameError):
+    with raises("unknown-name", "var_names"):
         summarise(data, var_names=["freee"])
