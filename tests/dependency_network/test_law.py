@@ -16,6 +16,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from network_oracles import fixed_law, update_matrix
 from pyro import poutine
 from pyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, config_enumerate, infer_discrete
 from pyro.infer.inspect import get_model_relations
@@ -78,37 +79,18 @@ def inconsistent(seed: int = 0, dtype: torch.dtype = torch.float64) -> Dependenc
     return DependencyConditionals(nodes).to(dtype=dtype)
 
 
-def update_matrix(network: DependencyConditionals, name: str) -> np.ndarray:
-    """Transition matrix of the update of one variable, state by state."""
-    domain = network.domain
-    states = list(itertools.product(*(range(n) for n in domain.cardinalities)))
-    place, i = {x: k for k, x in enumerate(states)}, domain.index(name)
-    matrix = np.zeros((len(states), len(states)))
-    for x in states:
-        probs = network.node(name).log_probs(torch.tensor(x)).exp().tolist()
-        for level, probability in enumerate(probs):
-            matrix[place[x], place[(*x[:i], level, *x[i + 1 :])]] += probability
-    return matrix
-
-
-def fixed_point(matrix: np.ndarray) -> np.ndarray:
-    size = len(matrix)
-    equations = np.vstack([matrix.T - np.eye(size), np.ones(size)])
-    return np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0]
-
-
 def random_scan_law(network: DependencyConditionals, selection: dict[str, float] | None = None) -> np.ndarray:
     """The stationary law (*cardinalities)."""
     names = network.domain.names
     weights = selection or dict.fromkeys(names, 1 / len(names))
     matrix = sum(weights[name] * update_matrix(network, name) for name in names)
-    return fixed_point(np.asarray(matrix)).reshape(network.domain.cardinalities)
+    return fixed_law(np.asarray(matrix)).reshape(network.domain.cardinalities)
 
 
 def sequential_law(network: DependencyConditionals, order: tuple[str, ...]) -> np.ndarray:
     """Mean of the laws after the update of every variable."""
     steps = [update_matrix(network, name) for name in order]
-    law = fixed_point(np.linalg.multi_dot(steps) if len(steps) > 1 else steps[0])
+    law = fixed_law(np.linalg.multi_dot(steps) if len(steps) > 1 else steps[0])
     visited = []
     for step in steps:
         law = law @ step
@@ -590,7 +572,7 @@ def test_wrong_values_are_refused_with_and_without_validation(validate_args):
         ([0, 0, 0], InputTypeError),
     ]:
         for method in (network.log_prob, network.log_pseudo_prob):
-            with pytest.raises(error, match="^value: "):
+            with pytest.raises(error, match=r"^value: "):
                 method(value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from network_oracles import update_matrix
 
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -22,7 +23,7 @@ from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import enumerate_codes, raises
+from pyro_hoim.testing import raises
 
 PAIR = Domain.from_labels({"a": ["no", "yes"], "b": ["no", "yes"]})
 COPY, NEGATE = torch.eye(2), torch.eye(2).flip(0)
@@ -141,18 +142,8 @@ def sparse_network(seed: int) -> DependencyConditionals:
 
 def sweep_matrix(conditionals: DependencyConditionals, names: str, scan: str) -> np.ndarray:
     """Transition matrix of a sequential sweep, or of one update at random."""
-    domain = conditionals.domain
-    states = enumerate_codes(domain.cardinalities)
-    steps = []
-    for name in names:
-        i, step = domain.index(name), np.zeros((len(states), len(states)))
-        laws = conditionals.node(name).log_probs(torch.from_numpy(states)).double().exp().numpy()
-        for s, state in enumerate(states):
-            for level, p in enumerate(laws[s]):
-                moved = [*state[:i], level, *state[i + 1 :]]
-                step[s, np.ravel_multi_index(tuple(moved), domain.cardinalities)] += p
-        steps.append(step)
-    return np.linalg.multi_dot([np.eye(len(states)), *steps]) if scan == "sequential" else sum(steps) / len(steps)  # type: ignore[return-value]
+    steps = [update_matrix(conditionals, name) for name in names]
+    return np.linalg.multi_dot(steps) if scan == "sequential" else np.mean(steps, 0)
 
 
 @pytest.mark.fixed_seed  # these networks show every kind of verdict

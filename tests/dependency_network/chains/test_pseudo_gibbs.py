@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from network_oracles import fixed_law, laws_of, update_matrix
 
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -80,33 +81,6 @@ def network(seed: int = 0, dtype: torch.dtype = torch.float64) -> DependencyCond
 # The oracle
 
 
-def laws_of(conditionals: DependencyConditionals, name: str) -> np.ndarray:
-    """Law of a variable at every state (states, levels), by replaying graphs and looking into tables."""
-    node, states = conditionals.node(name), enumerate_codes(conditionals.domain.cardinalities)
-    if isinstance(node, LeafConditional):
-        return node.probs.double().numpy()[node.graph.leaves(torch.from_numpy(states)).numpy()]
-    if isinstance(node, TableConditional):
-        return (
-            node.probs.double()
-            .numpy()[tuple(states[:, node.domain.index(p)] for p in node.parents)]
-            .reshape(len(states), -1)
-        )
-    return node.log_probs(torch.from_numpy(states)).double().exp().numpy()
-
-
-def update_matrix(conditionals: DependencyConditionals, name: str) -> np.ndarray:
-    """Transition matrix of one update of a variable."""
-    domain = conditionals.domain
-    states, laws, i = enumerate_codes(domain.cardinalities), laws_of(conditionals, name), domain.index(name)
-    matrix = np.zeros((len(states), len(states)))
-    for s, state in enumerate(states):
-        for level in range(domain.cardinalities[i]):
-            moved = state.copy()
-            moved[i] = level
-            matrix[s, np.ravel_multi_index(tuple(moved), domain.cardinalities)] += laws[s, level]
-    return matrix
-
-
 def scan_matrix(
     conditionals: DependencyConditionals, scan: str, names: Sequence[str], weights: Mapping[str, float] | None = None
 ) -> np.ndarray:
@@ -117,13 +91,6 @@ def scan_matrix(
     shares = np.array([1.0 if weights is None else weights[name] for name in names])
     one = sum(c * step for c, step in zip(shares / shares.sum(), steps, strict=True))
     return np.linalg.matrix_power(np.asarray(one), len(names))
-
-
-def stationary(matrix: np.ndarray) -> np.ndarray:
-    """The law that a matrix keeps, by linear equations."""
-    size = len(matrix)
-    system = np.vstack([matrix.T - np.eye(size), np.ones(size)])
-    return np.abs(np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0])
 
 
 def counts_of(codes: torch.Tensor, domain: Domain = DOMAIN) -> np.ndarray:
@@ -192,7 +159,7 @@ def test_laws_of_faulty_samplers_are_told_apart(engine: str) -> None:
 def test_many_chains_at_one_moment_follow_the_stationary_law_of_the_random_scan(engine: str) -> None:
     conditionals = network(3)
     matrix = scan_matrix(conditionals, "random", "abd", WEIGHTS)
-    law = stationary(matrix)
+    law = fixed_law(matrix)
     assert_stationary(matrix, law)
     chains = PseudoGibbsChains(conditionals, SIZE, scan=WEIGHTS, seed=4, **ENGINES[engine])
     chains.sweep(80)
@@ -207,7 +174,7 @@ def test_many_chains_at_one_moment_follow_the_stationary_law_of_the_random_scan(
 def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine: str) -> None:
     conditionals, order = network(5), "bda"
     matrix = scan_matrix(conditionals, "sequential", order)
-    laws = [stationary(matrix)]
+    laws = [fixed_law(matrix)]
     assert_stationary(matrix, laws[0])
     for name in order:
         laws.append(laws[-1] @ update_matrix(conditionals, name))
@@ -238,7 +205,7 @@ def test_conditionals_of_a_joint_law_give_that_law(engine: str, scan: Any) -> No
     chains.sweep(60)
     counts = counts_of(chains.states)
     assert_exact_law(counts, joint)
-    assert refuses(counts, stationary(scan_matrix(network(7), scan, "abd", weights)))
+    assert refuses(counts, fixed_law(scan_matrix(network(7), scan, "abd", weights)))
 
 
 @scans
@@ -253,12 +220,12 @@ def test_foreign_conditionals_are_sampled_too(scan: Any) -> None:
     chains = PseudoGibbsChains(conditionals, SIZE, scan=scan, seed=10)
     assert "ConditionalEngine" in repr(chains)
     chains.sweep(30)
-    law = stationary(matrix)
+    law = fixed_law(matrix)
     assert law.reshape(CARDS)[:, 1].max() < 1e-12  # a level that never occurs
     law[law < 1e-12] = 0
     counts = counts_of(chains.states)
     assert_exact_law(counts, law)
-    assert refuses(counts, stationary(scan_matrix(mixed, scan, "abd")))
+    assert refuses(counts, fixed_law(scan_matrix(mixed, scan, "abd")))
     compiled = PseudoGibbsChains(conditionals.tabulated(), SIZE, scan=scan, seed=10, engine="compiled")
     compiled.sweep(30)
     assert_exact_law(counts_of(compiled.states), law)
@@ -306,11 +273,11 @@ def test_clamped_chains_have_the_law_of_the_clamped_network(engine: str, scan: A
     chains.sweep(40)
     assert torch.equal(chains.states[:, 1], values)
     matrix = scan_matrix(conditionals, scan, names, WEIGHTS)
-    whole = stationary(scan_matrix(conditionals, scan, ["a", "b", "d"], WEIGHTS))
+    whole = fixed_law(scan_matrix(conditionals, scan, ["a", "b", "d"], WEIGHTS))
     for level in (1, 2):
         kept = np.flatnonzero(STATES[:, 1] == level)
         law = np.zeros(len(STATES))
-        law[kept] = stationary(matrix[np.ix_(kept, kept)])
+        law[kept] = fixed_law(matrix[np.ix_(kept, kept)])
         counts = counts_of(chains.states[values == level])
         assert_exact_law(counts, law)
         wrong = np.zeros(len(STATES))

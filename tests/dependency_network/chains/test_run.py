@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
+from network_oracles import random_network
 from scipy.stats import t as student
 
 from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChains, TableConditional, stationary_law
@@ -20,16 +20,7 @@ ENGINE = "torch"  # needs no compiler; the engines have tests of their own
 
 def network(seed: int = 0) -> DependencyConditionals:
     """Every variable reads the two others; no joint law."""
-    rng = np.random.default_rng(seed)
-
-    def table(name: str) -> TableConditional:
-        parents = [other for other in DOMAIN.names if other != name]
-        shape = [DOMAIN[other].cardinality for other in parents]
-        return TableConditional(
-            DOMAIN, name, parents, torch.from_numpy(rng.dirichlet([1.0] * DOMAIN[name].cardinality, shape))
-        )
-
-    return DependencyConditionals(map(table, DOMAIN.names))
+    return random_network(DOMAIN, seed)
 
 
 def sticky(probability: float) -> DependencyConditionals:

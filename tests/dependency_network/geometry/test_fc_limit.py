@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from network_oracles import random_network
 
 from pyro_hoim import Domain, InputError
 from pyro_hoim.core import Law
@@ -36,15 +37,7 @@ THREE = Domain.from_cardinalities([2, 2, 2])
 
 
 def network_of(domain, generator, concentration, num_parents):
-    nodes = []
-    for name in domain.names:
-        others = [other for other in domain.names if other != name]
-        read = list(generator.permutation(others)[:num_parents])
-        levels = domain[name].cardinality
-        table = generator.dirichlet([concentration] * levels, size=[domain[other].cardinality for other in read])
-        table = np.maximum(table, 1e-9)
-        nodes.append(TableConditional(domain, name, read, torch.from_numpy(table / table.sum(-1, keepdims=True))))
-    return DependencyConditionals(nodes)
+    return random_network(domain, generator, concentration, num_parents, floor=1e-9)
 
 
 SHAPES = [list(cards) for size in (2, 3, 4) for cards in itertools.product((2, 3), repeat=size)]

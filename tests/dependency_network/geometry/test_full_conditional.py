@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from network_oracles import random_network
 
 from pyro_hoim import Domain, Observations
 from pyro_hoim.core import Law
@@ -35,18 +36,6 @@ UNEQUAL = [0.2, 0.5, 0.3]
 
 def law_of(domain, seed, concentration=1.0):
     return random_dirichlet_law(domain, concentration, generator=torch.Generator().manual_seed(seed))
-
-
-def random_network(domain, generator, concentration=1.0, num_parents=None):
-    nodes = []
-    for name in domain.names:
-        others = [other for other in domain.names if other != name]
-        read = others if num_parents is None else list(generator.permutation(others)[:num_parents])
-        levels = domain[name].cardinality
-        table = generator.dirichlet([concentration] * levels, size=[domain[other].cardinality for other in read])
-        table = np.maximum(table, 1e-12)
-        nodes.append(TableConditional(domain, name, read, torch.from_numpy(table / table.sum(-1, keepdims=True))))
-    return DependencyConditionals(nodes)
 
 
 def states(domain):

@@ -1,0 +1,59 @@
+"""Small dependency networks, and transition matrices of their chains from the definition of a network alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from pyro_hoim.dependency_network import DependencyConditionals, LeafConditional, TableConditional
+from pyro_hoim.schema import Domain
+from pyro_hoim.testing import enumerate_codes
+
+
+def random_network(
+    domain: Domain,
+    seed: int | np.random.Generator,
+    concentration: float = 1.0,
+    parents: int | None = None,
+    floor: float = 0.0,
+) -> DependencyConditionals:
+    """Tables over all other variables, or over some; no joint law."""
+    rng = np.random.default_rng(seed)
+    nodes = []
+    for name in domain.names:
+        others = [other for other in domain.names if other != name]
+        read = others if parents is None else list(rng.permutation(others)[:parents])
+        shape = [domain[other].cardinality for other in read]
+        table = np.maximum(rng.dirichlet([concentration] * domain[name].cardinality, size=shape), floor)
+        nodes.append(TableConditional(domain, name, read, torch.from_numpy(table / table.sum(-1, keepdims=True))))
+    return DependencyConditionals(nodes)
+
+
+def laws_of(conditionals: DependencyConditionals, name: str) -> np.ndarray:
+    """Law of a variable at every state (states, levels), by replaying graphs and looking into tables."""
+    node, states = conditionals.node(name), enumerate_codes(conditionals.domain.cardinalities)
+    if isinstance(node, LeafConditional):
+        return node.probs.double().numpy()[node.graph.leaves(torch.from_numpy(states)).numpy()]
+    if isinstance(node, TableConditional):
+        found = node.probs.double().numpy()[tuple(states[:, node.domain.index(p)] for p in node.parents)]
+        return np.broadcast_to(found, (len(states), found.shape[-1]))
+    return node.log_probs(torch.from_numpy(states)).double().exp().numpy()
+
+
+def update_matrix(conditionals: DependencyConditionals, name: str) -> np.ndarray:
+    """Transition matrix of one update of a variable, state by state."""
+    domain = conditionals.domain
+    states, laws, i = enumerate_codes(domain.cardinalities), laws_of(conditionals, name), domain.index(name)
+    matrix = np.zeros((len(states), len(states)))
+    for s, state in enumerate(states):
+        for level in range(domain.cardinalities[i]):
+            moved = (*state[:i], level, *state[i + 1 :])
+            matrix[s, np.ravel_multi_index(moved, domain.cardinalities)] += laws[s, level]
+    return matrix
+
+
+def fixed_law(matrix: np.ndarray) -> np.ndarray:
+    """The law that a matrix keeps, by linear equations."""
+    size = len(matrix)
+    system = np.vstack([matrix.T - np.eye(size), np.ones(size)])
+    return np.abs(np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0])
