@@ -12,7 +12,7 @@ from .fitting.existence import Combination as Combination, MLEExistence as MLEEx
 from .fitting.fit import fit as fit
 from .fitting.incomplete import fit_incomplete as fit_incomplete, row_log_likelihood as row_log_likelihood
 from .fitting.penalties import L1 as L1, L2 as L2, Conjugate as Conjugate, GroupL2 as GroupL2
-from .fitting.result import FitResult as FitResult, HistoryEntry as HistoryEntry
+from .fitting.result import FitResult as FitResult
 from .fitting.solvers import Stopping as Stopping
 from .fitting.tables import (
     cell_table as cell_table,
@@ -70,7 +70,7 @@ from .search.scores import (
     Screened as Screened,
 )
 from .synthetic import synthesise as synthesise
-from .training.evidence import Evidence as Evidence, EvidenceRounds as EvidenceRounds, updated_ridge as updated_ridge
+from .training.evidence import EvidenceRounds as EvidenceRounds, updated_ridge as updated_ridge
 from .training.exact import ExactTrainer as ExactTrainer
 from .training.pseudo import PseudoTrainer as PseudoTrainer
 from .training.ridge import InteractionRidge as InteractionRidge

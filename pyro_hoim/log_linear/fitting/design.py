@@ -6,8 +6,7 @@ used last are kept; larger models go through a partition backend and never form 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -40,25 +39,6 @@ def edge_basis(shape: tuple[int, ...]) -> np.ndarray:
     return reduce(np.kron, [level_contrasts(n) for n in shape])
 
 
-class _Cache:
-    """Designs used last, as many as fit into a number of entries."""
-
-    def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-        self._kept: OrderedDict[InteractionHypergraph, np.ndarray] = OrderedDict()
-
-    def __call__(self, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """The design of a hypergraph, built unless it is kept; one larger than everything is not kept."""
-        design = self._kept.pop(hypergraph, None)
-        if design is None:
-            design = _build(hypergraph)
-        if design.size <= self._max_entries:
-            self._kept[hypergraph] = design
-            while sum(kept.size for kept in self._kept.values()) > self._max_entries:
-                self._kept.popitem(last=False)
-        return design
-
-
 def _build(hypergraph: InteractionHypergraph) -> np.ndarray:
     codes = cell_codes(hypergraph).T
     design = np.empty((hypergraph.domain.num_states, hypergraph.num_parameters))
@@ -69,7 +49,8 @@ def _build(hypergraph: InteractionHypergraph) -> np.ndarray:
     return design
 
 
-_design = _Cache(max_entries=2**24)
+_SMALL, _LARGE = 2**20, 2**24  # entries of designs of which the last sixteen are kept, and the last one
+_small_design, _large_design = lru_cache(maxsize=16)(_build), lru_cache(maxsize=1)(_build)
 
 
 def check_design(hypergraph: InteractionHypergraph) -> None:
@@ -86,7 +67,10 @@ def check_design(hypergraph: InteractionHypergraph) -> None:
 def design_matrix(hypergraph: InteractionHypergraph) -> np.ndarray:
     r"""Statistics of every cell in the free coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`."""
     check_design(hypergraph)
-    return _design(hypergraph)
+    entries = design_entries(hypergraph)
+    if entries > _LARGE:
+        return _build(hypergraph)
+    return _small_design(hypergraph) if entries <= _SMALL else _large_design(hypergraph)
 
 
 def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:

@@ -26,7 +26,7 @@ from .existence import check_impossible_counts, check_structural_zeros
 from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
-from .result import FitResult, HistoryEntry
+from .result import FitResult
 from .solvers import Evaluate, Outcome, Patience, Point, Stopping, gradient_descent, lbfgs, newton, proximal_gradient
 
 __all__ = ["fit"]
@@ -38,26 +38,24 @@ ObjectiveName = Literal["likelihood", "pseudo-likelihood"]
 class _Monitor:
     """Receives every iterate of a solver; decides when to stop.
 
-    ``lift`` maps the solver's coordinates to free ones, which the checkpoint holds; ``total`` is the length of a bar.
+    ``entropies`` are those of training and validation rows, ``total`` is the length of a bar.
     """
 
     def __init__(
-        self, lift: Callable[[np.ndarray], np.ndarray], file: RunFile | None = None, total: int | None = None
+        self,
+        problem: Problem,
+        patience: Patience | None,
+        entropies: tuple[float, float],
+        file: RunFile | None,
+        total: int | None,
     ) -> None:
-        self.history: list[HistoryEntry] = []
         self.last: Point | None = None
         self.last_iteration = 0
-        self.patience: Patience | None = None
-        self.stops_early = False
-        self._entropies = (0.0, 0.0)
-        self._lift = lift
+        self.patience = patience
+        self._problem = problem
+        self._entropies = entropies
         self._file = file
         self._bar = None if total is None else tqdm(total=total, unit="iteration", leave=False)
-
-    def watch(self, patience: Patience, stops_early: bool, train_entropy: float, validation_entropy: float) -> None:
-        """Record the losses of training and validation rows less their entropies, and stop early where asked to."""
-        self.patience, self.stops_early = patience, stops_early
-        self._entropies = (train_entropy, validation_entropy)
 
     def __enter__(self) -> Self:
         return self
@@ -71,28 +69,32 @@ class _Monitor:
             self._write()
 
     @property
-    def kept(self) -> Point | None:
-        """The best iterate on validation rows when stopping early, else the last one."""
-        return self.patience.best if self.stops_early and self.patience is not None else self.last
+    def best(self) -> Point | None:
+        """The best iterate on validation rows, of a fit that may stop early."""
+        return None if self.patience is None or self.patience.limit is None else self.patience.best
 
     def _write(self) -> None:
-        if self._file is not None and self.kept is not None:
-            self._file.write({"theta": torch.from_numpy(self._lift(self.kept.theta))})
+        kept = self.best or self.last
+        if self._file is not None and kept is not None:
+            self._file.write({"theta": torch.from_numpy(self._problem.lift(kept.theta))})
+
+    def validation_kl(self) -> float | None:
+        """Divergence of the validation rows at the parameters that are kept."""
+        if self.patience is None or self.last is None:
+            return None
+        value = self.patience.value if self.best is None else self.patience.best_value
+        return value - self._entropies[1]
 
     def __call__(self, iteration: int, point: Point, norm: float) -> bool:
         """Take note of an iterate; True asks the solver to stop."""
         self.last, self.last_iteration = point, iteration
-        stop, train, validation, shown = False, point.loss - self._entropies[0], None, ""
-        if self.patience is not None:
-            stop = self.patience(iteration, point)
-            validation = self.patience.value - self._entropies[1]
-            self.history.append(HistoryEntry(iteration, train, validation, norm))
-            shown = f" validation {validation:.4f}"
+        stop = self.patience is not None and self.patience(iteration, point)
         if self._file is not None and self._file.is_due:
             self._write()
         if self._bar is not None:
+            shown = "" if self.patience is None else f" validation {self.patience.value - self._entropies[1]:.4f}"
             self._bar.update()
-            self._bar.set_postfix_str(f"train {train:.4f}{shown} gradient {norm:.1e}")
+            self._bar.set_postfix_str(f"train {point.loss - self._entropies[0]:.4f}{shown} gradient {norm:.1e}")
         return stop
 
 
@@ -131,7 +133,7 @@ def fit(
             (of the likelihood without structural zeros) or ``InteractionRidge``.
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
         structural_zeros: mask of impossible cells, of the table's shape; small tables only.
-        validation: rows whose mean loss is recorded at every iteration.
+        validation: rows whose divergence the result holds, and by which the fit may stop early.
         stopping: tolerance (1e-9 for Newton, else 1e-6), iterations (100 for Newton, else 5,000), and the patience
             with which a fit stops early on the validation rows (never). The parameters that were best then come back,
             with the status ``early_stopped`` unless they are those of the last iteration.
@@ -187,10 +189,10 @@ def fit(
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
 
-    monitor = _Monitor(problem.lift, file, stopping.max_iterations if run.progress else None)
+    patience, entropies = None, (_entropy(problem, problem.rows), _entropy(problem, validation))
     if validation is not None:
         patience = Patience(problem.held_out(validation), stopping.patience)
-        monitor.watch(patience, stops_early, _entropy(problem, problem.rows), _entropy(problem, validation))
+    monitor = _Monitor(problem, patience, entropies, file, stopping.max_iterations if run.progress else None)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor)
     _warn(problem, outcome, chosen, stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
@@ -212,9 +214,8 @@ def fit(
         data=problem.rows,
         margins=problem.margins,
         possible=possible,
-        history=tuple(monitor.history),
         best_iteration=best,
-        validation_kl=monitor.history[-1 if best is None else best - 1].validation_kl if monitor.history else None,
+        validation_kl=monitor.validation_kl(),
         _face=problem.face,
         _design=problem.design,
     )
@@ -287,15 +288,15 @@ def _solved(
             start = evaluate(problem.start)
             last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor)
     except KeyboardInterrupt:
-        if monitor.kept is None:
+        kept = monitor.best or monitor.last
+        if kept is None:
             raise
-        last = Outcome(monitor.kept, monitor.kept.norm, monitor.last_iteration, "interrupted")
-    best, kept = None, monitor.kept
-    if monitor.stops_early and monitor.patience is not None and kept is not None:
+        last = Outcome(kept, kept.norm, monitor.last_iteration, "interrupted")
+    best, kept = None, monitor.best
+    if monitor.patience is not None and kept is not None:
         best = monitor.patience.best_iteration
         is_early = last.status == "stopped" or (last.status == "converged" and best != last.num_iterations)
-        status = "early_stopped" if is_early else last.status
-        last = Outcome(kept, kept.norm, last.num_iterations, status)
+        last = Outcome(kept, kept.norm, last.num_iterations, "early_stopped" if is_early else last.status)
     if last.status == "converged" and problem.is_infinite:
         last = last._replace(status="infinite")
     return last, best

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
+from ...core.rows import row_patterns
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, other_domain, out_of_range, out_of_reach
 from ...structure.hypergraph import InteractionHypergraph
@@ -25,36 +26,19 @@ __all__ = ["fit_incomplete", "row_log_likelihood"]
 _MAX_COMPLETIONS = 2**22
 
 
-@dataclass(frozen=True)
-class _Pattern:
-    """Rows that miss the same variables, with every completion of each."""
-
-    rows: torch.Tensor
-    codes: torch.Tensor
-
-
-def _patterns(data: Observations) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Distinct sets of missing variables: (mask (d,), positions of the rows with it)."""
-    masks, inverse = torch.unique(data.codes < 0, dim=0, return_inverse=True)
-    for number, mask in enumerate(masks):
-        yield mask, (inverse == number).nonzero().squeeze(-1)
-
-
-def _completions(data: Observations, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """All completions of rows that miss the variables in ``mask``: (R, C, d)."""
-    missing = mask.nonzero().squeeze(-1).tolist()
+def _completions(data: Observations, missing: Sequence[str], rows: torch.Tensor) -> torch.Tensor:
+    """All completions of rows that miss some variables: (R, C, d)."""
     codes = data.codes[rows].unsqueeze(1)
     if not missing:
         return codes
-    cards = [data.domain.cardinalities[i] for i in missing]
-    grid = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
+    grid = torch.cartesian_prod(*(torch.arange(data.domain[name].cardinality) for name in missing))
     codes = codes.repeat(1, len(grid), 1)
-    codes[:, :, missing] = grid
+    codes[:, :, data.domain.indices(missing)] = grid.reshape(len(grid), -1)
     return codes
 
 
-def _num_completions(data: Observations, mask: torch.Tensor) -> int:
-    return math.prod(n for n, gone in zip(data.domain.cardinalities, mask.tolist(), strict=True) if gone)
+def _num_completions(data: Observations, missing: Sequence[str]) -> int:
+    return math.prod(data.domain[name].cardinality for name in missing)
 
 
 def row_log_likelihood(
@@ -97,12 +81,12 @@ def row_log_likelihood(
     rows = Observations.from_tensor(unique[0], data.domain)
     batch = model.batch_shape
     values = torch.empty(len(rows.codes), *batch, dtype=model.dtype)
-    for mask, positions in _patterns(rows):
-        look_ups = _num_completions(rows, mask) * max(1, len(model.hypergraph)) * max(1, batch.numel())
+    for missing, positions in row_patterns(rows):
+        look_ups = _num_completions(rows, missing) * max(1, len(model.hypergraph)) * max(1, batch.numel())
         if look_ups <= _MAX_COMPLETIONS:
             step = max(1, _MAX_COMPLETIONS // look_ups)
             for part in positions.split(step):
-                codes = _completions(rows, mask, part)
+                codes = _completions(rows, missing, part)
                 energy = model.energy(codes.reshape(*codes.shape[:2], *(1 for _ in batch), codes.shape[2]))
                 values[part] = torch.logsumexp(-energy, 1)
         else:
@@ -163,26 +147,27 @@ def fit_incomplete(
     merged = data.unique()
     if not merged.has_missing:
         return fit(hypergraph, data, partition=partition, **options)
-    total = sum(len(rows) * _num_completions(merged, mask) for mask, rows in _patterns(merged))
+    patterns = list(row_patterns(merged))
+    total = sum(len(rows) * _num_completions(merged, missing) for missing, rows in patterns)
     if total > _MAX_COMPLETIONS:
         problem = f"marginalising them needs {total:.3g} completed rows, the limit is {_MAX_COMPLETIONS}"
         raise out_of_reach("missing cells", problem, "drop the rows (drop) or make missing a level of its own")
-    patterns = [_Pattern(rows, _completions(merged, mask, rows)) for mask, rows in _patterns(merged)]
-    codes = torch.cat([p.codes.flatten(0, 1) for p in patterns])
-    counts = [merged.counts[p.rows].unsqueeze(-1) for p in patterns]
-    shares = [torch.full(p.codes.shape[:2], 1.0 / p.codes.shape[1], dtype=torch.float64) for p in patterns]
+    completed = [_completions(merged, missing, rows) for missing, rows in patterns]
+    codes = torch.cat([part.flatten(0, 1) for part in completed])
+    counts = [merged.counts[rows].unsqueeze(-1) for _, rows in patterns]
+    shares = [torch.full(part.shape[:2], 1.0 / part.shape[1], dtype=torch.float64) for part in completed]
     result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
     for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
-        completed = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
+        spread = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said once, of the last step
-            result = fit(hypergraph, completed, partition=partition, **options)
+            result = fit(hypergraph, spread, partition=partition, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
         model = LogLinearEnergy(hypergraph, result.tables)
         log_z = (partition if partition is not None else Auto()).log_partition(model).value
-        scores = [-model.energy(p.codes) - log_z for p in patterns]
+        scores = [-model.energy(part) - log_z for part in completed]
         shares = [s.softmax(-1) for s in scores]
         likelihood = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
         value = likelihood

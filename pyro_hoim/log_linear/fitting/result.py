@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,27 +19,10 @@ from .design import cell_codes, design_matrix, edge_basis
 from .existence import Face, MLEExistence, identified_directions
 from .penalties import Conjugate, Penalty, SmoothPenalty
 
-__all__ = ["FitResult", "HistoryEntry"]
+__all__ = ["FitResult"]
 
 _MAX_COVARIANCE_PARAMETERS = 3000
 _CHUNK = 256
-
-
-class HistoryEntry(NamedTuple):
-    """One iterate of a fit, counted from 1.
-
-    Attributes:
-        iteration: its number.
-        train_kl: mean negative log-likelihood of the training rows minus the entropy of their law, in nats; for the
-            pseudo-likelihood the mean negative log pseudo-likelihood. The penalty is not included.
-        validation_kl: the same of the validation rows.
-        gradient_norm: largest absolute entry of the gradient per row.
-    """
-
-    iteration: int
-    train_kl: float
-    validation_kl: float | None
-    gradient_norm: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +50,9 @@ class FitResult:
         data: the observations, or None when sufficient statistics were given.
         margins: observed marginal counts (num_terms,) if the fit used them.
         possible: mask (num_states,) of possible cells, None when all are.
-        history: iterates, when a validation set was given.
         best_iteration: iteration whose parameters these are, after early stopping.
-        validation_kl: validation divergence at these parameters, in nats; None without validation rows.
+        validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for
+            the pseudo-likelihood their mean negative log pseudo-likelihood; None without such rows.
     """
 
     hypergraph: InteractionHypergraph
@@ -89,7 +71,6 @@ class FitResult:
     data: Observations | None = field(default=None, repr=False)
     margins: torch.Tensor | None = field(default=None, repr=False)
     possible: np.ndarray | None = field(default=None, repr=False)
-    history: tuple[HistoryEntry, ...] = field(default=(), repr=False)
     best_iteration: int | None = None
     validation_kl: float | None = None
     _face: Face | None = field(default=None, repr=False)

@@ -112,7 +112,7 @@ class Patience:
 
     def __init__(self, held_out: HeldOut, patience: int | None) -> None:
         self._held_out = held_out
-        self._patience = patience
+        self.limit = patience
         self.value = self.best_value = math.inf
         self.best: Point | None = None
         self.best_iteration = 0
@@ -122,7 +122,7 @@ class Patience:
         self.value = self._held_out(point.theta, point.loss)
         if self.value < self.best_value or self.best is None:
             self.best_value, self.best, self.best_iteration = self.value, point, iteration
-        return self._patience is not None and iteration - self.best_iteration >= self._patience
+        return self.limit is not None and iteration - self.best_iteration >= self.limit
 
 
 def newton(

@@ -11,7 +11,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ...structure.hypergraph import InteractionHypergraph
-from .ordinal import ar1_precision, is_smooth_axis
+from .ordinal import ar1_precision
 from .ridge import InteractionRidge
 
 Floats = NDArray[np.float64]
@@ -39,9 +39,8 @@ def ridge_preconditioner(
     curvature = float(np.mean([1 / math.prod(shape) for shape in hypergraph.edge_shapes]))
     kinds: dict[tuple[tuple[int, bool], ...], list[int]] = {}
     for k, edge in enumerate(hypergraph.edges):
-        is_smooth = ridge.smoothness > 0 and (len(edge) > 1 or ridge.smooth_singles)
         variables = [hypergraph.domain[name] for name in edge]
-        kinds.setdefault(tuple((v.cardinality, is_smooth and is_smooth_axis(v)) for v in variables), []).append(k)
+        kinds.setdefault(tuple((v.cardinality, ridge.is_smooth(edge, v)) for v in variables), []).append(k)
     starts = np.array([where.start for where in hypergraph.term_slices.values()])
     groups: list[_Group] = []
     for kind, members in kinds.items():

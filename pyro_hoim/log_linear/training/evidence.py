@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,12 +9,13 @@ from numpy.typing import NDArray
 
 from ...errors import check_positive, check_type, check_whole, out_of_range, unexpected
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from .ordinal import contrast_spectrum, is_smooth_axis
+from .ordinal import contrast_spectrum
 from .ridge import InteractionRidge
 
-__all__ = ["Evidence", "EvidenceRounds", "num_effective", "updated_ridge"]
+__all__ = ["EvidenceRounds", "num_effective", "updated_ridge"]
 
 Floats = NDArray[np.float64]
+_LEAST, _LARGEST = 0.05, 1e6  # strengths
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,8 @@ class EvidenceRounds:
     damping: float = 0.5
 
     def __post_init__(self) -> None:
-        rounds = self.num_rounds
-        check_whole(rounds, "evidence_rounds", 0)
+        check_whole(self.num_rounds, "evidence_rounds", 0)
         object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A ridge whose strengths were moved towards the maximum of the evidence.
-
-    Attributes:
-        ridge: the penalty with the new strengths in ``by_edge``.
-        num_effective: by interaction, how many of its parameters the rows determine under the *old* strengths: from 0
-            (the prior decides) to its number of free parameters (the rows do).
-    """
-
-    ridge: InteractionRidge
-    num_effective: dict[Edge, float]
-
-    @property
-    def total(self) -> float:
-        """Effective number of parameters of the whole collection."""
-        return math.fsum(self.num_effective.values())
 
 
 def updated_ridge(
@@ -62,10 +42,8 @@ def updated_ridge(
     num_rows: float,
     *,
     damping: float = 0.5,
-    floor: float = 0.05,
-    ceiling: float = 1e6,
     pseudo: bool = False,
-) -> Evidence:
+) -> InteractionRidge:
     r"""One step of the fixed point of the evidence, for interactions of two or more variables.
 
     .. math:: \lambda_S \leftarrow \lambda_S^{1 - d} \Big( \frac{\gamma_S}{b_S^\top K_S b_S} \Big)^d, \qquad
@@ -86,16 +64,14 @@ def updated_ridge(
         margins_data: frequencies of the cells of every interaction among the rows (num_terms,).
         num_rows: number of rows, with multiplicity.
         damping: share d of the step that is made, on the logarithmic scale; 1 is the whole step.
-        floor: no goal of a step and no new strength is smaller; so a strength of zero does not stay zero.
-        ceiling: no goal of a step and no new strength is larger.
         pseudo: whether the tables maximise the pseudo-likelihood, which counts a row once for every variable of an
             interaction; the strength is then that many times the precision of the prior.
 
     Returns:
-        The ridge with new strengths, and the effective number of parameters under the old ones.
+        The ridge with new strengths, from 0.05 to 1e6; so a strength of zero does not stay zero.
 
     Raises:
-        InputError: a damping outside (0, 1], bounds that are not 0 < floor <= ceiling, no rows, or wrong lengths.
+        InputError: a damping outside (0, 1], no rows, or wrong lengths.
         InputTypeError: no InteractionRidge.
 
     References:
@@ -109,13 +85,11 @@ def updated_ridge(
         >>> margins = (rows.marginal_counts(graph.edges) / 100).numpy()
         >>> tables = np.array([-0.2, 0.2, 0.0, 0.0, 0.45, -0.45, -0.45, 0.45])
         >>> found = updated_ridge(InteractionRidge(1.0), graph, tables, margins, 100, damping=1.0)
-        >>> round(found.num_effective["a", "b"], 3), round(found.ridge.strength(("a", "b")), 3)
-        (0.951, 1.174)
+        >>> round(found.strength(("a", "b")), 3)
+        1.174
     """
     check_type(ridge, InteractionRidge, "ridge")
     check_damping(damping, "damping")
-    if not 0 < floor <= ceiling < math.inf:
-        raise out_of_range("floor, ceiling", "0 < floor <= ceiling", received=f"{floor!r} and {ceiling!r}")
     if np.shape(tables) != (hypergraph.num_terms,):
         raise unexpected("tables", f"shape ({hypergraph.num_terms},)", received=np.shape(tables), code="wrong-shape")
     effective = num_effective(ridge, hypergraph, margins_data, num_rows, pseudo=pseudo)
@@ -123,15 +97,15 @@ def updated_ridge(
     squares = tables * unit.gradient(tables, hypergraph)
     strengths: dict[Edge, float] = {}
     for edge, where in hypergraph.term_slices.items():
-        if len(edge) < 2 or not _num_free(hypergraph, edge):
+        if len(edge) < 2 or not effective[edge]:
             continue
-        norm, goal = float(squares[where].sum()), ceiling
+        norm, goal = float(squares[where].sum()), _LARGEST
         weight = len(edge) if pseudo else 1
         if norm > 0:
-            goal = min(max(weight * effective[edge] / norm, floor), ceiling)
+            goal = min(max(weight * effective[edge] / norm, _LEAST), _LARGEST)
         strength = ridge.strength(edge) ** (1 - damping) * goal**damping
-        strengths[edge] = min(max(strength, floor), ceiling)
-    return Evidence(ridge.updated(strengths), effective)
+        strengths[edge] = min(max(strength, _LEAST), _LARGEST)
+    return ridge.updated(strengths)
 
 
 def num_effective(
@@ -166,18 +140,12 @@ def check_damping(damping: object, argument: str) -> float:
     return float(damping)
 
 
-def _num_free(hypergraph: InteractionHypergraph, edge: Edge) -> int:
-    where = hypergraph.parameter_slices[edge]
-    return where.stop - where.start
-
-
 def _spectrum(ridge: InteractionRidge, hypergraph: InteractionHypergraph, edge: Edge) -> tuple[Floats, Floats]:
     """Distinct eigenvalues of the precision of balanced tables, and how often each occurs."""
     eigenvalues, multiplicity = np.ones(1), 1
-    is_smooth = ridge.smoothness > 0 and (len(edge) > 1 or ridge.smooth_singles)
     for name in edge:
         variable = hypergraph.domain[name]
-        if is_smooth and is_smooth_axis(variable):
+        if ridge.is_smooth(edge, variable):
             axis = contrast_spectrum(variable.cardinality, ridge.smoothness)
             eigenvalues = np.multiply.outer(eigenvalues, axis).reshape(-1)
         else:

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import check_not_negative, is_whole, out_of_range, refused, unexpected, wrong_type
+from ...schema import Variable
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
-from .ordinal import precision_diagonal, smooth_axes
+from .tables import edge_axes
 
 __all__ = ["InteractionRidge"]
 
@@ -130,6 +131,11 @@ class InteractionRidge:
         found = self._by_set.get(names)
         return self.by_order.get(len(names), self.default) if found is None else found
 
+    def is_smooth(self, edge: Edge, variable: Variable) -> bool:
+        """Whether the precision of an interaction ties neighbouring levels of one of its variables."""
+        is_tied = self.smoothness > 0 and (len(edge) > 1 or self.smooth_singles)
+        return is_tied and variable.kind == "ordinal" and variable.cardinality > 2
+
     @cached_property
     def _plans(self) -> dict[InteractionHypergraph, _Plan]:
         """Plans of the collections used last."""
@@ -141,9 +147,8 @@ class InteractionRidge:
             strengths = np.array([self.strength(edge) for edge in hypergraph.edges], dtype=np.float64)
             num_terms = [math.prod(shape) for shape in hypergraph.edge_shapes]
             num_free = [math.prod(n - 1 for n in shape) for shape in hypergraph.edge_shapes]
-            axes = np.zeros((0, 4), dtype=np.int64)
-            if self.smoothness:
-                axes = smooth_axes(hypergraph, 1 if self.smooth_singles else 2)
+            smooth = [self.is_smooth(edge, hypergraph.domain[name]) for edge in hypergraph.edges for name in edge]
+            axes = edge_axes(hypergraph)[np.array(smooth, dtype=bool)]
             found = _Plan(np.repeat(strengths, num_terms), np.repeat(strengths, num_free), axes)
             while len(self._plans) >= _KEPT_PLANS:
                 self._plans.pop(next(iter(self._plans)))
@@ -192,42 +197,28 @@ class InteractionRidge:
         tables *= plan.terms
         return tables if are_tables else codings.free_statistics(torch.from_numpy(tables)).numpy()
 
-    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """The strengths, times the diagonal of the precision where tables are smooth."""
-        are_tables = self._are_tables(theta, hypergraph)
-        plan = self._plan(hypergraph)
-        if not are_tables:
-            needed = "the diagonal Hessian that Newton's method and covariances need does not exist"
-            self._require_diagonal(hypergraph, f"{needed}; fit with method='lbfgs'")
-            return plan.parameters.copy()
-        return plan.terms * precision_diagonal(hypergraph, plan.axes, self.smoothness)
+    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
+        """Diagonal of the Hessian in free coordinates, the strengths; refused where tables are smooth."""
+        needed = "the diagonal Hessian that Newton's method and covariances need does not exist"
+        return self._diagonal(hypergraph, f"{needed}; fit with method='lbfgs'").copy()
 
     def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """Minimiser of half the squared distance from theta plus ``step`` times the penalty."""
-        are_tables = self._are_tables(theta, hypergraph)
-        self._require_diagonal(hypergraph, "its proximal map has no closed form; use method='lbfgs'")
-        plan = self._plan(hypergraph)
-        return theta / (1 + step * (plan.terms if are_tables else plan.parameters))
+        """Minimiser of half the squared distance from free coordinates plus ``step`` times the penalty."""
+        return theta / (
+            1 + step * self._diagonal(hypergraph, "its proximal map has no closed form; use method='lbfgs'")
+        )
 
-    def _require_diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> None:
+    def _diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> np.ndarray:
+        """Strengths of free coordinates, where they are all of the precision."""
         if not self.is_diagonal(hypergraph):
             raise refused("penalty", f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
+        return self._plan(hypergraph).parameters
 
     def updated(self, strengths: Mapping[Edge, float]) -> InteractionRidge:
         """The penalty with other strengths for some sets of variables."""
         found = {frozenset(edge): (edge, strength) for edge, strength in self.by_edge.items()}
         found.update((frozenset(edge), (edge, strength)) for edge, strength in strengths.items())
         return replace(self, by_edge=dict(found.values()))
-
-    def scaled(self, factor: float) -> InteractionRidge:
-        """The penalty with every strength multiplied by a finite factor from 0."""
-        _check_strength(factor, "factor")
-        return replace(
-            self,
-            default=self.default * factor,
-            by_order={order: strength * factor for order, strength in self.by_order.items()},
-            by_edge={edge: strength * factor for edge, strength in self.by_edge.items()},
-        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""

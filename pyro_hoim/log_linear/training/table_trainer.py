@@ -146,7 +146,7 @@ class TableTrainer(RidgeTrainer, ABC):
                 damping=self.evidence.damping,
                 pseudo=self._is_pseudo,
             )
-            self._set_strengths({edge: found.ridge.strength(edge) for edge in graph.edges if len(edge) > 1})
+            self._set_strengths({edge: found.strength(edge) for edge in graph.edges if len(edge) > 1})
             report = self._fit()
             steps += report.num_iterations
             done += 1

@@ -33,7 +33,7 @@ def test_counts_of_cells_are_those_of_the_table():
 
 def test_memory_is_that_of_the_design():
     hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2] * 9))
-    design._design._kept.pop(hypergraph, None)
+    design._small_design.cache_clear()
     tracemalloc.start()
     size = design_matrix(hypergraph).nbytes
     _, peak = tracemalloc.get_traced_memory()
@@ -42,11 +42,11 @@ def test_memory_is_that_of_the_design():
     assert peak < 3 * size
 
 
-def test_kept_designs_are_bounded_by_their_entries():
-    cache = design._Cache(max_entries=100)
-    graphs = [InteractionHypergraph.saturated(Domain.from_cardinalities([n])) for n in (3, 6, 7, 8, 20)]
-    built = [cache(graph) for graph in graphs]  # 6, 30, 42, 56 and 380 entries
-    assert list(cache._kept) == graphs[2:4]
-    assert cache(graphs[2]) is built[2]
-    assert list(cache._kept) == [graphs[3], graphs[2]]
-    assert cache(graphs[4]) is not built[4]
+def test_kept_designs_are_bounded_by_their_entries(monkeypatch):
+    graphs = [InteractionHypergraph.saturated(Domain.from_cardinalities([n])) for n in (3, 6, 7, 20)]
+    monkeypatch.setattr(design, "_SMALL", 40)  # of 6, 30, 42 and 380 entries
+    monkeypatch.setattr(design, "_LARGE", 100)
+    design._small_design.cache_clear()
+    built = [design_matrix(graph) for graph in graphs]
+    assert [design_matrix(graph) is matrix for graph, matrix in zip(graphs, built, strict=True)] == [True] * 3 + [False]
+    assert (design._small_design.cache_info().currsize, design._large_design.cache_info().maxsize) == (2, 1)

@@ -547,7 +547,7 @@ def test_rounds_of_evidence_are_fits_with_updated_strengths_in_between():
     manual.train()
     for _ in range(3):
         tables = manual.tables.numpy()
-        ridge = updated_ridge(ridge, graph, tables, margins, data.total_count, damping=0.7).ridge
+        ridge = updated_ridge(ridge, graph, tables, margins, data.total_count, damping=0.7)
         manual.penalty = ridge
         last = manual.train()
     assert report.status == last.status == "converged"

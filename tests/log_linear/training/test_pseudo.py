@@ -351,7 +351,7 @@ def test_rounds_of_evidence_and_their_state(masked):
     found = updated_ridge(start, order(2), once.tables.numpy(), margins, data.total_count, pseudo=True)
     again = PseudoTrainer(data, order(2), **{**options, "evidence": EvidenceRounds(1)})
     again.train()
-    assert [again.penalty.strength(e) for e in order(2).edges] == [found.ridge.strength(e) for e in order(2).edges]
+    assert [again.penalty.strength(e) for e in order(2).edges] == [found.strength(e) for e in order(2).edges]
     with pytest.raises(InputError, match="evidence_rounds"):
         PseudoTrainer(data, order(2), evidence=EvidenceRounds(num_rounds=1))
 

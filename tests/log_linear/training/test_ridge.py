@@ -60,9 +60,10 @@ def test_derivatives_and_prox(coding):
     moves = step * np.eye(size)
     slopes = [(RIDGE.value(theta + m, graph) - RIDGE.value(theta - m, graph)) / (2 * step) for m in moves]
     assert_close(RIDGE.gradient(theta, graph), slopes, relative=1e-8, absolute=1e-9)
-    assert_close(RIDGE.hessian_diagonal(theta, graph) * theta, RIDGE.gradient(theta, graph), relative=1e-14)
-    near = RIDGE.prox(theta, 0.3, graph)
-    assert_close(near - theta + 0.3 * RIDGE.gradient(near, graph), np.zeros(size), relative=0, absolute=1e-13)
+    if coding == "free":
+        assert_close(RIDGE.hessian_diagonal(theta, graph) * theta, RIDGE.gradient(theta, graph), relative=1e-14)
+        near = RIDGE.prox(theta, 0.3, graph)
+        assert_close(near - theta + 0.3 * RIDGE.gradient(near, graph), np.zeros(size), relative=0, absolute=1e-13)
 
 
 def test_a_fit_takes_it_as_any_ridge():
@@ -81,15 +82,12 @@ def test_a_fit_takes_it_as_any_ridge():
     assert_close(gradient, expected, relative=1e-6, absolute=1e-6)
 
 
-def test_round_trips_and_scaling():
+def test_round_trips():
     text = json.dumps(RIDGE.to_json())
     assert InteractionRidge.from_json(json.loads(text)) == RIDGE
     assert pickle.loads(pickle.dumps(RIDGE)) == RIDGE
     assert hash(InteractionRidge(by_edge={("a", "b"): 1.0})) == hash(InteractionRidge(by_edge={("b", "a"): 1.0}))
     assert InteractionRidge(1.0) != InteractionRidge(2.0)
-    graph = order(3)
-    assert_close(RIDGE.scaled(2.5).terms(graph), 2.5 * RIDGE.terms(graph), relative=1e-15)
-    assert RIDGE.scaled(0).is_zero
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), True, "1"])
@@ -97,8 +95,6 @@ def test_wrong_strengths_are_refused(bad):
     for arguments in ({"default": bad}, {"by_order": {2: bad}}, {"by_edge": {("a",): bad}}):
         with pytest.raises(InputError, match="expected a finite number from 0"):
             InteractionRidge(**arguments)
-    with pytest.raises(InputError, match="factor"):
-        RIDGE.scaled(bad)
 
 
 def test_wrong_keys_are_refused():
@@ -175,7 +171,6 @@ def test_smooth_value_and_gradient_equal_those_of_the_dense_precision(smoothness
     assert_close(ridge.gradient(raw, graph), dense @ raw, relative=1e-10, absolute=1e-9)
     assert np.array_equal(raw, before)
     assert_close(ridge.value(raw, graph), 0.5 * raw @ dense @ raw, relative=1e-12)
-    assert_close(ridge.hessian_diagonal(raw, graph), np.diag(dense), relative=1e-10)
     tables = random_tables(graph, np.random.default_rng(1))
     theta = parametrization(graph).convert(torch.from_numpy(tables), "balanced", "free").numpy()
     basis = parametrization(graph).matrix("free", "balanced").numpy()
@@ -201,6 +196,7 @@ def test_smoothness_leaves_nominal_short_and_single_axes_alone():
     assert SMOOTH.is_diagonal(graph)
     assert not replace(SMOOTH, smooth_singles=True).is_diagonal(graph)
     assert np.array_equal(SMOOTH.gradient(theta, graph), plain.gradient(theta, graph))
+    theta = theta[: graph.num_parameters]
     assert np.array_equal(SMOOTH.prox(theta, 0.3, graph), plain.prox(theta, 0.3, graph))
     assert np.array_equal(SMOOTH.terms(ordinal(3)), plain.terms(ordinal(3)))
     assert np.array_equal(SMOOTH.parameters(ordinal(3)), plain.parameters(ordinal(3)))
@@ -209,7 +205,7 @@ def test_smoothness_leaves_nominal_short_and_single_axes_alone():
 def test_what_a_smooth_ridge_does_not_have_is_refused():
     graph = ordinal(2)
     with pytest.raises(InputError, match="proximal map"):
-        SMOOTH.prox(np.zeros(graph.num_terms), 1.0, graph)
+        SMOOTH.prox(np.zeros(graph.num_parameters), 1.0, graph)
     with pytest.raises(InputError, match="fit with method='lbfgs'"):
         SMOOTH.hessian_diagonal(np.zeros(graph.num_parameters), graph)
     data = Observations.from_table(ORDINAL, np.random.default_rng(6).integers(1, 9, (3, 4, 2, 5)))
@@ -253,7 +249,6 @@ def test_smoothness_survives_its_round_trips():
     assert hash(copied) == hash(ridge)
     assert ridge != SMOOTH
     assert replace(SMOOTH, smoothness=0.5) != SMOOTH
-    assert SMOOTH.scaled(2.0) == replace(SMOOTH, default=3.0, by_order={1: 0.6}, by_edge={("b", "d"): 8.0})
     old = {"default": 1.0, "by_order": [], "by_edge": []}
     assert InteractionRidge.from_json(old) == InteractionRidge(1.0)
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ....structure.hypergraph import InteractionHypergraph
 from ...coding import parametrization
-from ..ordinal import is_smooth_axis
 from ..ridge import InteractionRidge
 
 Floats = NDArray[np.float64]
@@ -39,14 +38,13 @@ class Coordinates:
 
         Along a smooth axis with correlation r no eigenvalue of the precision is above :math:`(1 + r) / (1 - r)`.
         """
-        strengths = (ridge.terms if self.is_raw else ridge.parameters)(self._hypergraph).copy()
+        strengths = (ridge.terms if self.is_raw else ridge.parameters)(self._hypergraph)
         if ridge.is_diagonal(self._hypergraph):
             return strengths
         slices = self._hypergraph.term_slices if self.is_raw else self._hypergraph.parameter_slices
         largest = (1 + ridge.smoothness) / (1 - ridge.smoothness)
         for edge, where in slices.items():
-            if len(edge) > 1 or ridge.smooth_singles:
-                strengths[where] *= largest ** sum(is_smooth_axis(self._hypergraph.domain[name]) for name in edge)
+            strengths[where] *= largest ** sum(ridge.is_smooth(edge, self._hypergraph.domain[name]) for name in edge)
         return strengths
 
     def _mapped(self, function: Callable[[torch.Tensor], torch.Tensor], values: Floats) -> Floats:
