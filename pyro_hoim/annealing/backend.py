@@ -5,21 +5,41 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
+from ..core.autograd import log_z_with_gradient
 from ..core.partition import Cost, LogPartition
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, out_of_reach
 from .annealable import AnnealedModel, Run
-from .autograd import log_z_with_eta
 from .options import AnnealingOptions
 from .runs import derived, drawn_seed, forward, reverse
 from .verdict import estimate_of, judged, rows
 
-__all__ = ["AnnealedBackend"]
+__all__ = ["AnnealedBackend", "constant"]
 
 _STREAM = 1000  # apart are the random streams of two models of a call
+
+
+class _Constant(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
+    """Estimated expectations, which depend on the tables but have no derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, tables: torch.Tensor, values: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
+        raise out_of_reach(
+            "AnnealedImportance",
+            "log Z is differentiable once; eta, marginals and second derivatives have no gradient. Use an exact "
+            "backend such as Auto() where one is within its budget, or detach() the value",
+        )
+
+
+constant: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = _Constant.apply
+"""``values`` as a function of the tables that raises :class:`IntractableError` when it is differentiated."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +80,9 @@ class AnnealedBackend(AnnealingOptions):
         like = parameters.detach().new_zeros(parameters.shape[:-1])
         result = judged(found, [reverse(run) for run in found] if wanted else None, like, cost)
         if slopes is not None:
-            result = replace(result, value=log_z_with_eta(parameters, result.value, slopes))
+            found_once = result.value, slopes
+            value = log_z_with_gradient(parameters, lambda _: found_once, lambda t: constant(t, slopes))
+            result = replace(result, value=value)
         if result.verdict == "unreliable":
             self._warn()
         return result

@@ -9,12 +9,23 @@ from typing import Literal, cast
 
 import torch
 
-from ..errors import check_choice, check_fraction, check_whole, conflict, out_of_range, unexpected
-from .start_rows import Rows, checked_rows, fitting_rows
+from ..errors import (
+    check_choice,
+    check_fraction,
+    check_whole,
+    conflict,
+    out_of_range,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from .weights import MIN_CHAINS
 
-__all__ = ["AnnealingOptions"]
+__all__ = ["AnnealingOptions", "chosen_rows"]
 
+Rows = tuple[tuple[int, ...], ...]
+_MOST = 256  # distinct rows
+_LARGEST = 2**53  # count
 _ADAPTIVE_STEPS = 1000  # what an adaptive path counts as
 
 
@@ -38,11 +49,9 @@ class AnnealingOptions:
             one run alone is poor. Needs perfect samples, so models within reach of exact methods.
         level: of the one-sided limits.
         seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness:
-            the estimate is then the same function of the whole batch in every call (streams belong to rows, so that
-            equal parameters in two rows, or in another row, get other numbers), as Hamiltonian samplers need. Its
-            error biases their results. The function jumps where a state changes, and its gradient is the expectation
-            under the weighted chains, the slope of the true log Z as chains are added: Hamiltonian samplers stay valid
-            with any such force, but accept less.
+            the estimate is then the same function of the whole batch in every call (streams belong to rows), as
+            Hamiltonian samplers need; its error biases their results. It jumps where a state changes, and its gradient
+            is the expectation under the weighted chains: Hamiltonian samplers stay valid, but accept less.
         starts: states of level codes or counts, such as rows of data, that count as met and that ascents start from,
             too: a mode that holds one is not missed. Of more than 256 distinct rows the 128 most frequent are taken
             and 128 evenly spaced among the others, in lexicographic order. All other random numbers stay as they are.
@@ -88,7 +97,7 @@ class AnnealingOptions:
         elif self.temperatures is not None:
             object.__setattr__(self, "temperatures", _checked_path(self.temperatures))
         if self.starts is not None:
-            object.__setattr__(self, "starts", checked_rows(self.starts, owner))
+            object.__setattr__(self, "starts", _checked_rows(self.starts, owner))
         check_choice(self.reverse, (True, False, "auto"), f"{owner} reverse")
         below = self.resample_below
         if below is not None:
@@ -120,7 +129,7 @@ class AnnealingOptions:
         """
         if self.starts is None:
             return None
-        return fitting_rows(cast("Rows", self.starts), largest, type(self).__name__)
+        return _fitting_rows(cast("Rows", self.starts), largest, type(self).__name__)
 
 
 def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
@@ -133,3 +142,57 @@ def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
         shown = f"{path[:3]} ... {path[-1:]}" if len(path) > 4 else path
         raise out_of_range("temperatures", "inverse temperatures that rise strictly from 0 to 1", received=shown)
     return path
+
+
+def chosen_rows(rows: torch.Tensor, counts: torch.Tensor | None = None) -> torch.Tensor:
+    """At most 256 distinct rows (n, d) of those given (N, d), in lexicographic order.
+
+    Of more distinct rows half are the most frequent, the others are evenly spaced among the rest. ``counts`` (N,).
+    """
+    if not rows.shape[1]:
+        return rows[:1]
+    distinct, where = torch.unique(rows, dim=0, return_inverse=True)
+    if len(distinct) <= _MOST:
+        return distinct
+    counts = torch.ones(len(rows), dtype=torch.float64) if counts is None else counts.double()
+    total = torch.zeros(len(distinct), dtype=torch.float64).index_add_(0, where, counts)
+    order, half = total.argsort(descending=True, stable=True), _MOST // 2
+    rest = order[half:].sort().values
+    places = torch.arange(_MOST - half) * len(rest) // (_MOST - half)
+    return distinct[torch.cat([order[:half], rest[places]]).sort().values]
+
+
+def _checked_rows(value: object, owner: str) -> Rows:
+    """Rows that a user gave for the option ``starts``, chosen, in a form that can be hashed."""
+    argument = f"{owner} starts"
+    try:
+        rows = torch.as_tensor(value).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        rows = torch.zeros(0, dtype=torch.bool)
+    if rows.dtype == torch.bool or rows.is_complex():
+        raise wrong_type(argument, "a matrix of level codes or counts", value)
+    if rows.dim() != 2 or not len(rows):
+        raise wrong_shape(argument, "(rows, variables) of at least one row", rows)
+    cells = rows.double()
+    is_bad = ~((cells >= 0) & (cells <= _LARGEST) & (cells == cells.floor()))
+    if bool(is_bad.any()):
+        wanted, hint = (
+            "complete rows of level codes or counts, whole numbers from 0",
+            "leave out rows with missing cells",
+        )
+        raise unexpected(argument, wanted, hint=hint, received=f"{float(cells[is_bad][0]):g}", code="missing-cells")
+    return tuple(map(tuple, chosen_rows(rows.long()).tolist()))
+
+
+def _fitting_rows(rows: Rows, largest: Sequence[float], owner: str) -> torch.Tensor:
+    """The rows of the option ``starts`` (n, d), checked for a model whose variables go up to ``largest``."""
+    found = torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)
+    if found.shape[1] != len(largest):
+        wanted = f"rows of {len(largest)} cells, one for every variable of the model"
+        raise unexpected(f"{owner} starts", wanted, found.shape[1], code="wrong-shape")
+    is_bad = found > torch.tensor(largest, dtype=torch.float64)
+    if bool(is_bad.any()):
+        row, column = (int(i) for i in is_bad.nonzero()[0])
+        wanted = f"at most {largest[column]:g} for variable number {column}"
+        raise out_of_range(f"{owner} starts", wanted, int(found[row, column]))
+    return found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from contextlib import nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -81,24 +80,16 @@ def _weighted_run(
     steps = len(betas) - 1
     ends = [round(steps * k / min(steps, _PIECES)) for k in range(min(steps, _PIECES) + 1)]
     total = betas.new_zeros((), device=chains.energy.device)
-    with _bar(steps, options.progress) as bar:
+    from tqdm import tqdm
+
+    with tqdm(total=steps, desc="annealing", unit="temperature", disable=not options.progress) as bar:
         for first, last in itertools.pairwise(ends):
             total = total + chains.anneal(betas[first : last + 1], sweeps)
-            if bar is not None:
-                bar.update(last - first)
+            bar.update(last - first)
             if below is not None and last < steps:
                 index, total = resampled(total, options.islands, below, generator)
                 chains.gather(index)
     return total
-
-
-def _bar(steps: int, progress: bool) -> Any:
-    """A progress bar on standard error, or nothing."""
-    if not progress:
-        return nullcontext()
-    from tqdm import tqdm
-
-    return tqdm(total=steps, desc="annealing", unit="temperature")
 
 
 def reverse(run: Run) -> Reverse:

@@ -12,7 +12,6 @@ import torch
 
 from ..core.certificate import Certificate, certificate
 from ..core.partition import Cost, LogPartition, Sandwich
-from ._mean_limit import log_mean_lower_limit
 from .annealable import Run, Traits
 from .mode_checks import Weighed, pick_modes, weighed
 from .options import AnnealingOptions
@@ -24,6 +23,7 @@ from .weights import (
     WeightEstimate,
     acceptance_ratio,
     island_means,
+    log_mean_lower_limit,
     log_mean_weight,
     one_sided_limits,
 )

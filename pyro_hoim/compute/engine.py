@@ -16,10 +16,7 @@ Floats = NDArray[np.float64]
 
 
 class Wanted(NamedTuple):
-    """What is to be noted during some sweeps: after every ``thin``-th one, of 0 never, the parts named.
-
-    The parts are those of :class:`Record`.
-    """
+    """What is to be noted during some sweeps: after every ``thin``-th one, of 0 never, parts of :class:`Record`."""
 
     thin: int = 0
     counts: bool = False
@@ -85,10 +82,7 @@ class Engine(Protocol):
     """
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
-        """Take tables (groups or 1, num_terms) and reference log weights (groups or 1, sum of cardinalities).
-
-        Cached energies are recomputed if there are states.
-        """
+        """Take tables (groups or 1, num_terms) and reference log weights (groups or 1, sum of cardinalities)."""
         ...
 
     def set_codes(self, codes: torch.Tensor) -> None:
@@ -104,17 +98,11 @@ class Engine(Protocol):
         ...
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
-        """Energies, float64 (groups, chains), of the states under other tables (groups or 1, num_terms), nats.
-
-        Nothing else changes.
-        """
+        """Energies, float64 (groups, chains), of the states under other tables (groups or 1, num_terms), nats."""
         ...
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
-        """Run ``num_sweeps`` sweeps at ``beta`` (groups,); sweep s visits the blocks ``order[s % len(order)]``.
-
-        With ``wanted.thin`` k > 0 the parts wanted are recorded after every k-th sweep.
-        """
+        """Run ``num_sweeps`` sweeps at ``beta`` (groups,); sweep s visits the blocks ``order[s % len(order)]``."""
         ...
 
     def anneal(
@@ -131,10 +119,7 @@ class Engine(Protocol):
         ...
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
-        """Sum over chains of weight (1 when None) in every cell of every edge, float64 (groups, num_terms).
-
-        ``weights`` is float64 (groups, chains). The same bits on any number of threads.
-        """
+        """Sum of weights (groups, chains; 1) in every cell of every edge, float64 (groups, num_terms)."""
         ...
 
     def gather(self, index: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ References:
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -32,7 +33,9 @@ from .jit import njit
 
 __all__ = [
     "LANES",
+    "SMALL",
     "aligned",
+    "balanced_width",
     "fill",
     "fill_uniform",
     "fill_uniform64",
@@ -47,6 +50,9 @@ LANES = 16
 """The width of every tile is a multiple of this, so that inner loops of this length need no remainder."""
 
 _MAX_WIDTH = 64
+
+SMALL = 2000
+"""Visits of tiles below which starting threads costs more than it saves."""
 
 Array = NDArray[Any]
 
@@ -63,6 +69,25 @@ def tile_width(num_chains: int) -> int:
     width = _MAX_WIDTH
     while width > LANES and num_chains < 2 * width:
         width //= 2
+    return width
+
+
+def balanced_width(num_groups: int, num_chains: int, num_threads: int) -> int:
+    """Lanes per tile, a multiple of 16 up to 256 with which all threads are done soonest.
+
+    A tile takes about as long as its lanes and 32 more.
+
+    Example:
+        >>> [balanced_width(1, n, 2) for n in (1, 40, 512, 600)], balanced_width(100, 600, 2)
+        ([16, 32, 256, 160], 208)
+    """
+    fewest = -(-num_chains // 256)
+    best, width = math.inf, 16
+    for tiles in range(fewest, fewest + num_threads):
+        lanes = -(-num_chains // tiles // 16) * 16
+        rounds = -(-num_groups * tiles // num_threads)
+        if rounds * (lanes + 32) < best:
+            best, width = rounds * (lanes + 32), lanes
     return width
 
 

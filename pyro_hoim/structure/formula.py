@@ -37,6 +37,18 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _products(first: _Terms, second: _Terms) -> _Terms:
+    """All unions of a set of the first with a set of the second."""
+    return frozenset(a | b for a in first for b in second)
+
+
+_OPERATORS: tuple[tuple[str, Callable[[_Terms, _Terms], _Terms]], ...] = (
+    ("+", frozenset.union),
+    ("*", lambda a, b: a | b | _products(a, b)),
+    (":", _products),
+)
+
+
 class _Parser:
     """Recursive descent over the tokens; every rule returns a set of variable sets."""
 
@@ -65,20 +77,15 @@ class _Parser:
             return True
         return False
 
-    def chain(self, symbol: str, rule: Callable[[], _Terms], combine: Callable[[_Terms, _Terms], _Terms]) -> _Terms:
-        terms = rule()
+    def sum(self, level: int = 0) -> _Terms:
+        """Operands of one of the operators, each made of those that bind tighter."""
+        if level == len(_OPERATORS):
+            return self.power()
+        symbol, combine = _OPERATORS[level]
+        terms = self.sum(level + 1)
         while self.accept(symbol):
-            terms = combine(terms, rule())
+            terms = combine(terms, self.sum(level + 1))
         return terms
-
-    def sum(self) -> _Terms:
-        return self.chain("+", self.crossing, lambda a, b: a | b)
-
-    def crossing(self) -> _Terms:
-        return self.chain("*", self.product, lambda a, b: a | b | _products(a, b))
-
-    def product(self) -> _Terms:
-        return self.chain(":", self.power, _products)
 
     def power(self) -> _Terms:
         terms = self.atom()
@@ -126,11 +133,6 @@ class _Parser:
                 self.next += 1
                 return frozenset()
         raise self.unexpected("a variable name")
-
-
-def _products(first: _Terms, second: _Terms) -> _Terms:
-    """All unions of a set of the first with a set of the second."""
-    return frozenset(a | b for a in first for b in second)
 
 
 def parse_formula(text: str, names: Sequence[str]) -> frozenset[frozenset[str]]:

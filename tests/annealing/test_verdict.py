@@ -12,11 +12,11 @@ import torch
 from scipy import stats
 
 from pyro_hoim.annealing import log_mean_weight, one_sided_limits
-from pyro_hoim.annealing._mean_limit import log_mean_lower_limit
 from pyro_hoim.annealing.annealable import Traits
 from pyro_hoim.annealing.mode_checks import hamming, pick_modes, root_distance
-from pyro_hoim.annealing.start_rows import chosen_rows
+from pyro_hoim.annealing.options import chosen_rows
 from pyro_hoim.annealing.verdict import Checks, Weights, result_of
+from pyro_hoim.annealing.weights import log_mean_lower_limit
 from pyro_hoim.core import LogPartition, Verdict
 from pyro_hoim.core.certificate import Certificate, certificate
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from ...annealing.start_rows import chosen_rows
+from ...annealing.options import chosen_rows
 from ...core.family import Answer, Option, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction, extend_rows

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import Record
-from ...compute.tiles import SMALL, tile_width
+from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, run_threads, to_tiles
 from ...structure.hypergraph import InteractionHypergraph
 from ..node_conditionals import NodeConditional
 from ._walker_structure import alias_tables, walker_program
@@ -34,8 +34,6 @@ class WalkerEngine:
         seed: int,
         dtype: torch.dtype,
     ) -> None:
-        from ...compute import lanes
-
         cards = hypergraph.domain.cardinalities
         real = np.float32 if dtype == torch.float32 else np.float64
         self._num_chains, self._size = num_chains, len(cards)
@@ -48,13 +46,11 @@ class WalkerEngine:
         self._edges = _edge_arrays(hypergraph)
         self._num_cells = hypergraph.num_terms
         self._code = np.uint8 if max(cards, default=1) <= 256 else np.int32
-        self._width = tile_width(1, num_chains, torch.get_num_threads())
-        self._random = lanes.lane_seeds(seed, 1, num_chains, self._width)
+        self._width = balanced_width(1, num_chains, torch.get_num_threads())
+        self._random = lane_seeds(seed, 1, num_chains, self._width)
         self._tiles: NDArray[Any] = np.zeros((self._random.shape[1], self._size + 1, self._width), dtype=self._code)
 
     def set_codes(self, codes: torch.Tensor) -> None:
-        from ...compute.lanes import to_tiles
-
         states = codes.cpu().numpy().astype(self._code)
         zeros = np.zeros((len(states), 1), dtype=self._code)
         self._tiles = to_tiles(np.concatenate([states, zeros], axis=1)[None], self._width)
@@ -63,12 +59,9 @@ class WalkerEngine:
         return torch.from_numpy(self._codes().astype(np.int64))
 
     def _codes(self) -> NDArray[Any]:
-        from ...compute.lanes import from_tiles
-
         return np.ascontiguousarray(from_tiles(self._tiles, 1, self._num_chains)[0, :, : self._size])
 
     def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
-        from ...compute.lanes import run_threads
         from ._walker_kernels import run
 
         num_records = num_updates // thin if thin else 0

@@ -11,8 +11,7 @@ import torch
 from typing_extensions import override
 
 from ...annealing.annealable import Run, Traits
-from ...annealing.autograd import constant
-from ...annealing.backend import AnnealedBackend
+from ...annealing.backend import AnnealedBackend, constant
 from ...annealing.mode_checks import root_distance
 from ...annealing.runs import drawn_seed
 from ...annealing.verdict import METHOD

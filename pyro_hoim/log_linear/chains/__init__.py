@@ -1,5 +1,1 @@
 """Gibbs chains of log-linear models and their engines."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

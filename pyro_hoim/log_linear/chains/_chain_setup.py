@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -12,15 +12,27 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...checks import check_exact_shape, check_finite
-from ...compute.engine import Record
+from ...compute.engine import Engine, Record
 from ...core.chains import Chains
 from ...core.model import LogLinearModel
-from ...errors import check_choice, check_type, check_whole, other_domain, out_of_range, wrong_shape, wrong_type
+from ...errors import (
+    check_choice,
+    check_type,
+    check_whole,
+    conflict,
+    other_domain,
+    out_of_range,
+    out_of_reach,
+    wrong_shape,
+    wrong_type,
+)
 from ...runs.arguments import broadcast, check_levels, checked_codes, checked_tables, received, seed_from
 from ...runs.checkpoint import checksum
 from ...runs.schedule import GibbsSchedule
-from .engines import EngineName, make_engine
+from ...structure.hypergraph import InteractionHypergraph
 
+EngineName = Literal["auto", "products", "tables", "torch"]
+_MAX_CELLS = 2**31 - 1
 _LOOKUPS_PER_CALL, _LEAST_CHAINS = 2**30, 32
 _LOOKUPS_PER_CALL_TORCH, _LOOKUPS_PER_STEP_TORCH = 2**24, 2**14
 
@@ -209,3 +221,41 @@ class ChainSetup(Chains):
             raise out_of_range("beta", "inverse temperatures within [0, 1]", received=values.tolist())
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
         return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
+
+
+def make_engine(
+    name: EngineName,
+    hypergraph: InteractionHypergraph,
+    blocks: tuple[tuple[int, ...], ...],
+    shape: tuple[int, int],
+    seed: int,
+    precision: torch.dtype,
+    device: torch.device,
+) -> Engine:
+    """The engine that moves the chains; compiled ones are imported when first needed."""
+    check_choice(name, ("auto", "products", "tables", "torch"), "engine")
+    if name == "torch" or (name == "auto" and device.type != "cpu"):
+        from .torch_engine import TorchEngine
+
+        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
+    if device.type != "cpu":
+        raise conflict("engine", f"{name!r} runs on the CPU, received tables on {device}", "use 'torch' or 'auto'")
+    cells = sum(
+        len(edge) * math.prod(shape) for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True)
+    )
+    if cells > _MAX_CELLS:
+        problem = (
+            f"the tables and their transposed copies have {cells} cells, the compiled engines address {_MAX_CELLS}"
+        )
+        raise out_of_reach("model", problem, "use engine='torch' or smaller interactions")
+    if name != "tables":
+        from .products_engine import ProductsEngine
+
+        if ProductsEngine.supports(hypergraph):
+            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
+        if name == "products":
+            problem = "'products' needs variables with at most two levels and interactions of at most eight"
+            raise conflict("engine", problem, "use 'tables' or 'auto'")
+    from .tables_engine import TablesEngine
+
+    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))

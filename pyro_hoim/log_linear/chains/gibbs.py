@@ -18,8 +18,7 @@ from ...runs.checkpoint import checksum
 from ...runs.jobs import part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ._chain_setup import ChainSetup
-from .engines import EngineName
+from ._chain_setup import ChainSetup, EngineName
 
 __all__ = ["EngineName", "GibbsChains", "LogLinearModel"]
 
@@ -39,11 +38,9 @@ class GibbsChains(ChainSetup):
         schedule: blocks and scan.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
         init: first states; drawn from the reference law when None. Clamped variables keep their clamped values.
-        reference: log weights of the single-variable laws at beta 0, one variable after the other (need not be
-            normalised); uniform laws when None.
-        seed: of everything random, or what it is drawn from (None: the global generator). Chain c of batch element g
-            has its own stream, which depends on (seed, g, c) alone: more chains or threads change nothing (the torch
-            engine has one stream for all chains).
+        reference: log weights of the laws at beta 0, one variable after the other; uniform laws when None.
+        seed: of everything random, or what it is drawn from (None: the global generator). The stream of chain c of
+            batch element g depends on (seed, g, c) alone (the torch engine has one stream for all chains).
         engine: "products" (binary models, fastest), "tables" (any levels), both compiled for the CPU; "torch" (any
             device; the reference); "auto" picks by cardinalities and device.
         precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities, and levels below 1e-7 may
@@ -55,13 +52,9 @@ class GibbsChains(ChainSetup):
 
     Raises:
         InputError: numbers of chains below 1, tables or reference not finite, a clamped value or initial code that
-            is no level, shapes that do not fit, an engine that cannot do the model.
-        InputTypeError: arguments of the wrong type.
+            is no level, shapes or types that do not fit, an engine that cannot do the model.
         UnknownNameError: a block or clamped name that is not in the domain.
         IntractableError: a block with more than 4,096 joint states.
-
-    Randomness:
-        From ``seed`` only; no global generator is read or changed.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -128,28 +121,16 @@ class GibbsChains(ChainSetup):
         self._engine.set_codes(self._grouped(codes, 1))
 
     def set_model(self, model: LogLinearModel) -> None:
-        """New tables for the same interactions: energies are recomputed, nothing is compiled again.
-
-        Raises:
-            InputError: another hypergraph or batch shape, or tables that are not finite.
-        """
+        """New tables for the same interactions; refused are another hypergraph or batch shape."""
         self._tables = self._other_tables(model)
         self._set_weights()
 
     def energy_of(self, model: LogLinearModel) -> torch.Tensor:
-        """Energy of the present states under other tables for the same interactions, float64 (*batch, num_chains).
-
-        Raises:
-            InputError: another hypergraph or batch shape, or tables that are not finite.
-        """
+        """Energy of the present states under other tables, as of :meth:`set_model`, float64 (*batch, num_chains)."""
         return self._engine.energies_of(self._other_rows(model)).reshape(self._lead)
 
     def gather(self, index: torch.Tensor) -> None:
-        """Resampling: chain c takes the state of chain ``index[..., c]`` of the same batch element.
-
-        Raises:
-            InputError: a wrong shape or an index outside the chains.
-        """
+        """Resampling: chain c takes the state of chain ``index[..., c]`` (*batch, num_chains) of its batch element."""
         if not isinstance(index, torch.Tensor) or index.shape != self._lead or index.is_floating_point():
             raise unexpected("index", f"integers of shape {self._lead}", received=received(index), code="wrong-shape")
         check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
@@ -252,11 +233,7 @@ class GibbsChains(ChainSetup):
         return weights.reshape(self._lead)
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
-        """Sum over chains of their weights (1 when None) in every cell of every edge, float64 (*batch, num_terms).
-
-        Raises:
-            InputError: weights that do not broadcast to (*batch, num_chains).
-        """
+        """Sum of weights of chains (*batch, num_chains; 1) in every cell of every edge, float64 (*batch, num_terms)."""
         if weights is not None:
             if not isinstance(weights, torch.Tensor):
                 raise wrong_type("weights", "a tensor", received=received(weights))

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import from_tiles, lane_seeds, run_threads, to_tiles
-from ...compute.tiles import SMALL, tile_width
+from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, run_threads, to_tiles
 from ...structure.hypergraph import InteractionHypergraph
 from ._tables_kernels import add_statistics, run
 from ._tables_structure import tables_structure
@@ -43,7 +42,7 @@ class TablesEngine:
         self._size = len(hypergraph.domain)
         self._real = np.float32 if dtype == torch.float32 else np.float64
         self._code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
-        self._width = tile_width(num_groups, num_chains, torch.get_num_threads())
+        self._width = balanced_width(num_groups, num_chains, torch.get_num_threads())
         self._per_group = -(-num_chains // self._width)
         self._random = lane_seeds(seed, num_groups, num_chains, self._width)
         self._tiles: NDArray[Any] | None = None

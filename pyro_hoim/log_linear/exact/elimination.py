@@ -41,11 +41,6 @@ def _draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> tor
     return (uniform * cumulative[:, -1:] >= cumulative[:, :last]).sum(-1)
 
 
-def _task(tables: torch.Tensor) -> Task:
-    """Whether log Z of these tables is to be differentiated, or recorded with its gradient."""
-    return "gradient" if is_recorded(tables) else "value"
-
-
 @dataclass(frozen=True)
 class VariableElimination(ExactBackend):
     r"""Exact inference by summing variables out one at a time (bucket elimination).
@@ -62,12 +57,10 @@ class VariableElimination(ExactBackend):
         max_cells: largest table allowed.
         max_slices: largest number of slices allowed.
         max_operations: largest number of operations of log Z, all slices together; about a nanosecond each.
-        max_memory_bytes: largest memory of one element of the batch, counted in float64. What is counted is the
-            buffers of log Z with all marginals (:meth:`plan`), of log Z alone where no gradient is asked for, or what
-            log space holds. Larger batches are worked through in chunks.
+        max_memory_bytes: largest memory of one element of the batch, counted in float64: buffers of log Z with all
+            marginals (:meth:`plan`), of log Z alone where no gradient is asked for, or what log space holds.
         order: names of variables in the order of elimination; default: a good one is searched for. Names that a
-            structure lacks (after conditioning), or that are kept for a marginal, are passed over; variables that are
-            not named are eliminated last, in a good order.
+            structure lacks, or that are kept, are passed over; variables that are not named come last, in a good order.
         space: ``auto`` computes in scaled linear space with compiled loops on the CPU, in log space with PyTorch on
             other devices and where the range of the tables would underflow; ``log`` always in log space.
 
@@ -114,12 +107,7 @@ class VariableElimination(ExactBackend):
         return self._cost(self._plan(hypergraph, keep))
 
     def operations(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> int:
-        """Operations of log Z, all slices together: :meth:`plan`'s ``flops``, without working out its memory.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
+        """Operations of log Z, all slices together: :meth:`plan`'s ``flops``, without working out its memory."""
         plan = self._plan(hypergraph, keep)
         return plan.flops * plan.num_slices
 
@@ -176,9 +164,10 @@ class VariableElimination(ExactBackend):
         )
 
     def _ready(
-        self, model: LogLinearModel, task: Task, keep: Sequence[str] = ()
+        self, model: LogLinearModel, task: Task | None = None, keep: Sequence[str] = ()
     ) -> tuple[BucketPlan, Cost, torch.Tensor]:
-        """Plan, its cost (that of the task being within the budget), and tables as (B, num_terms)."""
+        """Plan, its cost, that of the task (of log Z) being within the budget, and tables as (B, num_terms)."""
+        task = task or ("gradient" if is_recorded(model.tables) else "value")
         plan = self._plan(model.hypergraph, keep)
         tables = model.tables.reshape(math.prod(model.tables.shape[:-1]), model.hypergraph.num_terms)
         cost = self._cost(plan)
@@ -192,7 +181,7 @@ class VariableElimination(ExactBackend):
 
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        plan, cost, tables = self._ready(model, _task(model.tables))
+        plan, cost, tables = self._ready(model)
         log_z = linear_space.log_z if self._is_linear(tables) else log_space.log_z
         return LogPartition.exact(log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
 
@@ -204,7 +193,7 @@ class VariableElimination(ExactBackend):
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        plan, _, tables = self._ready(model, _task(model.tables), names)
+        plan, _, tables = self._ready(model, keep=names)
         joint = log_space.log_z(plan, tables)
         flat = joint.reshape(joint.shape[0], plan.size(plan.keep))
         result = flat - torch.logsumexp(flat, -1, keepdim=True)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ....annealing.start_rows import chosen_rows
+from ....annealing.options import chosen_rows
 from ....core.partition import LogPartition
 from ....core.trainer import Loss, Margins, TrainingReport
 from ....data.observations import Observations
