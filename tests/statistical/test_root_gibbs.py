@@ -355,17 +355,15 @@ def exponential_pair_law(pair=0.8):
 def test_a_sweep_of_exponentials_keeps_the_law_of_quadrature():
     law, start = exponential_pair_law(), exponential_pair_draws(NUM_DRAWS, seed=20)
     assert_exact_law(rectangles(start, EXPONENTIAL_EDGES), law)  # the start itself
-    chains = RootChains(exponential_pair(), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(21))
-    chains.sweep(1)
-    assert_exact_law(rectangles(chains.states, EXPONENTIAL_EDGES), law)
-
-
-def test_negative_control_a_sweep_of_exponentials_with_a_weaker_pair():
-    start = exponential_pair_draws(NUM_DRAWS, seed=20)
-    chains = RootChains(exponential_pair(0.6), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(21))
-    chains.sweep(1)
-    with pytest.raises(AssertionError):
-        assert_exact_law(rectangles(chains.states, EXPONENTIAL_EDGES), exponential_pair_law())
+    right, weaker = (
+        RootChains(exponential_pair(pair), NUM_DRAWS, init=start, seed=torch.Generator().manual_seed(21))
+        for pair in (0.8, 0.6)
+    )
+    right.sweep(1)
+    assert_exact_law(rectangles(right.states, EXPONENTIAL_EDGES), law)
+    weaker.sweep(1)
+    with pytest.raises(AssertionError):  # negative control
+        assert_exact_law(rectangles(weaker.states, EXPONENTIAL_EDGES), law)
 
 
 GAUSSIAN_EDGES = np.array([-9.0, -1.5, -0.8, -0.3, 0.0, 0.3, 0.8, 1.5, 9.0])

@@ -78,16 +78,6 @@ def test_blocks_of_unequal_size_are_padded_without_effect() -> None:
     assert_exact_law(count_states(engine.get_codes()[0], CHAIN.domain.cardinalities), row)
 
 
-def test_single_and_double_precision_draw_from_the_same_law() -> None:
-    blocks = tuple((i,) for i in range(5))
-    size = required_draws(48, 0.05)
-    for dtype in (torch.float32, torch.float64):
-        engine = _engine(blocks, 1, size, seed=3, dtype=dtype)
-        engine.sweep(ROW[None], 1, np.ones(1))
-        row = sweep_matrix(CHAIN, _tables(1)[0], [(n,) for n in CHAIN.domain.names])[0]
-        assert_exact_law(count_states(engine.get_codes()[0], CHAIN.domain.cardinalities), row, what=str(dtype))
-
-
 def test_copies_do_not_share_memory() -> None:
     engine = _engine(tuple((i,) for i in range(5)))
     codes, (energy, reference) = engine.get_codes(), engine.energies()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.generalized_root import (
     GaussianClosedForm,
     IndependentClosedForm,
@@ -29,7 +28,7 @@ from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.log_linear.exact import _linear_samples as linear_samples
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import assert_exact_law, count_states, exact_table, random_tables, required_draws
+from pyro_hoim.testing import assert_exact_law, count_states, exact_table, raises, random_tables, required_draws
 from pyro_hoim.testing.root_models import random_energy
 
 HYPERGRAPH = InteractionHypergraph(
@@ -153,10 +152,8 @@ def test_sample_shapes_are_sequences_of_whole_numbers(name):
     for shape in ((), (2,), [3, 1], torch.Size([2, 0]), (np.int64(2),)):
         draws, single = sample(shape), sample(())
         assert draws.shape == (*shape, *single.shape)
-    with pytest.raises(InputTypeError, match=r"^sample_shape: .* received 2; write \(2,\)$"):
-        sample(2)
-    for shape in (2.0, "2", (2.0,), (True,), None, torch.tensor([2])):
-        with pytest.raises(InputTypeError, match=r"^sample_shape: expected a sequence of whole numbers from 0"):
+    for shape in (2, 2.0, "2", (2.0,), (True,), None, torch.tensor([2])):
+        with raises("wrong-type", "sample_shape"):
             sample(shape)
-    with pytest.raises(InputError, match=r"^sample_shape: "):
+    with raises("out-of-range", "sample_shape"):
         sample((2, -1))
