@@ -156,7 +156,7 @@ class RootAuto(RootBackend):
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = self._chosen(energy)
         pairs = [torch.stack(part.backend.moments(part.model)) for part in chosen]
-        mean, variance = _in_order(energy, pairs, _variables(energy, chosen), (2,))
+        mean, variance = _in_order(energy, pairs, [part.variables(energy) for part in chosen], (2,))
         return mean, variance
 
     @override
@@ -170,7 +170,7 @@ class RootAuto(RootBackend):
             is_grid_of_reals = isinstance(part.backend, RootEnumeration) and not energy.family.is_discrete
             source = self.annealed if is_grid_of_reals and self.annealed is not None else part.backend
             parts.append(source.sample(part.model, sample_shape, generator))
-        return _in_order(energy, parts, _variables(energy, chosen), sample_shape)
+        return _in_order(energy, parts, [part.variables(energy) for part in chosen], sample_shape)
 
 
 def draws_exactly(backend: RootBackend, energy: GeneralizedRootEnergy) -> bool:
@@ -186,10 +186,9 @@ class _Part(NamedTuple):
     model: GeneralizedRootEnergy
     backend: RootBackend
 
-
-def _variables(energy: GeneralizedRootEnergy, chosen: Sequence[_Part]) -> list[torch.Tensor]:
-    """Schema positions of the variables of every component."""
-    return [torch.tensor(energy.domain.indices(part.model.domain.names)) for part in chosen]
+    def variables(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
+        """Schema positions in the whole model."""
+        return torch.tensor(energy.domain.indices(self.model.domain.names))
 
 
 def _in_order(

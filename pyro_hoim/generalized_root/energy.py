@@ -10,13 +10,13 @@ from functools import cache
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ..checks import check_finite, check_shape, checked_floating
-from ..core.laws.expansion import check_expandable
-from ..errors import check_type, conflict, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..core.model import ParametricEnergy
+from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
 from ..schema import Domain
-from ._condition import fold
-from ._levels import CountsAsLevels
+from ._derived import CountsAsLevels, fold
 from ._products import term_products, weighted_products, weighted_slopes
 from .nodes.families import NodeFamily
 from .nodes.log_partition import node_log_partition
@@ -24,10 +24,8 @@ from .structure import RootStructure
 
 __all__ = ["GeneralizedRootEnergy"]
 
-_MAX_BLOCK_STATES = 2**22
 
-
-class GeneralizedRootEnergy:
+class GeneralizedRootEnergy(ParametricEnergy):
     r"""Energy of a generalized root model with given tensor entries.
 
     .. math:: E(x) = -\sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s) - \sum_s B(x_s),
@@ -103,9 +101,14 @@ class GeneralizedRootEnergy:
         return f"GeneralizedRootEnergy({self.structure!r}, {self.family!r}, batch_shape={tuple(self.batch_shape)})"
 
     @property
+    @override
     def domain(self) -> Domain:
-        """The variables, in the order of the last dimension of a state."""
         return self.structure.domain
+
+    @property
+    @override
+    def parameters(self) -> torch.Tensor:
+        return self.psi
 
     @property
     def order(self) -> int:
@@ -113,42 +116,13 @@ class GeneralizedRootEnergy:
         return self.structure.order
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """Leading shape of psi."""
-        return torch.Size(self.psi.shape[:-1])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of psi and of every result."""
-        return self.psi.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of psi."""
-        return self.psi.device
-
-    @property
     def coefficients(self) -> torch.Tensor:
         r"""Coefficients :math:`\ell!\,\psi_S` of the products of roots, (*batch, num_terms)."""
         return self.psi * self.structure.multiplicity.to(self.psi)
 
-    def expand(self, batch_shape: Sequence[int]) -> GeneralizedRootEnergy:
-        """The model with batch dimensions broadcast to a larger shape, uncopied; refuses one that does not fit."""
-        shape = check_expandable(self.batch_shape, batch_shape)
-        return self._with(self.psi.expand(*shape, self.structure.num_terms))
-
-    def to(
-        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> GeneralizedRootEnergy:
-        """The model with psi in another dtype or on another device."""
-        return self._with(self.psi.to(device=device, dtype=dtype))
-
-    def detach(self) -> GeneralizedRootEnergy:
-        """The model with psi cut off from the graph of autograd."""
-        return self._with(self.psi.detach())
-
-    def _with(self, psi: torch.Tensor) -> GeneralizedRootEnergy:
-        return GeneralizedRootEnergy(self.structure, psi, self.family, validate=False)
+    @override
+    def _with(self, parameters: torch.Tensor) -> GeneralizedRootEnergy:
+        return GeneralizedRootEnergy(self.structure, parameters, self.family, validate=False)
 
     # States
 
@@ -158,18 +132,10 @@ class GeneralizedRootEnergy:
         if x.dtype == torch.bool or x.is_complex():
             raise wrong_type(argument, "numbers", received=f"dtype {x.dtype}")
         check_shape(x, (len(self.domain),), argument)
-        self._broadcast(argument, "leading dimensions", f"shape {tuple(x.shape)}", x.shape[:-1])
+        self._shape(x, argument)
         if validate:
             self.family.check_values(x, argument)
         return x.to(self.dtype)
-
-    def _broadcast(self, argument: str, what: str, received: str, *shapes: Sequence[int]) -> torch.Size:
-        """The shape of the batch broadcast with others, or an error."""
-        try:
-            return torch.broadcast_shapes(self.batch_shape, *shapes)
-        except RuntimeError:
-            expected = f"{what} that broadcast with the batch shape {tuple(self.batch_shape)}"
-            raise unexpected(argument, expected, received=received, code="wrong-shape") from None
 
     def _roots(self, values: torch.Tensor) -> Callable[[int], torch.Tensor]:
         """The j-th roots (d, *sample) of states (*sample, d), computed once each."""
@@ -257,19 +223,11 @@ class GeneralizedRootEnergy:
             InputTypeError: also a string in place of names.
             IntractableError: the block has more than 2^22 states.
         """
-        if isinstance(block, str):
-            raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
-        positions = list(self.domain.indices(block))
-        levels = [self.require_finite("block_conditional")] * len(positions)
-        num_states = math.prod(levels)
-        if num_states > _MAX_BLOCK_STATES:
-            problem = (
-                f"{size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
-                f"{_MAX_BLOCK_STATES}"
-            )
-            raise out_of_reach("block", problem, "condition on smaller blocks in turn")
+        levels = [self.require_finite("block_conditional")] * len(self.domain)
+        places, levels, num_states = self._block(block, levels)
+        positions = list(places)
         values = self._states(x, validate=False)
-        shape = torch.broadcast_shapes(values.shape[:-1], self.batch_shape)
+        shape = self._shape(values)
         values = values.expand(*shape, len(self.domain)).clone()
         values[..., positions] = 0
         if validate:
@@ -352,8 +310,12 @@ class GeneralizedRootEnergy:
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
             self.family.check_values(columns[-1], f"evidence[{name!r}]")
         shapes = {name: tuple(column.shape) for name, column in zip(evidence, columns, strict=True)}
-        shown = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
-        self._broadcast("evidence", "shapes", shown, *shapes.values())
+        try:
+            torch.broadcast_shapes(self.batch_shape, *shapes.values())
+        except RuntimeError:
+            expected = f"shapes that broadcast with the batch shape {tuple(self.batch_shape)}"
+            shown = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
+            raise unexpected("evidence", expected, received=shown, code="wrong-shape") from None
         values = torch.stack(torch.broadcast_tensors(*columns), -1) if columns else self.psi.new_zeros(0)
         structure, coefficients, constant = fold(
             self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)

@@ -92,7 +92,6 @@ class RootPseudoLikelihood:
         self.family = family
         merged = np.bincount(inverse.numpy(), _weights(weights, len(rows)), len(distinct))
         self.weights: Floats = merged.astype(np.float64)
-        self.num_rows = float(self.weights.sum())
         roots = family.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
         self._statistics: Floats = roots.reshape(-1, roots.shape[-1])
         self._base = float(self.weights @ family.log_base(distinct).sum(-1).numpy())

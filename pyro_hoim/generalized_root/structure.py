@@ -135,15 +135,9 @@ class RootStructure:
     def from_positions(
         cls, domain: Domain, positions: Mapping[tuple[int, int], npt.ArrayLike | torch.Tensor]
     ) -> RootStructure:
-        """Structure from schema positions instead of names; the quick way for many terms.
+        """Structure from schema positions, for every key an array of whole numbers (m, l); quick for many terms.
 
-        Args:
-            domain: the variables.
-            positions: for every key (j, l) an array of whole numbers (m, l), one row per set.
-
-        Raises:
-            InputError: as the constructor, an array of another shape, or a position outside the domain.
-            InputTypeError: an array that does not hold whole numbers.
+        Errors are those of the constructor, and of arrays of another shape or type or with positions outside it.
         """
         arrays: dict[Key, Positions] = {}
         for key, given in positions.items():
@@ -359,7 +353,7 @@ def _named_positions(domain: Domain, key: Key, tuples: object) -> Positions:
     for given in cast("Iterable[object]", tuples):
         names = _set_names(given, f"terms[{key}]")
         if len(names) != key[1]:
-            raise unexpected(f"terms[{key}]", f"sets of {key[1]} variables", names)
+            raise unexpected(f"terms[{key}]", f"sets of {key[1]} variables", names, code="wrong-shape")
         rows.append(domain.indices(names))
     return np.array(rows, dtype=np.int64).reshape(len(rows), key[1])
 

@@ -292,7 +292,7 @@ def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats
 
 def _calibrated(likelihood: RootPseudoLikelihood, mode: Floats, precision: Floats) -> Floats:
     """Covariance with the sampling error of the estimate, (num_terms, num_terms)."""
-    weights, total = likelihood.weights, likelihood.num_rows
+    weights, total = likelihood.weights, float(likelihood.weights.sum())
     if total > max(1, len(mode)):
         scores = likelihood.row_scores(mode)
         scores = scores - weights @ scores / total

@@ -17,7 +17,7 @@ import torch
 
 from pyro_hoim.core import EnergyModel
 from pyro_hoim.dependency_network import DependencyConditionals, stationary_law
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -27,26 +27,36 @@ from pyro_hoim.generalized_root import (
     RootStructure,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
+from pyro_hoim.testing.root_models import domain_of
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 FAMILIES: list[NodeFamily] = [PoissonFamily(), TruncatedPoissonFamily(9), ExponentialFamily(), GaussianFamily()]
 ALL = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 
 
-def make_domain(d: int, family: NodeFamily) -> Domain:
-    return Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)])
-
-
 def build(
     family: NodeFamily, d: int = 4, order: int = 4, batch: tuple[int, ...] = (), seed: int = 0, scale: float = 0.3
 ) -> GeneralizedRootEnergy:
     """Model with every (j, l) and random entries."""
-    structure = RootStructure.complete(make_domain(d, family), order)
+    structure = RootStructure.complete(domain_of(d, family), order)
     generator = torch.Generator().manual_seed(seed)
     psi = scale * torch.randn(*batch, structure.num_terms, generator=generator, dtype=torch.float64)
     return GeneralizedRootEnergy(structure, psi, family)
+
+
+def independent_of(model: GeneralizedRootEnergy) -> GeneralizedRootEnergy:
+    """The control: the model without interactions."""
+    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
+    return GeneralizedRootEnergy(model.structure, alone, model.family)
+
+
+def falling(model: GeneralizedRootEnergy, by: float) -> GeneralizedRootEnergy:
+    """The model with less of the terms that make it normalisable."""
+    psi = model.psi.clone()
+    psi[..., model.structure.slices[1, 1]] -= by
+    return GeneralizedRootEnergy(model.structure, psi, model.family)
 
 
 def draw(family: NodeFamily, shape: tuple[int, ...], seed: int = 1) -> torch.Tensor:
@@ -116,7 +126,7 @@ def test_control_sees_a_missing_factorial_a_dropped_term_and_another_root(family
     model, x = build(family), draw(family, (6, 4)) + (0.0 if family.name != "exponential" else 1.0)
     expected = np.array([literal_energy(model, row) for row in x.tolist()])
     dropped = model.psi.clone()
-    dropped[model.structure.index(["x0", "x1", "x2"], 4)] = 0
+    dropped[model.structure.index(["v0", "v1", "v2"], 4)] = 0
     names = {(j + 1, size): model.structure.tuples((j, size)) for j, size in model.structure.keys}
     shifted = RootStructure(model.domain, names)
     for wrong in (
@@ -130,8 +140,7 @@ def test_control_sees_a_missing_factorial_a_dropped_term_and_another_root(family
 @ALL
 def test_interaction_score_is_the_part_that_tempering_multiplies(family: NodeFamily) -> None:
     model, x = build(family), draw(family, (5, 4))
-    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
-    independent = GeneralizedRootEnergy(model.structure, alone, family)
+    independent = independent_of(model)
     close(model.interaction_score(x), independent.energy(x) - model.energy(x))
     close(independent.interaction_score(x), np.zeros(5))
 
@@ -211,10 +220,8 @@ def test_blocks_of_truncated_counts_are_enumerated(block: list[int]) -> None:
     assert found.shape == (5, *[4] * len(block))
     for row, law in zip(x.tolist(), found.exp(), strict=True):
         close(law, literal_block(model, row, block, 4))
-    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
-    if 0 < len(block) < 3:  # the control
-        wrong = GeneralizedRootEnergy(model.structure, alone, model.family).block_conditional(names, x)
-        assert (wrong - found).abs().max() > 0.05
+    if 0 < len(block) < 3:
+        assert (independent_of(model).block_conditional(names, x) - found).abs().max() > 0.05
     if len(block) == 1:
         chosen = found.gather(-1, x[:, block].long()).squeeze(-1)
         close(chosen, model.node_log_prob(x)[:, block[0]])
@@ -229,31 +236,31 @@ def test_blocks_of_truncated_counts_are_enumerated(block: list[int]) -> None:
 def test_unsuitable_blocks_are_refused() -> None:
     for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
         with raises("no-method", "block_conditional"):
-            build(family, 2, 2).block_conditional(["x0"], torch.zeros(2))
+            build(family, 2, 2).block_conditional(["v0"], torch.zeros(2))
         with raises("no-method", "model"):
             DependencyConditionals.from_model(build(family, 2, 2))
     model = build(TruncatedPoissonFamily(9), 7, 1)
     with pytest.raises(IntractableError, match=r"10000000 joint states.* of 7 variables exceed the limit"):
         model.block_conditional(model.domain.names, torch.zeros(7))
-    with pytest.raises(InputTypeError, match="received the string 'x0'"):
-        model.block_conditional("x0", torch.zeros(7))
-    with pytest.raises(UnknownNameError, match="unknown variable 'y'"):
-        model.block_conditional(["y"], torch.zeros(7))
-    with pytest.raises(InputError, match="x0"):
-        model.block_conditional(["x0", "x0"], torch.zeros(7))
-    with pytest.raises(InputError, match=r"x: .*up to the maximum 9"):
-        model.block_conditional(["x0"], torch.full((7,), 10.0))
+    for code, argument, block, value in (
+        ("wrong-type", "block", "v0", 0.0),
+        ("unknown-name", None, ["y"], 0.0),
+        ("repeated-name", None, ["v0", "v0"], 0.0),
+        ("out-of-range", "x", ["v0"], 10.0),
+    ):
+        with raises(code, argument):
+            model.block_conditional(block, torch.full((7,), value))
 
 
 def test_a_network_of_truncated_counts_settles_at_their_law() -> None:
     model = build(TruncatedPoissonFamily(2), 3, 3, seed=5)
-    apart = RootStructure.simplified(model.domain, [("x0", "x2")])
+    apart = RootStructure.simplified(model.domain, [("v0", "v2")])
     pair = GeneralizedRootEnergy(apart, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64), model.family)
-    assert DependencyConditionals.from_model(pair).node("x0").reads == ("x2",)
+    assert DependencyConditionals.from_model(pair).node("v0").reads == ("v2",)
     network = DependencyConditionals.from_model(model)
     assert isinstance(model, EnergyModel)
     assert network.domain.cardinalities == (3, 3, 3)
-    assert not network.node("x0").has_zeros
+    assert not network.node("v0").has_zeros
     exact = literal_block(model, [0.0, 0.0, 0.0], [0, 1, 2], 3)
     close(stationary_law(network).probs, exact)
     other = DependencyConditionals.from_model(pair)  # the control
@@ -263,8 +270,7 @@ def test_a_network_of_truncated_counts_settles_at_their_law() -> None:
 def test_control_sees_a_conditional_of_the_independent_model() -> None:
     family = PoissonFamily()
     model, x = build(family, 3, 3, scale=0.2), draw(family, (5, 3)) + 1
-    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
-    wrong = GeneralizedRootEnergy(model.structure, alone, family).node_log_prob(x)
+    wrong = independent_of(model).node_log_prob(x)
     assert (wrong[:, 0] - conditional_of_sums(model, x, 0, 300)).abs().max() > 0.05
 
 
@@ -294,7 +300,7 @@ def test_conditionals_of_reals_are_integrals_of_the_joint_law(family: NodeFamily
 
 @ALL
 def test_independent_model(family: NodeFamily) -> None:
-    domain = make_domain(3, family)
+    domain = domain_of(3, family)
     psi = torch.tensor([-0.5, -1.0, -2.0], dtype=torch.float64)
     model = GeneralizedRootEnergy(RootStructure.independent(domain), psi, family)
     x = draw(family, (6, 3))
@@ -319,7 +325,7 @@ def test_square_root_graphical_model(family: NodeFamily) -> None:
     d = 4
     phi = rng.normal(size=(d, d))
     phi, theta = (phi + phi.T) / 2, rng.normal(size=d)
-    structure = RootStructure.complete(make_domain(d, family), 2)
+    structure = RootStructure.complete(domain_of(d, family), 2)
     pairs = [phi[i, j] for i, j in itertools.combinations(range(d), 2)]
     model = GeneralizedRootEnergy(structure, torch.tensor([*np.diag(phi), *theta, *pairs]), family)
     x = draw(family, (7, d))
@@ -336,10 +342,7 @@ def test_square_root_graphical_model(family: NodeFamily) -> None:
 def test_gaussian_pairs_are_the_multivariate_normal_law(batch: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(4)
     d = 4
-    model = build(GaussianFamily(), d, 2, batch)
-    psi = model.psi.clone()
-    psi[..., model.structure.slices[1, 1]] -= 2.0
-    model = GeneralizedRootEnergy(model.structure, psi, GaussianFamily())
+    model = falling(build(GaussianFamily(), d, 2, batch), 2.0)
     loc, precision = model.gaussian_parameters()
     normal = torch.distributions.MultivariateNormal(loc, precision_matrix=precision)
     x = torch.randn(9, *[1] * len(batch), d, generator=generator, dtype=torch.float64)
@@ -356,7 +359,7 @@ def test_gaussian_parameters_refuse_other_models() -> None:
     for model in (build(PoissonFamily(), 2, 2), build(GaussianFamily(), 3, 3)):
         with pytest.raises(InputError, match="expected the gaussian family with k <= 2"):
             model.gaussian_parameters()
-    structure = RootStructure.independent(make_domain(2, GaussianFamily()))
+    structure = RootStructure.independent(domain_of(2, GaussianFamily()))
     with pytest.raises(InputError, match="not positive definite"):
         GeneralizedRootEnergy(structure, torch.tensor([-1.0, 1.0]), GaussianFamily()).gaussian_parameters()
 
@@ -384,24 +387,23 @@ def test_radial_conditionals_are_the_energy_along_a_ray(family: NodeFamily) -> N
 def test_rays_refuse_wrong_arguments() -> None:
     model = build(PoissonFamily(), 3, 3)
     v = torch.ones(3)
-    with raises("out-of-range", "direction"):
-        model.radial_natural(-v)
-    with raises("not-finite", "direction"):
-        model.radial_natural(v * math.inf)
-    with raises("wrong-shape", "direction"):
-        model.radial_natural(torch.ones(2))
-    for z in (-1.0, math.nan):
-        with raises("out-of-range", "z"):
-            model.radial_log_density(torch.tensor(z), v)
-    with raises("wrong-type", "z"):
-        model.radial_log_density(1.0, v)  # type: ignore[arg-type]
+    for code, direction in (("out-of-range", -v), ("not-finite", v * math.inf), ("wrong-shape", torch.ones(2))):
+        with raises(code, "direction"):
+            model.radial_natural(direction)
+    for code, z in (
+        ("out-of-range", torch.tensor(-1.0)),
+        ("out-of-range", torch.tensor(math.nan)),
+        ("wrong-type", 1.0),
+    ):
+        with raises(code, "z"):
+            model.radial_log_density(z, v)
 
 
 # Fixed variables, other names, batches, precision
 
 
 @ALL
-@pytest.mark.parametrize("fixed", [[], ["x2"], ["x3", "x0"], ["x0", "x1", "x2", "x3", "x4"]])
+@pytest.mark.parametrize("fixed", [[], ["v2"], ["v3", "v0"], ["v0", "v1", "v2", "v3", "v4"]])
 def test_condition_is_the_energy_of_the_rest(family: NodeFamily, fixed: list[str]) -> None:
     model, x = build(family, 5, 4), draw(family, (6, 5))
     evidence = {name: float(value) for name, value in zip(fixed, draw(family, (5,), seed=8), strict=False)}
@@ -416,30 +418,29 @@ def test_condition_is_the_energy_of_the_rest(family: NodeFamily, fixed: list[str
 
 def test_condition_keeps_the_roots_and_shrinks_the_sets() -> None:
     family = PoissonFamily()
-    structure = RootStructure.simplified(make_domain(4, family), [("x0", "x1"), ("x0", "x1", "x2"), ("x1", "x2", "x3")])
+    structure = RootStructure.simplified(domain_of(4, family), [("v0", "v1"), ("v0", "v1", "v2"), ("v1", "v2", "v3")])
     model = GeneralizedRootEnergy(structure, torch.ones(structure.num_terms, dtype=torch.float64), family)
-    rest, _ = model.condition({"x0": 8.0, "x3": 27.0})
+    rest, _ = model.condition({"v0": 8.0, "v3": 27.0})
     assert rest.structure.names == (
-        ((1, 1), ("x1",)),
-        ((1, 1), ("x2",)),
-        ((2, 1), ("x1",)),
-        ((3, 2), ("x1", "x2")),
+        ((1, 1), ("v1",)),
+        ((1, 1), ("v2",)),
+        ((2, 1), ("v1",)),
+        ((3, 2), ("v1", "v2")),
     )
     close(rest.coefficients, [1.0, 1.0, 2 * math.sqrt(8), 6 * 2 + 6 * 3])
 
 
 def test_condition_refuses_wrong_evidence() -> None:
     model = build(PoissonFamily(), 2, 2)
-    with pytest.raises(UnknownNameError):
-        model.condition({"y": 1.0})
-    for value in (-1.0, 0.5, math.nan):
-        with pytest.raises(InputError, match=r"evidence\['x0'\]"):
-            model.condition({"x0": value})
-    for wrong_type in ("many", None, torch.ones(2) > 0):
-        with raises("wrong-type", "evidence['x0']"):
-            model.condition({"x0": wrong_type})  # type: ignore[dict-item]
-    with raises("wrong-type", "evidence"):
-        model.condition(["x0"])  # type: ignore[arg-type]
+    place = "evidence['v0']"
+    for code, argument, evidence in (
+        ("unknown-name", None, {"y": 1.0}),
+        *(("out-of-range", place, {"v0": value}) for value in (-1.0, 0.5, math.nan)),
+        *(("wrong-type", place, {"v0": value}) for value in ("many", None, torch.ones(2) > 0)),
+        ("wrong-type", "evidence", ["v0"]),
+    ):
+        with raises(code, argument):
+            model.condition(evidence)
 
 
 @ALL
@@ -471,7 +472,7 @@ def test_batches_equal_single_models(family: NodeFamily, batch: tuple[int, ...],
         close(energy[index], single.energy(states[index]))
         close(score[index], single.interaction_score(states[index]))
         close(natural[index], single.node_natural(states[index]))
-    rest, constant = model.condition({"x1": 2.0})
+    rest, constant = model.condition({"v1": 2.0})
     fixed = x.clone()
     fixed[..., 1] = 2.0
     assert rest.batch_shape == constant.shape == batch
@@ -517,7 +518,7 @@ def test_empty_domain_and_no_terms(family: NodeFamily) -> None:
     assert torch.equal(nothing.log_pseudo_prob(x), torch.zeros(5, 2, dtype=torch.float64))
     assert nothing.statistics(x).shape == (5, 1, 0)
     assert nothing.radial_natural(x) == {}
-    flat = GeneralizedRootEnergy(RootStructure(make_domain(2, family), {}), torch.zeros(0), family)
+    flat = GeneralizedRootEnergy(RootStructure(domain_of(2, family), {}), torch.zeros(0), family)
     values = draw(family, (3, 2))
     close(flat.energy(values), -family.log_base(values.float()).sum(-1), rtol=1e-6, atol=1e-6)
 
@@ -530,9 +531,7 @@ def test_empty_domain_and_no_terms(family: NodeFamily) -> None:
 def test_derivatives_in_psi(family: NodeFamily, batch: tuple[int, ...]) -> None:
     d = 2 if batch else 3
     model, x = build(family, d, 3, batch, scale=0.1), draw(family, (2, *[1] * len(batch), d))
-    psi = model.psi.clone()
-    psi[..., model.structure.slices[1, 1]] -= 1.5
-    psi.requires_grad_()
+    psi = falling(model, 1.5).psi.requires_grad_()
 
     def at(function: str) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda value: getattr(GeneralizedRootEnergy(model.structure, value, family), function)(x)
@@ -551,8 +550,7 @@ def test_derivatives_in_psi(family: NodeFamily, batch: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("family", [PoissonFamily(), GaussianFamily()], ids=lambda family: family.name)
 def test_log_pseudo_prob_is_twice_differentiable(family: NodeFamily) -> None:
     model, x = build(family, 2, 2, scale=0.1), draw(family, (2, 2))
-    psi = model.psi.clone()
-    psi[model.structure.slices[1, 1]] -= 1.0
+    psi = falling(model, 1.0).psi
 
     def score(value: torch.Tensor) -> torch.Tensor:
         return GeneralizedRootEnergy(model.structure, value, family).log_pseudo_prob(x).sum()
@@ -572,56 +570,46 @@ def test_derivatives_in_the_state(family: NodeFamily) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "error", "message"),
+    ("x", "code"),
     [
-        ([1.0, 2.0], InputTypeError, "x: expected a tensor"),
-        (torch.tensor([True, False]), InputTypeError, "x: expected numbers"),
-        (torch.ones(3), InputError, r"x: expected shape \(\.\.\., 2\), received \(3,\)"),
-        (torch.tensor(1.0), InputError, "x: expected shape"),
-        (torch.tensor([1.0, -1.0]), InputError, r"received -1 at index \(1,\)"),
-        (torch.tensor([1.0, 0.5]), InputError, "whole numbers, received 0.5"),
-        (torch.tensor([1.0, math.nan]), InputError, "received nan"),
-        (torch.tensor([1.0, 10.0]), InputError, "maximum 9"),
-        (torch.ones(5, 2), InputError, r"broadcast with the batch shape \(3,\)"),
+        ([1.0, 2.0], "wrong-type"),
+        (torch.tensor([True, False]), "wrong-type"),
+        (torch.ones(3), "wrong-shape"),
+        (torch.tensor(1.0), "wrong-shape"),
+        *((torch.tensor([1.0, value]), "out-of-range") for value in (-1.0, 0.5, math.nan, 10.0)),
+        (torch.ones(5, 2), "wrong-shape"),
     ],
 )
-def test_wrong_states_are_refused(x: Any, error: type[Exception], message: str) -> None:
-    model = build(TruncatedPoissonFamily(9), 2, 2, (3,))
-    for function in (
-        model.energy,
-        model.interaction_score,
-        model.node_natural,
-        model.log_pseudo_prob,
-        model.statistics,
-    ):
-        with pytest.raises(error, match=message):
-            function(x)
+@pytest.mark.parametrize("function", ["energy", "interaction_score", "node_natural", "log_pseudo_prob", "statistics"])
+def test_wrong_states_are_refused(x: Any, code: Any, function: str) -> None:
+    with raises(code, "x"):
+        getattr(build(TruncatedPoissonFamily(9), 2, 2, (3,)), function)(x)
 
 
 def test_wrong_arguments_are_refused() -> None:
     family = PoissonFamily()
-    structure = RootStructure.independent(make_domain(2, family))
-    for arguments, error, message in (
-        (("a", torch.zeros(2), family), InputTypeError, "structure"),
-        ((structure, [0.0, 0.0], family), InputTypeError, "psi: expected a floating-point tensor, received list"),
-        ((structure, torch.zeros(2, dtype=torch.long), family), InputTypeError, r"received torch\.int64"),
-        ((structure, torch.zeros(3), family), InputError, r"psi: expected shape \(\.\.\., 2\)"),
-        ((structure, torch.tensor(0.0), family), InputError, "psi: expected shape"),
-        ((structure, torch.tensor([0.0, math.inf]), family), InputError, "psi: expected finite"),
-        ((structure, torch.zeros(2), "poisson"), InputTypeError, "family: expected a NodeFamily"),
-        ((structure, torch.zeros(2), GaussianFamily()), InputError, "'x0' is of kind 'count'"),
+    structure = RootStructure.independent(domain_of(2, family))
+    for arguments, code, argument in (
+        (("a", torch.zeros(2), family), "wrong-type", "structure"),
+        ((structure, [0.0, 0.0], family), "wrong-type", "psi"),
+        ((structure, torch.zeros(2, dtype=torch.long), family), "wrong-type", "psi"),
+        ((structure, torch.zeros(3), family), "wrong-shape", "psi"),
+        ((structure, torch.tensor(0.0), family), "wrong-shape", "psi"),
+        ((structure, torch.tensor([0.0, math.inf]), family), "not-finite", "psi"),
+        ((structure, torch.zeros(2), "poisson"), "wrong-type", "family"),
+        ((structure, torch.zeros(2), GaussianFamily()), "conflict", "structure"),
     ):
-        with pytest.raises(error, match=message):
+        with raises(code, argument):
             GeneralizedRootEnergy(*arguments)  # type: ignore[arg-type]
     exponential = ExponentialFamily()
-    independent = RootStructure.independent(make_domain(2, exponential))
+    independent = RootStructure.independent(domain_of(2, exponential))
     growing = GeneralizedRootEnergy(independent, torch.tensor([-1.0, 1.0]), exponential)
-    with pytest.raises(InputError, match="natural: the exponential family"):
+    with raises("not-normalizable", "natural"):
         growing.log_pseudo_prob(torch.ones(2))
 
 
 def test_sets_whose_factorial_is_no_number_are_refused() -> None:
-    domain = make_domain(171, PoissonFamily())
+    domain = domain_of(171, PoissonFamily())
     with pytest.raises(InputError, match="up to 170 variables"):
         RootStructure.simplified(domain, [domain.names])
     structure = RootStructure.simplified(domain, [domain.names[:40]])

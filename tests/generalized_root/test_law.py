@@ -16,7 +16,7 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO, TraceEnum_ELBO
 from pyro.infer.autoguide import AutoNormal
 
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError, UnknownNameError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -274,13 +274,14 @@ def test_support(family, good, bad):
             assert not bool(law.support.check(torch.tensor(value)))
         with raises("out-of-range", "value"):
             law.log_prob(torch.tensor(value))
-    for wrong in (torch.ones(3), torch.ones(())):
-        with pytest.raises(InputError, match="shape"):
+    for code, wrong in (
+        ("wrong-shape", torch.ones(3)),
+        ("wrong-shape", torch.ones(())),
+        ("wrong-type", [1.0, 2.0]),
+        ("wrong-type", torch.tensor([True, False])),
+    ):
+        with raises(code, "value"):
             law.log_prob(wrong)
-    with pytest.raises(InputTypeError, match="value"):
-        law.log_prob([1.0, 2.0])
-    with pytest.raises(InputTypeError, match="bool"):
-        law.log_prob(torch.tensor([True, False]))
 
 
 def test_pickles_and_copies():
@@ -292,18 +293,17 @@ def test_pickles_and_copies():
 
 def test_wrong_arguments():
     structure = pairs(2, POISSON)
-    with raises("wrong-shape", "psi"):
-        GeneralizedRoot(structure, torch.zeros(4), POISSON)
-    with raises("not-finite", "psi"):
-        GeneralizedRoot(structure, torch.tensor([0.0, math.nan, 0.0]), POISSON)
-    with pytest.raises(InputError, match="kind"):
-        GeneralizedRoot(structure, torch.zeros(3), GAUSSIAN)
-    with pytest.raises(InputTypeError, match="structure"):
-        GeneralizedRoot("ab", torch.zeros(3), POISSON)
-    with pytest.raises(InputTypeError, match="partition"):
-        GeneralizedRoot(structure, torch.zeros(3), POISSON, partition="exact")
-    with pytest.raises(InputError, match="num_sweeps"):
-        GeneralizedRoot(structure, torch.zeros(3), POISSON, num_sweeps=0)
+    zero = torch.zeros(3)
+    for code, argument, arguments, options in (
+        ("wrong-shape", "psi", (structure, torch.zeros(4), POISSON), {}),
+        ("not-finite", "psi", (structure, torch.tensor([0.0, math.nan, 0.0]), POISSON), {}),
+        ("conflict", "structure", (structure, zero, GAUSSIAN), {}),
+        ("wrong-type", "structure", ("ab", zero, POISSON), {}),
+        ("wrong-type", "partition", (structure, zero, POISSON), {"partition": "exact"}),
+        ("out-of-range", "num_sweeps", (structure, zero, POISSON), {"num_sweeps": 0}),
+    ):
+        with raises(code, argument):
+            GeneralizedRoot(*arguments, **options)
 
 
 def test_laws_that_cannot_be_normalised():
@@ -374,6 +374,22 @@ def bayes(structure, rows, scale=0.5, **options):
     return program
 
 
+def nuts(program, draws, warmup=0, **options):
+    """Draws by short trees; the chain."""
+    mcmc = MCMC(NUTS(program, **options), draws, warmup_steps=warmup, disable_progbar=True)
+    mcmc.run()
+    return mcmc.get_samples()
+
+
+SMALL = {"step_size": 0.01, "adapt_step_size": False, "max_tree_depth": 2}
+
+
+def assert_moves(draws, size):
+    assert draws.shape == (4, size)
+    assert bool(torch.isfinite(draws).all())
+    assert len(draws.unique(dim=0)) > 1
+
+
 def test_program_with_plates_and_predictive():
     structure = pairs(2, POISSON)
 
@@ -406,33 +422,22 @@ def test_variational_posterior_of_psi():
 def test_nuts_with_exact_log_z():
     law = counts()
     rows = rows_of(law, 100)
-    kernel = NUTS(bayes(law.structure, rows), step_size=0.01, adapt_step_size=False, max_tree_depth=2)
-    mcmc = MCMC(kernel, 4, warmup_steps=4, disable_progbar=True)
-    mcmc.run()
-    draws = mcmc.get_samples()["psi"]
-    assert draws.shape == (4, 3)
-    assert bool(torch.isfinite(draws).all())
-    assert len(draws.unique(dim=0)) > 1
+    assert_moves(nuts(bayes(law.structure, rows), 4, 4, **SMALL)["psi"], 3)
 
 
 def test_nuts_refuses_noise_but_takes_a_seed():
     structure, rows = pairs(2, POISSON), torch.ones(5, 2)
     with pytest.raises(ValueError, match=r"without randomness inside Pyro's NUTS|RootAnnealed without a seed"):
-        MCMC(NUTS(bayes(structure, rows, partition=QUICK)), 1, warmup_steps=0, disable_progbar=True).run()
+        nuts(bayes(structure, rows, partition=QUICK), 1)
     mixed = RootAuto(RootEnumeration(max_cells=4), QUICK)
     with pytest.raises(ValueError, match="without a seed"):
-        MCMC(NUTS(bayes(structure, rows, partition=mixed)), 1, warmup_steps=0, disable_progbar=True).run()
+        nuts(bayes(structure, rows, partition=mixed), 1)
     seeded = RootAnnealed(num_chains=32, num_temperatures=5, seed=1)
-    small = {"step_size": 0.01, "adapt_step_size": False, "max_tree_depth": 2}
-    kernel = NUTS(bayes(structure, rows, 0.1, partition=seeded), **small)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        mcmc = MCMC(kernel, 1, warmup_steps=0, disable_progbar=True)
-        mcmc.run()
-    assert mcmc.get_samples()["psi"].shape == (1, 3)
+        assert nuts(bayes(structure, rows, 0.1, partition=seeded), 1, **SMALL)["psi"].shape == (1, 3)
     exact_inside = RootAuto(annealed=QUICK)  # an exact row of the table applies, so there is no noise
-    kernel = NUTS(bayes(structure, rows, 0.1, partition=exact_inside), **small)
-    MCMC(kernel, 1, warmup_steps=0, disable_progbar=True).run()
+    nuts(bayes(structure, rows, 0.1, partition=exact_inside), 1, **SMALL)
 
 
 def test_tracing_is_refused():
@@ -454,20 +459,13 @@ def test_nuts_over_psi_with_the_pseudo_posterior():
         law = GeneralizedRoot(structure, psi, POISSON)
         pyro.factor("rows", law.log_pseudo_prob(rows).sum())
 
-    kernel = NUTS(program, step_size=0.03, adapt_step_size=False, max_tree_depth=3)
-    mcmc = MCMC(kernel, 4, warmup_steps=4, disable_progbar=True)
-    mcmc.run()
-    draws = mcmc.get_samples()["psi"]
-    assert draws.shape == (4, structure.num_terms)
-    assert bool(torch.isfinite(draws).all())
-    assert len(draws.unique(dim=0)) > 1
+    draws = nuts(program, 4, 4, step_size=0.03, adapt_step_size=False, max_tree_depth=3)["psi"]
+    assert_moves(draws, structure.num_terms)
 
 
 def test_nuts_over_a_latent_real_vector():
     law = GeneralizedRoot(pairs(2, EXPONENTIAL), torch.tensor([-1.0, -2.0, 0.5]), EXPONENTIAL)
-    mcmc = MCMC(NUTS(lambda: pyro.sample("x", law), max_tree_depth=3), 5, warmup_steps=5, disable_progbar=True)
-    mcmc.run()
-    assert bool((mcmc.get_samples()["x"] > 0).all())
+    assert bool((nuts(lambda: pyro.sample("x", law), 5, 5, max_tree_depth=3)["x"] > 0).all())
 
 
 def test_mixture_of_a_batch():

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.generalized_root import RootStructure
 from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import raises
 
 
 def counts(names: str = "abcd") -> Domain:
@@ -81,14 +82,14 @@ def test_index() -> None:
     assert structure.index(("d", "b", "a")) == 6
     with pytest.raises(InputError, match="roots 2, 3; say which"):
         structure.index(("a", "b"))
-    with pytest.raises(InputError, match="a:c is no term"):
-        structure.index(("a", "c"))
-    with pytest.raises(InputError, match="no term of the structure for root 3"):
-        structure.index(("a",), 3)
-    with pytest.raises(UnknownNameError):
-        structure.index(("e",))
-    with pytest.raises(InputTypeError):
-        structure.index("ab")
+    for code, arguments in (
+        ("unknown-name", (("a", "c"),)),
+        ("unknown-name", (("a",), 3)),
+        ("unknown-name", (("e",),)),
+        ("wrong-type", ("ab",)),
+    ):
+        with raises(code):
+            structure.index(*arguments)
 
 
 def test_constructors() -> None:
@@ -155,50 +156,50 @@ def test_large_structures_are_cheap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "message"),
+    ("terms", "code"),
     [
-        ({(1, 2): [("a", "b")]}, "1 <= l <= j"),
-        ({(1, 0): [()]}, "1 <= l <= j"),
-        ({(2,): [("a", "b")]}, "two whole numbers"),
-        ({(2.0, 2): [("a", "b")]}, "two whole numbers"),
-        ({2: [("a", "b")]}, "two whole numbers"),
-        ({(2, 2): [("a",)]}, "sets of 2 variables"),
-        ({(2, 2): [("a", "a")]}, "'a' is repeated"),
-        ({(2, 2): [("a", "b"), ("b", "a")]}, "a:b is repeated"),
-        ({(1, 1): ["ab"]}, "sequences of variable names"),
-        ({(1, 1): "ab"}, "sequences of variable names"),
-        ({(1, 1): 3}, "sequences of variable names"),
-        ({(1, 1): [("e",)]}, "unknown variable 'e'"),
-        ([("a",)], "expected a mapping"),
+        ({(1, 2): [("a", "b")]}, "invalid-value"),
+        ({(1, 0): [()]}, "invalid-value"),
+        ({(2,): [("a", "b")]}, "invalid-value"),
+        ({(2.0, 2): [("a", "b")]}, "invalid-value"),
+        ({2: [("a", "b")]}, "invalid-value"),
+        ({(2, 2): [("a",)]}, "wrong-shape"),
+        ({(2, 2): [("a", "a")]}, "repeated-name"),
+        ({(2, 2): [("a", "b"), ("b", "a")]}, "repeated-name"),
+        ({(1, 1): ["ab"]}, "wrong-type"),
+        ({(1, 1): "ab"}, "wrong-type"),
+        ({(1, 1): 3}, "wrong-type"),
+        ({(1, 1): [("e",)]}, "unknown-name"),
+        ([("a",)], "wrong-type"),
     ],
 )
-def test_wrong_terms_are_refused(terms: Any, message: str) -> None:
-    with pytest.raises((InputError, InputTypeError), match=message):
+def test_wrong_terms_are_refused(terms: Any, code: Any) -> None:
+    with raises(code):
         RootStructure(counts(), terms)
 
 
 def test_wrong_arguments_are_refused() -> None:
     domain = counts()
-    with pytest.raises(InputTypeError, match="expected a Domain"):
+    with raises("wrong-type", "domain"):
         RootStructure("ab", {})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="log-linear"):
+    with raises("other-domain", "domain"):
         RootStructure(Domain.from_cardinalities([2]), {})
     for order in (0, -1, 1.0, True, "2"):
-        with pytest.raises(InputError, match="order"):
+        with raises("out-of-range", "order"):
             RootStructure.complete(domain, order)  # type: ignore[arg-type]
-    with pytest.raises(IntractableError, match="limit"):
+    with raises("over-budget", "order"):
         RootStructure.complete(Domain([Variable(f"v{i}", kind="count") for i in range(1000)]), 3)
-    with pytest.raises(InputError, match="empty one"):
+    with raises("empty", "tuples"):
         RootStructure.simplified(domain, [()])
-    for rows, message in (
-        ([[0, 4]], "expected 0 to 3, received 4"),
-        ([[-1, 0]], "received -1"),
-        ([[1, 1]], "must be distinct, received b:b"),
-        ([[0.5, 1]], "whole numbers"),
-        ([[0, 1, 2]], r"shape \(m, 2\)"),
-        ([0, 1], r"shape \(m, 2\)"),
+    for rows, code in (
+        ([[0, 4]], "out-of-range"),
+        ([[-1, 0]], "out-of-range"),
+        ([[1, 1]], "repeated-name"),
+        ([[0.5, 1]], "wrong-type"),
+        ([[0, 1, 2]], "wrong-shape"),
+        ([0, 1], "wrong-shape"),
     ):
-        with pytest.raises((InputError, InputTypeError), match=message):
+        with raises(code):
             RootStructure.from_positions(domain, {(2, 2): rows})
 
 

@@ -22,9 +22,12 @@ from ..energy import GeneralizedRootEnergy
 from ..exact.closed_form import GaussianClosedForm
 from ..exact.enumeration import RootEnumeration
 from ..nodes.log_partition import node_log_partition
-from ._search import climbed_counts
 
 _PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
+_ENDS = 16  # chain ends that ascents begin with, and as many rows
+_LARGEST = 2**14  # count that all variables start from together
+_ROUNDS = 6  # of an ascent
+_NEAR = 3  # counts up and down that a move looks at
 
 
 class RootAnnealer:
@@ -124,7 +127,7 @@ class AnnealedRoot:
             return None
         largest = [self.energy.family.largest_value] * len(self.energy.domain)
         rows = self.options.rows_within(largest)
-        states = climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
+        states = _climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
         return states[None], -self.energy.energy(states, validate=False)[None]
 
     def mode_runs(self, run: Run, modes: Modes, size: tuple[int, int]) -> ModeRuns:
@@ -150,3 +153,33 @@ class AnnealedRoot:
 
     def describe(self, state: NDArray[np.generic]) -> str:
         return state_text(self.energy.domain.names, state.tolist()) if len(state) else ""
+
+
+def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    """States (n, d) at which ascents in one variable at a time ended.
+
+    They start from chain ends, from states with all counts alike, on a geometric grid, and from the best of the rows
+    (m, d), all of which are among the states.
+    """
+    largest = min(energy.family.largest_value, float(_LARGEST))
+    levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
+    seen = ends[:0] if rows is None else rows
+    best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
+    states = torch.cat([ends[best], levels[:, None].expand(-1, ends.shape[-1]), seen[better]]).clone()
+    grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
+    for round_number in range(_ROUNDS):
+        before = states.clone()
+        for s in range(states.shape[-1]):
+            natural = energy.node_natural(states, validate=False)[:, s]
+            steps = torch.arange(-_NEAR, _NEAR + 1, dtype=torch.float64)
+            tried = states[:, s, None] + steps
+            if round_number % 2 == 0:
+                tried = torch.cat([tried, grid.expand(len(states), -1)], 1)
+            tried = tried.clamp(0, energy.family.largest_value)
+            score = energy.family.log_base(tried)
+            for j in range(1, energy.order + 1):
+                score = score + natural[:, None, j - 1] * energy.family.root(tried, j)
+            states[:, s] = tried.gather(1, score.argmax(1, keepdim=True))[:, 0]
+        if torch.equal(before, states):
+            break
+    return torch.cat([states, seen])

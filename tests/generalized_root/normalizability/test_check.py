@@ -22,7 +22,7 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
     check_normalizable,
 )
-from pyro_hoim.generalized_root.normalizability._branch import branch_and_bound
+from pyro_hoim.generalized_root.normalizability._verdict import branch_and_bound
 from pyro_hoim.generalized_root.normalizability.form import Form, bounded_by_planes, is_definite
 from pyro_hoim.schema import Domain, Variable
 

@@ -1,14 +1,16 @@
-"""Folding fixed variables into the remaining terms of a root structure."""
+"""What is derived from a root model: its terms when some variables are fixed, and the model over levels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..schema import Domain
+from ..schema import Domain, Variable
+from ..structure.hypergraph import InteractionHypergraph
 from .structure import RootStructure
 
 
@@ -60,3 +62,28 @@ def fold(
     rest = RootStructure.from_positions(Domain(variables[i] for i in free), found)
     empty = coefficients.new_zeros(*shape, 0)
     return rest, torch.cat([empty, *(parts[key] for key in rest.keys)], -1), constant
+
+
+class CountsAsLevels:
+    """The model of ordinal variables; a code is the count itself. The energy that makes it is ``counts``."""
+
+    def __init__(self, counts: Any) -> None:
+        levels = tuple(str(value) for value in range(counts.require_finite("model")))
+        self._counts = counts
+        self.domain = Domain(Variable(v.name, levels, "ordinal", v.unit) for v in counts.domain)
+        names = self.domain.names
+        pairs = [(names[i], names[j]) for i, j in counts.structure.graph.edges]
+        self.hypergraph = InteractionHypergraph(self.domain, pairs, closure=True)
+        self.batch_shape = counts.batch_shape
+
+    def energy(self, x: torch.Tensor) -> torch.Tensor:
+        """Energy of the counts."""
+        return self._counts.energy(x)
+
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
+        """Conditional of a block of counts."""
+        return self._counts.block_conditional(block, x)
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> CountsAsLevels:
+        """The model in another precision or on another device."""
+        return CountsAsLevels(self._counts.to(dtype=dtype, device=device))
