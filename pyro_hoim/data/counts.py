@@ -191,8 +191,7 @@ class CountTable:
             InputError: an unreadable file, text among the numbers, or cells that are refused, with line and column.
         """
         read = path if isinstance(path, CsvColumns) else read_csv(path, delimiter=delimiter)
-        held = Source(read.header, read.column, read.path, read.where, len(read.lines))
-        return cls._from_columns(held, kind, count, columns, read.lines)
+        return cls._from_columns(Source.of_csv(read), kind, count, columns, read.lines)
 
     @classmethod
     def from_pandas(
@@ -265,21 +264,19 @@ class CountTable:
     def _extremes(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.num_rows:
             return np.zeros(len(self.domain)), np.zeros(len(self.domain))
-        if sparse.issparse(self.matrix):
-            return self.matrix.min(axis=0).toarray().reshape(-1), self.matrix.max(axis=0).toarray().reshape(-1)
-        return self.matrix.min(axis=0), self.matrix.max(axis=0)
+        low, high = self.matrix.min(axis=0), self.matrix.max(axis=0)
+        return as_dense(low).reshape(-1), as_dense(high).reshape(-1)
 
-    @cached_property
+    @property
     def zero_columns(self) -> tuple[str, ...]:
         """Variables that are zero in every row."""
-        low, high = self._extremes
-        return tuple(name for name, a, b in zip(self.domain.names, low, high, strict=True) if a == b == 0)
+        return tuple(name for name, *ends in zip(self.domain.names, *self._extremes, strict=True) if ends == [0, 0])
 
-    @cached_property
+    @property
     def constant_columns(self) -> tuple[str, ...]:
         """Variables with one value in every row, zero columns left out."""
         low, high = self._extremes
-        return tuple(name for name, a, b in zip(self.domain.names, low, high, strict=True) if a == b != 0)
+        return tuple(self.domain.names[i] for i in np.flatnonzero((low == high) & (low != 0)))
 
     def __repr__(self) -> str:
         held = f", {self.matrix.nnz} non-zero" if sparse.issparse(self.matrix) else ""
@@ -290,9 +287,8 @@ class CountTable:
         wanted: Any = chosen if isinstance(chosen, (int, np.integer, str)) else list(chosen)
         names = select_columns(self.domain.names, wanted, exclude=(), source=self.source)
         positions = list(self.domain.indices(names))
-        return CountTable(
-            Domain(self.domain.variables[i] for i in positions), self.matrix[:, positions], self.source, self.lines
-        )
+        domain = Domain(self.domain[name] for name in names)
+        return CountTable(domain, self.matrix[:, positions], self.source, self.lines)
 
     def rows(self, index: Any) -> CountTable:
         """Rows at the given positions (M,), which may repeat, or where a mask (N,) is true."""
@@ -340,7 +336,5 @@ class CountTable:
 
     def to_pandas(self) -> pd.DataFrame:
         """Data frame with a column a variable; counts are integers."""
-        values = self.to_array()
-        return pd.DataFrame(
-            values.astype(np.int64) if self.kind == "count" else values, columns=list(self.domain.names)
-        )
+        values = self.to_array().astype(np.int64 if self.kind == "count" else np.float64)
+        return pd.DataFrame(values, columns=list(self.domain.names))

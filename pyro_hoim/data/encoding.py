@@ -14,6 +14,7 @@ from ..errors import (
     MissingDataError,
     check_names,
     check_unique,
+    conflict,
     none_received,
     out_of_range,
     refused,
@@ -119,10 +120,15 @@ def encode_column(
     return variable, codes_of_distinct[positions]
 
 
+def _numbers(values: Any) -> tuple[Any, np.ndarray]:
+    """A column, and its numbers (N,), NaN where it holds none."""
+    given = pd.Series(values)
+    return given, pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+
+
 def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:
     """Counts, or weights where they may be ``fractional``, of one column (N,) of numbers or their text, float64."""
-    given = pd.Series(values)
-    numbers = pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+    given, numbers = _numbers(values)
     with np.errstate(invalid="ignore"):
         bad = ~np.isfinite(numbers) | (numbers < 0)
         if not fractional:
@@ -143,8 +149,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
     parsed: list[np.ndarray] = []
     gaps: dict[str, int] = {}
     for name, values in columns.items():
-        given = pd.Series(values)
-        numbers = pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+        given, numbers = _numbers(values)
         unknown = np.isnan(numbers)
         if unknown.any():
             is_empty = (given.isna() | (given.astype(object) == "")).to_numpy()
@@ -172,14 +177,12 @@ def select_columns(
     available = [name for name in header if name not in exclude]
     if columns is None:
         return available
-    if isinstance(columns, str):
-        raise wrong_type("columns", "a sequence of names or a number", received=f"the string {columns!r}")
-    if isinstance(columns, (int, np.integer)) and not isinstance(columns, bool):
+    if isinstance(columns, (str, bool, float)):
+        raise wrong_type("columns", "a sequence of names or a number", received=repr(columns))
+    if isinstance(columns, (int, np.integer)):
         if not 1 <= columns <= len(available):
             raise out_of_range("columns", f"a number from 1 to {len(available)} for {source}", received=columns)
         return available[: int(columns)]
-    if isinstance(columns, (bool, float)):
-        raise wrong_type("columns", "a sequence of names or a number", received=repr(columns))
     wanted = list(columns)
     if not wanted:
         raise none_received("columns", "at least one name")
@@ -187,5 +190,6 @@ def select_columns(
     check_names(wanted, header, f"columns of {source}", noun="column")
     counting = [name for name in wanted if name in exclude]
     if counting:
-        raise refused("columns", f"{counting[0]!r} holds the counts of {source} and cannot also be a variable")
+        problem = f"{counting[0]!r} holds the counts of {source} and cannot also be a variable"
+        raise conflict("columns", problem)
     return wanted

@@ -69,11 +69,9 @@ class Observations:
         for variable in self.domain:
             if not variable.is_finite:
                 problem = f"variable {variable.name!r} is of kind {variable.kind!r}, not finite"
-                raise refused("Observations domain", problem)
-        codes = checked_codes(self.codes, self.domain)
-        counts = checked_counts(self.counts, len(codes))
-        object.__setattr__(self, "codes", codes)
-        object.__setattr__(self, "counts", counts)
+                raise refused("Observations domain", problem, code="other-domain")
+        object.__setattr__(self, "codes", checked_codes(self.codes, self.domain))
+        object.__setattr__(self, "counts", checked_counts(self.counts, len(self.codes)))
 
     @classmethod
     def from_pandas(
@@ -137,14 +135,7 @@ class Observations:
                 has repeated column names; a count is not a whole number or is negative, NaN or infinite.
             UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
         """
-        table = read_csv(path, delimiter=delimiter)
-        held = Source(
-            table.header,
-            lambda name: np.asarray(table.column(name), dtype=object),
-            table.path,
-            table.where,
-            len(table.lines),
-        )
+        held = Source.of_csv(read_csv(path, delimiter=delimiter))
         return cls(*encode_columns(held, domain, count, weights, columns, missing_values))
 
     @classmethod

@@ -23,6 +23,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain, Variable
+from .csv_file import CsvColumns
 from .encoding import encode_column, parse_counts, select_columns
 
 __all__ = [
@@ -64,6 +65,11 @@ class Source(NamedTuple):
     name: str
     where: Callable[[int], str]
     num_rows: int
+
+    @classmethod
+    def of_csv(cls, table: CsvColumns) -> Source:
+        """A file that was read."""
+        return cls(table.header, table.column, table.path, table.where, len(table.lines))
 
     @classmethod
     def of_frame(cls, frame: Any) -> Source:

@@ -71,19 +71,20 @@ def plain(value: object, where: str) -> Any:
         entries = cast("Mapping[object, object]", value)
         for key in entries:
             if not isinstance(key, str):
-                raise unexpected(where, "string keys", key)
+                raise unexpected(where, "string keys", key, code="wrong-type")
         return {str(key): plain(item, f"{where}[{key!r}]") for key, item in entries.items()}
     hint = "convert it to a number, string, list or None"
-    raise unexpected(where, "a JSON value", hint=hint, received=f"{value!r} of type {type(value).__name__}")
+    received = f"{value!r} of type {type(value).__name__}"
+    raise unexpected(where, "a JSON value", hint=hint, received=received)
 
 
 def check_tensors(tensors: Mapping[str, object], info: object, parameters: str | None = None) -> None:
     """Refuse further contents of a file that are no tensors or bear the name of the parameters, and odd information."""
     if not isinstance(info, Mapping):
-        raise wrong_type("info", "a mapping", received=describe(info))
+        raise wrong_type("info", "a mapping", info)
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise wrong_type(f"tensors[{name!r}]", "a tensor", received=describe(tensor))
+            raise wrong_type(f"tensors[{name!r}]", "a tensor", tensor)
     if parameters in tensors:
         problem = f"the name {parameters!r} is taken by the parameters"
         raise refused("tensors", problem, "choose another one", code="repeated-name")
@@ -136,16 +137,6 @@ def write_container(
         temporary.unlink(missing_ok=True)
 
 
-def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Header and tensors of a file of one kind.
-
-    Raises:
-        ModelFileError: no such file, damaged, of another program, of another version or of another kind.
-    """
-    header, tensors = _open(Path(path), kind)
-    return header, tensors
-
-
 def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
     """Take the parameters out of the tensors of a file.
 
@@ -183,7 +174,7 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
     """
     added = plain(info, "info")
     kind = read_kind(path)
-    header, tensors = _open(Path(path), kind)
+    header, tensors = read_container(path, kind)
     contents = {name: value for name, value in header.items() if name not in _WRITTEN}
     write_container(path, kind, {**contents, "info": {**header["info"], **added}}, tensors)
 
@@ -194,12 +185,16 @@ def read_kind(path: str | os.PathLike[str]) -> str:
     Raises:
         ModelFileError: as :func:`read_container`.
     """
-    header, _ = _open(Path(path), None)
-    return str(header["kind"])
+    return str(read_container(path, None)[0]["kind"])
 
 
-def _open(target: Path, kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Header and tensors; without a kind the header only, of any kind."""
+def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Header and tensors of a file of one kind; without a kind the header only, of any kind.
+
+    Raises:
+        ModelFileError: no such file, damaged, of another program, of another version or of another kind.
+    """
+    target = Path(path)
     if not target.is_file():
         raise ModelFileError("is not a file" if target.exists() else "no such file", argument=target)
     try:

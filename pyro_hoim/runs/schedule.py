@@ -73,9 +73,7 @@ class GibbsSchedule:
 
     def __post_init__(self) -> None:
         if isinstance(self.blocks, str):
-            if self.blocks not in ("sites", "colours", "interactions"):
-                expected = "'sites', 'colours', 'interactions' or a sequence of blocks of names"
-                raise unexpected("blocks", expected, self.blocks, code="unknown-choice")
+            check_choice(self.blocks, ("sites", "colours", "interactions"), "blocks")
         else:
             object.__setattr__(self, "blocks", _name_tuples(self.blocks, "blocks"))
         object.__setattr__(self, "emphasised", _name_tuples(self.emphasised, "emphasised"))

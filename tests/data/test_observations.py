@@ -363,7 +363,7 @@ TWICE = pd.DataFrame([[1, 2]], columns=["a", "a"])
         (lambda: Observations.from_tensor(ONE, DOMAIN, [1], weights=[1]), "conflict", "counts, weights"),
         (lambda: Observations.from_table(DOMAIN, torch.ones(3, 2)), "wrong-shape", "from_table counts"),
         (lambda: Observations.from_table(DOMAIN), "conflict", "from_table"),
-        (lambda: Observations(REAL, ONE[:, :1]), "invalid-value", "Observations domain"),
+        (lambda: Observations(REAL, ONE[:, :1]), "other-domain", "Observations domain"),
         (lambda: Observations([2], ONE[:, :1]), "wrong-type", "Observations domain"),
     ],
 )

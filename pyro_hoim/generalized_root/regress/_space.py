@@ -127,21 +127,17 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
         raise wrong_type("candidates", "tuples of variable names", received=repr(candidates))
     groups: dict[int, set[tuple[int, ...]]] = {}
-    if isinstance(candidates, Mapping):
-        by_size = cast("Mapping[Any, Iterable[Any]]", candidates)
-        for size, tuples in by_size.items():
+    by_size = cast("Mapping[Any, Iterable[Any]]", candidates if isinstance(candidates, Mapping) else {None: candidates})
+    for size, tuples in by_size.items():
+        if size is not None:
             if not is_whole(size) or not 2 <= size <= order:
                 raise out_of_range("candidates", f"sizes from 2 to {order} as keys", size)
-            found = {_checked_tuple(names, domain, order) for names in tuples}
-            other = [t for t in found if len(t) != size]
-            if other:
-                shown = tuple(domain.names[i] for i in other[0])
-                expected = f"tuples of {size} variables"
-                raise unexpected(f"candidates[{size}]", expected, received=shown, code="wrong-shape")
-            groups[size] = found
-    else:
-        for names in cast("Iterable[Any]", candidates):
+            groups[size] = set()
+        for names in tuples:
             positions = _checked_tuple(names, domain, order)
+            if size not in (None, len(positions)):
+                expected, shown = f"tuples of {size} variables", tuple(domain.names[i] for i in positions)
+                raise unexpected(f"candidates[{size}]", expected, received=shown, code="wrong-shape")
             groups.setdefault(len(positions), set()).add(positions)
     return {size: np.array(sorted(found), dtype=np.int64).reshape(-1, size) for size, found in groups.items()}
 

@@ -325,7 +325,7 @@ BAD = [
     ({"max_work": 10}, "over-budget", "order"),
     ({"data": [[1.0], [-2.0]], "family": "exponential"}, "out-of-range", "data, row 1 (counted from 0), column 'x0'"),
     ({"data": [[1], [4]], "family": TruncatedPoissonFamily(3)}, "out-of-range", None),
-    ({"data": [[1], [4]], "family": "poison"}, "unknown-name", "family"),
+    ({"data": [[1], [4]], "family": "poison"}, "unknown-choice", "family"),
     ({"data": np.zeros((0, 3))}, "empty", "data"),
     ({"data": [1, 2, 3]}, "wrong-shape", "data"),
     ({"data": [["a", "b"]]}, "wrong-type", "data"),

@@ -9,7 +9,7 @@ import scipy.optimize
 import scipy.sparse
 import torch
 
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
+from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -431,22 +431,22 @@ def test_the_base_measure_is_that_of_the_columns_of_the_model():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "code"),
     [
-        ({"max_iterations": -5}, InputError, "max_iterations: expected a whole number from 1, received -5"),
-        ({"max_iterations": 1.5}, InputError, r"max_iterations: expected a whole number from 1, received 1\.5"),
-        ({"max_iterations": "a"}, InputError, "max_iterations: expected a whole number from 1, received 'a'"),
-        ({"max_iterations": True}, InputError, "max_iterations: expected a whole number from 1, received True"),
-        ({"refit_share": 2}, InputError, "refit_share: expected a share from 0 to 1, received 2"),
-        ({"jobs": 0}, InputError, "jobs: expected a number of nodes"),
-        ({"fit": "a"}, InputTypeError, "fit: expected a RootFitResult, received str"),
-        ({"fit": None}, InputTypeError, "fit: expected a RootFitResult, received NoneType"),
+        ({"max_iterations": -5}, "out-of-range"),
+        ({"max_iterations": 1.5}, "out-of-range"),
+        ({"max_iterations": "a"}, "out-of-range"),
+        ({"max_iterations": True}, "out-of-range"),
+        ({"refit_share": 2}, "out-of-range"),
+        ({"jobs": 0}, "out-of-range"),
+        ({"fit": "a"}, "wrong-type"),
+        ({"fit": None}, "wrong-type"),
     ],
 )
 @pytest.mark.parametrize("refit", ["none", "singles", "all"])
-def test_arguments_of_a_refit_are_checked_before_the_rows_are_read(arguments, error, message, refit):
+def test_arguments_of_a_refit_are_checked_before_the_rows_are_read(arguments, code, refit):
     fit = arguments.get("fit", fit_roots([[1, 2], [0, 1], [2, 0]], order=2))
-    with pytest.raises(error, match=message):
+    with raises(code, next(iter(arguments))):
         refit_roots(fit, Unread(), refit, RootSettings(**{k: v for k, v in arguments.items() if k != "fit"}))
 
 
