@@ -15,6 +15,14 @@ from .errors import (
     IntractableError as IntractableError,
     NonexistentEstimateWarning as NonexistentEstimateWarning,
 )
+from .families import (
+    impute as impute,
+    load as load,
+    predict as predict,
+    sample as sample,
+    save as save,
+    score as score,
+)
 from .generalized_root import (
     GeneralizedRoot as GeneralizedRoot,
     GeneralizedRootEnergy as GeneralizedRootEnergy,
@@ -42,7 +50,6 @@ from .log_linear import (
     goodness_of_fit as goodness_of_fit,
     learn as learn,
     normal_prior as normal_prior,
-    predict as predict,
 )
 from .runs import sample_chains as sample_chains
 from .schema import Domain as Domain, Variable as Variable

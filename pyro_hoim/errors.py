@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 __all__ = [
     "ConvergenceWarning",
     "ErrorCode",
+    "FamilyWarning",
     "HoimError",
     "InputError",
     "InputTypeError",
@@ -179,6 +180,10 @@ class NonexistentEstimateWarning(UserWarning):
     """The maximum-likelihood estimate has infinite components; the result names the combinations."""
 
 
+class FamilyWarning(UserWarning):
+    """A family of an installed package cannot be used; the others can."""
+
+
 class _Absent:
     """The value of an argument where only words say what was received."""
 
@@ -274,11 +279,13 @@ def check_type(value: object, kind: type | UnionType | tuple[Any, ...], argument
 
 
 def _name_of(kind: Any) -> str:
-    """The name of a class with its article; None as such, and names in the plural without one."""
+    """The name of a class with its article, by its sound; None as such, and names in the plural without one."""
     name = kind.__name__
     if kind is type(None):
         return "None"
-    return name if name.endswith("s") else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+    is_spelled = name[0].isupper() and not name[1:2].islower()  # "an L1Rule", "an MDL"
+    article = "an" if name[0] in ("AEFHILMNORSX" if is_spelled else "AEIOaeio") else "a"
+    return name if name.endswith("s") else f"{article} {name}"
 
 
 def check_choice(value: object, choices: Collection[object], argument: str) -> None:

@@ -180,6 +180,8 @@ def test_checks_of_types_name_them() -> None:
         (Domain, "a Domain"),
         (InteractionHypergraph, "an InteractionHypergraph"),
         (Observations, "Observations"),
+        (type("L1Rule", (), {}), "an L1Rule"),
+        (type("Unit", (), {}), "a Unit"),
         (Domain | None, "a Domain or None"),
         ((int, float), "an int or a float"),
     ):

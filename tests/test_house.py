@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
 
+from pyro_hoim.families import families
+
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _OWN_FLAGS = {("compilation.py", "--parts")}
@@ -38,7 +40,7 @@ def test_control_options_are_found_in_every_kind_of_string() -> None:
     assert list(_options((PACKAGE / "cli" / "wording.py").read_text(encoding="utf-8")))
 
 
-_FAMILIES = {"log_linear", "generalized_root", "dependency_network", "study", "by_family"}
+_FAMILIES = {"log_linear", "generalized_root", "dependency_network", "study"}
 _READ_BY_ALL = [
     *(PACKAGE / "cli" / "commands").glob("*.py"),
     PACKAGE / "cli" / "asking.py",
@@ -68,6 +70,28 @@ def test_commands_and_the_page_know_no_family() -> None:
     assert {path.name: found for path in _READ_BY_ALL if (found := _family_knowledge(path.read_text("utf-8")))} == {}
 
 
+def test_the_command_line_and_what_families_share_import_no_family() -> None:
+    modules = [path for folder in ("cli", "core", "report") for path in (PACKAGE / folder).rglob("*.py")]
+    assert len(modules) > 30
+    for path in modules:
+        assert not _FAMILIES & {part for name in _imports(path.read_text(encoding="utf-8")) for part in name.split(".")}
+
+
+def test_options_in_sentences_are_options() -> None:
+    known = {"model", "columns", "split", "resume", "given", "refit", "log_z"}
+    for family in families():
+        known |= {option.name for options in family.options.values() for option in options}
+    told = {
+        node.args[0].value
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "option"
+        if _is_text(node.args[0])
+    }
+    assert len(told) > 20
+    assert told <= known
+
+
 def test_control_every_way_to_know_a_family_is_found() -> None:
     for line, found in (
         ("from ...log_linear.file import load_model", "log_linear"),
@@ -78,7 +102,7 @@ def test_control_every_way_to_know_a_family_is_found() -> None:
     ):
         assert _family_knowledge(line) == [found]
     assert _family_knowledge("from ..core.family import Family\na = isinstance(b, str)") == []
-    assert _family_knowledge((PACKAGE / "cli" / "families.py").read_text(encoding="utf-8"))
+    assert _family_knowledge((PACKAGE / "families.py").read_text(encoding="utf-8"))
 
 
 _EXCEPTIONS = {

@@ -31,14 +31,14 @@ import numpy as np
 import pandas as pd
 
 from pyro_hoim import Observations
-from pyro_hoim.information.removal import removal_effect
-from pyro_hoim.log_linear import Regularisation, fit_collection, learn
-from pyro_hoim.log_linear.imputation import impute
-from pyro_hoim.log_linear.learning.columns import (
+from pyro_hoim.data.columns import (
     check_columns,
     ordered_columns,
     with_ordinal,
 )
+from pyro_hoim.information.removal import removal_effect
+from pyro_hoim.log_linear import Regularisation, fit_collection, learn
+from pyro_hoim.log_linear.imputation import impute
 from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.log_linear.synthetic import synthesise
 from pyro_hoim.study.learned import analyse_learned

@@ -23,9 +23,9 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from pyro_hoim import InteractionHypergraph, predict
+from pyro_hoim import InteractionHypergraph
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
-from pyro_hoim.log_linear import fit_collection, learn, score_rows
+from pyro_hoim.log_linear import fit_collection, learn, predict, score_rows
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 data = {"mushroom": load_mushroom(), "adult": load_adult(), "breast cancer": load_breast_cancer()}

@@ -14,7 +14,9 @@ from typing import Any
 
 import click
 
-from ..errors import ConvergenceWarning, HoimError, NonexistentEstimateWarning
+from ..core.words import options_written
+from ..errors import ConvergenceWarning, FamilyWarning, HoimError, NonexistentEstimateWarning
+from .writing import written
 
 __all__ = ["cli", "main"]
 
@@ -92,9 +94,9 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
     Returns:
         0, or 2 for wrong input (one line on standard error), or 130 when interrupted.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), options_written(written):
         warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only
-        for category in (ConvergenceWarning, NonexistentEstimateWarning):
+        for category in (ConvergenceWarning, FamilyWarning, NonexistentEstimateWarning):
             warnings.simplefilter("always", category)
         warnings.showwarning = _show_warning
         try:

@@ -14,15 +14,15 @@ from click.core import ParameterSource
 from ..core.family import Answer, Family, Option, Question, family_of
 from ..core.words import plural
 from ..errors import check_names, conflict, out_of_range, refused, unexpected
+from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
 from .count_reading import read_counts
-from .families import families
 from .labels import read_known
-from .methods import is_terminal
 from .options import click_option
-from .output import echo_json
+from .output import echo_json, is_terminal
 from .seen import score_seen, seen_lines
+from .writing import flag
 
 __all__ = [
     "DATA",
@@ -72,10 +72,9 @@ def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozen
             continue
         given.add(option.name)
         if option not in family.options.get(str(ctx.command.name), ()):
-            instead = family.instead.get(option.name)
             owners = " or ".join(f.short for f in families() if option in f.options.get(str(ctx.command.name), ()))
             words = not_for.format(owners=owners) or f"not for a {family.name}"
-            raise conflict(f"--{option.name.replace('_', '-')}", words, instead)
+            raise conflict(flag(option.name), words, family.hint(option.name))
     return frozenset(given)
 
 
@@ -84,7 +83,7 @@ def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     path = model / "model.safetensors" if model.is_dir() else model
     family = family_of(read_kind(path), path)
     given = own_options(family, ctx)
-    return family, Question(family.load(path), model, dict(ctx.params), given, is_terminal())
+    return family, Question(family.read(path), model, dict(ctx.params), given, is_terminal())
 
 
 def with_rows(family: Family, question: Question, file: Path, target: str | None = None) -> Question:

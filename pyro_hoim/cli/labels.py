@@ -1,30 +1,24 @@
-"""Labels and levels: what ``fit`` may be told of them beforehand, and rows of a file with labels that a model lacks."""
+"""Rows of a file whose labels a model knows, and what is to be said of the others."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pandas as pd
 import torch
 
 from ..core.prediction import extend_rows
 from ..core.words import listed
-from ..data.csv_file import read_csv, read_text
-from ..data.encoding import label_of, level_order
+from ..data.csv_file import read_csv
+from ..data.encoding import level_order
 from ..data.observations import Observations
 from ..data.readers import Source, encode_columns
-from ..errors import check_names, check_unique, other_domain, refused, unexpected
-from ..schema import Domain, Variable
+from ..schema import Domain
 
-__all__ = ["UnseenLabels", "levels_from_rows", "read_known", "read_levels", "with_levels"]
-
-_COLUMNS = ["column", "level"]
+__all__ = ["UnseenLabels", "read_known"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +50,6 @@ class UnseenLabels:
             f"                    The model gives them no probability: {consequence}.",
             "                    fit --levels or --levels-from makes such labels levels of the model.",
         ]
-
-    def note(self, consequence: str) -> None:
-        """The same on standard error, where standard output holds rows."""
-        for line in self.lines(consequence):
-            click.echo(f"pyro-hoim: note: {line}", err=True)
 
     def spread(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Lines of the rows that were kept, with empty lines for the others, in the order of the file."""
@@ -104,50 +93,3 @@ def read_known(
     kept = torch.from_numpy(~is_unseen)
     found = UnseenLabels(float(rows.counts[~kept].sum()), labels, is_unseen)
     return extend_rows(Observations(present, rows.codes[kept], rows.counts[kept]), domain), found
-
-
-def read_levels(path: Path) -> dict[str, list[str]]:
-    """Levels by column from a JSON object ``{column: [level, ...]}`` or a CSV file with columns ``column,level``."""
-    if path.suffix.lower() == ".json":
-        try:
-            found = json.loads(read_text(path, "a JSON object"))
-        except json.JSONDecodeError as error:
-            raise refused("--levels", f"{path} is not JSON ({error})", code="damaged-file") from None
-        if not isinstance(found, dict) or not all(isinstance(v, list) and v for v in found.values()):
-            raise unexpected("--levels", f'{{"column": ["level", ...]}} in {path}', received="something else")
-        levels = {str(name): [label_of(value) for value in values] for name, values in found.items()}
-    else:
-        table = read_csv(path)
-        if list(table.header) != _COLUMNS:
-            raise unexpected("--levels", f"columns column, level in {path}", received=listed(table.header))
-        levels = {}
-        for name, level in zip(table.column("column"), table.column("level"), strict=True):
-            levels.setdefault(name, []).append(level)
-    for name, labels in levels.items():
-        check_unique(labels, f"--levels: column {name!r}")
-    return levels
-
-
-def levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> dict[str, list[str]]:
-    """Levels of the columns of some rows together with those of the same columns of a file, in the order of labels."""
-    table = read_csv(path)
-    shared = [variable for variable in rows.domain if variable.name in table.header]
-    if not shared:
-        raise other_domain("--levels-from", f"columns of the table in {path}", received=listed(table.header))
-    return {v.name: sorted({*v.labels, *table.column(v.name)} - {"", *missing}, key=level_order) for v in shared}
-
-
-def with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], option: str) -> Observations:
-    """The same rows over a domain with the given levels of some columns."""
-    check_names(list(levels), rows.domain.names, option, noun="column")
-    codes, variables = rows.codes.clone(), list[Variable]()
-    for place, variable in enumerate(rows.domain):
-        labels = tuple(levels.get(variable.name, variable.labels))
-        lost = [label for label in variable.labels if label not in labels]
-        if lost:
-            problem = f"expected all labels of column {variable.name!r}, but {listed(lost)} of the rows is missing"
-            raise refused(option, problem, code="missing-part")
-        new = torch.tensor([*(labels.index(label) for label in variable.labels), -1])
-        codes[:, place] = new[codes[:, place]]
-        variables.append(Variable(variable.name, labels, variable.kind, variable.unit))
-    return Observations(Domain(variables), codes, rows.counts)

@@ -8,10 +8,13 @@ from typing import Any
 
 import click
 
+from ..core.command.options import LARGEST_SEED
 from ..core.family import Option
+from ..core.words import with_options
 from ..errors import InputError, out_of_range
+from .writing import flag
 
-__all__ = ["LARGEST_SEED", "SEED", "Number", "WholeNumber", "click_option", "option_of"]
+__all__ = ["SEED", "Number", "WholeNumber", "click_option", "option_of"]
 
 
 def option_of(param: click.Parameter | None) -> str:
@@ -61,14 +64,13 @@ class Number(click.FloatRange):
         return found
 
 
-LARGEST_SEED = 2**31 - 1
 SEED = WholeNumber(0, LARGEST_SEED)
 """Type of every ``--seed``."""
 
 
 def click_option(option: Option) -> click.Option:
     """An option of a family as click knows it."""
-    flag = f"--{option.name.replace('_', '-')}"
+    own = flag(option.name)
     low, high = (None if bound is None else int(bound) for bound in (option.low, option.high))
     types: dict[str, Any] = {
         "text": click.Choice(option.choices) if option.choices else str,
@@ -78,12 +80,12 @@ def click_option(option: Option) -> click.Option:
     }
     is_flag = option.kind in ("flag", "switch")
     return click.Option(
-        [f"{flag}/--no-{flag[2:]}" if option.kind == "switch" else flag, option.name],
+        [f"{own}/--no-{own[2:]}" if option.kind == "switch" else own, option.name],
         type=None if is_flag else types[option.kind],
         is_flag=is_flag,
-        default=() if option.multiple else False if option.kind == "flag" else option.default,
+        default=option.unset,
         multiple=option.multiple,
         metavar=option.metavar,
         show_default=option.default is not None,
-        help=option.help,
+        help=with_options(option.help),
     )

@@ -12,10 +12,9 @@ from typing import Any
 
 import click
 
-from ..core.partition import LogPartition
 from ..errors import refused
 
-__all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
+__all__ = ["echo_json", "is_terminal", "new_folder", "peak_memory_mb", "to_json_text"]
 
 
 def _finite(value: Any) -> Any:
@@ -39,17 +38,9 @@ def echo_json(value: Mapping[str, Any]) -> None:
     click.echo(to_json_text(value))
 
 
-def whole(value: float) -> float:
-    """A whole number as an int, so that JSON shows it without a decimal point."""
-    return int(value) if float(value).is_integer() else value
-
-
-def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
-    """The keys of a normalising constant, or None where there is none."""
-    if result is None:
-        return None
-    found = result.to_json()
-    return {name: found[name] for name in ("value", "std_error", "kind", "lower", "upper", "lower_bound", "verdict")}
+def is_terminal() -> bool:
+    """Whether a person may be looking at progress on standard error."""
+    return sys.stderr.isatty()
 
 
 def peak_memory_mb() -> float | None:

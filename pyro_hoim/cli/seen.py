@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
+from ..core.command.rows import Fractions
+from ..core.words import whole
 from ..data.counts import CountTable
 from ..data.observations import Observations
 from ..runs.container import add_info
-from .output import whole
-from .reading import Fractions
 
 __all__ = ["digest", "keep_split", "score_seen", "seen_lines"]
 

@@ -9,15 +9,7 @@ import click
 from ..errors import ConvergenceWarning, HoimError
 from .options import option_of
 
-__all__ = ["ROOT_HINTS", "error_message", "usage_message", "warning_message"]
-
-ROOT_HINTS = {
-    "full": "--full",
-    "l1": "--l1",
-    "refit": "--refit-terms all",
-    "log-z": "The command log-z --method ais",
-}
-"""How to do what the report of a root model advises."""
+__all__ = ["error_message", "usage_message", "warning_message"]
 
 _ARGUMENTS = {
     "max_order": "--order",
@@ -26,7 +18,7 @@ _ARGUMENTS = {
     "num_temperatures": "--temperatures",
     "num_samples": "--samples",
     "num_draws": "--draws",
-    "burn_in": "--warmup",
+    "clamped": "--given",
 }
 _HINTS: dict[tuple[str, str | None], str | None] = {
     ("wrong-delimiter", None): "convert the file to commas",

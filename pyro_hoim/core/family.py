@@ -13,10 +13,11 @@ from typing import Any, Literal, Protocol
 
 import pandas as pd
 
-from ..errors import ModelFileError, check_names, refused
+from ..errors import ModelFileError, check_choice, check_names, check_whole, refused
 from ..schema import Domain
 from .page import Page
 from .partition import LogPartition
+from .words import option, with_options
 
 __all__ = [
     "Answer",
@@ -42,7 +43,7 @@ class Option:
 
     Attributes:
         name: of the Python argument; the option is written with hyphens.
-        help: one or two sentences.
+        help: one or two sentences; ``{name}`` stands for the option of that name.
         kind: what the words are turned into; a switch has an opposite, ``no-name``, and may be left open.
         choices: the only words allowed, where there are any.
         low: smallest number allowed, None for no bound; of a number above 0 it is 0 and ``is_open``.
@@ -63,6 +64,19 @@ class Option:
     default: Any = None
     multiple: bool = False
     metavar: str | None = None
+
+    @property
+    def unset(self) -> Any:
+        """The value where the option is not given."""
+        return () if self.multiple else False if self.kind == "flag" else self.default
+
+    def check(self, value: Any) -> None:
+        """Raise :class:`InputError` for a value that is none of the choices, or a number outside the bounds."""
+        if self.choices:
+            check_choice(value, self.choices, self.name)
+        elif self.kind == "whole" and value is not None:
+            low, high = (None if bound is None else int(bound) for bound in (self.low, self.high))
+            check_whole(value, self.name, 0 if low is None else low, high)
 
 
 @dataclass(frozen=True)
@@ -150,6 +164,10 @@ class Request:
         """Sentences on the rows, for the report."""
         return [*self.source.about, *self.source.told()]
 
+    def begin(self, stage: str) -> None:
+        """Say what begins, and how to continue it."""
+        self.announce(f"{stage}; an interrupted run is continued by {option('resume')} from {self.checkpoint}")
+
 
 @dataclass(frozen=True)
 class Study:
@@ -186,14 +204,16 @@ class Plan(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """A model from its file.
+    """A model as its file holds it.
 
     Attributes:
-        model: as the family knows it.
+        kind: of its family.
+        model: what the file holds, as the family knows it.
         domain: its variables.
         info: the free-form information of the file.
     """
 
+    kind: str
     model: Any
     domain: Domain
     info: Mapping[str, Any]
@@ -262,7 +282,10 @@ class Family:
             :class:`~pyro_hoim.CountTable`.
         options: beside those of every family, by command.
         fit: checks options against each other.
-        load: the model of a file.
+        load: what a file holds.
+        write: leaves that in a file.
+        stored: what a file holds, as a record, of a model, of what a fit returned, or of what ``load`` did; None for
+            those of other families.
         save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
             further files by what they hold.
         sections: the page on what a fit has found.
@@ -272,7 +295,7 @@ class Family:
         interactions: what ties its columns, strongest first.
         complete: fills the missing cells of rows; None where that is not possible.
         log_z: its log normalising constant; None where it has none.
-        instead: what to do instead of an option, or of ``log-z``, that the family lacks.
+        instead: what to do instead of an option, or of ``log-z``, that the family lacks; written as help is.
     """
 
     kind: str
@@ -281,7 +304,9 @@ class Family:
     data_type: Literal["labels", "numbers"]
     options: Mapping[str, tuple[Option, ...]]
     fit: Callable[[Asked], Plan]
-    load: Callable[[Path], Stored]
+    load: Callable[[Path], Any]
+    write: Callable[[Path, Any], None]
+    stored: Callable[[Any], Stored | None]
     save: Callable[[Any, Path], Mapping[str, str]]
     sections: Callable[[Any], Page]
     draw: Callable[[Question], Answer]
@@ -291,6 +316,17 @@ class Family:
     complete: Callable[[Question], Answer] | None = None
     log_z: Callable[[Question], LogPartition] | None = None
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def read(self, path: Path) -> Stored:
+        """The model of a file."""
+        found = self.stored(self.load(path))
+        assert found is not None
+        return found
+
+    def hint(self, lacking: str) -> str | None:
+        """What to do instead of an option or a command that the family lacks, where there is anything."""
+        words = self.instead.get(lacking)
+        return None if words is None else with_options(words)
 
 
 _FAMILIES: dict[str, Family] = {}

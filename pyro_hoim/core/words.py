@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ..errors import rounded_power
@@ -24,11 +26,15 @@ __all__ = [
     "literal",
     "num_states_text",
     "number",
+    "option",
+    "options_written",
     "parameters_text",
     "plural",
     "short_edge",
     "short_labels",
     "shorten",
+    "whole",
+    "with_options",
 ]
 
 LABEL_WIDTH = 28
@@ -87,6 +93,50 @@ def short_edge(parts: Sequence[str], width: int, between: str = ":") -> str:
     while share > 4 and sum(min(len(part), share) for part in parts) > room:
         share -= 1
     return between.join(shorten(part, share) for part in parts)
+
+
+def _as_argument(name: str, value: object) -> str:
+    return name if value is None else f"{name}={value!r}"
+
+
+_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar("written", default=_as_argument)
+
+
+def option(name: str, value: object = None) -> str:
+    """An option in a sentence, with a value where one is meant: an argument of Python, or as a command writes it.
+
+    Example:
+        >>> option("burn_in"), option("method", "gibbs")
+        ('burn_in', "method='gibbs'")
+    """
+    return _WRITTEN.get()(name, value)
+
+
+class _Options(dict[str, str]):
+    """Every name as an option."""
+
+    def __missing__(self, name: str) -> str:
+        return option(name)
+
+
+def with_options(text: str) -> str:
+    """Text in which ``{name}`` stands for an option."""
+    return text.format_map(_Options())
+
+
+@contextmanager
+def options_written(how: Callable[[str, object], str]) -> Generator[None]:
+    """Inside, :func:`option` writes a name and a value (None for none) in this way."""
+    token = _WRITTEN.set(how)
+    try:
+        yield
+    finally:
+        _WRITTEN.reset(token)
+
+
+def whole(value: float) -> float:
+    """A whole number as an int, so that JSON shows it without a decimal point."""
+    return int(value) if float(value).is_integer() else value
 
 
 def plural(count: float, noun: str, many: str = "") -> str:

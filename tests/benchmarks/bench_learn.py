@@ -26,9 +26,9 @@ import pandas as pd
 import torch
 from harness import CORES, ROOT
 
-from pyro_hoim import InteractionHypergraph, predict
+from pyro_hoim import InteractionHypergraph
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
-from pyro_hoim.log_linear import fit_collection, learn, score_rows
+from pyro_hoim.log_linear import fit_collection, learn, predict, score_rows
 from pyro_hoim.runs import RunOptions
 
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}

@@ -332,7 +332,7 @@ def test_model_with_a_variable_named_count(capsys: pytest.CaptureFixture[str]) -
 def test_any_formula_is_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
     Path("odd.csv").write_text("a/b,c\nx,1\ny,0\nx,0\ny,1\nx,1\n", encoding="utf-8")
     formula = " + ".join(["`a/b`*c"] * 40)
-    options = ["--posterior", "--chains", "1", "--draws", "20", "--warmup", "10"]
+    options = ["--posterior", "--chains", "1", "--draws", "20", "--burn-in", "10"]
     assert run(["fit", "odd.csv", "--edges", formula, *options, "--out", "out"]) == 0
     assert Path("out/posterior.nc").exists()
     capsys.readouterr()
@@ -344,7 +344,7 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     documented, others = (
         set(re.findall(r"`([a-z_0-9]+)`", part)) for part in (text, text.partition("### The other commands")[2])
     )
-    options = ["--posterior", "--chains", "2", "--draws", "60", "--warmup", "20", "--target", "Admit"]
+    options = ["--posterior", "--chains", "2", "--draws", "60", "--burn-in", "20", "--target", "Admit"]
     fitted = call_json(["fit", "ucb_admissions", *options, "--out", "out"], capsys)
     load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
     results = [
@@ -366,7 +366,7 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_main_job_keeps_to_the_columns_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--columns", "2", "--chains", "2", "--draws", "60", "--warmup", "20", "--out", "out"]
+    options = ["--columns", "2", "--chains", "2", "--draws", "60", "--burn-in", "20", "--out", "out"]
     result = call_json(["fit", *options], capsys)
     assert [record["name"] for record in result["models"]] == ["order 1", "order 2"]
 
@@ -388,7 +388,7 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(
     def refuse(*_: object, **__: object) -> None:
         raise InputError("refused late")
 
-    monkeypatch.setattr("pyro_hoim.cli.by_family.log_linear.analyse", refuse)
+    monkeypatch.setattr("pyro_hoim.study.command.fit.analyse", refuse)
     assert run(["fit", "titanic", "--out", "new"]) == 2
     assert "refused late" in capsys.readouterr().err and not Path("new").exists()
     kept = Path("kept/checkpoint")

@@ -10,9 +10,10 @@ import pytest
 from scipy import sparse
 
 import pyro_hoim.cli.count_reading as module
-from pyro_hoim.cli.count_reading import check_support, read_counts
+from pyro_hoim.cli.count_reading import read_counts
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
 from pyro_hoim.generalized_root import PoissonFamily
+from pyro_hoim.generalized_root.command.fit import check_support
 from pyro_hoim.schema import Domain, Variable
 
 

@@ -6,6 +6,8 @@ import importlib.util
 import io
 import json
 import math
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +17,29 @@ import pandas as pd
 import pytest
 import torch
 
+from pyro_hoim import (
+    CountTable,
+    DependencyNetwork,
+    GeneralizedRoot,
+    HierarchicalLogLinear,
+    InteractionHypergraph,
+    LogLinearEnergy,
+    Observations,
+    fit,
+    fit_roots,
+    impute,
+    learn_network,
+    load,
+    predict,
+    sample,
+    save,
+    score,
+)
 from pyro_hoim.cli import run
-from pyro_hoim.cli.families import families
 from pyro_hoim.core import family, register
-from pyro_hoim.errors import InputError
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.errors import FamilyWarning, InputError
+from pyro_hoim.families import families, register_installed
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 SOURCE = Path(__file__).parents[1] / "toy_family" / "bernoulli_mixture.py"
 
@@ -79,14 +99,14 @@ def test_fit_page_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "fit", "t.csv", "--model", "mixture", "--out", "p")
     assert f"NLL of test: {found['nll']['test']:.4f} nats a row." in text and "p/report.html" in text
     assert Path("o/model.safetensors").read_bytes()[-64:] == Path("p/model.safetensors").read_bytes()[-64:]
-    model = toy.load(Path("o/model.safetensors")).model
+    model = toy.load(Path("o/model.safetensors"))
     assert math.fsum(law(model).values()) == pytest.approx(1, abs=1e-12)
     assert found["nll"]["train"] < 3 * math.log(2)  # two of the columns depend
 
 
 def test_score_predict_and_interactions_agree_with_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
     fitted = answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
-    probs = law(toy.load(Path("o/model.safetensors")).model)
+    probs = law(toy.load(Path("o/model.safetensors")))
     Path("r.csv").write_text("a,b,c\n1,,0\n0,1,1\n", encoding="utf-8")
     rows = [probs[1, 0, 0] + probs[1, 1, 0], probs[0, 1, 1]]
     found = answered(capsys, "score", "o", "r.csv")
@@ -106,7 +126,7 @@ def test_score_predict_and_interactions_agree_with_enumeration(capsys: pytest.Ca
 
 def test_sample_has_the_law(capsys: pytest.CaptureFixture[str]) -> None:
     answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
-    probs = law(toy.load(Path("o/model.safetensors")).model)
+    probs = law(toy.load(Path("o/model.safetensors")))
     number = 20_000
     frame = pd.read_csv(io.StringIO(said(capsys, "sample", "o", "-n", str(number), "--given", "c=1")))
     assert set(frame["c"]) == {1}
@@ -174,3 +194,135 @@ def test_a_name_is_registered_once() -> None:
     assert [known.short for known in families()] == ["log-linear", "dependency-network", "grm", "mixture"]
     with pytest.raises(InputError, match="registered already"):
         register(toy.FAMILY)
+
+
+def _package(folder: Path, name: str, value: str) -> None:
+    """An installed distribution with one entry point."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[pyro_hoim.families]\n{name} = {value}\n", encoding="utf-8")
+
+
+def test_installed_packages_register_families(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(family._FAMILIES, "mixture")
+    assert "mixture" not in said(capsys, "fit", "--help")
+    monkeypatch.syspath_prepend(tmp_path)
+    _package(tmp_path, "mixtures", "bernoulli_mixture:FAMILY")
+    register_installed()
+    assert answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")["num_variables"] == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("no_such_module:FAMILY", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("bernoulli_mixture:KIND", "bernoulli_mixture:KIND: expected a Family, received str"),
+        ("bernoulli_mixture:FAMILY", "'mixture' of kind 'bernoulli-mixture' is registered already"),
+    ],
+)
+def test_a_broken_family_is_one_line_and_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, problem: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    _package(tmp_path, "broken", value)
+    with pytest.warns(FamilyWarning) as found:
+        register_installed()
+    (line,) = (str(warning.message) for warning in found)
+    assert line.startswith("the family 'broken' of the package broken is left out") and problem in line
+    assert "\n" not in line and len(families()) == 4
+
+
+def test_the_command_has_the_families_of_installed_packages(tmp_path: Path) -> None:
+    _package(tmp_path, "mixtures", "bernoulli_mixture:FAMILY")
+    _package(tmp_path, "broken", "no_such_module:FAMILY")
+    paths = os.pathsep.join([str(tmp_path), str(SOURCE.parent), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
+    assert "grm|mixture]" in done.stdout and "--components" in done.stdout
+    assert done.stderr.count("\n") == 1 and "warning: the family 'broken' of the package broken" in done.stderr
+
+
+def _fitted(kind: str) -> tuple[Any, Any]:
+    """What a fit or learning returns, and rows."""
+    rows = Observations.from_csv("t.csv")
+    if kind == "mixture":
+        return toy.Mixture(rows.domain, torch.tensor([0.4, 0.6]), torch.full((2, 3), 0.3)).step(rows), rows
+    if kind == "network":
+        return learn_network(rows), rows
+    if kind == "log-linear":
+        return fit(InteractionHypergraph.from_order(rows.domain, 2), rows), rows
+    counts = CountTable.from_matrix(torch.poisson(torch.full((200, 2), 2.0)).numpy(), names=["a", "b"])
+    return fit_roots(counts, "poisson", order=2, l1=0.5), counts
+
+
+@pytest.mark.parametrize("kind", ["log-linear", "network", "roots", "mixture"])
+def test_models_of_every_family_are_kept_and_used_alike(kind: str) -> None:
+    torch.manual_seed(0)
+    found, rows = _fitted(kind)
+    save(found, "m.safetensors")
+    stored = load("m.safetensors")
+    assert stored.domain.names == rows.domain.names and stored.kind in {known.kind for known in families()}
+    save(stored, "again.safetensors")
+    assert Path("again.safetensors").read_bytes() == Path("m.safetensors").read_bytes()
+    scores = score(found, rows)
+    assert scores == score(stored, rows) and scores["rows"] == rows.total_count
+    pd.testing.assert_frame_equal(sample(found, 5, seed=1), sample(stored, 5, seed=1))
+    assert not sample(found, 50, seed=1).equals(sample(found, 50, seed=2))
+    given = {"a": 1} if kind == "roots" else {"a": "1"}
+    assert set(map(int, sample(stored, 9, given)["a"])) == {1} and list(sample(stored, 1)) == list(rows.domain.names)
+    assert len(predict(found, rows, "b")) == (200 if kind == "roots" else len(rows.codes))
+    if kind in ("roots", "mixture"):
+        with raises(code="no-method", argument="impute"):
+            impute(stored, rows)
+    else:
+        gaps = Observations.from_pandas(pd.DataFrame({"a": ["1", "0"]}), domain=rows.domain.project(["a"]))
+        filled = impute(stored, gaps, 3, seed=1)
+        assert filled["imputation"].tolist() == [1, 1, 2, 2, 3, 3] and filled["a"].tolist() == ["1", "0"] * 3
+        assert not filled.isna().any(axis=None)
+
+
+def test_scores_and_predictions_of_any_family_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    found, rows = _fitted("log-linear")
+    save(found, "m.safetensors")
+    printed = answered(capsys, "score", "m.safetensors", "t.csv")
+    assert {name: value for name, value in score(found, rows).items() if name in printed} == {
+        name: value for name, value in printed.items() if name in score(found, rows)
+    }
+    law = HierarchicalLogLinear(found.hypergraph, found.theta)
+    assert score(found, rows)["nll"] == pytest.approx(-float(law.log_prob(rows.codes).mean()), abs=1e-12)
+    assert score(law, rows)["nll"] == score(LogLinearEnergy.from_theta(found.hypergraph, found.theta), rows)["nll"]
+    network = learn_network(rows)
+    assert score(DependencyNetwork(network), rows)["pseudo_nll"] == score(network, rows)["pseudo_nll"]
+    roots, counts = _fitted("roots")
+    energy = roots.energy()
+    site = GeneralizedRoot(energy.structure, energy.psi, energy.family)
+    assert score(site, counts)["pseudo_nll"] == score(energy, counts)["pseudo_nll"]
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    found, rows = _fitted("log-linear")
+    counts = CountTable.from_matrix(torch.ones(3, 2).numpy(), names=["a", "b"])
+    for asked, code, argument in (
+        (lambda: score("m.safetensors", rows), "wrong-type", "model"),
+        (lambda: score(found, counts), "wrong-type", "rows"),
+        (lambda: score(found, rows.drop_missing().project(["a"]), depth=3), "unknown-name", "options"),
+        (lambda: score(found, rows, method="guess"), "unknown-choice", "method"),
+        (lambda: score(found, rows, chains=0), "out-of-range", "chains"),
+        (lambda: score(found, rows, chains=64), "conflict", "chains"),
+        (lambda: predict(found, rows, "z"), "unknown-name", "target"),
+        (lambda: sample(found, 0), "out-of-range", "number"),
+        (lambda: sample(found, 1, {"z": "1"}), "unknown-name", "given"),
+        (lambda: impute(found, rows, 0), "out-of-range", "number"),
+    ):
+        with raises(code=code, argument=argument):
+            asked()
+
+
+def test_options_are_named_as_arguments_in_python() -> None:
+    found, rows = _fitted("log-linear")
+    with pytest.raises(InputError, match="belongs to method='ais', received method='auto'"):
+        score(found, rows, chains=64)
+    assert sample(found, 2, method="gibbs").attrs["notes"][0].endswith("compare with a longer burn_in")

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from pyro_hoim.cli import run
 
-OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "3", "--draws", "30", "--warmup", "20"]
+OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "3", "--draws", "30", "--burn-in", "20"]
 OPTIONS += ["--seed", "5", "--out"]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 import pytest
 
-from pyro_hoim.cli.wording import ROOT_HINTS
+from pyro_hoim.cli.writing import written
+from pyro_hoim.core.words import options_written
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import (
@@ -27,16 +27,15 @@ from pyro_hoim.generalized_root import (
     root_page,
     root_scores_figure,
 )
-from pyro_hoim.generalized_root.study.page import HINTS
 from pyro_hoim.report import plain_text, render_page
 
 
-def html(found: RootAnalysis, hints: Mapping[str, str] = HINTS) -> str:
-    return render_page(root_page(found, hints))
+def html(found: RootAnalysis) -> str:
+    return render_page(root_page(found))
 
 
-def plain(found: RootAnalysis, hints: Mapping[str, str] = HINTS) -> str:
-    return plain_text(root_page(found, hints))
+def plain(found: RootAnalysis) -> str:
+    return plain_text(root_page(found))
 
 
 def strongest_pair(found: RootAnalysis) -> RootTerm:
@@ -268,7 +267,7 @@ def test_counts_more_spread_than_poisson_ones_are_told() -> None:
 
 def test_advice_is_in_the_words_of_the_caller() -> None:
     found = analyse_roots({"train": counts_of_one_spread(0.5)}, PoissonFamily(), order=2, l1=0.05)
-    assert set(ROOT_HINTS) == set(HINTS)
-    page = plain(found, ROOT_HINTS) + html(found, ROOT_HINTS)
+    with options_written(written):
+        page = plain(found) + html(found)
     assert "--full adds roots" in page and "full=True" not in page
     assert "--full" not in plain(found)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pyro_hoim.cli.labelled import LABELLED, prediction_answer, read_labelled
-from pyro_hoim.cli.methods import LABEL
-from pyro_hoim.cli.reading import Fractions, Missing, Table, held_out_split
 from pyro_hoim.core import Answer, Asked, Family, Option, Page, Prediction, Question, Request, Section, Stored, Study
+from pyro_hoim.core.command.answers import prediction_answer
+from pyro_hoim.core.command.options import LABEL, LABELLED
+from pyro_hoim.core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
 from pyro_hoim.core.page import note, table
 from pyro_hoim.core.words import columns_of, fixed
 from pyro_hoim.data import Observations
@@ -30,6 +30,7 @@ class Mixture:
     domain: Domain
     weights: torch.Tensor
     probs: torch.Tensor
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def log_joint(self, codes: torch.Tensor) -> torch.Tensor:
         """Log probability (N, K) of component and known cells; cells of -1 are summed over."""
@@ -65,7 +66,7 @@ class MixturePlan:
 
     def read(self) -> Table:
         """The table."""
-        return read_labelled(self.asked)[0]
+        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """Rows without missing cells, of binary columns."""
@@ -105,15 +106,19 @@ def mean(model: Mixture, rows: Observations) -> float:
 
 def write(path: Path, model: Mixture, **contents: Any) -> None:
     """Write a mixture to a file."""
-    contents = {"schema": model.domain.to_json(), "info": {}, **contents}
+    contents = {"schema": model.domain.to_json(), "info": model.info, **contents}
     write_container(path, KIND, contents, {"weights": model.weights, "probs": model.probs})
 
 
-def load(path: Path) -> Stored:
+def load(path: Path) -> Mixture:
     """The mixture of a file."""
     header, tensors = read_container(path, KIND)
-    domain = Domain.from_json(header["schema"])
-    return Stored(Mixture(domain, tensors["weights"], tensors["probs"]), domain, header["info"])
+    return Mixture(Domain.from_json(header["schema"]), tensors["weights"], tensors["probs"], header["info"])
+
+
+def stored(found: Any) -> Stored | None:
+    """A mixture as its file holds it."""
+    return Stored(KIND, found, found.domain, found.info) if isinstance(found, Mixture) else None
 
 
 def save(analysis: Analysis, folder: Path) -> dict[str, str]:
@@ -200,6 +205,8 @@ FAMILY = Family(
     options={"fit": (COMPONENTS, STEPS, *LABELLED), "score": (LABEL,), "predict": (LABEL,)},
     fit=MixturePlan,
     load=load,
+    write=write,
+    stored=stored,
     save=save,
     sections=page,
     draw=draw,

@@ -11,14 +11,16 @@ from typing import Any
 
 import click
 
+from ...core.command.rows import Fractions
 from ...core.family import Asked, Request, Study, family_named
+from ...data.counts import CountTable
+from ...data.observations import Observations
+from ...errors import refused, unexpected
+from ...families import DEFAULT, families
 from ...report.render import plain_text, write_page
 from ..asking import JSON, FamilyCommand, own_options
-from ..families import DEFAULT, families
-from ..methods import is_terminal
 from ..options import SEED
-from ..output import echo_json, new_folder, peak_memory_mb, to_json_text
-from ..reading import parse_split, split_rows
+from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text
 from ..seen import keep_split
 from ..session import Session, announce, session
 
@@ -80,12 +82,12 @@ def fit(
     started = time.perf_counter()
     family = family_named(model)
     given = own_options(family, ctx, f"belongs to --model {{owners}}, received --model {family.short}")
-    asked = Asked(dict(ctx.params), given, source, columns, None if split is None else parse_split(split), seed)
+    asked = Asked(dict(ctx.params), given, source, columns, None if split is None else _parse_split(split), seed)
     plan = family.fit(asked)
     read = plan.read()
     table = plan.complete(read)
     fractions = plan.split(table) if asked.split is None else asked.split
-    parts = split_rows(table.rows, fractions, seed)
+    parts = _split_rows(table.rows, fractions, seed)
     with session(new_folder(out, table.name, resume), started, read.rows) as run:
         say = partial(announce, begin=started)
         study = plan.run(
@@ -119,6 +121,30 @@ def fit(
     width = max(map(len, files))
     for what, name in files.items():
         click.echo(f"{what + ':':<{width + 1}} {run.folder / name}")
+
+
+def _parse_split(text: str) -> Fractions:
+    """``--split``: three non-negative fractions that sum to one."""
+    try:
+        parts = [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise unexpected("--split", "three fractions such as 0.35,0.15,0.5", text) from error
+    if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
+        raise unexpected("--split", "three fractions from 0 to 1 that sum to 1, the first above 0", text)
+    return parts[0], parts[1], parts[2]
+
+
+def _split_rows(
+    data: Observations | CountTable, fractions: Fractions, seed: int
+) -> dict[str, Observations | CountTable]:
+    """The three parts."""
+    names = ["train", "validation", "test"]
+    parts = dict(zip(names, data.split(fractions, seed), strict=True))
+    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
+        if fraction and not rows.total_count > 0:
+            problem = f"no row of {data.total_count:g} falls in the {part} part"
+            raise refused("--split", problem, "use a larger fraction or more rows", code="empty")
+    return parts
 
 
 def _summary(study: Study, facts: Mapping[str, Any], run: Session, seed: int) -> dict[str, Any]:

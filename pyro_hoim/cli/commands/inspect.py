@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from ...core.command.answers import describe_log_z
 from ...datasets.tables import tables as tables_of_library
 from ...errors import InputError
 from ..asking import JSON, MODEL, FamilyCommand, ask
-from ..methods import describe_log_z
 from ..options import WholeNumber
 from ..output import echo_json
 
@@ -28,7 +28,7 @@ def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
     """
     family, question = ask(ctx, model)
     if family.log_z is None:
-        why = family.instead.get("log-z")
+        why = family.hint("log-z")
         problem = f"{model} holds a {family.name}, which has no normalising constant" + (f": {why}" if why else "")
         raise InputError(problem, code="not-normalizable")
     result = family.log_z(question)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...core.page import Page, Section, edge_cell, figure, folded_tables, heading, note, table, text
 from ...core.scores import rows_are_distinct
-from ...core.words import PSEUDO, coefficient, digits, distinct_sentence, gain_sentence, listed, number, plural
+from ...core.words import (
+    PSEUDO,
+    coefficient,
+    digits,
+    distinct_sentence,
+    gain_sentence,
+    listed,
+    number,
+    option,
+    plural,
+)
 from ..regress.result import RootTerm
 from .analysis import RootAnalysis
 from .figures import penalty_path_figure, root_network_figure, root_scores_figure
 from .scores import RootScores
 
-__all__ = ["HINTS", "root_page"]
+__all__ = ["root_page"]
 
 _FIRST, _MOST, _BRIEF = 15, 200, 10
 _DRAWN_PAIRS, _DRAWN_SETS = 40, 12
@@ -31,30 +41,16 @@ _SIZES = {2: "Pairs", 3: "Triples"}
 _ROOTS = {2: "of its square root", 3: "of its cube root"}
 
 
-HINTS: Mapping[str, str] = {
-    "full": "full=True",
-    "l1": "l1",
-    "refit": "refit='all'",
-    "log-z": "RootAnnealed()",
-}
-"""How to do what a page advises, in the words of the library; the command line passes its own."""
-
-
-def root_page(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> Page:
-    """The page of a generalized root model.
-
-    Args:
-        analysis: what to show.
-        hints: how to do what is advised, with the keys of :data:`HINTS`.
-    """
+def root_page(analysis: RootAnalysis) -> Page:
+    """The page of a generalized root model."""
     return Page(
         title=f"Generalized root model of {analysis.title.replace('_', ' ')}",
         rows={name: 0.0 if part is None else float(part.scores.rows) for name, part in analysis.parts.items()},
         names=analysis.domain.names,
-        summary=_summary(analysis, hints),
-        warnings=_warnings(analysis, hints),
+        summary=_summary(analysis),
+        warnings=_warnings(analysis),
         about=analysis.about,
-        sections=_sections(analysis, hints),
+        sections=_sections(analysis),
         seed=analysis.seed,
     )
 
@@ -84,7 +80,7 @@ def _counted(analysis: RootAnalysis) -> str:
     )
 
 
-def _summary(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
+def _summary(analysis: RootAnalysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     found, where = analysis.fit, analysis.judged_on
     learned = _counted(analysis) or "no tuples"
@@ -108,7 +104,8 @@ def _summary(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
         sentences.append(
             "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
-            f"which the model takes for dependence in part; {hints['full']} adds roots of single columns, which let "
+            f"which the model takes for dependence in part; {option('full', True)} adds roots of single columns, which "
+            "let "
             "them."
         )
     net = _net_pairs(analysis)
@@ -129,7 +126,7 @@ def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
     return sorted(net.items(), key=lambda item: -abs(item[1]))
 
 
-def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
+def _warnings(analysis: RootAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     found = analysis.fit
     warnings: list[str] = []
@@ -159,8 +156,8 @@ def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
     if judged.gain < 0 and analysis.fit.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
-            f"{digits(-judged.gain)} nats a row: {_loss(analysis, hints)} Do not read the tuples as they stand; "
-            f"try {hints['full']}, or a larger {hints['l1']}."
+            f"{digits(-judged.gain)} nats a row: {_loss(analysis)} Do not read the tuples as they stand; "
+            f"try {option('full', True)}, or a larger {option('l1')}."
         )
     if found.refit is not None and found.refit.status == "shortened":
         warnings.append(
@@ -169,7 +166,8 @@ def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
         )
     if found.family.name == "gaussian" and not analysis.fit.is_full:
         warnings.append(
-            f"Without {hints['full']} every column of a Gaussian root model has mean zero: unless the columns were "
+            f"Without {option('full', True)} every column of a Gaussian root model has mean zero: unless the columns "
+            "were "
             "centred, their means are taken for spread and for ties between them."
         )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
@@ -177,22 +175,23 @@ def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
     return warnings
 
 
-def _loss(analysis: RootAnalysis, hints: Mapping[str, str]) -> str:
+def _loss(analysis: RootAnalysis) -> str:
     """Why a model predicts worse than independent columns."""
     refit = analysis.fit.refit
     if refit is not None and refit.method == "all":
         return "what it learned from the training rows does not hold on these."
-    return f"joining the columns' regressions lost more than their tuples gain ({hints['refit']} mends that)."
+    remedy = option("refit", "all")
+    return f"joining the columns' regressions lost more than their tuples gain ({remedy} mends that)."
 
 
-def _sections(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[Section]:
+def _sections(analysis: RootAnalysis) -> list[Section]:
     """The sections of the page, in reading order."""
     parts = [_scores(analysis), _network(analysis)]
     parts += [_tuples(analysis, size) for size in _sizes(analysis)]
     parts.append(_singles(analysis))
     if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
         parts.append(_path(analysis))
-    return [*parts, _trust(analysis, hints)]
+    return [*parts, _trust(analysis)]
 
 
 def _scores(analysis: RootAnalysis) -> Section:
@@ -341,7 +340,7 @@ def _path(analysis: RootAnalysis) -> Section:
     return section
 
 
-def _trust(analysis: RootAnalysis, hints: Mapping[str, str]) -> Section:
+def _trust(analysis: RootAnalysis) -> Section:
     section = Section("How it was estimated")
     found = analysis.fit
     state = "all converged" if found.is_converged else "not all of them converged"
@@ -353,9 +352,10 @@ def _trust(analysis: RootAnalysis, hints: Mapping[str, str]) -> Section:
         )
     )
     log_z = analysis.log_partition
+    remedy = f"annealed importance sampling ({option('method', 'ais')})"
     words = (
         "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no likelihoods "
-        f"({analysis.no_log_partition.split('; for an estimate')[0]}). {hints['log-z']} estimates it with an error bar."
+        f"({analysis.no_log_partition.split('; for an estimate')[0]}). {remedy} estimates it with an error bar."
     )
     if log_z is not None:
         words = f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."

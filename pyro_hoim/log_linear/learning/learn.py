@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...data.columns import check_columns, identifier_columns, ordered_columns, with_ordinal
 from ...data.observations import Observations
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, size_text
 from ...runs.options import RunOptions
@@ -23,7 +24,6 @@ from ._final import FinalFit, structure_of
 from ._search import StagedSearch
 from ._session import Session, frequency_model, interactions, one_body_model
 from ._trainers import TrainerName, checked_recipe
-from .columns import check_columns, identifier_columns, ordered_columns, with_ordinal
 from .model import LearnResult
 from .regularisation import Regularisation
 

@@ -83,8 +83,8 @@ class LearnResult:
         graph, tables = self.independent.hypergraph, self.independent.tables
         return {edge[0]: tables[where].softmax(0).tolist() for edge, where in graph.term_slices.items()}
 
-    def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
-        """Write a model file with the closure's tables, the penalty, log Z and the path of the search."""
+    def file(self, info: Mapping[str, Any] | None = None) -> ModelFile:
+        """What a model file holds: the closure's tables, the penalty, log Z and the path of the search."""
         energy = self.energy
         found: dict[str, Any] = {
             "rows": self.num_rows,
@@ -102,4 +102,8 @@ class LearnResult:
             found["tests"] = [test.to_json() for test in self.elimination.tests]
         if self.selection is not None:
             found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
-        save_model(path, ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found))
+        return ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found)
+
+    def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
+        """Write the model file."""
+        save_model(path, self.file(info))

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
+from pyro_hoim.data.columns import check_columns, ordered_columns, with_ordinal
 from pyro_hoim.errors import InputTypeError
 from pyro_hoim.log_linear import (
     InteractionRidge,
@@ -26,7 +27,6 @@ from pyro_hoim.log_linear import (
     learn as learned_from,
     load_model,
 )
-from pyro_hoim.log_linear.learning.columns import check_columns, ordered_columns, with_ordinal
 from pyro_hoim.log_linear.learning.model import LearnResult
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain, Variable

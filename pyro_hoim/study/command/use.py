@@ -1,37 +1,40 @@
-"""The commands on the model file of a log-linear model."""
+"""Answers about a log-linear model."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from ...annealing.options import chosen_rows
-from ...core.family import Answer, Option, Question, Stored
+from ...core.command.answers import (
+    describe_log_z,
+    drawn_rows,
+    figure_line,
+    is_default_log_z,
+    log_z_json,
+    log_z_of,
+    prediction_answer,
+)
+from ...core.command.options import LARGEST_SEED
+from ...core.family import Answer, Option, Question
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction, extend_rows
 from ...core.rows import ClampedGibbs
-from ...core.words import columns_of, fixed, gain_sentence, number, plural, short_edge
+from ...core.words import columns_of, fixed, gain_sentence, number, option, plural, short_edge, whole
 from ...data.observations import Observations
 from ...errors import IntractableError
 from ...information.interaction_values import RemovalValue, removal_values
-from ...log_linear.annealed.importance import AnnealedImportance
+from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
-from ...log_linear.file import load_model
 from ...log_linear.imputation import impute
 from ...log_linear.infinite import with_infinite
 from ...log_linear.predictions import predict as predict_rows
 from ...log_linear.scores import gain_over_columns, interaction_table, score_rows
-from ...study.infinite import finite_contrast_lines
-from ..labelled import prediction_answer
-from ..methods import describe_log_z, log_z_json, log_z_of, notes_in_option_words, number_text
-from ..options import LARGEST_SEED
-from ..output import whole
+from ..infinite import finite_contrast_lines
 from .impossible import check_evidence, impossible_rows, num_impossible, unnamed_combinations
 
 __all__ = [
@@ -40,7 +43,6 @@ __all__ = [
     "complete",
     "draw",
     "interactions",
-    "load",
     "log_z",
     "predict",
     "score",
@@ -50,7 +52,7 @@ _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE, _LEVELS = 48, 32  # characters
 _OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
 
-MOST_PROBABLE = Option("most_probable", "With --complete: the most probable cells instead of draws.", kind="flag")
+MOST_PROBABLE = Option("most_probable", "With {complete}: the most probable cells instead of draws.", kind="flag")
 INTERACTIONS_OPTIONS = (
     Option(
         "information",
@@ -70,12 +72,6 @@ INTERACTIONS_OPTIONS = (
 )
 
 
-def load(path: Path) -> Stored:
-    """The model of a file."""
-    found = load_model(path)
-    return Stored(found, found.hypergraph.domain, found.info)
-
-
 def _energy(question: Question) -> LogLinearEnergy:
     """The energy of the model, in float64 balanced tables."""
     found = question.stored.model
@@ -86,7 +82,7 @@ def draw(question: Question) -> Answer:
     """Rows given some columns, exact or by Gibbs."""
     energy, number, evidence = _energy(question), question["number"], question["given"]
     known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
-    check_evidence(question.stored, Observations.from_tensor(known, energy.domain), "--given")
+    check_evidence(question.stored, Observations.from_tensor(known, energy.domain), "given")
     rest, _ = energy.condition(evidence)
     drawn, notes = _drawn(rest, question)
     codes = known.repeat(number, 1)
@@ -106,26 +102,26 @@ def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, l
     if cost.feasible and method != "gibbs":
         return Auto().sample(energy, (number,), generator), []
     if method == "exact":
+        gibbs, given = option("method", "gibbs"), option("given")
         raise IntractableError(
-            f"{cost.reason}. At the command line: --method gibbs draws approximately, at any size, or fix columns "
-            "with --given"
+            cost.reason, hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}"
         )
     backend = AnnealedImportance() if burn_in is None else AnnealedImportance(burn_in=burn_in)
     parts: list[torch.Tensor] = []
-    with tqdm(total=number, unit="row", desc="gibbs", disable=not question.progress, leave=False) as bar:
+    with drawn_rows(question, "gibbs") as advance:
         for start in range(0, number, _PORTION):
             parts.append(backend.sample(energy, (min(_PORTION, number - start),), generator))
-            bar.update(len(parts[-1]))
+            advance(len(parts[-1]))
     told = (
         "the rows are approximate: each is the state of a Gibbs chain of its own, annealed and then burnt in by "
-        f"{backend.burn_in} sweeps; compare with a longer --burn-in"
+        f"{backend.burn_in} sweeps; compare with a longer {option('burn_in')}"
     )
     return torch.cat(parts), [told]
 
 
 def complete(question: Question) -> Answer:
     """Completions of rows."""
-    check_evidence(question.stored, question.rows, "--complete")
+    check_evidence(question.stored, question.rows, "complete")
     found = impute(
         _energy(question),
         question.rows,
@@ -145,7 +141,7 @@ def _note_chains(count: int, verb: str) -> list[str]:
     miss, are = ("misses", "it is") if count == 1 else ("miss", "they are")
     told = (
         f"{plural(count, 'row')} {miss} so many cells that {are} {verb} approximately, by Gibbs chains that hold the "
-        "known cells; --method exact refuses instead"
+        f"known cells; {option('method', 'exact')} refuses instead"
     )
     return [told]
 
@@ -158,13 +154,13 @@ def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartitio
         starts: rows (n, d) from which an estimate looks for modes, too.
     """
     stored = question.stored.model
-    is_plain = question["method"] == "auto" and all(
-        question[name] is None for name in ("chains", "temperatures", "seed")
-    )
-    kept = stored.log_partition if is_plain else None
+    kept = stored.log_partition if is_default_log_z(question) else None
     if kept is not None and not Auto().plan(stored.hypergraph).feasible:
-        return notes_in_option_words(replace(kept, method=f"{kept.method}, as the model file holds it"))
-    return log_z_of(question, _energy(question), AnnealedImportance, Auto(), starts)
+        found = replace(kept, method=f"{kept.method}, as the model file holds it")
+    else:
+        found = log_z_of(question, _energy(question), AnnealedImportance, Auto(), starts)
+    more = f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
+    return replace(found, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in found.notes))
 
 
 def score(question: Question) -> Answer:
@@ -205,11 +201,8 @@ def score(question: Question) -> Answer:
     if found["impossible_rows"]:
         number = found["impossible_rows"]
         lines.append(f"impossible rows     {number:g} (a combination never seen when the model was fitted)")
-    lines.append(
-        f"NLL per row         {number_text(found['nll'])} nats (standard error over rows "
-        f"{number_text(found['nll_std_error'])})"
-    )
-    lines.append(f"pseudo-NLL per row  {number_text(found['pseudo_nll'])} nats")
+    lines.append(figure_line("NLL per row", found["nll"], error=found["nll_std_error"]))
+    lines.append(figure_line("pseudo-NLL per row", found["pseudo_nll"]))
     lines += describe_log_z(log_z_found) if log_z_found.kind != "exact" else []
     return Answer(
         json=found,

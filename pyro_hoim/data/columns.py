@@ -1,4 +1,4 @@
-"""Columns before anything is learned: which cannot be, and which have levels in an order. Private to the analysis."""
+"""Columns before anything is learned: which cannot be, and which have levels in an order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import torch
 
-from ...data.observations import Observations
-from ...errors import check_names, refused
-from ...schema import Domain, Variable
+from ..errors import check_names, refused
+from ..schema import Domain, Variable
+from .observations import Observations
 
 __all__ = ["check_columns", "identifier_columns", "ordered_columns", "with_ordinal"]
 

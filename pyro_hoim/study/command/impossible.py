@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...core.family import Stored
-from ...core.words import plural
+from ...core.words import option, plural
 from ...data.observations import Observations
 from ...errors import refused
 from ...log_linear.fitting.existence import Combination
@@ -57,7 +57,7 @@ def impossible_rows(stored: Stored, data: Observations, target: str | None = Non
     return excluded
 
 
-def check_evidence(stored: Stored, data: Observations, option: str) -> None:
+def check_evidence(stored: Stored, data: Observations, argument: str) -> None:
     """Refuse rows whose known cells have probability zero: there is no law given them."""
     excluded = impossible_rows(stored, data)
     if not bool(excluded.any()):
@@ -69,4 +69,4 @@ def check_evidence(stored: Stored, data: Observations, option: str) -> None:
         f"{cells} has probability zero in the model{rows}: a combination in it was never observed, and its estimate is "
         "infinite"
     )
-    raise refused(option, problem, "give other values, or fit with --prior unit", code="impossible")
+    raise refused(argument, problem, f"give other values, or fit with {option('prior', 'unit')}", code="impossible")

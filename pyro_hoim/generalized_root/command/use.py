@@ -1,47 +1,51 @@
-"""The commands on the model file of a generalized root model."""
+"""Answers about a generalized root model."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
-from ...core.family import Answer, Question, Stored
+from ...core.command.answers import (
+    describe_log_z,
+    drawn_rows,
+    figure_line,
+    is_default_log_z,
+    log_z_json,
+    log_z_of,
+    number_text,
+)
+from ...core.family import Answer, Question
 from ...core.partition import LogPartition
 from ...core.scores import mean_gain
-from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, plural, short_edge
+from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, option, plural, short_edge
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, out_of_range, refused
-from ...generalized_root.annealed.importance import RootAnnealed
-from ...generalized_root.auto import RootAuto
-from ...generalized_root.file import load_roots
-from ...generalized_root.nodes.families import NodeFamily
-from ...generalized_root.regress.result import RootTerm
-from ...generalized_root.study.analysis import standardise_term
-from ...generalized_root.study.baselines import kept_independent
-from ...generalized_root.study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
-from ..count_reading import check_support
-from ..methods import describe_log_z, log_z_json, log_z_of, number_text
-from .grm import tuple_json
+from ..annealed.importance import RootAnnealed
+from ..auto import RootAuto
+from ..file import RootFile
+from ..nodes.families import NodeFamily
+from ..regress.result import RootTerm
+from ..study.analysis import standardise_term
+from ..study.baselines import kept_independent
+from ..study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
+from .fit import check_support, tuple_json
 
-__all__ = ["draw", "interactions", "load", "log_z", "predict", "score"]
+__all__ = ["draw", "interactions", "log_z", "model_of", "predict", "score"]
 
 _BURN_IN = 200
 _ROWS = 4096  # of a file, to choose starts of a search from
 _EDGE = 48  # characters
 
 
-def load(path: Path) -> Stored:
-    """The model of a file, with the columns that are no part of it."""
-    found = load_roots(path)
-    model = RootModel.from_file(found)
-    return Stored((model, kept_independent(found, model.domain)), model.domain, found.info)
+def model_of(question: Question) -> RootModel:
+    """The model with the columns that are no part of it."""
+    file: RootFile = question.stored.model
+    return RootModel.from_file(file)
 
 
 def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:
@@ -52,35 +56,34 @@ def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:
             expected = "a finite number" if math.isinf(low) else "a number from 0"
             if family.is_discrete:
                 expected = "a whole number from 0" + (f" to {high:.0f}" if math.isfinite(high) else "")
-            raise out_of_range("--given", f"{expected} for {name!r}", received=f"{value:g}")
+            raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
 
 
 def draw(question: Question) -> Answer:
     """Rows given some columns: exact where the model allows, else by one Gibbs chain a row."""
-    model, number = question.stored.model[0], question["number"]
+    model = model_of(question)
     _check_evidence(question["given"], model.energy.family)
     try:
-        with tqdm(total=number, unit="row", desc="gibbs", disable=not question.progress, leave=False) as bar:
+        with drawn_rows(question, "gibbs") as advance:
             drawn = draw_roots(
                 model,
-                number,
+                question["number"],
                 clamped=question["given"],
                 method=question["method"],
                 burn_in=_BURN_IN if question["burn_in"] is None else question["burn_in"],
                 seed=question["seed"],
-                advance=bar.update,
+                advance=advance,
             )
     except IntractableError as error:
-        hint = "--method gibbs draws approximately, at any size"
-        raise error.replace(argument=f"--{error.argument}", hint=hint) from error
+        raise error.replace(hint=f"{option('method', 'gibbs')} draws approximately, at any size") from error
     except InputError as error:
-        if (error.argument or "").startswith("given"):
-            raise error.replace(argument=f"--{error.argument}") from error
+        if (error.argument or "").startswith("clamped"):
+            raise
         raise refused(question.path, str(error), code=error.code) from error
     told = (
         "the rows are approximate: each is the last state of a Gibbs chain of its own "
         f"({plural(drawn.burn_in, 'sweep')} of burn-in from the model without interactions); compare with a longer "
-        "--burn-in"
+        f"{option('burn_in')}"
     )
     values = drawn.values.numpy()
     if model.energy.family.is_discrete:
@@ -91,15 +94,16 @@ def draw(question: Question) -> Answer:
 
 def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartition:
     """Log Z of the columns that are not fixed; an estimate looks for modes from ``starts``, too."""
-    return log_z_of(question, question.stored.model[0].energy, RootAnnealed, RootAuto(), starts)
+    return log_z_of(question, model_of(question).energy, RootAnnealed, RootAuto(), starts)
 
 
 def score(question: Question) -> Answer:
     """Gain over independent columns and pseudo-NLL, and NLL and KL where log Z is exact or was asked for."""
-    (model, law), table = question.stored.model, question.rows
+    model, table = model_of(question), question.rows
+    law = kept_independent(question.stored.model, model.domain)
     family = model.energy.family
     check_support(table, family)
-    if question["method"] == "auto" and all(question[name] is None for name in ("chains", "temperatures", "seed")):
+    if is_default_log_z(question):
         log_z_found, reason = exact_log_partition(model.energy)
     else:
         starts = model.some_rows(table, _ROWS) if question["method"] == "ais" and family.is_discrete else None
@@ -124,10 +128,8 @@ def score(question: Question) -> Answer:
     lines.append(f"rows                {scores.rows:.12g}")
     if scores.impossible_rows:
         lines.append(f"impossible rows     {scores.impossible_rows:.12g} (new values in columns that held one only)")
-    error = number_text(scores.pseudo_nll_std_error)
-    lines.append(f"pseudo-NLL per row  {number_text(scores.pseudo_nll)} nats (standard error over rows {error})")
-    why = reason or "no log Z"
-    lines.append(f"NLL per row         {number_text(scores.nll, why)}" + (" nats" if scores.nll is not None else ""))
+    lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
+    lines.append(figure_line("NLL per row", scores.nll, reason or "no log Z"))
     lines += describe_log_z(log_z_found) if log_z_found is not None and log_z_found.kind != "exact" else []
     return Answer(
         json={**asdict(scores), **gain, **log_z_json(log_z_found)},
@@ -139,7 +141,7 @@ def score(question: Question) -> Answer:
 
 def predict(question: Question) -> Answer:
     """Mean of a column given all others, and how far from it the file's values are."""
-    model, table, target = question.stored.model[0], question.rows, question["target"]
+    model, table, target = model_of(question), question.rows, question["target"]
     check_support(table, model.energy.family)
     found = predict_roots(model, table, target, is_known=question.has_target)
     frame = pd.DataFrame({"mean": found.mean, "std": found.std})
@@ -190,7 +192,7 @@ def _describe(found: RootPrediction, rows: int) -> list[str]:
 
 def interactions(question: Question) -> Answer:
     """Tuples of two and more columns by the size of their coefficients, of real numbers per standard deviation."""
-    energy = question.stored.model[0].energy
+    energy = model_of(question).energy
     scales: dict[str, float] = question.stored.info.get("scales", {})
     values: list[float] = energy.coefficients.tolist()
     terms = [RootTerm(key, names, value) for (key, names), value in zip(energy.structure.names, values, strict=True)]

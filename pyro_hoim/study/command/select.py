@@ -1,4 +1,4 @@
-"""``pyro-hoim fit --select``, and fits of given interactions that are too large for exact gradients."""
+"""Learning interactions, and fits of given ones that are too large for exact gradients."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...core.command.answers import accuracy_by_part, by_part, log_partition_json
+from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
-from ...core.words import num_states_text, plural
+from ...core.words import num_states_text, option, plural, whole
+from ...data.columns import check_columns
 from ...errors import IntractableError, refused
-from ...log_linear.learning.columns import check_columns
 from ...log_linear.learning.learn import fit_collection, learn
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.learning.regularisation import Regularisation
@@ -20,20 +22,18 @@ from ...log_linear.search.options import SelectionOptions
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ...study.learned import LearnedAnalysis, analyse_learned
-from ..labelled import read_labelled
-from ..output import log_partition_json, whole
-from ..reading import SELECT_SPLIT, Fractions, Missing, Table
+from ..learned import LearnedAnalysis, analyse_learned
 
 __all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 
 _MAX_TERMS = 2**23
+_SPLIT: Fractions = (0.35, 0.15, 0.5)
 
 SELECT_OPTIONS = (
-    Option("refit", "With --select: at the end fit training and validation rows together.", kind="flag"),
+    Option("refit", "With {select}: at the end fit training and validation rows together.", kind="flag"),
     Option(
         "heredity",
-        "With --select: share of the subsets one variable smaller that a set must have in the model.",
+        "With {select}: share of the subsets one variable smaller that a set must have in the model.",
         kind="number",
         high=1,
         is_open=True,
@@ -41,7 +41,7 @@ SELECT_OPTIONS = (
     ),
     Option(
         "per_round",
-        "With --select: interactions added in the first round beyond pairs; twice as many in every further one.",
+        "With {select}: interactions added in the first round beyond pairs; twice as many in every further one.",
         kind="whole",
         low=1,
         default=60,
@@ -49,13 +49,13 @@ SELECT_OPTIONS = (
     ),
     Option(
         "trainer",
-        "With --select: how models are fitted; auto is exact up to about two million states.",
+        "With {select}: how models are fitted; auto is exact up to about two million states.",
         choices=("auto", "exact", "sampled", "pseudo-likelihood"),
         default="auto",
     ),
     Option(
         "ordinal",
-        "With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
+        "With {select}: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
         default="auto",
         metavar="auto|none|NAMES",
     ),
@@ -76,13 +76,12 @@ class SelectPlan:
 
     def read(self) -> Table:
         """The table."""
-        return read_labelled(self.asked)[0]
+        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
-        table = source.complete(
-            Missing.parse(self.asked["missing"]), "--select, whose validation rows must be complete"
-        )
+        reason = f"{option('select', True)}, whose validation rows must be complete"
+        table = source.complete(Missing.parse(self.asked["missing"]), reason)
         check_columns(table.rows)
         table = table.with_ordinal(self.asked["ordinal"])
         self._max_order(table.rows.domain)
@@ -90,7 +89,7 @@ class SelectPlan:
 
     def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
         """Half of the rows is held out."""
-        return SELECT_SPLIT
+        return _SPLIT
 
     def run(self, request: Request) -> Study:
         """Learn."""
@@ -101,9 +100,9 @@ class SelectPlan:
             if not parts[part].total_count > 0:
                 problem = (
                     f"the {part} part is empty; rows are needed to fit and others to decide when to stop. Use a "
-                    "--split whose first two fractions are large enough, such as 0.7,0.3,0"
+                    f"{option('split')} whose first two fractions are large enough, such as 0.7,0.3,0"
                 )
-                raise refused("--select", problem, code="empty")
+                raise refused("select", problem, code="empty")
 
         def work(checkpoint: Path) -> LearnResult:
             return learn(
@@ -127,9 +126,10 @@ class SelectPlan:
             return max(2, min(3, len(domain)))
         if not 2 <= order <= len(domain):
             raise refused(
-                "--order",
-                f"with --select expected 2 to {len(domain)} (the number of variables), the size of the largest "
-                f"interaction; received {order}",
+                "order",
+                f"with {option('select', True)} expected 2 to {len(domain)} (the number of variables), the size of "
+                f"the largest interaction; received {order}",
+                code="out-of-range",
             )
         return order
 
@@ -149,7 +149,8 @@ def train_given(
     if hypergraph.num_terms > _MAX_TERMS:
         raise IntractableError(
             f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
-            f"{reason}. At the command line: fewer --columns, a lower --order, or --select"
+            f"{reason}",
+            hint=f"use fewer {option('columns')}, a lower {option('order')}, or {option('select', True)}",
         )
     strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
@@ -178,12 +179,12 @@ def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> Regularisatio
     """The strengths of a prior, which the rows do not move; without one, those that they choose."""
     if prior is None:
         return Regularisation()
-    return Regularisation(prior.strengths(domain, max_order, "--prior"), evidence_rounds=0)
+    return Regularisation(prior.strengths(domain, max_order, "prior"), evidence_rounds=0)
 
 
 def _study(work: Callable[[Path], LearnResult], asked: Asked, request: Request, stage: str, *told: str) -> Study:
     """Train and score."""
-    request.announce(f"{stage}; an interrupted run is continued by --resume from {request.checkpoint}")
+    request.begin(stage)
     learned = work(request.checkpoint)
     shown = learned if learned.structure is None else learned.structure
     request.announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}")
@@ -202,13 +203,9 @@ def _study(work: Callable[[Path], LearnResult], asked: Asked, request: Request, 
 
 
 def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
-    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
-    learned = analysis.model
-    graph, log_z, parts = learned.hypergraph, learned.log_partition, analysis.parts
-
-    def each(read: Callable[[Any], Any]) -> dict[str, Any]:
-        return {part: None if found is None else read(found) for part, found in parts.items()}
-
+    """The keys of ``fit.json``."""
+    learned, parts = analysis.model, analysis.parts
+    graph, log_z = learned.hypergraph, learned.log_partition
     summary: dict[str, Any] = {
         "num_variables": len(graph.domain),
         "num_states": num_states_text(graph.domain.num_states),
@@ -221,26 +218,27 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
             "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
         },
         "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
-        "kl": each(lambda found: found.model.kl),
-        "nll": each(lambda found: found.model.nll),
-        "pseudo_nll": each(lambda found: found.model.pseudo_nll),
-        "independent_kl": each(lambda found: found.independent.kl),
-        "one_body_kl": each(lambda found: found.one_body.kl),
-        "gain": each(lambda found: found.gain),
-        "gain_std_error": each(lambda found: found.gain_std_error),
+        **by_part(
+            parts,
+            kl="model.kl",
+            nll="model.nll",
+            pseudo_nll="model.pseudo_nll",
+            independent_kl="independent.kl",
+            one_body_kl="one_body.kl",
+            gain="gain",
+            gain_std_error="gain_std_error",
+        ),
         "trainer": learned.trainer,
         "status": learned.training.status,
         "refit": learned.refit,
         "selection": None,
         "interactions": [_interaction(line) for line in analysis.interactions[:50]],
         "notes": list(learned.notes),
+        "structure": _structure(analysis),
+        "predictive": _predictive(analysis, folder),
     }
     if analysis.target is not None:
-        summary["accuracy"] = {
-            part: found and found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
-            for part, found in parts.items()
-        }
-    summary["structure"], summary["predictive"] = _structure(analysis), _predictive(analysis, folder)
+        summary["accuracy"] = accuracy_by_part(by_part(parts, accuracy="accuracy")["accuracy"])
     if learned.selection is not None:
         summary["selection"] = {
             "status": learned.selection.status,
@@ -255,22 +253,23 @@ def _predictive(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any] | Non
     learned = analysis.learned
     if learned is analysis.model:
         return None
-
-    def each(read: Callable[[Any], Any]) -> dict[str, Any]:
-        return {part: None if found is None else read(found.predictive) for part, found in analysis.parts.items()}
-
     return {
         "model": str(folder / "predictive.safetensors"),
         "num_interactions": learned.hypergraph.num_interactions,
         "num_parameters": analysis.num_parameters_predictive,
         "num_parameters_family": learned.hypergraph.num_parameters,
         "log_partition": log_partition_json(learned.log_partition),
-        **{name: each(lambda found, n=name: getattr(found.model, n)) for name in ("nll", "kl", "pseudo_nll")},
-        "gain": each(lambda found: found.model.gain),
-        "gain_std_error": each(lambda found: found.model.gain_std_error),
-        "advantage": each(lambda found: found.advantage),
-        "advantage_std_error": each(lambda found: found.advantage_std_error),
-        "accuracy": each(lambda found: found.accuracy and found.accuracy["accuracy"]),
+        **by_part(
+            analysis.parts,
+            nll="predictive.model.nll",
+            kl="predictive.model.kl",
+            pseudo_nll="predictive.model.pseudo_nll",
+            gain="predictive.model.gain",
+            gain_std_error="predictive.model.gain_std_error",
+            advantage="predictive.advantage",
+            advantage_std_error="predictive.advantage_std_error",
+            accuracy=lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"],
+        ),
     }
 
 
@@ -294,7 +293,7 @@ def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interaction(line: Mapping[str, Any]) -> dict[str, Any]:
-    """An interaction under the names that ``interactions --json`` uses."""
+    """An interaction under the names that the command ``interactions`` uses."""
     removal = line["removal"]
     shown = None if removal is None else {"value": removal.value, "std_error": removal.std_error, "kind": removal.kind}
     return {

@@ -1,4 +1,4 @@
-"""What the commands do for one family."""
+"""What the commands ask of a generalized root model."""
 
 from __future__ import annotations
 

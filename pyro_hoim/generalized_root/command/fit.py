@@ -1,29 +1,34 @@
-"""``pyro-hoim fit --model grm``: generalized root models of counts and of real numbers."""
+"""The fit of a generalized root model of counts or of real numbers, with its rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ...core.family import Asked, Option, Request, Study
-from ...core.words import plural
-from ...errors import conflict, out_of_range, refused, unexpected
-from ...generalized_root.nodes.families import NodeFamily, node_family
-from ...generalized_root.regress.fit import fit_root_path
-from ...generalized_root.regress.options import RootSettings
-from ...generalized_root.regress.result import RootFitResult, RootTerm
-from ...generalized_root.study.analysis import AUTO_L1, RootAnalysis, analyse_roots
-from ..count_reading import CountSource
-from ..labelled import JOBS, ORDER
-from ..output import log_partition_json
-from ..reading import Fractions, held_out_split
+import numpy as np
 
-__all__ = ["ROOT_OPTIONS", "VOCAB", "RootPlan", "parse_l1", "plan_roots", "tuple_json"]
+from ...core.command.answers import by_part, log_partition_json
+from ...core.command.options import JOBS, ORDER
+from ...core.command.rows import Fractions, held_out_split, parse_columns
+from ...core.family import Asked, Option, Request, Study
+from ...core.words import listed, option, plural
+from ...data.counts import CountTable
+from ...datasets.classic3 import classic3_info, load_classic3
+from ...errors import conflict, none_received, out_of_range, refused, unexpected
+from ..nodes.families import NodeFamily, node_family
+from ..regress.fit import fit_root_path
+from ..regress.options import RootSettings
+from ..regress.result import RootFitResult, RootTerm
+from ..study.analysis import AUTO_L1, RootAnalysis, analyse_roots
+
+__all__ = ["ROOT_OPTIONS", "VOCAB", "check_support", "parse_l1", "plan_roots", "tuple_json"]
 
 _TOP = 50
 _MOST_L1 = 1e6
+_LOADERS: dict[str, Callable[[], CountTable]] = {"classic3": load_classic3}
 
 VOCAB = Option(
     "vocab",
@@ -48,7 +53,7 @@ ROOT_OPTIONS = (
     VOCAB,
     Option(
         "maximum",
-        "With grm: largest count of --family truncated-poisson.",
+        "With grm: largest count of {family} truncated-poisson.",
         kind="whole",
         low=1,
         high=2**53,
@@ -81,7 +86,71 @@ ROOT_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class RootPlan:
+class _CountSource:
+    """A table of counts or real numbers and where it comes from.
+
+    Attributes:
+        name: short name.
+        rows: what is fitted.
+        about: sentences on where it comes from.
+    """
+
+    name: str
+    rows: CountTable
+    about: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily) -> _CountSource:
+        """A table by path or name; a file of that name wins."""
+        path, chosen = Path(source), parse_columns(columns)
+        if not path.exists() and source in _LOADERS:
+            if vocab is not None:
+                raise conflict("vocab", f"belongs to a .npz file, received the data set {source}")
+            rows = _LOADERS[source]()
+            rows = rows if chosen is None else rows.columns(chosen)
+            found = cls(source, rows, (f"The public data set {source}. Source: {classic3_info().source}.",))
+        elif not path.exists():
+            problem = f"no such file, nor one of the data sets of counts {', '.join(_LOADERS)}"
+            raise refused(source, problem, code="no-file")
+        else:
+            if path.suffix == ".npz":
+                rows = CountTable.from_npz(path, vocab, kind=family.kind, columns=chosen)
+            elif vocab is not None:
+                raise conflict("vocab", f"belongs to a .npz file, received {source}, whose header names its columns")
+            else:
+                rows = CountTable.from_csv(path, kind=family.kind, columns=chosen)
+            found = cls(path.stem, rows, (f"Read from {source}.",))
+        if not found.rows.num_rows:
+            raise none_received(source, "at least one observation")
+        check_support(found.rows, family)
+        return found
+
+    def told(self) -> tuple[str, ...]:
+        """Sentences on what a reader may not expect of the rows."""
+        found: list[str] = []
+        zero, constant = self.rows.zero_columns, self.rows.constant_columns
+        if zero:
+            found.append(f"{plural(len(zero), 'column')} without a count, left out of the model: {listed(zero)}.")
+        if constant:
+            found.append(f"Constant column{'s' * (len(constant) > 1)}: {listed(constant)}.")
+        return tuple(found)
+
+    def facts(self) -> dict[str, Any]:
+        """Nothing that the fit does not tell."""
+        return {}
+
+
+def check_support(rows: CountTable, family: NodeFamily) -> None:
+    """Refuse values that a family does not take, by their place."""
+    if family.name == "truncated-poisson":
+        what = f"{option('family', family.name)} with {option('maximum', int(family.largest_value))}"
+        rows.check_range(0, family.largest_value, what)
+    elif family.name != "gaussian":
+        rows.check_range(0, np.inf, option("family", family.name))
+
+
+@dataclass(frozen=True)
+class _RootPlan:
     """Learning a generalized root model; see :func:`~pyro_hoim.generalized_root.analyse_roots`.
 
     Attributes:
@@ -94,18 +163,18 @@ class RootPlan:
     family: NodeFamily
     l1: tuple[float, ...]
 
-    def read(self) -> CountSource:
+    def read(self) -> _CountSource:
         """The counts or real numbers."""
-        return CountSource.read(self.asked.source or "", self.asked.columns, self.asked["vocab"], self.family)
+        return _CountSource.read(self.asked.source or "", self.asked.columns, self.asked["vocab"], self.family)
 
-    def complete(self, source: CountSource) -> CountSource:
+    def complete(self, source: _CountSource) -> _CountSource:
         """The same rows, refused where they have fewer columns than the order asked for."""
         order, columns = self.asked["order"], len(source.rows.domain)
         if order is not None and order > columns:
-            raise out_of_range("--order", f"1 to {columns} (the number of columns)", received=order)
+            raise out_of_range("order", f"1 to {columns} (the number of columns)", received=order)
         return source
 
-    def split(self, source: CountSource) -> Fractions:
+    def split(self, source: _CountSource) -> Fractions:
         """A fifth of the rows is held out, and another one where several penalties are compared."""
         return held_out_split(source.rows.num_rows, len(self.l1) > 1)
 
@@ -114,9 +183,7 @@ class RootPlan:
         asked, source = self.asked, request.source
         num_columns, order, full = len(source.rows.domain), asked["order"], asked["full"]
         rows, columns = plural(request.parts["train"].num_rows, "row"), plural(num_columns, "column")
-        request.announce(
-            f"learning {columns} from {rows}; an interrupted run is continued by --resume from {request.checkpoint}"
-        )
+        request.begin(f"learning {columns} from {rows}")
         settings = RootSettings(
             stagewise=asked["stagewise"],
             symmetrize=asked["symmetrize"],
@@ -148,22 +215,25 @@ class RootPlan:
         return Study(analysis, _summary(analysis))
 
 
-def plan_roots(asked: Asked) -> RootPlan:
+def plan_roots(asked: Asked) -> _RootPlan:
     """Options checked against each other."""
     family, maximum, order = asked["family"], asked["maximum"], asked["order"]
     if asked.source is None:
-        raise unexpected("--model grm", "a FILE of counts or numbers, or classic3", received="none", code="conflict")
+        raise unexpected(
+            option("model", "grm"), "a FILE of counts or numbers, or classic3", received="none", code="conflict"
+        )
     if family == "truncated-poisson" and maximum is None:
-        raise conflict("--maximum", "--family truncated-poisson needs its largest count")
+        raise conflict("maximum", f"{option('family', family)} needs its largest count")
     if family != "truncated-poisson" and maximum is not None:
-        raise conflict("--maximum", f"belongs to --family truncated-poisson, received --family {family}")
+        belongs, received = (option("family", name) for name in ("truncated-poisson", family))
+        raise conflict("maximum", f"belongs to {belongs}, received {received}")
     if order is not None and order < 1:
-        raise out_of_range("--order", "a whole number of at least 1", received=order)
+        raise out_of_range("order", "a whole number of at least 1", received=order)
     penalties = parse_l1(asked["l1"])
     if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
         problem = "several penalties are compared on validation rows"
-        raise refused("--l1", problem, "pass --split, such as --split 0.7,0.1,0.2")
-    return RootPlan(asked, node_family(family, maximum), penalties)
+        raise refused("l1", problem, f"pass {option('split')}, such as 0.7,0.1,0.2", code="conflict")
+    return _RootPlan(asked, node_family(family, maximum), penalties)
 
 
 def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
@@ -177,16 +247,16 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
     for part in parts:
         if part == "auto":
             several = ", ".join(f"{value:g}" for value in AUTO_L1)
-            raise conflict("--l1", f"auto stands for {several} and takes no other numbers beside it")
+            raise conflict("l1", f"auto stands for {several} and takes no other numbers beside it")
         try:
             value = float(part)
         except ValueError:
             what = repr(part) if part else "nothing between two commas"
-            raise out_of_range("--l1", "a number, or auto", received=what) from None
+            raise out_of_range("l1", "a number, or auto", received=what) from None
         if not 0 <= value <= _MOST_L1:
-            raise out_of_range("--l1", f"a number from 0 to {_MOST_L1:g} (nats a row)", received=part)
+            raise out_of_range("l1", f"a number from 0 to {_MOST_L1:g} (nats a row)", received=part)
         if value in found:
-            raise refused("--l1", f"{part} is given twice", code="repeated-name")
+            raise refused("l1", f"{part} is given twice", code="repeated-name")
         found.append(value)
     return tuple(sorted(found, reverse=True))
 
@@ -210,43 +280,42 @@ def _singles(analysis: RootAnalysis) -> list[RootTerm]:
 
 
 def _summary(analysis: RootAnalysis) -> dict[str, Any]:
-    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
+    """The keys of ``fit.json``."""
     found, parts = analysis.fit, analysis.parts
-
-    def each(read: Callable[[Any], Any]) -> dict[str, Any]:
-        return {part: None if held is None else read(held) for part, held in parts.items()}
-
     edges = [term for term in found.terms() if term.key[1] > 1]
     names = next(part for part in parts.values() if part is not None).baselines
     return {
         "num_variables": len(analysis.domain),
         "num_states": None,
-        "num_interactions": analysis.fit.num_interactions,
+        "num_interactions": found.num_interactions,
         "num_parameters": found.structure.num_terms,
-        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in analysis.fit.num_terms.items()],
+        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in found.num_terms.items()],
         "edges": [list(term.names) for term in edges],
         "log_partition": log_partition_json(analysis.log_partition),
         "log_partition_reason": analysis.no_log_partition or None,
         "rows": {part: 0 if held is None else held.scores.rows for part, held in parts.items()},
-        "impossible_rows": each(lambda held: held.scores.impossible_rows),
         "zero_columns": list(found.zero_columns),
         "constant_columns": list(found.constant_columns),
         "fixed_columns": dict(found.fixed_columns),
-        "kl": each(lambda held: held.scores.kl),
-        "nll": each(lambda held: held.scores.nll),
-        "pseudo_nll": each(lambda held: held.scores.pseudo_nll),
-        "pseudo_nll_std_error": each(lambda held: held.scores.pseudo_nll_std_error),
-        "independent_kl": each(lambda held: held.independent.kl),
-        "independent_pseudo_nll": each(lambda held: held.independent.pseudo_nll),
-        "gain": each(lambda held: held.gain),
-        "gain_std_error": each(lambda held: held.gain_std_error),
-        "baselines": {name: each(lambda held, n=name: held.baselines[n].pseudo_nll) for name in names},
+        **by_part(
+            parts,
+            impossible_rows="scores.impossible_rows",
+            kl="scores.kl",
+            nll="scores.nll",
+            pseudo_nll="scores.pseudo_nll",
+            pseudo_nll_std_error="scores.pseudo_nll_std_error",
+            independent_kl="independent.kl",
+            independent_pseudo_nll="independent.pseudo_nll",
+            gain="gain",
+            gain_std_error="gain_std_error",
+        ),
+        "baselines": by_part(parts, **{name: lambda held, n=name: held.baselines[n].pseudo_nll for name in names}),
         "family": found.family.name,
         "maximum": int(found.family.largest_value) if found.family.name == "truncated-poisson" else None,
-        "order": analysis.fit.order,
+        "order": found.order,
         "l1": analysis.l1,
         "symmetrize": found.symmetrize,
-        "is_full": analysis.fit.is_full,
+        "is_full": found.is_full,
         "refit": None if found.refit is None else asdict(found.refit),
         "path": [
             {
@@ -263,7 +332,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "singles": [tuple_json(term) for term in _singles(analysis)],
         "interactions": [
             {**tuple_json(term), "standardised": analysis.standardised(term).coefficient}
-            for key in sorted(analysis.fit.num_terms)
+            for key in sorted(found.num_terms)
             if key[1] > 1
             for sign in (1, -1)
             for term in found.terms(key, num=_TOP, sign=sign)

@@ -1,15 +1,17 @@
-"""``pyro-hoim fit --model log-linear``: given interactions, or learned ones."""
+"""The fit of a log-linear model: given interactions, or learned ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...core.command.answers import accuracy_by_part, by_part, log_partition_json
+from ...core.command.options import JOBS, LABELLED, ORDER
+from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.parts import PARTS
-from ...core.words import num_states_text
+from ...core.words import num_states_text, option, whole
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
@@ -17,15 +19,11 @@ from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from ...log_linear.named_priors import Prior
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ...study.analysis import Analysis, analyse
-from ...study.parts import PartScores
-from ...study.posterior_settings import PosteriorSettings
-from ..labelled import JOBS, LABELLED, ORDER, read_labelled
-from ..output import log_partition_json, whole
-from ..reading import ALL_TRAIN, Fractions, Missing, Table
+from ..analysis import Analysis, analyse
+from ..posterior_settings import PosteriorSettings
 from .select import SELECT_OPTIONS, SelectPlan, train_given
 
-__all__ = ["LOG_LINEAR_OPTIONS", "LogLinearPlan", "plan_log_linear"]
+__all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 
 LOG_LINEAR_OPTIONS = (
     Option("edges", 'Interactions as a formula, e.g. "smoke*mental + phys*systol".', metavar="SPEC"),
@@ -35,13 +33,13 @@ LOG_LINEAR_OPTIONS = (
         "prior",
         "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
         "S, with the information of one row (unit), or N fictive rows spread evenly.  [default: none; normal:1 for "
-        "--posterior; with --select the rows choose]",
+        "{posterior}; with {select} the rows choose]",
         metavar="none|unit|normal:S|ridge:S|conjugate:N",
     ),
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
-    Option("chains", "Chains of --posterior.", kind="whole", low=1, high=64, default=4),
-    Option("draws", "Draws a chain of --posterior.", kind="whole", low=10, default=1000),
-    Option("warmup", "Warm-up steps of --posterior.", kind="whole", low=10, default=500),
+    Option("chains", "Chains of {posterior}.", kind="whole", low=1, high=64, default=4),
+    Option("draws", "Draws a chain of {posterior}.", kind="whole", low=10, default=1000),
+    Option("burn_in", "Steps of {posterior} before the draws.", kind="whole", low=10, default=500),
     ORDER,
     JOBS,
     *LABELLED,
@@ -49,7 +47,7 @@ LOG_LINEAR_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class LogLinearPlan:
+class _LogLinearPlan:
     """Fits of given interactions, by exact inference where it is in reach.
 
     Attributes:
@@ -69,12 +67,12 @@ class LogLinearPlan:
 
     def read(self) -> Table:
         """The table."""
-        return read_labelled(self.asked)[0]
+        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with."""
         reason = (
-            "--posterior"
+            option("posterior", True)
             if self.has_posterior
             else "a validation part"
             if self.asked.split and self.asked.split[1]
@@ -96,15 +94,13 @@ class LogLinearPlan:
             cost = Auto().plan(structure)
             if not cost.feasible:
                 if self.has_posterior or request.source.rows.has_missing:
-                    what = "--posterior" if self.has_posterior else "--missing marginalise"
-                    raise out_of_reach(
-                        f"{what} needs exact inference",
-                        f"{cost.reason}. At the command line: fewer --columns, a lower --order, or sparser --edges",
-                    )
+                    names = ("posterior", True) if self.has_posterior else ("missing", "marginalise")
+                    hint = f"use fewer {option('columns')}, a lower {option('order')}, or sparser {option('edges')}"
+                    raise out_of_reach(f"{option(*names)} needs exact inference", cost.reason, hint)
                 return train_given(self.asked, structure, cost.reason, request, self.prior)
         settings = None
         if self.has_posterior:
-            chains = (self.asked[name] for name in ("chains", "draws", "warmup"))
+            chains = (self.asked[name] for name in ("chains", "draws", "burn_in"))
             settings = PosteriorSettings(*chains, jobs=self.asked["jobs"])
             settings = settings if self.prior is None else replace(settings, prior=self.prior)
         shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
@@ -136,61 +132,53 @@ class LogLinearPlan:
                     f"not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write a*b for a, "
                     "b and their interaction"
                 )
-                raise refused("--edges", problem, code="missing-part")
+                raise refused("edges", problem, code="missing-part")
             return {edges: structure}
         if order is None:
             order = min(2, len(data.domain))
         elif not 1 <= order <= len(data.domain):
-            raise out_of_range("--order", f"1 to {len(data.domain)} (the number of variables)", received=order)
+            raise out_of_range("order", f"1 to {len(data.domain)} (the number of variables)", received=order)
         return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
 
 
-def plan_log_linear(asked: Asked) -> LogLinearPlan | SelectPlan:
+def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan:
     """Options checked against each other."""
     edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
     if asked["order"] is not None and edges is not None:
-        raise conflict("--order and --edges", "give one of them, not both")
+        raise conflict(f"{option('order')} and {option('edges')}", "give one of them, not both")
     if select and (edges is not None or posterior or asked.source is None):
-        what = "--edges" if edges is not None else "--posterior" if posterior else "no TABLE or FILE"
-        raise conflict("--select", f"learns the interactions of one table, received {what} with it")
-    for option in SELECT_OPTIONS:
-        if not select and option.name in asked.given:
-            raise conflict(f"--{option.name.replace('_', '-')}", "belongs to --select")
-    prior = None if asked["prior"] is None else Prior.parse(asked["prior"], "--prior")
+        received = "edges" if edges is not None else "posterior" if posterior else None
+        what = "no TABLE or FILE" if received is None else option(received)
+        raise conflict("select", f"learns the interactions of one table, received {what} with it")
+    for own in SELECT_OPTIONS:
+        if not select and own.name in asked.given:
+            raise conflict(own.name, f"belongs to {option('select', True)}")
+    prior = None if asked["prior"] is None else Prior.parse(asked["prior"], "prior")
     is_main_job = asked.source is None and asked["order"] is None and edges is None
     if asked["jobs"] is not None and not (posterior or is_main_job):
-        raise conflict("--jobs", "of a log-linear model belongs to --posterior")
+        raise conflict("jobs", f"of a log-linear model belongs to {option('posterior', True)}")
     if prior is not None and prior.is_flat and (posterior or is_main_job):
-        raise conflict("--prior", "a posterior needs a proper prior, received none", "use normal:S or another")
-    return SelectPlan(asked, prior) if select else LogLinearPlan(asked, prior, is_main_job)
+        raise conflict("prior", "a posterior needs a proper prior, received none", "use normal:S or another")
+    return SelectPlan(asked, prior) if select else _LogLinearPlan(asked, prior, is_main_job)
 
 
 def _goodness_json(test: GoodnessOfFit | None) -> dict[str, Any] | None:
     """The keys of a test against the saturated model, None where the table is too large or cells are missing."""
     if test is None:
         return None
+    names = ("method", "statistic", "pearson", "note")
     return {
-        "deviance": test.deviance,
-        "pearson": test.pearson,
+        **{name: getattr(test, name) for name in ("deviance", "pearson", "p_value", "num_tables")},
+        **{f"p_value_{name}": getattr(test, f"p_value_{name}") for name in names},
         "df": test.df_adjusted,
-        "p_value": test.p_value,
-        "p_value_method": test.p_value_method,
-        "p_value_statistic": test.p_value_statistic,
-        "p_value_pearson": test.p_value_pearson,
         "p_value_std_error": test.p_value_std_error if test.num_tables else None,
-        "num_tables": test.num_tables,
-        "p_value_note": test.p_value_note,
     }
 
 
 def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
-    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
+    """The keys of ``fit.json``."""
     chosen = analysis.chosen
-    structure = chosen.hypergraph
-
-    def each(read: Callable[[PartScores], Any], empty: Any = None) -> dict[str, Any]:
-        return {part: empty if found is None else read(found) for part, found in chosen.parts.items()}
-
+    structure, parts = chosen.hypergraph, chosen.parts
     summary: dict[str, Any] = {
         "num_variables": len(structure.domain),
         "num_states": num_states_text(structure.domain.num_states),
@@ -198,25 +186,28 @@ def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "num_parameters": chosen.fit.num_parameters_fitted,
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),
-        "rows": each(lambda found: whole(found.model.rows), 0),
-        "impossible_rows": each(lambda found: whole(found.impossible_rows), 0),
-        "kl": each(lambda found: found.model.kl),
+        "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
+        "impossible_rows": {
+            part: 0 if found is None else whole(found.impossible_rows) for part, found in parts.items()
+        },
+        **by_part(
+            parts,
+            kl="model.kl",
+            nll="model.nll",
+            pseudo_nll="model.pseudo_nll",
+            independent_kl="independent.kl",
+            gain="gain",
+            gain_std_error="gain_std_error",
+        ),
         "goodness_of_fit": _goodness_json(chosen.goodness),
-        "nll": each(lambda found: found.model.nll),
-        "pseudo_nll": each(lambda found: found.model.pseudo_nll),
-        "independent_kl": each(lambda found: found.independent.kl),
-        "gain": each(lambda found: found.gain),
-        "gain_std_error": each(lambda found: found.gain_std_error),
         "prior": str(analysis.prior or "none"),
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
         "infinite_combinations": analysis.infinite_combinations(chosen),
         "num_infinite_combinations": analysis.num_infinite_combinations(chosen),
     }
-    if any(found and found.accuracy for found in chosen.parts.values()):
-        summary["accuracy"] = each(
-            lambda found: found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
-        )
+    if any(found and found.accuracy for found in parts.values()):
+        summary["accuracy"] = accuracy_by_part(by_part(parts, accuracy="accuracy")["accuracy"])
     if len(analysis.models) > 1 or chosen.goodness is not None:
         summary["models"] = analysis.comparison_records()
     if chosen.posterior is not None:

@@ -1,4 +1,4 @@
-"""The rows that ``fit`` works on: an embedded table, a public data set or a CSV file, and what was left out of it."""
+"""The rows that a fit works on: an embedded table, a public data set or a CSV file, and what was left out of it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,29 @@ from typing import Any
 
 import torch
 
-from ..core.words import listed, plural
-from ..data.counts import CountTable
-from ..data.observations import Observations
-from ..datasets.tables import load_table, table_info, tables
-from ..datasets.uci import load_adult, load_breast_cancer, load_mushroom
-from ..errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
-from ..log_linear.learning.columns import identifier_columns, ordered_columns, with_ordinal
-from ..schema import Domain, Variable
-from .labels import levels_from_rows, read_levels, with_levels
+from ...data.columns import identifier_columns, ordered_columns, with_ordinal
+from ...data.observations import Observations
+from ...datasets.tables import load_table, table_info, tables
+from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
+from ...errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
+from ...schema import Domain, Variable
+from ..family import Asked
+from ..words import listed, option, plural, whole
+from .levels import levels_from_rows, read_levels, with_levels
 
 __all__ = [
     "ALL_TRAIN",
-    "MAIN_TABLE",
-    "SELECT_SPLIT",
     "Fractions",
     "Missing",
     "Table",
     "held_out_split",
     "parse_columns",
-    "parse_split",
-    "read_source",
-    "split_rows",
+    "read_labelled",
 ]
 
-MAIN_TABLE = "czech_autoworkers"
-"""What ``fit`` without a table works on."""
+_MAIN_TABLE = "czech_autoworkers"
 
 Fractions = tuple[float, float, float]
-
-SELECT_SPLIT: Fractions = (0.35, 0.15, 0.5)
-"""Fractions of training, validation and test rows with ``--select``."""
 
 ALL_TRAIN: Fractions = (1.0, 0.0, 0.0)
 """All rows are fitted."""
@@ -56,7 +48,7 @@ _LOADERS: dict[str, Callable[[], Observations]] = {
 
 @dataclass(frozen=True)
 class Missing:
-    """What ``--missing`` said: which labels mean missing, and what to do with such cells."""
+    """Which labels mean missing, and what to do with such cells."""
 
     labels: tuple[str, ...]
     policy: str | None
@@ -66,7 +58,7 @@ class Missing:
         """Split the words into a policy (drop, marginalise) and labels that mean missing."""
         policies = {w for w in words if w in _POLICIES}
         if len(policies) > 1:
-            raise conflict("--missing", "give one of drop and marginalise, not both")
+            raise conflict("missing", "give one of drop and marginalise, not both")
         return cls(tuple(w for w in words if w not in _POLICIES), next(iter(policies), None))
 
 
@@ -93,8 +85,8 @@ class Table:
     @classmethod
     def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...]) -> Table:
         """A table by name or path, by default the main one; cells with one of ``labels`` are missing."""
-        name, rows = read_source(source or MAIN_TABLE, columns, labels)
-        return cls(name, rows, tuple(_about(name, source or MAIN_TABLE)))
+        name, rows = _read_source(source or _MAIN_TABLE, columns, labels)
+        return cls(name, rows, tuple(_about(name, source or _MAIN_TABLE)))
 
     @property
     def constant_columns(self) -> tuple[str, ...]:
@@ -115,7 +107,7 @@ class Table:
             verb = "was" if self.dropped_rows == 1 else "were"
             left = plural(self.rows.total_count, "row")
             dropped = plural(self.dropped_rows, "row")
-            found.append(f"{dropped} with missing cells {verb} left out (--missing drop); {left} stayed.")
+            found.append(f"{dropped} with missing cells {verb} left out ({option('missing', 'drop')}); {left} stayed.")
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
             found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
@@ -123,32 +115,32 @@ class Table:
             verb = "is" if len(identifiers) == 1 else "are"
             found.append(
                 f"{listed(identifiers)} {verb} (almost) unique per row, like an identifier, so that nothing can be "
-                "learned about the levels; --columns takes the other columns only."
+                f"learned about the levels; {option('columns')} takes the other columns only."
             )
         if self.empty_levels:
             noun = "Level" + "s" * (len(self.empty_levels) > 1)
             found.append(
                 f"{noun} that no row has: {listed(self.empty_levels)}. Maximum likelihood gives such rows probability "
-                "zero; --prior, --select and the --alpha of a dependency network do not."
+                f"zero; {option('prior')}, {option('select')} and the {option('alpha')} of a dependency network do not."
             )
         if self.ordinal_columns:
-            found.append(f"Taken as ordered: {listed(self.ordinal_columns)} (--ordinal none takes no column so).")
+            none = option("ordinal", "none")
+            found.append(f"Taken as ordered: {listed(self.ordinal_columns)} ({none} takes no column so).")
         return tuple(found)
 
     def facts(self) -> dict[str, Any]:
         """Rows that were left out, columns that nothing can be learned of, and those taken as ordered."""
-        dropped = self.dropped_rows
         return {
-            "dropped_rows": int(dropped) if dropped.is_integer() else dropped,
+            "dropped_rows": whole(self.dropped_rows),
             "constant_columns": list(self.constant_columns),
             "ordinal_columns": list(self.ordinal_columns),
         }
 
     def complete(self, missing: Missing, reason: str | None) -> Table:
-        """The table with missing cells dealt with as the command line says.
+        """The table with missing cells dealt with.
 
         Args:
-            missing: what ``--missing`` said.
+            missing: how.
             reason: why cells cannot be summed over, where they cannot.
         """
         rows, table = self.rows, self
@@ -156,30 +148,31 @@ class Table:
             cells = plural(rows.num_missing_cells, "cell")
             complete = rows.drop_missing()
             left_out = rows.total_count - complete.total_count
-            drop = f"--missing drop to leave out {left_out:,g} of {plural(rows.total_count, 'row')}"
+            policy = option("missing", "drop")
+            drop = f"{policy} to leave out {left_out:,g} of {plural(rows.total_count, 'row')}"
             if missing.policy is None:
-                other = "" if reason else ", or --missing marginalise to sum over them"
+                other = "" if reason else f", or {option('missing', 'marginalise')} to sum over them"
                 verb = "is" if rows.num_missing_cells == 1 else "are"
                 raise MissingDataError(f"{cells} {verb} missing", argument=self.name, hint=f"pass {drop}{other}")
             if missing.policy == "drop":
                 if not complete.total_count > 0:
-                    problem = f"no complete row is left after --missing drop; {self._gaps()}"
+                    problem = f"no complete row is left after {policy}; {self._gaps()}"
                     raise refused(self.name, problem, code="missing-part")
                 table = replace(self, rows=complete, dropped_rows=rows.total_count - complete.total_count)
             elif reason:
                 problem = f"not together with {reason}"
-                raise conflict("--missing marginalise", problem, f"pass {drop}, or {self._gaps()}")
+                raise conflict(option("missing", "marginalise"), problem, f"pass {drop}, or {self._gaps()}")
         if not table.rows.total_count > 0:
             raise unexpected(self.name, "at least one observation", received="counts that sum to zero", code="empty")
         return table
 
     def with_levels(self, levels: Path | None, levels_from: Path | None, missing: Sequence[str]) -> Table:
-        """The table over the levels of ``--levels``, and those of the rows of ``--levels-from``."""
+        """The table over the levels of a file, and those of the rows of another."""
         rows = self.rows
         if levels is not None:
-            rows = with_levels(rows, read_levels(levels), "--levels")
+            rows = with_levels(rows, read_levels(levels), "levels")
         if levels_from is not None:
-            rows = with_levels(rows, levels_from_rows(levels_from, rows, missing), "--levels-from")
+            rows = with_levels(rows, levels_from_rows(levels_from, rows, missing), "levels_from")
         if rows is self.rows:
             return self
         empty = [
@@ -198,7 +191,7 @@ class Table:
             names = ordered_columns(self.rows)
         else:
             names = tuple(name.strip() for name in text.split(","))
-            check_names(list(names), self.rows.domain.names, "--ordinal", noun="column")
+            check_names(list(names), self.rows.domain.names, "ordinal", noun="column")
         return replace(self, rows=with_ordinal(self.rows, names), ordinal_columns=names)
 
     def _gaps(self) -> str:
@@ -206,10 +199,10 @@ class Table:
         gaps = (self.rows.codes < 0).sum(0).tolist()
         order = sorted((c for c, gap in enumerate(gaps) if gap), key=lambda c: -gaps[c])
         names = [self.rows.domain.names[c] for c in order]
-        return f"leave out the columns that miss most by --columns (missing cells are in {listed(names, 3)})"
+        return f"leave out the columns that miss most by {option('columns')} (missing cells are in {listed(names, 3)})"
 
 
-def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
+def _read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
     """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins."""
     chosen = parse_columns(columns)
     path = Path(source)
@@ -218,10 +211,10 @@ def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ())
         data = load_table(source) if source in embedded else _LOADERS[source]()
         if isinstance(chosen, int):
             if not 1 <= chosen <= len(data.domain):
-                raise out_of_range("--columns", f"1 to {len(data.domain)} columns", received=chosen)
+                raise out_of_range("columns", f"1 to {len(data.domain)} columns", received=chosen)
             chosen = list(data.domain.names[:chosen])
         if chosen is not None:
-            check_names(chosen, data.domain.names, "--columns", noun="column")
+            check_names(chosen, data.domain.names, "columns", noun="column")
         return source, _without_labels(data if chosen is None else data.project(chosen), missing)
     if not path.exists():
         problem = f"no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}"
@@ -236,7 +229,7 @@ def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations
         if gone:
             kept = [code for code in range(variable.cardinality) if code not in gone]
             if not kept:
-                raise refused("--missing", f"column {variable.name!r} would have no level left")
+                raise refused("missing", f"column {variable.name!r} would have no level left")
             codes = data.codes.clone()
             place = torch.full((variable.cardinality + 1,), -1)
             place[kept] = torch.arange(len(kept))
@@ -258,28 +251,15 @@ def _about(name: str, source: str) -> list[str]:
 
 
 def parse_columns(text: str | None) -> list[str] | int | None:
-    """``--columns``: a number of leading columns, or names separated by commas."""
+    """A number of leading columns, or names separated by commas."""
     if text is None:
         return None
     if text.strip().lstrip("-").isdigit():
         return int(text)
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise out_of_range("--columns", "a number or names separated by commas", text)
+        raise out_of_range("columns", "a number or names separated by commas", text)
     return names
-
-
-def parse_split(text: str | None, default: Fractions = ALL_TRAIN) -> Fractions:
-    """``--split``: three non-negative fractions that sum to one."""
-    if text is None:
-        return default
-    try:
-        parts = [float(word) for word in text.split(",")]
-    except ValueError as error:
-        raise unexpected("--split", "three fractions such as 0.35,0.15,0.5", text) from error
-    if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
-        raise unexpected("--split", "three fractions from 0 to 1 that sum to 1, the first above 0", text)
-    return parts[0], parts[1], parts[2]
 
 
 def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
@@ -294,14 +274,11 @@ def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
     return ALL_TRAIN if num_rows < _LEAST_HELD_OUT else (0.8, 0.0, 0.2)
 
 
-def split_rows(
-    data: Observations | CountTable, fractions: Fractions, seed: int
-) -> dict[str, Observations | CountTable]:
-    """The three parts."""
-    names = ["train", "validation", "test"]
-    parts = dict(zip(names, data.split(fractions, seed), strict=True))
-    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
-        if fraction and not rows.total_count > 0:
-            problem = f"no row of {data.total_count:g} falls in the {part} part"
-            raise refused("--split", problem, "use a larger fraction or more rows", code="empty")
-    return parts
+def read_labelled(asked: Asked) -> Table:
+    """The table that was asked for with the levels that were asked for."""
+    missing = Missing.parse(asked["missing"])
+    table = Table.read(asked.source, asked.columns, missing.labels)
+    table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)
+    if asked["target"] is not None:
+        check_names([asked["target"]], table.rows.domain.names, "target")
+    return table

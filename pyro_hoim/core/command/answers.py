@@ -1,0 +1,214 @@
+"""What families answer alike: figures by part, lines for a reader, log Z by the options of a command, predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ...data.observations import Observations
+from ...errors import IntractableError, conflict, out_of_range
+from ..family import Answer, Question
+from ..partition import LogPartition
+from ..prediction import Prediction
+from ..words import against_majority, option, plural, whole
+
+__all__ = [
+    "accuracy_by_part",
+    "by_part",
+    "describe_log_z",
+    "drawn_rows",
+    "figure_line",
+    "is_default_log_z",
+    "log_partition_json",
+    "log_z_json",
+    "log_z_of",
+    "number_text",
+    "prediction_answer",
+]
+
+_LEVEL = 0.99  # of the limits of an estimate
+
+
+def by_part(parts: Mapping[str, Any], **paths: str | Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
+    """Figures of every part by name, None of an empty part: attributes along a path, or what a function reads."""
+    readers = {name: attrgetter(path) if isinstance(path, str) else path for name, path in paths.items()}
+    return {
+        name: {part: None if held is None else read(held) for part, held in parts.items()}
+        for name, read in readers.items()
+    }
+
+
+def accuracy_by_part(accuracy: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Accuracies of every part that has any, with whole numbers of rows."""
+    return {part: found and {**found, "rows": whole(found["rows"])} for part, found in accuracy.items()}
+
+
+def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
+    """The keys of a normalising constant, or None where there is none."""
+    if result is None:
+        return None
+    found = result.to_json()
+    return {name: found[name] for name in ("value", "std_error", "kind", "lower", "upper", "lower_bound", "verdict")}
+
+
+@contextmanager
+def drawn_rows(question: Question, how: str) -> Generator[Callable[[int], Any]]:
+    """A bar for the rows that are drawn, which a number of rows advances."""
+    with tqdm(total=question["number"], unit="row", desc=how, disable=not question.progress, leave=False) as bar:
+        yield bar.update
+
+
+def is_default_log_z(question: Question) -> bool:
+    """Whether nothing was said of how log Z is found."""
+    others = ("chains", "temperatures", "seed")
+    return question["method"] == "auto" and all(question[name] is None for name in others)
+
+
+def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None) -> LogPartition:
+    """Log Z by the method asked for.
+
+    Args:
+        question: with the options of :data:`~pyro_hoim.core.command.options.LOG_Z_OPTIONS`.
+        energy: of the model.
+        annealed: class of the backend of ``ais``.
+        auto: the backend that is exact or refuses.
+        starts: rows (n, d) from which an estimate looks for modes, too.
+    """
+    if question["method"] == "ais":
+        return _annealed(question, annealed, starts).log_partition(energy)
+    for name in ("chains", "temperatures", "seed"):
+        if question[name] is not None:
+            method = option("method", question["method"])
+            raise conflict(name, f"belongs to {option('method', 'ais')}, received {method}")
+    try:
+        return auto.log_partition(energy)
+    except IntractableError as error:
+        hint = f"{option('method', 'ais')} estimates log Z at any size, with an error bar"
+        raise error.replace(hint=hint) from error
+
+
+def _annealed(question: Question, kind: Any, starts: Any) -> Any:
+    """The backend that the options describe."""
+    chains, temperatures, seed = (question[name] for name in ("chains", "temperatures", "seed"))
+    common: dict[str, Any] = {"num_chains": chains or kind.num_chains, "seed": seed or 0}
+    common |= {"progress": question.progress, "starts": starts if starts is not None and len(starts) else None}
+    if temperatures == "adaptive":
+        return kind(temperatures="adaptive", **common)
+    text = str(kind.num_temperatures if temperatures is None else temperatures).strip()
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10**7):
+        raise out_of_range("temperatures", "a whole number from 1 to 10,000,000 or adaptive", text)
+    return kind(num_temperatures=int(text), **common)
+
+
+def log_z_json(log_z: LogPartition | None) -> dict[str, Any]:
+    """What the JSON of ``score`` says of log Z."""
+    names = ("std_error", "kind", "method", "verdict")
+    found: dict[str, Any] = {f"log_z_{name}": None if log_z is None else getattr(log_z, name) for name in names}
+    if log_z is not None:
+        found["log_z_std_error"] = float(log_z.std_error)
+    return {**found, "log_z_notes": [] if log_z is None else list(log_z.notes)}
+
+
+def describe_log_z(result: LogPartition) -> list[str]:
+    """Lines that say what log Z is, how wrong it may be, and the verdict."""
+    value = f"log Z = {float(result.value):.10g}"
+    if result.kind == "exact":
+        return [f"{value} ({result.kind}, {result.method})"]
+    error = float(result.std_error)
+    shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
+    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chain{'s' * (float(result.ess) != 1)}"
+    bound = [] if result.lower_bound is None else [f"lower bound            {_limit(result.lower_bound)} (states met)"]
+    return [
+        f"{value} {shown} ({result.kind}: an estimate, low on average; {result.method})",
+        f"limits                 {_limit(result.lower)} to {_limit(result.upper)} (one-sided, {_LEVEL:.0%} each)",
+        *bound,
+        f"effective sample size  {ess}",
+        f"verdict                {result.verdict}",
+        *(f"note: {note}" for note in result.notes),
+    ]
+
+
+def _limit(value: Any) -> str:
+    number = float(value)
+    return f"{number:.8g}" if math.isfinite(number) else "unknown"
+
+
+def number_text(value: float | None, missing: str = "missing cells") -> str:
+    """Six significant digits, or why there is no number."""
+    if value is None:
+        return f"not available ({missing})"
+    return "infinite" if math.isinf(value) else f"{value:.6g}"
+
+
+def figure_line(name: str, value: float | None, missing: str = "missing cells", error: float | None = None) -> str:
+    """A line of ``score``: a figure in nats with its standard error where there is one, or why there is none."""
+    unit = "" if value is None else " nats"
+    spread = "" if error is None else f" (standard error over rows {number_text(error)})"
+    return f"{name:<20}{number_text(value, missing)}{unit}{spread}"
+
+
+def prediction_answer(
+    question: Question,
+    found: Prediction,
+    predicted: Callable[[Observations], Prediction],
+    approximate: int = 0,
+    notes: Sequence[str] = (),
+) -> Answer:
+    """What ``predict`` says of a column with levels.
+
+    Args:
+        question: that was asked.
+        found: prediction of all rows.
+        predicted: prediction of other rows.
+        approximate: number of rows with a Monte Carlo error.
+        notes: sentences on these.
+    """
+    names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "log_loss", "class_accuracy", "kind")
+    json = {
+        **{name: getattr(found, name) for name in names},
+        "rows": whole(found.rows),
+        "predicted_rows": int(found.is_predicted.sum()),
+        "impossible_rows": int((~found.is_predicted).sum()),
+        "approximate_rows": approximate,
+    }
+    told = question.left_out("they have no prediction, and none of the figures holds for them")
+    return Answer(
+        json=json,
+        lines=[*_describe_prediction(found, json), *told],
+        notes=notes,
+        frame=found.to_pandas(),
+        of_part=lambda part: {"accuracy": predicted(part).accuracy},
+        shown=["accuracy"],
+    )
+
+
+def _describe_prediction(found: Prediction, figures: Mapping[str, Any]) -> list[str]:
+    """Lines for a reader."""
+    lines = [f"target             {found.target}", f"rows               {found.rows:g}"]
+    if not bool(found.is_predicted.all()):
+        number = plural(figures["impossible_rows"], "row")
+        lines.append(f"not predicted      {number} whose other cells have probability zero together")
+    if not found.rows:
+        shares = torch.bincount(found.codes[found.is_predicted], minlength=len(found.labels)).tolist()
+        return [
+            *lines,
+            "accuracy           not available (no row has a known value of the target)",
+            *(f"predicted          {label}: {plural(n, 'row')}" for label, n in zip(found.labels, shares, strict=True)),
+        ]
+    words = against_majority(figures)
+    lines += [
+        f"accuracy           {found.accuracy:.4f}",
+        f"majority accuracy  {found.majority_accuracy:.4f}" + (f" (the accuracy is {words})" if words else ""),
+        f"log loss           {number_text(found.log_loss)} nats",
+    ]
+    totals = found.confusion.sum(1).tolist()
+    for (label, share), total in zip(found.class_accuracy.items(), totals, strict=True):
+        if total:
+            lines.append(f"  {label}: {share:.4f} of {total:g} recognised")
+    return lines

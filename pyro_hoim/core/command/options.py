@@ -1,0 +1,113 @@
+"""Options that several families take, as records; the braces of a help hold names of options."""
+
+from __future__ import annotations
+
+from ..family import Option
+
+__all__ = [
+    "BURN_IN",
+    "COMPLETE",
+    "DRAW_METHOD",
+    "JOBS",
+    "LABEL",
+    "LABELLED",
+    "LARGEST_SEED",
+    "LOG_Z_OPTIONS",
+    "ORDER",
+    "PREDICT_METHOD",
+    "PREDICT_SEED",
+]
+
+LARGEST_SEED = 2**31 - 1
+
+ORDER = Option(
+    "order",
+    "All interactions of up to K variables [default: 2]; with {select} or {model} grm the largest that may be learned "
+    "[default: 3].",
+    kind="whole",
+    metavar="K",
+)
+JOBS = Option(
+    "jobs",
+    "With {posterior}: chains drawn at a time, each in a process; with a dependency network or grm: columns learned at "
+    "a time.  [default: one per core]",
+    kind="whole",
+    low=1,
+    metavar="N",
+)
+LABELLED = (
+    Option("target", "Also report how well this column is predicted from the others.", metavar="COL"),
+    Option(
+        "missing",
+        "drop: leave out rows with missing cells; marginalise: sum over them (a dependency network sends such a row to "
+        "all answers of a question, in proportion); LABEL: cells with this label are missing too. May be given several "
+        "times. Empty cells are always missing.",
+        multiple=True,
+        metavar="drop|marginalise|LABEL",
+    ),
+    Option(
+        "levels",
+        'Levels of columns, with those that no row has: JSON {{"column": ["level", ...]}}, or a CSV file column,level.',
+        kind="path",
+        metavar="FILE",
+    ),
+    Option(
+        "levels_from",
+        "Add the labels of these rows, which are not fitted, to the levels of the columns.",
+        kind="path",
+        metavar="FILE.csv",
+    ),
+)
+"""Options of ``fit`` of families whose columns have levels."""
+
+LABEL = Option("missing", "Cells with this label are missing, as empty cells are.", multiple=True, metavar="LABEL")
+PREDICT_METHOD = Option(
+    "method",
+    "How to sum over other cells that are missing. exact: exactly or not at all; gibbs: averages over Markov chains; "
+    "auto: exact where a row takes about a tenth of a second at most, else gibbs, and says so.",
+    choices=("auto", "exact", "gibbs"),
+    default="auto",
+)
+PREDICT_SEED = Option("seed", "Seed of gibbs.", kind="whole", low=0, high=LARGEST_SEED, default=0)
+
+LOG_Z_OPTIONS = (
+    Option(
+        "method",
+        "How to find log Z. auto: exactly where possible, else the estimate that the model file holds, if any; "
+        "exact: exactly, or not at all; ais: a new estimate with an error bar, at any size, by annealed importance "
+        "sampling.",
+        choices=("auto", "exact", "ais"),
+        default="auto",
+    ),
+    Option("chains", "Chains of ais.  [default: 512; of a grm 256]", kind="whole", low=1, metavar="N"),
+    Option(
+        "temperatures",
+        "Temperatures of ais, or adaptive: steps of equal difficulty.  [default: 1000; of a grm 200]",
+        metavar="K|adaptive",
+    ),
+    Option("seed", "Seed of ais.  [default: 0]", kind="whole", low=0, high=LARGEST_SEED),
+)
+DRAW_METHOD = Option(
+    "method",
+    "exact: perfect draws or none; gibbs: Markov chains, approximate; auto: exact where possible, else gibbs, and says "
+    "so.",
+    choices=("auto", "exact", "gibbs"),
+    default="auto",
+)
+BURN_IN = Option(
+    "burn_in",
+    "Sweeps of gibbs before a row.  [default: 200]",
+    kind="whole",
+    low=0,
+    metavar="N",
+)
+COMPLETE = (
+    Option(
+        "complete",
+        "Fill the missing cells of the rows of this CSV file instead, each row N times, given its known cells.",
+        kind="path",
+        metavar="FILE",
+    ),
+    LABEL,
+)
+"""Options of ``sample`` of a family that fills missing cells."""

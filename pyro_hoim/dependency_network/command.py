@@ -1,0 +1,370 @@
+"""What the commands ask of a dependency network: its fit, its file, and answers about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..core.command.answers import accuracy_by_part, by_part, drawn_rows, figure_line, prediction_answer
+from ..core.command.options import (
+    BURN_IN,
+    COMPLETE,
+    DRAW_METHOD,
+    JOBS,
+    LABEL,
+    LABELLED,
+    LOG_Z_OPTIONS,
+    PREDICT_METHOD,
+    PREDICT_SEED,
+)
+from ..core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
+from ..core.family import Answer, Asked, Family, Option, Question, Request, Stored, Study
+from ..core.prediction import Prediction
+from ..core.rows import ClampedGibbs
+from ..core.words import (
+    PSEUDO,
+    columns_of,
+    fixed,
+    gain_sentence,
+    num_states_text,
+    option,
+    plural,
+    short_labels,
+    whole,
+)
+from ..data.columns import check_columns
+from ..data.observations import Observations
+from ..errors import InputError, IntractableError, conflict, out_of_reach
+from ..runs.container import DEPENDENCY_NETWORK
+from .conditionals import DependencyConditionals
+from .file import NetworkFile, load_network, save_network
+from .law import DependencyNetwork
+from .learn.network import LearnedNetwork, learn_network
+from .node_conditionals import TableConditional
+from .study.analysis import NetworkAnalysis, analyse_network
+from .study.page import network_page
+from .study.predictions import draw_network, impute_network, predict_network
+from .study.scores import find_law, score_network
+
+__all__ = ["FAMILY"]
+
+_BURN_IN = 200
+_NAME = 28  # characters
+_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
+_SCORES = (
+    *("gain", "gain_std_error", "nll", "kl", "nll_std_error"),
+    *("pseudo_nll", "pseudo_nll_std_error", "fc", "fc_limit", "nodes"),
+)
+_OPTIONS = (
+    Option(
+        "alpha",
+        "With a dependency network: total of the Dirichlet prior of every leaf; 0 is no smoothing.",
+        kind="number",
+        high=1e6,
+        default=1.0,
+    ),
+    Option("max_leaves", "With a dependency network: most leaves of a graph.", kind="whole", low=1, metavar="N"),
+    Option(
+        "lossless",
+        "With a dependency network: also try asking all other columns at once, where they have few states.",
+        kind="flag",
+    ),
+    JOBS,
+    *LABELLED,
+)
+
+
+@dataclass(frozen=True)
+class _NetworkPlan:
+    """Learning a dependency network; see :func:`~pyro_hoim.dependency_network.analyse_network`."""
+
+    asked: Asked
+
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)
+
+    def complete(self, source: Table) -> Table:
+        """The table with missing cells dealt with, refused where no column can be learned."""
+        table = source.complete(Missing.parse(self.asked["missing"]), None)
+        check_columns(table.rows)
+        return table
+
+    def split(self, source: Table) -> Fractions:
+        """A fifth of the rows is held out."""
+        return held_out_split(source.rows.total_count)
+
+    def run(self, request: Request) -> Study:
+        """Learn from the training rows."""
+        rows: Observations = request.source.rows
+        about, asked = request.about, self.asked
+        learned = plural(request.parts["train"].total_count, "row"), plural(len(rows.domain), "column")
+        request.begin(f"learning {learned[1]} from {learned[0]}")
+        if rows.has_missing:
+            about.append(
+                f"Missing cells were kept ({option('missing', 'marginalise')}): a column is learned from the rows in "
+                "which it is known, and a row without a cell that a graph asks goes to every answer with that answer's "
+                "share."
+            )
+        learn = partial(
+            learn_network,
+            alpha=asked["alpha"],
+            max_leaves=asked["max_leaves"],
+            lossless=asked["lossless"],
+            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            checkpoint=request.checkpoint / "network.safetensors",
+            resume=request.resume,
+            progress=request.progress,
+        )
+        analysis = analyse_network(
+            request.parts,
+            learn=learn,
+            target=asked["target"],
+            seed=request.seed,
+            title=request.source.name,
+            about=about,
+        )
+        return Study(analysis, _summary(analysis))
+
+
+def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
+    """The keys of ``fit.json``."""
+    learned, parts, edges = analysis.learned, analysis.parts, analysis.edges
+    summary: dict[str, Any] = {
+        "num_variables": len(analysis.domain),
+        "num_states": num_states_text(analysis.domain.num_states),
+        "num_interactions": len(edges),
+        "num_leaves": sum(node.num_leaves for node in learned.nodes),
+        "num_parameters": sum(node.num_parameters for node in learned.nodes),
+        "edges": [[edge.parent, edge.child] for edge in edges],
+        "log_partition": None,
+        "rows": {part: 0 if found is None else whole(found.scores.rows) for part, found in parts.items()},
+        **by_part(
+            parts,
+            impossible_rows=lambda found: whole(found.scores.impossible_rows),
+            approximate_rows=lambda found: whole(found.scores.approximate_rows),
+            kl="scores.kl",
+            nll="scores.nll",
+            pseudo_nll="scores.pseudo_nll",
+            independent_kl="independent.kl",
+            independent_pseudo_nll="independent.pseudo_nll",
+            gain="scores.gain",
+            gain_std_error="scores.gain_std_error",
+            fc="scores.fc",
+            fc_limit="scores.fc_limit",
+        ),
+        "has_unique_law": analysis.found.has_unique_law,
+        "law": analysis.found.reason or "enumerated",
+        "penalty": learned.penalty,
+        "alpha": learned.alpha,
+        "interactions": [{"edge": [edge.parent, edge.child], "value": edge.value} for edge in edges],
+        "nodes": [
+            {
+                "variable": node.variable,
+                "reads": list(node.reads),
+                "num_leaves": node.num_leaves,
+                "num_parameters": node.num_parameters,
+                "entropy": graph.entropy,
+                "information": graph.gain,
+                **by_part(parts, nll=lambda found, name=node.variable: found.scores.nodes[name]),
+                "lossless_wins": node.lossless_wins,
+            }
+            for node, graph in zip(learned.nodes, analysis.graphs, strict=True)
+        ],
+    }
+    if analysis.target is not None:
+        summary["accuracy"] = accuracy_by_part(by_part(parts, accuracy="accuracy")["accuracy"])
+    return {**summary, "stage_seconds": dict(analysis.seconds)}
+
+
+def _stored(found: Any) -> Stored | None:
+    """What a file holds of a network, of a law, or of what learning returned."""
+    if isinstance(found, LearnedNetwork | DependencyNetwork):
+        found = found.conditionals
+    if isinstance(found, DependencyConditionals):
+        found = NetworkFile(found)
+    if not isinstance(found, NetworkFile):
+        return None
+    return Stored(DEPENDENCY_NETWORK, found, found.conditionals.domain, found.info)
+
+
+def _draw(question: Question) -> Answer:
+    """Rows given some columns: exact where the law is enumerated, else by conditional pseudo-Gibbs sampling."""
+    network: DependencyConditionals = question.stored.model.conditionals
+    try:
+        with drawn_rows(question, "pseudo-gibbs") as advance:
+            drawn = draw_network(
+                network,
+                question["number"],
+                clamped=question["given"],
+                method=question["method"],
+                burn_in=_burn_in(question),
+                seed=question["seed"],
+                advance=advance,
+            )
+    except InputError as error:
+        argument = str(question.path) if error.argument == "conditionals" else error.argument
+        is_unsmoothed = error.code in ("impossible", "no-method")
+        hint = f"fit again with an {option('alpha')} above 0" if is_unsmoothed else error.hint
+        raise error.replace(argument=argument, hint=hint) from error
+    except IntractableError as error:
+        raise error.replace(hint=f"{option('given')} fixes columns") from error
+    told = (
+        "the rows are approximate: each is the last state of a pseudo-Gibbs chain of its own (random scan, "
+        f"{plural(drawn.burn_in, 'sweep')} of burn-in, no thinning); compare with a longer {option('burn_in')}"
+    )
+    frame = Observations.from_tensor(drawn.codes, network.domain).to_pandas(count=None)
+    return Answer(frame=frame, notes=[] if drawn.is_exact else [told])
+
+
+def _burn_in(question: Question) -> int:
+    return _BURN_IN if question["burn_in"] is None else question["burn_in"]
+
+
+def _complete(question: Question) -> Answer:
+    """Completions of rows, by conditional pseudo-Gibbs sampling."""
+    if question["method"] == "exact" and question.rows.has_missing:
+        problem = "a dependency network completes rows by pseudo-Gibbs chains only"
+        raise out_of_reach(option("method", "exact"), problem, code="no-method")
+    network, gibbs = question.stored.model.conditionals, ClampedGibbs(burn_in=_burn_in(question))
+    found = impute_network(network, question.rows, question["number"], gibbs=gibbs, seed=question["seed"])
+    return Answer(frame=found.to_pandas(), notes=_note_chains(int((~found.is_exact).sum()), "filled"))
+
+
+def _note_chains(number: int, verb: str) -> list[str]:
+    """A note on rows that needed Markov chains."""
+    if not number:
+        return []
+    were, their = ("was", "its") if number == 1 else ("were", "their")
+    told = (
+        f"{plural(number, 'row')} {were} {verb} approximately: {their} missing cells came from pseudo-Gibbs chains "
+        "that hold the known cells"
+    )
+    return [told]
+
+
+def _score(question: Question) -> Answer:
+    """Gain over independent columns and pseudo-NLL, and NLL, KL and FC where the law is enumerated."""
+    method = option("method", question["method"])
+    if question["method"] == "ais":
+        raise conflict(method, "estimates log Z, which a dependency network does not have", "leave it out")
+    network: DependencyConditionals = question.stored.model.conditionals
+    found = find_law(network)
+    if question["method"] == "exact" and found.law is None:
+        hint = f"leave {option('method')} out"
+        raise out_of_reach(method, f"the network's law is not known, {found.reason}", hint, code="no-method")
+    shares: dict[str, list[float]] | None = question.stored.info.get("independent")
+    reference = _independent(network, shares)
+    score_of = partial(score_network, network, law=found.law, seed=question["seed"] or 0, reference=reference)
+    scores = score_of(question.rows)
+
+    def of_part(part: Observations) -> dict[str, Any]:
+        its = score_of(part)
+        return {name: getattr(its, name) for name in _OF_PART}
+
+    lines: list[str] = []
+    if shares is not None:
+        lines.append(gain_sentence("file's", "network", scores.gain, scores.gain_std_error, PSEUDO))
+    lines.append(f"rows                {scores.rows:g}")
+    lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
+    if scores.impossible_rows:
+        lines.append(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
+    lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
+    lines.append(figure_line("NLL per row", scores.nll, "missing cells" if found.law is not None else found.reason))
+    if found.law is not None:
+        lines.append(figure_line("FC to the file", scores.fc))
+    lines.append(figure_line("FC-limit", scores.fc_limit))
+    numbers = ("rows", "impossible_rows", "approximate_rows")
+    return Answer(
+        json={
+            **{name: whole(getattr(scores, name)) for name in numbers},
+            **{name: getattr(scores, name) for name in _SCORES},
+        },
+        lines=lines,
+        notes=_note_chains(int(scores.approximate_rows), "scored"),
+        of_part=of_part,
+        shown=["pseudo_nll"] if shares is None else ["gain", "pseudo_nll"],
+    )
+
+
+def _independent(
+    network: DependencyConditionals, shares: Mapping[str, Sequence[float]] | None
+) -> DependencyConditionals | None:
+    """A network without arrows that has given probabilities of levels; None without them."""
+    if shares is None:
+        return None
+    tables = {name: torch.tensor(shares[name], dtype=torch.float64) for name in network.domain.names}
+    return DependencyConditionals([TableConditional(network.domain, name, [], table) for name, table in tables.items()])
+
+
+def _predict(question: Question) -> Answer:
+    """A column of rows, from its own conditional."""
+    network, target = question.stored.model.conditionals, question["target"]
+
+    def predicted(part: Observations) -> Prediction:
+        return predict_network(network, part, target, method=question["method"], seed=question["seed"])
+
+    found = predicted(question.rows)
+    approximate = int((~found.is_exact).sum())
+    return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
+
+
+def _interactions(question: Question) -> Answer:
+    """Who reads whom, with the information that the reader's graph gained."""
+    network: DependencyConditionals = question.stored.model.conditionals
+    values = {(parent, child): value for parent, child, value in question.stored.info.get("edges", [])}
+    edges = [*values, *(edge for edge in network.edges if edge not in values)][: question["top"]]
+    labels = short_labels(network.domain.names, _NAME)
+    cells = [
+        [f"{labels[a]} -> {labels[b]}", fixed(values[a, b]) if (a, b) in values else "not in the file"]
+        for a, b in edges
+    ]
+    json = {"interactions": [{"edge": list(edge), "value": values.get(edge)} for edge in edges]}
+    return Answer(json, columns_of(["from -> to", "information"], cells))
+
+
+def _save(analysis: NetworkAnalysis, folder: Path) -> dict[str, str]:
+    """Write the network."""
+    analysis.save(folder / "model.safetensors")
+    return {}
+
+
+FAMILY = Family(
+    kind=DEPENDENCY_NETWORK,
+    name="dependency network",
+    short="dependency-network",
+    data_type="labels",
+    options={
+        "fit": _OPTIONS,
+        "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
+        "score": (LABEL, LOG_Z_OPTIONS[0], LOG_Z_OPTIONS[-1]),
+        "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
+        "log-z": LOG_Z_OPTIONS,
+    },
+    fit=_NetworkPlan,
+    load=load_network,
+    write=save_network,
+    stored=_stored,
+    save=_save,
+    sections=network_page,
+    draw=_draw,
+    score=_score,
+    predict=_predict,
+    interactions=_interactions,
+    complete=_complete,
+    instead={
+        "prior": "its leaves have the Dirichlet prior of {alpha}",
+        "most_probable": "it does not hold the joint law",
+        "chains": "it has no log Z to estimate",
+        "temperatures": "it has no log Z to estimate",
+        "information": "its file holds what its edges are worth",
+        "samples": "its file holds what its edges are worth",
+        "log-z": "its conditionals need not belong to one joint law; its score is the pseudo-likelihood, and the "
+        "likelihood where the law can be enumerated",
+    },
+)

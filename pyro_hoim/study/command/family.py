@@ -1,0 +1,79 @@
+"""Log-linear models, given or learned, as a family of the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
+from ...core.family import Family, Stored
+from ...core.page import Page
+from ...log_linear.coding import parametrization
+from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.file import ModelFile, load_model, save_model
+from ...log_linear.fitting.result import FitResult
+from ...log_linear.laws.law import HierarchicalLogLinear
+from ...log_linear.learning.model import LearnResult
+from ...runs.container import LOG_LINEAR
+from ..files import save_analysis, save_learned
+from ..learned import LearnedAnalysis
+from ..learned_page import learned_page
+from ..page import analysis_page
+from . import use
+from .fit import LOG_LINEAR_OPTIONS, plan_log_linear
+
+__all__ = ["FAMILY"]
+
+
+def _stored(found: Any) -> Stored | None:
+    """What a file holds of an energy, of a law, or of what a fit or learning returned."""
+    if isinstance(found, LearnResult):
+        found = found.file()
+    elif isinstance(found, LogLinearEnergy):
+        found = ModelFile(found.hypergraph, parametrization(found.hypergraph).purify(found.tables)[0], "balanced")
+    elif isinstance(found, HierarchicalLogLinear):
+        found = ModelFile(found.hypergraph, found.theta, found.coding)
+    elif isinstance(found, FitResult):
+        found = ModelFile(found.hypergraph, found.theta, "free")
+    if not isinstance(found, ModelFile):
+        return None
+    return Stored(LOG_LINEAR, found, found.hypergraph.domain, found.info)
+
+
+def _page(analysis: Any) -> Page:
+    """The page of given interactions, or of learned ones."""
+    return learned_page(analysis) if isinstance(analysis, LearnedAnalysis) else analysis_page(analysis)
+
+
+def _save(analysis: Any, folder: Path) -> dict[str, str]:
+    """Write the models of given interactions, or of learned ones."""
+    is_learned = isinstance(analysis, LearnedAnalysis)
+    return save_learned(analysis, folder) if is_learned else save_analysis(analysis, folder)
+
+
+FAMILY = Family(
+    kind=LOG_LINEAR,
+    name="log-linear model",
+    short="log-linear",
+    data_type="labels",
+    options={
+        "fit": LOG_LINEAR_OPTIONS,
+        "sample": (DRAW_METHOD, BURN_IN, use.MOST_PROBABLE, *COMPLETE),
+        "score": (LABEL, *LOG_Z_OPTIONS),
+        "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
+        "log-z": LOG_Z_OPTIONS,
+        "interactions": use.INTERACTIONS_OPTIONS,
+    },
+    fit=plan_log_linear,
+    load=load_model,
+    write=save_model,
+    stored=_stored,
+    save=_save,
+    sections=_page,
+    draw=use.draw,
+    score=use.score,
+    predict=use.predict,
+    interactions=use.interactions,
+    complete=use.complete,
+    log_z=use.log_z,
+)
