@@ -68,11 +68,18 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
 @JSON
 def tables(as_json: bool) -> None:
     """List the published tables that come with the library."""
-    found = tables_of_library()
+    keys = ("name", "title", "source", "licence", "note")
+    found = [
+        {
+            **{key: getattr(info, key) for key in keys},
+            "shape": [len(labels) for labels in info.labels.values()],
+            "total": sum(info.counts),
+        }
+        for info in tables_of_library()
+    ]
     if as_json:
-        keys = ("name", "title", "shape", "total", "source", "licence", "note")
-        echo_json({"tables": [{key: getattr(info, key) for key in keys} for info in found]})
+        echo_json({"tables": found})
         return
     for info in found:
-        shape = " x ".join(map(str, info.shape))
-        click.echo(f"{info.name:<20}{shape:<30}n = {info.total:<7}{info.title}")
+        shape = " x ".join(map(str, info["shape"]))
+        click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['title']}")
