@@ -69,7 +69,7 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
 def tables(as_json: bool) -> None:
     """List the published tables that come with the library."""
     keys = ("name", "title", "source", "licence", "note")
-    found = [
+    found: list[dict[str, Any]] = [
         {
             **{key: getattr(info, key) for key in keys},
             "shape": [len(labels) for labels in info.labels.values()],
