@@ -256,11 +256,13 @@ def removal_effect(
             raise other_domain("refit", "a model over the same variables")
     last = rows["train" if test is None else "test"]
     found = {} if target is None else {name: predict(m, last, target) for name, m in models.items()}
+    keys = ("accuracy", "log_loss", "majority_accuracy")
+    predictions = pd.DataFrame({key: {name: getattr(p, key) for name, p in found.items()} for key in keys})
     return RemovalEffect(
         with_supersets(model.hypergraph, chosen),
         models,
         _likelihoods(models, rows, num_samples, seed),
-        _predictions(found) if found else None,
+        predictions if found else None,
         None if sensitive is None or code is None else _groups(found, last, sensitive, code),
         None if target is None or code is None else (target, model.domain[target].labels[code]),
         sensitive,
@@ -293,12 +295,6 @@ def _likelihoods(
                 }
             )
     return pd.DataFrame(lines)
-
-
-def _predictions(found: dict[str, Prediction]) -> pd.DataFrame:
-    """Accuracy and log loss by model."""
-    keys = ("accuracy", "log_loss", "majority_accuracy")
-    return pd.DataFrame({key: {name: getattr(p, key) for name, p in found.items()} for key in keys})
 
 
 def _groups(found: dict[str, Prediction], data: Observations, sensitive: str, code: int) -> pd.DataFrame:

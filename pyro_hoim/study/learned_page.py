@@ -31,7 +31,7 @@ from ..core.words import (
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
 from .learned import LearnedAnalysis
-from .parts import distinct_parts, held, score_section
+from .parts import distinct_parts, held, num_rows, score_section
 from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
@@ -53,14 +53,22 @@ _STATUS = {
 
 def learned_page(analysis: LearnedAnalysis) -> Page:
     """The page of a learned model."""
+    sections = [
+        _scores(analysis),
+        _structure(analysis),
+        _interactions(analysis),
+        structure_section(analysis),
+        _capacity(analysis),
+        _making(analysis),
+    ]
     return Page(
         title=f"What was learned from {analysis.title.replace('_', ' ')}",
-        rows={name: 0.0 if part is None else part.model.rows for name, part in analysis.parts.items()},
+        rows=num_rows(analysis.parts),
         names=analysis.model.hypergraph.domain.names,
         summary=_summary(analysis),
         warnings=_warnings(analysis),
         about=analysis.about,
-        sections=_sections(analysis),
+        sections=[section for section in sections if section is not None],
         seed=analysis.seed,
     )
 
@@ -172,19 +180,6 @@ def _worth_text(removal: object) -> str:
     if kind == "exact":
         return number(value if abs(value) > 1e-12 else 0.0)
     return f"≤ {fixed(value)}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
-
-
-def _sections(analysis: LearnedAnalysis) -> list[Section]:
-    """The sections of the page, in reading order."""
-    found = [
-        _scores(analysis),
-        _structure(analysis),
-        _interactions(analysis),
-        structure_section(analysis),
-        _capacity(analysis),
-        _making(analysis),
-    ]
-    return [part for part in found if part is not None]
 
 
 def _scores(analysis: LearnedAnalysis) -> Section:

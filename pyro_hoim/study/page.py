@@ -23,7 +23,7 @@ from .analysis import Analysis, ModelAnalysis
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 from .goodness import goodness_sentences
 from .infinite import coefficient_rows, interaction_blocks
-from .parts import distinct_parts, held, judged_on, score_section
+from .parts import distinct_parts, held, judged_on, num_rows, score_section
 
 __all__ = ["analysis_page"]
 
@@ -50,14 +50,23 @@ def _states(count: int) -> str:
 
 def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
     """The page of an analysis; by default its title is made from the data's name."""
+    model = analysis.chosen
+    sections = [
+        _comparison(analysis),
+        _structure(model),
+        _interactions(model),
+        _cells(model),
+        _posterior(model),
+        _prediction(model),
+    ]
     return Page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
-        rows={name: 0.0 if part is None else part.model.rows for name, part in analysis.chosen.parts.items()},
+        rows=num_rows(model.parts),
         names=analysis.train.domain.names,
         summary=_summary(analysis),
         warnings=_warnings(analysis),
         about=analysis.about,
-        sections=_sections(analysis),
+        sections=[section for section in sections if section is not None],
         seed=analysis.seed,
     )
 
@@ -380,17 +389,3 @@ def _prediction(model: ModelAnalysis) -> Section | None:
         "KL the NLL less the entropy of the part's own empirical law.",
         [distinct_sentence(names)] if names else [],
     )
-
-
-def _sections(analysis: Analysis) -> list[Section]:
-    """The sections of the page, in reading order."""
-    model = analysis.chosen
-    found: list[Section | None] = [
-        _comparison(analysis),
-        _structure(model),
-        _interactions(model),
-        _cells(model),
-        _posterior(model),
-        _prediction(model),
-    ]
-    return [section for section in found if section is not None]

@@ -13,7 +13,7 @@ from ..core.scores import rows_are_distinct
 from ..core.words import digits
 from ..log_linear.scores import RowScores
 
-__all__ = ["PartScores", "PredictivePart", "distinct_parts", "held", "judged_on", "score_section"]
+__all__ = ["PartScores", "PredictivePart", "distinct_parts", "held", "judged_on", "num_rows", "score_section"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ Parts = Mapping[str, PartScores | None]
 def held(parts: Parts) -> dict[str, PartScores]:
     """The parts that hold rows."""
     return {name: part for name, part in parts.items() if part is not None}
+
+
+def num_rows(parts: Parts) -> dict[str, float]:
+    """Rows of every part."""
+    return {name: 0.0 if part is None else part.model.rows for name, part in parts.items()}
 
 
 def judged_on(parts: Parts) -> str:

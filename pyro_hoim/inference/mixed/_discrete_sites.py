@@ -214,10 +214,14 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         schedule = GibbsSchedule() if schedule is None else schedule
         check_type(schedule, GibbsSchedule, "schedule")
         domain = law.domain
-        blocks = schedule.resolve(law.hypergraph)
+        levels = [torch.arange(n, device=value.device) for n in domain.cardinalities]
         visits = tuple(
-            Visit(block, _states([domain.cardinalities[i] for i in block]).to(value.device), _names(domain, block))
-            for block in blocks
+            Visit(
+                block,
+                torch.cartesian_prod(*(levels[i] for i in block)).reshape(-1, len(block)),
+                tuple(domain.names[i] for i in block),
+            )
+            for block in schedule.resolve(law.hypergraph)
         )
         return DiscreteSite(
             name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, law=law, schedule=schedule
@@ -226,16 +230,6 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     size, flat = max(1, math.prod(atoms.shape[1:])), atoms.reshape(len(atoms), -1).to(value)
     visits = tuple(Visit(tuple(range(first, first + size)), flat) for first in range(0, fn.event_shape.numel(), size))
     return DiscreteSite(name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, atoms=atoms)
-
-
-def _names(domain: Any, block: Sequence[int]) -> tuple[str, ...]:
-    return tuple(domain.names[i] for i in block)
-
-
-def _states(levels: Sequence[int]) -> torch.Tensor:
-    """All joint states of some variables, the last one fastest, (num_states, number of variables)."""
-    grids = torch.meshgrid(*(torch.arange(n) for n in levels), indexing="ij")
-    return torch.stack([g.reshape(-1) for g in grids], -1)
 
 
 def element_law(fn: Any) -> Any:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.infer.mcmc.hmc import HMC
@@ -217,7 +217,7 @@ class MixedGibbs(MCMCKernel):
         values = self._start_inner(latent, continuous, given, args, kwargs)
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
         discrete = {site.name: values[site.name] for site in self._sites}
-        position = {} if self.inner is None else _params(self.inner)
+        position = {} if self.inner is None else dict(cast(Any, self.inner).initial_params)
         self._initial = {**position, **{name: _to_float(value) for name, value in discrete.items()}}
         self._moves = DiscreteMoves(
             program,
@@ -365,11 +365,6 @@ def _to_float(value: torch.Tensor) -> torch.Tensor:
     if dtype != torch.float64 and value.numel() and int(value.abs().max()) >= 2**24:
         dtype = torch.float64
     return value.to(dtype if dtype in (torch.float32, torch.float64) else torch.float32)
-
-
-def _params(kernel: Any) -> dict[str, torch.Tensor]:
-    """Where the inner kernel starts."""
-    return dict(kernel.initial_params)
 
 
 def _inner_kernel(make: Any, program: Callable[..., Any]) -> HMC:
