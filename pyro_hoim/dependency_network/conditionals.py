@@ -24,7 +24,7 @@ from ..structure.cells import check_codes, evidence_codes
 from .adapted_conditionals import ClampedConditional, ModelConditional, device_of, over_levels
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of
 
-__all__ = ["DependencyConditionals"]
+__all__ = ["DependencyConditionals", "checked_conditionals"]
 
 _MAX_STATES = 2**22
 _CHUNK = 2**17
@@ -229,6 +229,17 @@ class DependencyConditionals:
             else:
                 left.append(ClampedConditional(node, codes))
         return DependencyConditionals(left)
+
+
+def checked_conditionals(conditionals: object, *, single: bool = True) -> DependencyConditionals:
+    """The conditionals, or those of a law that holds some; a batch of networks is refused where one is needed."""
+    found = getattr(conditionals, "conditionals", conditionals)
+    if not isinstance(found, DependencyConditionals):
+        hint = "make them of a model by DependencyConditionals.from_model"
+        raise wrong_type("conditionals", "DependencyConditionals", conditionals, hint)
+    if single:
+        found.require_single("conditionals")
+    return found
 
 
 def _num_cells(node: NodeConditional) -> int:

@@ -14,8 +14,7 @@ from ..core.laws.shared import FiniteLaw
 from ..core.laws.values import check_value
 from ..errors import wrong_type
 from ._law import NetworkLaw, NetworkSampler
-from .chains.arguments import checked_conditionals
-from .conditionals import DependencyConditionals
+from .conditionals import DependencyConditionals, checked_conditionals
 from .scan import Scan, ScanLike, checked_scan
 from .stationary.laws import StationaryLaw, StationaryMethod
 
@@ -32,9 +31,8 @@ class DependencyNetwork(FiniteLaw):
     probability :math:`c_i` settles at. With a sequential scan it is the mean of the laws at all places of a sweep.
     The law has no formula: up to ``max_states`` joint states it is enumerated, and probabilities, moments, marginals
     and independent draws are exact. Beyond, these raise IntractableError and draws are the ends of pseudo-Gibbs chains.
-    ``log_pseudo_prob`` and ``conditional_log_probs`` are exact at any size, and differentiable in the tables, which
-    ``log_prob`` is not: in a Pyro program of many variables write
-    ``pyro.factor("rows", network.log_pseudo_prob(x).sum())`` instead of an observed site.
+    ``log_pseudo_prob`` is exact at any size, and differentiable in the tables, which ``log_prob`` is not: in a Pyro
+    program of many variables write ``pyro.factor("rows", network.log_pseudo_prob(x).sum())``, not an observed site.
 
     Args:
         conditionals: one conditional per variable, or an object that holds them as ``conditionals``.
@@ -167,15 +165,6 @@ class DependencyNetwork(FiniteLaw):
         """
         self._validate_sample(value)
         return self.conditionals.log_pseudo_prob(value).expand(self._sample_batch(value))
-
-    def conditional_log_probs(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        r"""Log-probabilities of the levels of one variable given all others, :math:`\log \theta_i(\cdot \mid x_{-i})`.
-
-        Shape:
-            value (*sample, d), whose entries of the variable are not read; result (*sample broadcast with the batch of
-            the conditionals, cardinality), in nats.
-        """
-        return self.conditionals.node(name).log_probs(value)
 
     @property
     def stationary_law(self) -> StationaryLaw:

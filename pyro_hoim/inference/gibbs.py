@@ -11,9 +11,8 @@ import torch
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
-from ..dependency_network.chains.arguments import checked_conditionals
 from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
-from ..dependency_network.conditionals import DependencyConditionals
+from ..dependency_network.conditionals import DependencyConditionals, checked_conditionals
 from ..errors import check_type, check_whole, conflict, out_of_range, refused, unexpected, wrong_type
 from ..generalized_root.chains.arguments import checked_energy
 from ..generalized_root.chains.gibbs import RootChains

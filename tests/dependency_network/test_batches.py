@@ -64,7 +64,7 @@ def test_pseudo_likelihoods_are_those_of_every_element(dtype: torch.dtype) -> No
     rows = STATES[:, None, None]
     values = law.log_pseudo_prob(rows)
     assert values.shape == (12, 2, 3) and values.dtype == dtype
-    conditionals = law.conditional_log_probs("a", rows)
+    conditionals = law.conditionals.node("a").log_probs(rows)
     for i, k in itertools.product(range(2), range(3)):
         one = element(found, i, k)
         assert_close(values[:, i, k], one.log_pseudo_prob(STATES), absolute=1e-6 if dtype == torch.float32 else 1e-12)

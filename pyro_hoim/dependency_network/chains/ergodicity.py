@@ -15,10 +15,9 @@ from scipy.sparse.csgraph import breadth_first_order
 from ...schema import Domain
 from .._state_graph import Positive, closed_classes, move_graph
 from ..adapted_conditionals import device_of
-from ..conditionals import DependencyConditionals
+from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, TableConditional
-from ..scan import Scan, ScanLike, checked_scan
-from .arguments import checked_clamps, checked_conditionals, drawn_variables
+from ..scan import Scan, ScanLike, checked_clamps, checked_scan, drawn_variables
 
 __all__ = ["Ergodicity", "check_ergodic"]
 

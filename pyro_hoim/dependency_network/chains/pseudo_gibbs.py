@@ -21,11 +21,10 @@ from ...runs.checkpoint import checksum
 from ...runs.jobs import part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ..conditionals import DependencyConditionals
+from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
-from ..scan import Scan, ScanLike, checked_scan
+from ..scan import Scan, ScanLike, checked_clamps, checked_scan, drawn_variables
 from ._walker_structure import is_walkable
-from .arguments import checked_clamps, checked_conditionals, drawn_variables
 from .conditional_engine import ConditionalEngine
 from .ergodicity import check_ergodic
 

@@ -27,8 +27,7 @@ from ...errors import (
 )
 from ...schema import Domain
 from .._state_graph import closed_classes, move_graph
-from ..chains.arguments import checked_conditionals
-from ..conditionals import DependencyConditionals
+from ..conditionals import DependencyConditionals, checked_conditionals
 from ..scan import Scan, ScanLike, checked_scan
 from ._fixed_point import fixed_point
 

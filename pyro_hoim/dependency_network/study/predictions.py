@@ -23,10 +23,9 @@ from ...core.rows import (
 from ...data.observations import Observations
 from ...errors import check_choice, check_names, out_of_reach, refused, size_text
 from ...runs.arguments import checked_seed
-from ..chains.arguments import checked_conditionals
 from ..chains.ergodicity import check_ergodic
 from ..chains.pseudo_gibbs import PseudoGibbsChains
-from ..conditionals import DependencyConditionals
+from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional
 from ..stationary.laws import stationary_law
 
