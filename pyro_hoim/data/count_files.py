@@ -102,7 +102,8 @@ def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | Non
     lines = read_text(path, "a text file of column names").rstrip().split("\n")
     names = tuple(line.strip() for line in lines)
     if "" in names:
-        raise unexpected(f"{path} line {names.index('') + 1}", "a name", received="an empty line")
+        where = f"{path} line {names.index('') + 1}"
+        raise unexpected(where, "a name", received="an empty line", code="missing-part")
     if len(names) != num_columns:
         raise unexpected(path, f"{num_columns} names, one a column of {file}", received=len(names), code="wrong-shape")
     check_unique(names, str(path))

@@ -17,6 +17,7 @@ from scipy import sparse
 from ..errors import (
     check_unique,
     none_received,
+    other_domain,
     out_of_range,
     out_of_reach,
     refused,
@@ -74,7 +75,7 @@ class CountTable:
         kinds = {variable.kind for variable in self.domain}
         if len(kinds) > 1 or not kinds <= set(get_args(NumberKind)):
             expected = "variables of kind 'count', all of kind 'positive' or all of kind 'real'"
-            raise unexpected("CountTable domain", expected, received=sorted(kinds))
+            raise other_domain("CountTable domain", expected, received=sorted(kinds))
         matrix: Any = as_numbers(self.matrix, self.source)
         if sparse.issparse(matrix):
             matrix = cast(Any, as_counts(matrix))

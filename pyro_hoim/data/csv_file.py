@@ -54,7 +54,8 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
         raise refused(f"{path} line {line}", problem, "save the file as UTF-8", code="damaged-file") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise unexpected(f"{path} line {line}", "text", hint=f"this is not {expected}", received="a zero byte")
+        hint = f"this is not {expected}"
+        raise unexpected(f"{path} line {line}", "text", hint=hint, received="a zero byte", code="damaged-file")
     return text
 
 
@@ -83,7 +84,7 @@ def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumn
     except csv.Error as error:
         raise refused(f"{path} line {reader.line_num}", f"not readable as CSV ({error})", code="damaged-file") from None
     if not rows:
-        raise unexpected(path, "rows below the header", received="the header only")
+        raise unexpected(path, "rows below the header", received="the header only", code="empty")
     columns = tuple(tuple(map(str.strip, column)) for column in zip(*rows, strict=True))
     return CsvColumns(str(path), header, columns, tuple(lines))
 

@@ -244,25 +244,22 @@ def test_a_dask_cluster_gives_the_same_result():
 
 
 def test_resume_continues_and_refuses_another_run(tmp_path):
-    x = count_table(11)
-    file = tmp_path / "run.checkpoint"
-    whole = fit_roots(x, order=3, l1=0.01, settings=RootSettings(stagewise=True))
-    check_equal(whole, fit_roots(x, order=3, l1=0.01, settings=RootSettings(stagewise=True), checkpoint=file))
+    x, options = count_table(11), {"order": 3, "l1": 0.01, "settings": RootSettings(stagewise=True)}
+    file = {"checkpoint": tmp_path / "run.checkpoint"}
+    whole = fit_roots(x, **options)
+    check_equal(whole, fit_roots(x, **options, **file))
     start = time.perf_counter()
-    again = fit_roots(x, order=3, l1=0.01, settings=RootSettings(stagewise=True), checkpoint=file, resume=True)
+    again = fit_roots(x, **options, **file, resume=True)
     assert time.perf_counter() - start < 5
     check_equal(whole, again)
     assert [n.seconds for n in again.nodes] != [n.seconds for n in whole.nodes]
-    with pytest.raises(InputError, match="exists; pass resume=True"):
-        fit_roots(x, order=3, l1=0.01, checkpoint=file)
-    with pytest.raises(InputError, match="belongs to a run with"):
-        fit_roots(x, order=3, l1=0.02, settings=RootSettings(stagewise=True), checkpoint=file, resume=True)
-    with pytest.raises(InputError, match="belongs to a run with"):
-        fit_roots(
-            x, order=3, l1=0.01, settings=RootSettings(stagewise=True, symmetrize="and"), checkpoint=file, resume=True
-        )
+    with raises("existing-file", "checkpoint"):
+        fit_roots(x, order=3, l1=0.01, **file)
+    for other in ({"l1": 0.02}, {"settings": RootSettings(stagewise=True, symmetrize="and")}):
+        with raises("other-run", "checkpoint"):
+            fit_roots(x, **options | other, **file, resume=True)
     with pytest.raises(InputError, match="another data"):
-        fit_roots(x + 1, order=3, l1=0.01, settings=RootSettings(stagewise=True), checkpoint=file, resume=True)
+        fit_roots(x + 1, **options, **file, resume=True)
 
 
 def test_an_interrupted_run_is_continued(tmp_path, monkeypatch):
