@@ -101,7 +101,7 @@ def judged(runs: Sequence[Run], behind: Sequence[Reverse] | None, like: torch.Te
         None if behind is None else np.concatenate([rows(run.log_weights) for run in behind]),
         "exact" if is_perfect else "tempered",
     )
-    checks = [checked(run, None if behind is None else behind[i]) for i, run in enumerate(runs)]
+    checks = list(map(checked, runs, behind or [None] * len(runs)))
     return result_of(runs[0].model.options, runs[0].model.traits, weights, _joined(checks), like, cost)
 
 
@@ -286,7 +286,7 @@ def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Fl
     return np.abs(first - second) <= _GAP * np.hypot(error, other) + 1e-9
 
 
-def _lower(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:
+def _limit(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:
     """Lower limit of the log of the expected weight: Markov's or, where weights (None: only islands) allow, closer."""
     if log_weights is None:
         return one_sided_limits(found, level, trusted)[0]
@@ -298,11 +298,12 @@ def _two_sided(
     level: float, ahead: tuple[Floats | None, WeightEstimate], behind: tuple[Floats, WeightEstimate], agree: Flags
 ) -> tuple[Floats, Floats]:
     """Lower limit from the forward run and upper one from the reverse run; Markov's where closer ones would cross."""
-    lower = _lower(*ahead, level, ahead[1].is_reliable & agree)
-    upper = -_lower(*behind, level, behind[1].is_reliable & agree)
-    ordered = agree & (lower <= upper)
-    lower = _lower(*ahead, level, ahead[1].is_reliable & ordered)
-    return lower, -_lower(*behind, level, behind[1].is_reliable & ordered)
+    lower = upper = np.zeros_like(ahead[1].value)
+    for _ in range(2):
+        lower = _limit(*ahead, level, ahead[1].is_reliable & agree)
+        upper = -_limit(*behind, level, behind[1].is_reliable & agree)
+        agree = agree & (lower <= upper)
+    return lower, upper
 
 
 def _perfect_note(options: AnnealingOptions) -> str:

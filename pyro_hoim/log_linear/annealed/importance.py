@@ -172,6 +172,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
                 "AnnealedImportance",
                 "torch.func transformations cannot go through sampling",
                 "give a batch of tables instead of vmap and use backward() instead of torch.func.grad",
+                code="no-method",
             )
         tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
         error, cards = _CONDITIONALS[self.precision], graph.domain.cardinalities

@@ -283,11 +283,11 @@ class Enumeration(ExactBackend):
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        hypergraph = model.hypergraph
+        hypergraph, chunks = model.hypergraph, self._chunks(model)
         if is_recorded(model.tables) or is_transformed(model.tables):
-            parts = [self._differentiable_eta(hypergraph, chunk) for chunk in self._chunks(model)]
+            parts = [self._differentiable_eta(hypergraph, chunk) for chunk in chunks]
         else:
-            parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in self._chunks(model)]
+            parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in chunks]
         return torch.cat(parts).reshape(model.tables.shape)
 
     @override
