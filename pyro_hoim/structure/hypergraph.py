@@ -40,8 +40,7 @@ class InteractionHypergraph:
 
     The collection :math:`\mathcal I` says which interaction tables :math:`\theta^S` the energy
     :math:`-\sum_{S \in \mathcal I} \theta^S_{x_S}` has. It is *hierarchical* when every non-empty subset of an edge
-    is an edge. The empty set, whose "table" is the normalising constant, is never listed. Building it costs
-    :math:`O(\sum_S 2^{|S|})`; graph properties are computed on first use.
+    is an edge. The empty set, whose "table" is the normalising constant, is never listed.
 
     Args:
         domain: the finite variables, whose order is the schema order.
@@ -167,14 +166,10 @@ class InteractionHypergraph:
     def from_formula(
         cls, domain: Domain, formula: str, *, closure: bool = False, hierarchical: bool = True
     ) -> InteractionHypergraph:
-        """Edges from a formula such as ``"smoke*mental + phys*systol"``.
+        """Edges from a formula such as ``"smoke*mental + phys*systol"``; refused as in the constructor.
 
         ``+`` is union, ``a*b`` is a, b and their pair, ``a:b`` the pair alone, ``(a + b + c)^2`` all sets of up to
         two, ``.`` all variables, ``1`` nothing. Unusual names go between backquotes.
-
-        Raises:
-            InputError: the text cannot be read, or the collection is not closed under subsets (see the class).
-            UnknownNameError: a name is not in the domain.
         """
         return cls(domain, parse_formula(formula, domain.names), closure=closure, hierarchical=hierarchical)
 

@@ -187,13 +187,8 @@ class ChainSetup(Chains):
 
     def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
         """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
-        limit = self._sweeps_per_call(num_sweeps, thin)
-        first, chunks = self._num_sweeps, list[tuple[int, int]]()
-        while num_sweeps or not chunks:
-            length = min(limit, num_sweeps)
-            chunks.append((first, length))
-            first, num_sweeps = first + length, num_sweeps - length
-        return chunks
+        limit, done = max(1, self._sweeps_per_call(num_sweeps, thin)), self._num_sweeps
+        return [(done + first, min(limit, num_sweeps - first)) for first in range(0, max(1, num_sweeps), limit)]
 
     def _sweeps_per_call(self, num_sweeps: int, thin: int = 1) -> int:
         """All of them where every sweep visits the blocks alike; else so many that the orders take little memory."""

@@ -218,13 +218,13 @@ class GibbsChains(ChainSetup):
         first_tables = None if start is None else self._other_rows(start)
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
-        first, limit = self._num_sweeps, self._sweeps_per_call(steps * sweeps_per_step)
-        for begin in range(0, steps, max(1, limit // sweeps_per_step)):
-            stop = min(steps, begin + max(1, limit // sweeps_per_step))
-            rows = (steps - stop, steps - begin) if reverse_order else (begin, stop)
+        first, limit = self._num_sweeps, max(1, self._sweeps_per_call(steps * sweeps_per_step) // sweeps_per_step)
+        for begin in range(0, steps, limit):
+            stop = min(steps, begin + limit)
+            start_step = steps - stop if reverse_order else begin
             length = (stop - begin) * sweeps_per_step
             order = self._schedule.order(
-                self._hypergraph, self._blocks, first + rows[0] * sweeps_per_step, length, self._seed
+                self._hypergraph, self._blocks, first + start_step * sweeps_per_step, length, self._seed
             )
             if reverse_order:
                 order = np.ascontiguousarray(order[::-1, ::-1])

@@ -22,12 +22,10 @@ _MAX_ORDER = 8
 
 Array = NDArray[Any]
 
-_NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)
-"""Order, inverse temperatures and sweeps of a call that only looks at the energies."""
+_NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)  # of a call that only looks at the energies
+_BATCH = 2**22  # weights of temperatures that are made at once
 
-_BATCH = 2**22
-"""Weights of temperatures that are made at once."""
-
+# products of the energy where none is recorded; the arrays tell compiled code the types
 _NOTHING = (
     np.zeros((0, 4), dtype=np.int64),
     np.zeros(0, dtype=np.int64),
@@ -36,7 +34,6 @@ _NOTHING = (
     np.zeros(1),
     np.zeros(0, dtype=np.int64),
 )
-"""Products of the energy where none is recorded; the arrays tell compiled code the types."""
 
 
 class ProductsEngine:
@@ -141,10 +138,7 @@ class ProductsEngine:
         return np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
 
     def set_codes(self, codes: torch.Tensor) -> None:
-        self._place(codes.cpu().numpy())
-
-    def _place(self, codes: Array) -> None:
-        self._spins = aligned(to_tiles(codes.astype(self._dtype) * 2 - 1, self._width))
+        self._spins = aligned(to_tiles(codes.cpu().numpy().astype(self._dtype) * 2 - 1, self._width))
         self._is_stale = True
 
     def _look(self) -> None:
@@ -225,10 +219,8 @@ class ProductsEngine:
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
         weights = self._weights_of(tables.detach().to(torch.float64).cpu().numpy())
         own, self._terms = self._terms, self._terms_of(self._lists.kept(weights), weights)
-        try:
-            self._run(*_NO_MOVES)
-        finally:
-            self._terms, self._is_stale = own, True  # those of the model are looked at anew when asked for
+        self._run(*_NO_MOVES)
+        self._terms, self._is_stale = own, True  # those of the model are looked at anew when asked for
         return self._by_chain(self._model_energy)
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
@@ -341,4 +333,4 @@ class ProductsEngine:
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self._rng[self._tile, :, self._lane] = state["random"].cpu().numpy()
-        self._place(state["codes"].cpu().numpy())
+        self.set_codes(state["codes"])

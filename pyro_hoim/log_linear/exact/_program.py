@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...structure.cells import row_strides
 from ._buckets import BucketPlan
 
 Ints = NDArray[np.int64]
@@ -115,12 +116,7 @@ def contraction(loops: list[_Loop], sizes: tuple[int, int, int]) -> Contraction:
 
 
 def _strides(layout: Sequence[int], cards: Sequence[int]) -> dict[int, int]:
-    strides: dict[int, int] = {}
-    step = 1
-    for v in reversed(layout):
-        strides[v] = step
-        step *= cards[v]
-    return strides
+    return dict(zip(layout, row_strides([cards[v] for v in layout]), strict=True))
 
 
 class _Compiler:
@@ -133,11 +129,7 @@ class _Compiler:
         self.operands: list[tuple[int, int]] = []
         self.num_tables = len(plan.hypergraph.edge_indices)
         self.rank = {v: i for i, v in enumerate(plan.order)}
-        consumers: dict[int, int] = {}
-        for number, bucket in enumerate(plan.buckets):
-            for f in bucket.factors:
-                consumers[f] = number
-        self.consumers = consumers
+        self.consumers = {f: number for number, bucket in enumerate(plan.buckets) for f in bucket.factors}
 
     def size(self, node: int) -> int:
         return self.plan.size(self.layouts[node])
@@ -184,10 +176,7 @@ class _Compiler:
         if parent is None:
             return tuple(lazy)
         bucket = self.plan.buckets[parent]
-        active = {bucket.variable}
-        for f in bucket.factors:
-            if f < self.num_tables:
-                active.update(self.plan.scopes[f])
+        active = {bucket.variable}.union(*(self.plan.scopes[f] for f in bucket.factors if f < self.num_tables))
         cells = 1
         for v in reversed(lazy):
             if v in active:
