@@ -26,12 +26,9 @@ def _moves(positive: Positive, cards: Sequence[int]) -> Iterator[tuple[Ints, Int
 def move_graph(positive: Positive, cards: Sequence[int], order: Sequence[int] | None) -> Any:
     """Possible moves as a sparse matrix: between states, or between (place in the order, state) where there is one.
 
-    States of several combinations of clamped values may stand one after the other; no move joins them.
-
-    Args:
-        positive: whether every level of a variable is possible at every state, (num_states, levels) by variable.
-        cards: levels of the variables, of which the last moves fastest.
-        order: positions of the variables in a sequential scan, None for a random one.
+    ``positive`` says whether every level of a variable is possible at every state, (num_states, levels) by variable, of
+    which the last moves fastest. States of several combinations of clamped values may stand one after the other; no
+    move joins them.
     """
     size, pairs = len(positive[0]), list(_moves(positive, cards))
     count = 1 if order is None else len(order)

@@ -49,14 +49,9 @@ def is_walkable(node: NodeConditional) -> bool:
 
 
 def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> WalkerProgram:
-    """The program of some conditionals of one domain, with laws in ``dtype``.
-
-    Raises:
-        IntractableError: tables with more entries than the program addresses.
-    """
+    """The program of some conditionals of one domain, with laws in ``dtype``; tables too large for it are refused."""
     size = len(nodes[0].domain) if nodes else 0
-    code: list[NDArray[np.int64]] = []
-    laws: list[NDArray[np.float64]] = []
+    code, laws = list[NDArray[np.int64]](), list[NDArray[np.float64]]()
     roots, depths, levels = list[int](), list[int](), list[int]()
     begin = law = 0
     for node in nodes:
@@ -64,10 +59,7 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
         cardinality = node.domain[node.variable].cardinality
         rows = node.probs.detach().double().reshape(-1, cardinality).numpy()
         if begin + 8 * len(rows) + law + rows.size > _MOST_ENTRIES:
-            problem = (
-                f"the tables have more than {size_text(_MOST_ENTRIES // 8, 'entries')}, which the compiled engine does "
-                "not address"
-            )
+            problem = f"the compiled engine addresses {size_text(_MOST_ENTRIES // 8, 'entries')} of tables at most"
             raise out_of_reach("conditionals", problem, "use engine='torch'")
         if isinstance(node, LeafConditional):
             graph = node.graph.compiled
@@ -132,22 +124,10 @@ def _depth(graph: CompiledGraph, cards: Sequence[int]) -> int:
 
 
 def alias_tables(probs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    r"""Laws as equal slots that hold at most two levels each, so that one look-up draws from them.
+    """Laws (rows, K) as equal slots that hold at most two levels each, so that one look-up draws from them.
 
-    Slot j of K gives level j with probability ``cuts[j]`` and level ``others[j]`` else. A level of probability zero
-    has cut zero and is in no other slot.
-
-    Shape:
-        probs (rows, K), rows that sum to one; results of the same shape.
-
-    References:
-        Alastair Walker, An efficient method for generating discrete random variables with general distributions, ACM
-        Transactions on Mathematical Software 3, 1977.
-
-    Example:
-        >>> cuts, others = alias_tables(np.array([[0.5, 0.125, 0.375]]))
-        >>> cuts.tolist(), others.tolist()
-        ([[0.875, 0.375, 1.0]], [[2, 0, 2]])
+    Slot j of K gives level j with probability ``cuts[j]`` and level ``others[j]`` else; a level of probability zero has
+    cut zero and is in no other slot (Alastair Walker, ACM Transactions on Mathematical Software 3, 1977).
     """
     rows, size = probs.shape
     left = probs * (size / np.maximum(probs.sum(-1, keepdims=True), 1e-300))

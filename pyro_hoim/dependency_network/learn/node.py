@@ -162,8 +162,7 @@ class NodeTask:
         """Arguments of :func:`search`."""
         rows = self._prepared
         size = len(self._rank)
-        widest = int(rows.sizes.max(initial=1))
-        most = options.max_leaves or min(len(rows.ids) * widest + 1, _LARGEST_SOURCE)
+        most = options.max_leaves or min(len(rows.ids) * int(rows.sizes.max(initial=1)) + 1, _LARGEST_SOURCE)
         is_candidate = self.is_candidate(options)
         if is_candidate:
             most = max(most, self.lossless_leaves)

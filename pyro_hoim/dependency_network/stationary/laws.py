@@ -89,17 +89,15 @@ class CyclicLaws(_Settled):
             which is the law just after the variable before it in the order was (for k = 0, the last one).
     """
 
-    def _place(self, name: str) -> int:
-        self.domain.index(name)
-        return self.scan.order.index(name)
-
     def before(self, name: str) -> torch.Tensor:
         r"""The law just before a variable is updated, (\*cardinalities)."""
-        return self.probs[self._place(name)]
+        self.domain.index(name)
+        return self.probs[self.scan.order.index(name)]
 
     def after(self, name: str) -> torch.Tensor:
         r"""The law just after a variable was updated, (\*cardinalities); its conditional is the network's own."""
-        return self.probs[(self._place(name) + 1) % len(self.scan.order)]
+        self.domain.index(name)
+        return self.probs[(self.scan.order.index(name) + 1) % len(self.scan.order)]
 
     @property
     def mean(self) -> torch.Tensor:

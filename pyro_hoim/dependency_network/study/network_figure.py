@@ -27,12 +27,7 @@ Arrows = Mapping[tuple[str, str], float]
 
 
 def _checked(domain: Domain, values: Arrows) -> dict[tuple[str, str], float]:
-    """The arrows, the strongest first.
-
-    Raises:
-        InputError: a negative value or NaN, or an arrow from a variable to itself.
-        UnknownNameError: a name that is no variable.
-    """
+    """The arrows, the strongest first; negative values, NaN, other names and arrows to themselves are refused."""
     for edge, value in values.items():
         domain.indices(edge)
         if not 0 <= value < math.inf:
