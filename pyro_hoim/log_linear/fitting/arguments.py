@@ -79,8 +79,7 @@ def check_options(
 def check_validation(hypergraph: InteractionHypergraph, validation: Observations | None, early_stopping: bool) -> None:
     """Refuse validation rows that do not fit the model, and early stopping without any."""
     if validation is not None:
-        if not isinstance(validation, Observations):
-            raise wrong_type("validation", "Observations", validation)
+        check_type(validation, Observations, "validation")
         check_data(hypergraph, validation, "validation")
     elif early_stopping:
         raise unexpected("patience", "validation rows", hint="pass validation=...", received="none", code="conflict")

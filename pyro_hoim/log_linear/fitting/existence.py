@@ -23,10 +23,16 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix
 
-__all__ = ["MAX_FACIAL_CELLS", "Combination", "MLEExistence", "mle_existence"]
-
-MAX_FACIAL_CELLS = 20_000
-"""Largest number of undecided cells for which the exact linear program is solved."""
+__all__ = [
+    "Combination",
+    "Face",
+    "MLEExistence",
+    "check_impossible_counts",
+    "check_structural_zeros",
+    "find_face",
+    "identified_directions",
+    "mle_existence",
+]
 
 _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12
@@ -34,7 +40,7 @@ _SLACK = 1e-6
 """Slacks up to this are rounding: directions fill the unit box, and their entries on cells are of order one."""
 
 _LISTED = 1000
-_MAX_FACIAL_PARAMETERS = 2500
+_MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ def find_face(
     design: np.ndarray,
     counts: np.ndarray,
     possible: np.ndarray | None,
-    margins: torch.Tensor,
+    rows: Observations,
 ) -> tuple[MLEExistence, Face | None]:
     """Existence on a small table, and the face when it is not everything or when cells are impossible."""
     allowed = np.ones(len(counts), dtype=bool) if possible is None else possible
@@ -219,7 +225,9 @@ def find_face(
     if possible is None and positive.all():
         return INTERIOR, None
     structural = _structural_margins(hypergraph, possible)
-    found = [f for f in zero_margins(hypergraph, margins) if f not in structural] if hypergraph.is_hierarchical else []
+    found: list[tuple[Edge, tuple[int, ...]]] = []
+    if hypergraph.is_hierarchical:
+        found = [f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural]
     codes = cell_codes(hypergraph)
     dead = np.zeros(len(counts), dtype=bool)
     direction = np.zeros(hypergraph.num_terms)
@@ -230,11 +238,10 @@ def find_face(
         direction[hypergraph.term_slices[edge].start + int(np.ravel_multi_index(levels, shape))] = -1.0
     dead &= allowed
     undecided = np.flatnonzero(allowed & ~positive & ~dead)
-    too_large = undecided.size + int(positive.sum()) > MAX_FACIAL_CELLS
-    if too_large or hypergraph.num_parameters > _MAX_FACIAL_PARAMETERS:
-        return _from_margins(hypergraph, found if possible is None or found else None), None
-    augmented = np.hstack([design, np.ones((len(design), 1))])
-    solution = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
+    augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
+    is_small = undecided.size + int(positive.sum()) <= _MAX_FACIAL_CELLS
+    if is_small and hypergraph.num_parameters <= _MAX_FACIAL_PARAMETERS:
+        solution = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
     if solution is None:
         return _from_margins(hypergraph, found if possible is None or found else None), None
     forced, recession = solution
@@ -253,8 +260,7 @@ def find_face(
         parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
     result = Face(face, rank, basis, parts)
     if lost == 0:
-        existence = MLEExistence(True, "interior", (), 0, 0, hypergraph.num_parameters - rank, face)
-        return existence, result
+        return MLEExistence(True, "interior", (), 0, 0, hypergraph.num_parameters - rank, face), result
     cells = [(hypergraph.domain.names, tuple(int(c) for c in codes[i])) for i in forced]
     offending = _named(hypergraph, found + cells)
     kind = "zero margin" if found else "facial"
@@ -319,13 +325,12 @@ def mle_existence(
         return _from_margins(hypergraph, found)
     if data.domain != hypergraph.domain:
         raise other_domain("data", f"the variables {hypergraph.domain.names}", received=data.domain.names)
-    margins = data.marginal_counts(hypergraph.edges)
     possible = check_structural_zeros(hypergraph, structural_zeros)
     if design_entries(hypergraph) > MAX_DESIGN_ENTRIES:
-        return mle_existence(hypergraph, margins)
+        return mle_existence(hypergraph, data.marginal_counts(hypergraph.edges))
     counts = cell_counts(data)
     check_impossible_counts(counts, possible)
-    return find_face(hypergraph, design_matrix(hypergraph), counts, possible, margins)[0]
+    return find_face(hypergraph, design_matrix(hypergraph), counts, possible, data)[0]
 
 
 def check_structural_zeros(
@@ -349,13 +354,3 @@ def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None, wha
         total = float(counts[~possible].sum())
         problem = f"{total:g} observations of {what} lie in cells marked as impossible"
         raise refused("structural_zeros", problem, code="impossible")
-
-
-__all__ += [
-    "Face",
-    "check_impossible_counts",
-    "check_structural_zeros",
-    "find_face",
-    "identified_directions",
-    "zero_margins",
-]

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from ...errors import check_positive, out_of_range
+from ...errors import check_positive
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -61,11 +61,6 @@ class CoupledPenalty(Protocol):
         ...
 
 
-def _check_strength(strength: float) -> None:
-    if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 < strength < float("inf"):
-        raise out_of_range("strength", "a positive finite number", strength, "use None for no penalty")
-
-
 @dataclass(frozen=True)
 class L2:
     r"""Ridge penalty in the free basis, :math:`\tfrac{\lambda}{2} \|\theta\|^2`, for a positive ``strength`` lambda.
@@ -77,7 +72,7 @@ class L2:
     strength: float
 
     def __post_init__(self) -> None:
-        _check_strength(self.strength)
+        check_positive(self.strength, "strength")
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:  # noqa: ARG002
         """The penalty in nats."""
@@ -113,8 +108,6 @@ class Conjugate:
     num_rows: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_rows, bool) or not isinstance(self.num_rows, int | float):
-            raise out_of_range("num_rows", "a positive finite number", self.num_rows)
         check_positive(self.num_rows, "num_rows")
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
@@ -131,7 +124,7 @@ class _Norm:
     min_order: int = 1
 
     def __post_init__(self) -> None:
-        _check_strength(self.strength)
+        check_positive(self.strength, "strength")
 
 
 @dataclass(frozen=True)

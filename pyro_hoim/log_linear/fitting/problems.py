@@ -137,11 +137,7 @@ def dense_problem(
     free_mean = counts @ design / num_rows
     existence, face = None, None
     if penalty is None:
-        if possible is None and counts.min() > 0:
-            existence, face = find_face(hypergraph, design, counts, None, torch.empty(0))
-        else:
-            margins = rows.marginal_counts(hypergraph.edges)
-            existence, face = find_face(hypergraph, design, counts, possible, margins)
+        existence, face = find_face(hypergraph, design, counts, possible, rows)
     elif possible is not None:
         face = Face(possible, hypergraph.num_parameters, np.eye(hypergraph.num_parameters), np.zeros(design.shape[1]))
     reduced = penalty is None and face is not None and not from_zero

@@ -129,7 +129,7 @@ def test_facial_sets_of_sparse_tables_are_certified_from_both_sides(case):
     # positive table on the face with the observed margins proves that no further cell is.
     hypergraph, data = sparse_rows(*case)
     counts, design = cell_counts(data), design_matrix(hypergraph)
-    existence, face = find_face(hypergraph, design, counts, None, data.marginal_counts(hypergraph.edges))
+    existence, face = find_face(hypergraph, design, counts, None, data)
     assert (existence.exists, existence.num_cells_zero) == (False, int((~face.cells).sum()))
     assert counts[~face.cells].sum() == 0
     drop = design @ face.recession

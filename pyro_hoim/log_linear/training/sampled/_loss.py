@@ -18,7 +18,7 @@ from ...annealed.importance import AnnealedImportance
 from ...chains.gibbs import GibbsChains
 from ...energy import LogLinearEnergy
 from ._start import StartLaw
-from ._weighted_chains import seed_of
+from ._weighted_chains import seed_of, systematic
 from .options import SampledTraining
 
 Floats = NDArray[np.float64]
@@ -50,33 +50,18 @@ class _Runs:
         self._law = start
         self._first = LogLinearEnergy(start.hypergraph, torch.from_numpy(start.tables), validate=False)
 
-    def chains(self, count: int, seed: int) -> GibbsChains:
-        """Exact draws from the start law."""
-        return GibbsChains(
-            self.model,
-            count,
-            init=self._law.states(count, np.random.default_rng(seed_of(seed, 3))),
-            seed=seed,
-            engine=self._settings.engine,
-            precision=self._settings.precision,
-        )
-
     def forward(self, size: tuple[int, int], seed: int) -> tuple[GibbsChains, Floats]:
         """Chains at the model, and their log weights with the constant of the start."""
-        chains = self.chains(size[0], seed)
+        settings, init = self._settings, self._law.states(size[0], np.random.default_rng(seed_of(seed, 3)))
+        engine, precision = settings.engine, settings.precision
+        chains = GibbsChains(self.model, size[0], init=init, seed=seed, engine=engine, precision=precision)
         log_weights = chains.anneal(_path(size[1]), start=self._first).numpy()
         return chains, log_weights + self._law.log_z
 
     def climbed(self, states: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """States (1, n, d) at which ascents from states (n, d) end, and their log q (1, n)."""
         cold = LogLinearEnergy(self.model.hypergraph, self.model.tables * _COLD, validate=False)
-        ascents = GibbsChains(
-            cold,
-            len(states),
-            init=states,
-            seed=seed,
-            engine=self._settings.engine,
-        )
+        ascents = GibbsChains(cold, len(states), init=states, seed=seed, engine=self._settings.engine)
         ascents.sweep(_ASCENT)
         return ascents.states[None], -ascents.energy[None] / _COLD
 
@@ -84,9 +69,7 @@ class _Runs:
         """Log weights (chains,) of runs from the model, as a longer forward run finds it, back to the start."""
         chains, log_weights = self.forward((size[0], _TEMPERED * size[1]), seed)
         weights = np.exp(log_weights - log_weights.max()).cumsum()
-        points = (np.random.default_rng(seed_of(seed, 7)).random() + np.arange(size[0])) / size[0]
-        index = np.minimum(np.searchsorted(weights / weights[-1], points, side="right"), size[0] - 1)
-        chains.gather(torch.from_numpy(index))
+        chains.gather(systematic(weights / weights[-1], size[0], np.random.default_rng(seed_of(seed, 7))))
         chains.sweep(_BURN_IN)
         return chains.anneal(_path(size[1]).flip(0), start=self._first, reverse_order=True).numpy() - self._law.log_z
 

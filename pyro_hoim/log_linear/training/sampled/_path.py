@@ -19,6 +19,7 @@ from ._weighted_chains import (
     WeightedChains,
     annealed_population,
     disagreement,
+    drawn,
     is_independent,
     normalised,
     seed_of,
@@ -102,9 +103,7 @@ class SampledPath:
         if population is None and not is_independent(problem.hypergraph, tables):
             population = self._annealed()
         if population is None:
-            law = law_of_singles(problem.hypergraph, tables)
-            states = law.states(settings.num_chains, np.random.default_rng(seed_of(seed, 0)))
-            population = Population(states, np.full(settings.num_chains, law.log_z))
+            population = drawn(law_of_singles(problem.hypergraph, tables), settings.num_chains, seed_of(seed, 0))
         self._chains = self._started(population)
 
     def _started(self, population: Population) -> WeightedChains:
@@ -156,10 +155,6 @@ class SampledPath:
         seed = seed_of(self._seed, self._num_populations)
         return annealed_population(problem.hypergraph, tables, self._settings, problem.starts, seed, num_chains)
 
-    def _adopt(self, population: Population) -> None:
-        """Go on with other chains."""
-        self._chains = self._started(population)
-
     def _raise_sampling(self) -> None:
         self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
 
@@ -171,7 +166,7 @@ class SampledPath:
         distance, is_off = disagreement(before, annealed, self._problem.hypergraph)
         union = before.joined(annealed)
         share = float(normalised(union.log_weights)[len(before.codes) :].sum())
-        self._adopt(union)
+        self._chains = self._started(union)
         is_off = is_off or share > _MISSED
         if is_off:
             self._adam.forget_direction()
@@ -198,7 +193,7 @@ class SampledPath:
         self._recoveries += 1
         self._x = self._best.x.copy()
         self._adam = Adam(self._coordinates.size, self._settings.damping)
-        self._adopt(self._annealed())
+        self._chains = self._started(self._annealed())
         self._collapses, self._gradients, self._last_loss = 0, [], self._best.loss
         if self._recoveries > _MAX_RECOVERIES:
             return False

@@ -45,6 +45,17 @@ def effective_size(log_weights: Floats) -> float:
     return 1 / float(np.square(normalised(log_weights)).sum())
 
 
+def systematic(shares: Floats, count: int, random: np.random.Generator) -> torch.Tensor:
+    """Positions (count,) of a systematic sample, of cumulative shares that end at one."""
+    points = (random.random() + np.arange(count)) / count
+    return torch.from_numpy(np.minimum(np.searchsorted(shares, points, side="right"), len(shares) - 1))
+
+
+def drawn(law: StartLaw, count: int, seed: int) -> Population:
+    """Exact draws of a law, with its constant."""
+    return Population(law.states(count, np.random.default_rng(seed)), np.full(count, law.log_z))
+
+
 @dataclass(frozen=True)
 class Population:
     """Weighted states: codes (chains, d) long, log weights (chains,)."""
@@ -68,16 +79,13 @@ class Population:
         codes = torch.cat([self.codes, other.codes])
         return Population(codes, np.concatenate([self.log_weights, other.log_weights]))
 
-    def picked(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    def picked(self, count: int, random: np.random.Generator) -> torch.Tensor:
         """Positions (count,) of a systematic sample in proportion to the weights."""
-        shares = np.cumsum(normalised(self.log_weights))
-        points = (random.random() + np.arange(count)) / count
-        return np.minimum(np.searchsorted(shares, points, side="right"), len(shares) - 1)
+        return systematic(np.cumsum(normalised(self.log_weights)), count, random)
 
     def resampled(self, count: int, random: np.random.Generator) -> Population:
         """As many states with equal weights."""
-        codes = self.codes[torch.from_numpy(self.picked(count, random))]
-        return Population(codes, np.full(count, self.log_z))
+        return Population(self.codes[self.picked(count, random)], np.full(count, self.log_z))
 
 
 class WeightedChains:
@@ -158,7 +166,7 @@ class WeightedChains:
         if self.effective_size >= self._settings.resample_below * count:
             return False
         states = Population(self.chains.states[:0], self.log_weights)
-        self.chains.gather(torch.from_numpy(states.picked(count, self._random)))
+        self.chains.gather(states.picked(count, self._random))
         self.log_weights = np.full(count, states.log_z)
         return True
 
@@ -191,8 +199,7 @@ def annealed_population(
     found: list[Population] = []
     for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
         own = seed_of(seed, k)
-        first = Population(start.states(size, np.random.default_rng(seed_of(own, 2))), np.full(size, start.log_z))
-        padded = start.padded(hypergraph, tables)
+        first, padded = drawn(start, size, seed_of(own, 2)), start.padded(hypergraph, tables)
         chains = WeightedChains(start.hypergraph, padded, settings, own, first, size)
         chains.anneal(settings.refresh_temperatures, start.tables)
         found.append(chains.population)

@@ -31,9 +31,11 @@ from ._weighted_chains import (
     Population,
     WeightedChains,
     annealed_population,
+    drawn,
     is_independent,
     normalised,
     seed_of,
+    systematic,
     weighted_margins,
 )
 from .options import SampledTraining
@@ -189,7 +191,7 @@ class SampledTrainer(TableTrainer):
 
     def _draws_of(self, law: StartLaw, tables: Floats) -> Population:
         """Exact draws of the law, with the constant of its balanced tables."""
-        codes = law.states(self.settings.num_chains, np.random.default_rng(self._seed(_START)))
+        codes = drawn(law, self.settings.num_chains, self._seed(_START)).codes
         change = LogLinearEnergy(self._hypergraph, torch.from_numpy(tables - law.tables), validate=False)
         log_z = law.log_z - float(change.energy(codes[0]))  # the same for all states
         return Population(codes, np.full(len(codes), log_z))
@@ -198,9 +200,8 @@ class SampledTrainer(TableTrainer):
         """Training rows in proportion to their counts."""
         count = self.settings.num_chains
         shares = np.cumsum(self.rows.counts.numpy()) / self.rows.total_count
-        points = (np.random.default_rng(self._seed(_START)).random() + np.arange(count)) / count
-        picked = np.minimum(np.searchsorted(shares, points, side="right"), len(shares) - 1)
-        return Population(self.rows.codes[torch.from_numpy(picked)], np.zeros(count))
+        picked = systematic(shares, count, np.random.default_rng(self._seed(_START)))
+        return Population(self.rows.codes[picked], np.zeros(count))
 
     # Results
 
@@ -257,9 +258,7 @@ class SampledTrainer(TableTrainer):
         settings, graph, population = self.settings, self._hypergraph, self._population
         seed = self._seed(_MARGINS)
         if population is None and is_independent(graph, self._tables):
-            law = law_of_singles(graph, self._tables)
-            states = law.states(settings.num_chains, np.random.default_rng(seed_of(seed, 2)))
-            population = Population(states, np.full(len(states), law.log_z))
+            population = drawn(law_of_singles(graph, self._tables), settings.num_chains, seed_of(seed, 2))
         elif population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
             starts = self._starts()
             population = annealed_population(graph, self._tables, settings, starts, self._seed(_ANNEAL))
