@@ -9,7 +9,6 @@ grids of 16 x 16 spins at, near and below the critical temperature, log Z by eli
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ from unittest import mock
 import numpy as np
 import torch
 from bench_gibbs import spin_table, subsets
-from harness import CORES, ROOT, Report, as_energy, median
+from harness import CORES, Report, as_energy, median, script
 
 from pyro_hoim.annealing import verdict
 from pyro_hoim.annealing.verdict import Checks
@@ -141,10 +140,9 @@ def hard(report, repeats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__, appends=True)
     parser.add_argument("--sections", nargs="+", default=["speed", "checks", "coverage", "hard"])
     parser.add_argument("--repeats", type=int, default=1000)
-    parser.add_argument("--no-append", action="store_true")
     options = parser.parse_args()
     report = Report()
     if "speed" in options.sections:
@@ -156,7 +154,7 @@ def main():
     if "hard" in options.sections:
         hard(report, max(20, options.repeats // 25))
     if not options.no_append:
-        report.append(ROOT / "docs" / "benchmarks.md", "Annealed importance sampling")
+        report.append("Annealed importance sampling")
 
 
 if __name__ == "__main__":

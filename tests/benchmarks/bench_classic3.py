@@ -13,15 +13,13 @@ of a printed list's tuples are in ours of the same length.
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 
 import torch
-from harness import CORES, ROOT
+from harness import ROOT, about, markdown, publish, script
 
 PUBLISHED_SECONDS = 2653.0
 GOLDEN = ROOT / "tests" / "golden" / "grm_classic3.json"
@@ -102,18 +100,13 @@ def row_of(cells):
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
-def table_of(head, rows):
-    return "\n".join([row_of(head), "|" + "---|" * len(head), *map(row_of, rows)])
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--matrix", nargs="+", choices=["published", "rebuilt"], default=["published", "rebuilt"])
     parser.add_argument("--jobs", type=int, nargs="+", default=[1])
     parser.add_argument("--tolerance", type=float, nargs="+", default=[1e-6])
     parser.add_argument("--worst", type=int, default=12, help="disagreements shown")
     parser.add_argument("--note", default="", help="words on the machine's state, for the page")
-    parser.add_argument("--append", action="store_true", help="append to docs/benchmarks.md")
     parser.add_argument("--process", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.process:
@@ -136,7 +129,7 @@ def main():
                         f"{run['peak']:.0f}", f"{run['residual']:.1e}", f"{agree} of {readable}",
                     )
                 )  # fmt: skip
-                print(row_of(times[-1]), *run["statuses"], flush=True)
+                print(times[-1], *run["statuses"], flush=True)
             lists += [
                 (
                     which, f"{tolerance:.0e}", name.replace("_", " "), c["printed"], f"{c['agree']} of {c['readable']}",
@@ -156,21 +149,14 @@ def main():
         ("matrix", "tolerance", "list", "printed", "agree", "among our first as many", "present", "ours in all"),
         ("matrix", "tolerance", "list", "tuple", "printed", "ours", "off by"),
     )  # fmt: skip
-    text = "\n\n".join(table_of(head, rows) for head, rows in zip(heads, (times, lists, worst), strict=True))
-    print(text)
-    if options.append:
-        stamp = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        about = (
-            f"{CORES} cores ({platform.machine()}), Python {platform.python_version()}, numba {version('numba')}, "
-            f"torch {torch.__version__}. {options.note}"
-        ).strip()
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
-            file.write(
-                f"\n## Generalized root model of Classic3, {stamp}\n\n"
-                "`python tests/benchmarks/bench_classic3.py`: the whole fit of 500 words (k = 3, l1 = 0.01) in a fresh "
-                f"process, and the {sum(len(golden[name]) for name in LISTS)} tuples that the paper prints. {about} "
-                f"The paper's 2,653 s are those of a MATLAB prototype on a cluster node.\n\n{text}\n"
-            )
+    parts = ["\n".join(markdown(*part)) for part in zip(heads, (times, lists, worst), strict=True)]
+    count = sum(len(golden[name]) for name in LISTS)
+    head = (
+        f"`python tests/benchmarks/bench_classic3.py`: the whole fit of 500 words (k = 3, l1 = 0.01) and the {count} "
+        f"tuples that the paper prints. {about()} {options.note} The paper's 2,653 s are of a MATLAB prototype on "
+        "a cluster node."
+    )
+    publish("Generalized root model of Classic3", "\n\n".join([head, *parts]), options.append)
 
 
 if __name__ == "__main__":

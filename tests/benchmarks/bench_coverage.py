@@ -9,13 +9,11 @@ enumeration; runs whose chains differ (`is_mixed` not True) are left out. Batche
 batches only, with one over the number of looks where a cell never changed; the negative control.
 """
 
-import argparse
-import datetime
 import warnings
 
 import numpy as np
 import torch
-from harness import publish
+from harness import markdown, publish, script
 
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
 from pyro_hoim.log_linear import Enumeration
@@ -69,26 +67,19 @@ def random_runs(number):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--models", type=int, default=400)
-    parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     runs = [run for run in random_runs(arguments.models) if run[3]]
     share = np.concatenate([np.minimum(run[2], 1 - run[2]) for run in runs])
     title = (
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC. `python tests/benchmarks/bench_coverage.py "
-        f"--models {arguments.models}`: errors of `sample_chains` over their standard errors; {len(runs)} random "
-        f"models whose chains agree, {len(share)} cells."
+        f"`python tests/benchmarks/bench_coverage.py --models {arguments.models}`: errors of `sample_chains` over "
+        f"their standard errors; {len(runs)} random models whose chains agree, {len(share)} cells."
     )
-    head = "| cells with min(p, 1 - p) | number | beyond 2 | beyond 3 | beyond 5 | batches alone: beyond 3 | beyond 5 |"
-    lines = [
-        title,
-        "",
-        head,
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = "cells with min(p, 1 - p); number; beyond 2; beyond 3; beyond 5; batches alone: beyond 3; beyond 5"
+    lines = [title, "", *markdown(head.split("; "))]
     both = [np.concatenate([run[k] for run in runs]) for k in (0, 1)]
     for low, high in ((0.05, 0.5), (0.005, 0.05), (0.0, 0.005)):
         chosen = (share >= low) & (share <= high) if high == 0.5 else (share >= low) & (share < high)
@@ -99,12 +90,8 @@ def main():
         )
     for k, name in ((0, "stated errors"), (1, "batches alone")):
         lines += ["", f"Models with a cell beyond 5, {name}: {np.mean([run[k].max() > 5 for run in runs]):.2%}."]
-    head = "| wells: a, chains, sweeps | p | seeds whose chains agree | all within 3 | a cell beyond 5 "
-    lines += [
-        "",
-        f"{head}| batches alone: within 3 | beyond 5 |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = "wells: a, chains, sweeps; p; seeds whose chains agree; all within 3; a cell beyond 5"
+    lines += ["", *markdown([*head.split("; "), "batches alone: within 3", "beyond 5"])]
     for log_odds, chains, sweeps in WELLS:
         model = wells(log_odds)
         found = [errors_in_units(model, chains, sweeps, burn_in=500, seed=seed) for seed in range(100)]
@@ -114,7 +101,7 @@ def main():
             f"| {log_odds}, {chains}, {sweeps} | {found[0][2][0]:.5f} | {len(found)} | {(ours < 3).mean():.0%} "
             f"| {(ours > 5).mean():.0%} | {(batches < 3).mean():.0%} | {(batches > 5).mean():.0%} |"
         )
-    publish("\n".join(lines), arguments.append)
+    publish("Errors of chains", "\n".join(lines), arguments.append)
 
 
 if __name__ == "__main__":

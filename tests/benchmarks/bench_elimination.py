@@ -9,7 +9,6 @@ PYRO_HOIM_PEER_PGMPY or PYRO_HOIM_PEER_MBI (path of a Python) or else made under
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from harness import CORES, MUSHROOM, PEERS, ROOT, Report, as_energy, median, peer_python
+from harness import CORES, MUSHROOM, PEERS, Report, as_energy, median, peer_python, script
 
 from pyro_hoim.log_linear import Auto, Enumeration, VariableElimination
 from pyro_hoim.log_linear.energy import LogLinearEnergy
@@ -256,15 +255,14 @@ SECTIONS = {"small": small, "grids": grids, "limits": limits, "plans": plans, "d
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script(__doc__, appends=True)
     parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--no-append", action="store_true", help="print only")
     options = parser.parse_args()
     report = Report()
     for name in options.sections:
         SECTIONS[name](report)
     if not options.no_append:
-        report.append(ROOT / "docs" / "benchmarks.md", "Elimination")
+        report.append("Elimination")
     return 0
 
 

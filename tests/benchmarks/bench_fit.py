@@ -10,21 +10,18 @@ in its own virtual environment, named by PYRO_HOIM_PEER_DIT (path of a Python) o
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
 import os
-import platform
 import subprocess
 import tempfile
 import time
-import venv
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import statsmodels.api as sm
 import torch
+from harness import PEERS, about, extend, markdown, median, peer_python, script, stamp
 from pyro.infer.mcmc.util import initialize_model
 
 from pyro_hoim.data import Observations
@@ -36,32 +33,7 @@ from pyro_hoim.log_linear.fitting import design
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
-ROOT = Path(__file__).resolve().parents[2]
 CASES = [("2^6, all three-way", [2] * 6, 3), ("5^4, all two-way", [5] * 4, 2)]
-
-
-def median(call, repeats):
-    """Median and fastest time in seconds, after two warm-up calls."""
-    times = []
-    for index in range(repeats + 2):
-        start = time.perf_counter()
-        call()
-        if index > 1:
-            times.append(time.perf_counter() - start)
-    return float(np.median(times)), min(times)
-
-
-def peer_python():
-    """Python of an environment with dit."""
-    named = os.environ.get("PYRO_HOIM_PEER_DIT")
-    if named:
-        return named
-    folder = Path(tempfile.gettempdir()) / "pyro_hoim_peer_dit"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "dit"], check=True)
-    return str(python)
 
 
 def corner_design(hypergraph):
@@ -81,10 +53,9 @@ def fits(rows, repeats):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.npz"
         np.savez(path, **{f"{i}/{order}": table for i, (_, order, table) in enumerate(cases)})
-        script = Path(__file__).resolve().parent / "peers" / "fit_dit.py"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         output = subprocess.run(
-            [peer_python(), script, path, str(min(repeats, 7))],
+            [peer_python("dit"), str(PEERS / "fit_dit.py"), path, str(min(repeats, 7))],
             check=True, capture_output=True, text=True, env=environment,
         ).stdout  # fmt: skip
     peers = [json.loads(line) for line in output.splitlines()]
@@ -178,33 +149,23 @@ def leapfrog_steps(run):
     return float(np.mean(run.mcmc.diagnostics()["sample_stats"]["chain 0"]["n_steps"]))
 
 
-def append(rows, path):
-    machine = platform.processor() or platform.machine()
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+def append(rows):
     limit = os.environ.get("OMP_NUM_THREADS")
-    threads = "one thread" if limit == "1" else f"OMP_NUM_THREADS {limit or 'not set'}"
-    block = (
-        f"{stamp} UTC, {os.cpu_count()} cores ({machine}), {threads}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}, numpy {np.__version__}. Milliseconds, median and fastest; the ratio is the peer's time "
-        "over ours (in the last rows: over the time at the smaller N).\n\n"
-        "| what | who | ms | fastest | ratio | note |\n|---|---|---|---|---|---|\n"
+    threads = "One thread" if limit == "1" else f"OMP_NUM_THREADS {limit or 'not set'}"
+    head = (
+        f"{stamp()}, {about()} {threads}. Milliseconds, median and fastest; the ratio is the peer's time over ours (in "
+        "the last rows: over the time at the smaller N)."
     )
-    for what, who, seconds, fastest, ratio, note in rows:
-        block += f"| {what} | {who} | {seconds * 1e3:.2f} | {fastest * 1e3:.2f} | {ratio:.3g} | {note} |\n"
-    text = path.read_text()
-    title = "\n## Fits\n"
-    if title not in text:
-        text = text.rstrip("\n") + "\n" + title
-    start = text.index(title) + len(title)
-    end = text.find("\n## ", start)
-    end = len(text) if end < 0 else end
-    path.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
+    cells = [
+        (what, who, f"{seconds * 1e3:.2f}", f"{fastest * 1e3:.2f}", f"{ratio:.3g}", note)
+        for what, who, seconds, fastest, ratio, note in rows
+    ]
+    extend("Fits", "\n".join([head, "", *markdown(("what", "who", "ms", "fastest", "ratio", "note"), cells), ""]))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script(__doc__, appends=True)
     parser.add_argument("--repeats", type=int, default=31)
-    parser.add_argument("--no-append", action="store_true", help="print only")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
@@ -213,7 +174,7 @@ def main():
     for what, who, seconds, fastest, ratio, note in rows:
         print(f"{what:48} {who:40} {seconds * 1e3:9.3f} ms (fastest {fastest * 1e3:.3f}) ratio {ratio:.3g}  {note}")
     if not options.no_append:
-        append(rows, ROOT / "docs" / "benchmarks.md")
+        append(rows)
 
 
 if __name__ == "__main__":

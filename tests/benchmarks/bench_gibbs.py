@@ -13,7 +13,6 @@ PYRO_HOIM_PEER_NUMPYRO (path of a Python) or else made under the temporary folde
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from harness import CORES, MUSHROOM, PEERS, ROOT, Report, as_energy, median, peer_python
+from harness import CORES, MUSHROOM, PEERS, Report, as_energy, median, peer_python, script
 
 from pyro_hoim.log_linear import GibbsChains
 from pyro_hoim.runs import GibbsSchedule
@@ -179,11 +178,10 @@ def first_calls(report, names):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__, appends=True)
     parser.add_argument("--models", nargs="+", default=["A1", "A2", "A3"])
     parser.add_argument("--chains", nargs="+", type=int, default=[16, 512, 4096])
     parser.add_argument("--sections", nargs="+", default=["thrml", "numpyro", "first"])
-    parser.add_argument("--no-append", action="store_true")
     options = parser.parse_args()
     report = Report()
     start = time.perf_counter()
@@ -195,7 +193,7 @@ def main():
         first_calls(report, options.models)
     print(f"{time.perf_counter() - start:.0f} s")
     if not options.no_append:
-        report.append(ROOT / "docs" / "benchmarks.md", "Gibbs sampling")
+        report.append("Gibbs sampling")
 
 
 if __name__ == "__main__":

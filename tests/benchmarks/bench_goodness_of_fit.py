@@ -7,15 +7,13 @@ mean of G2 of 0.05 standard deviations, and 0.4 as control; 20,000 tables each. 
 independent tables, 200 of each; the exact test and the bootstrap with 199 tables.
 """
 
-import argparse
-import datetime
 import itertools
 import math
 import time
 import warnings
 
 import numpy as np
-from harness import publish
+from harness import markdown, publish, script
 from scipy.stats import chi2
 from test_bootstrap import independent_law, order_model, statistics_of
 
@@ -56,39 +54,27 @@ def sparse_sizes(cards, total, num_tables=200):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--append", action="store_true", help="append to docs/benchmarks.md")
+    parser = script(__doc__)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     begin = time.process_time()
-    lines = [
-        "| independent or of pairs, skew | rows at excess 0.05 | G2 | X2 | G2 at excess 0.4 |",
-        "|---|---|---|---|---|",
-    ]
+    head = "independent or of pairs, skew | rows at excess 0.05 | G2 | X2 | G2 at excess 0.4"
+    lines = markdown(head.split(" | "))
     for (name, (cards, order)), skew in itertools.product(MODELS.items(), (0.0, 0.7)):
         total, (deviance, pearson) = sizes_at_the_limit(cards, order, skew, MAX_MEAN_EXCESS)
         _, (control, _) = sizes_at_the_limit(cards, order, skew, 8 * MAX_MEAN_EXCESS)
         lines.append(f"| {name}, {skew} | {total} | {deviance:.3f} | {pearson:.3f} | {control:.3f} |")
-    lines += [
-        "",
-        "| independent, rows | exact G2 | exact X2 | bootstrap X2 | chi-square G2 | chi-square X2 | s per exact test |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = "independent, rows | exact G2 | exact X2 | bootstrap X2 | chi-square G2 | chi-square X2 | s per exact test"
+    lines += ["", *markdown(head.split(" | "))]
     for cards, total in SPARSE:
         shares, seconds = sparse_sizes(cards, total)
         name = " x ".join(map(str, cards))
         lines.append(f"| {name}, {total} | " + " | ".join(f"{share:.3f}" for share in shares) + f" | {seconds:.3f} |")
-    head = [
-        "## Sizes of tests of goodness of fit",
-        "",
-        (
-            f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, {time.process_time() - begin:.0f} seconds of "
-            "processor time. `python tests/benchmarks/bench_goodness_of_fit.py`: share of tables that fit and are "
-            "rejected at 5 %."
-        ),
-        "",
-    ]
-    publish("\n".join([*head, *lines]), arguments.append)
+    about = (
+        f"{time.process_time() - begin:.0f} seconds of processor time. "
+        "`python tests/benchmarks/bench_goodness_of_fit.py`: share of tables that fit and are rejected at 5 %."
+    )
+    publish("Sizes of tests of goodness of fit", "\n".join([about, "", *lines]), arguments.append)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ unreliable and errs by more than 5 standard errors and 0.05 nats.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -26,7 +25,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from harness import ROOT, Report
+from harness import Report, script
 
 from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
@@ -157,11 +156,10 @@ def summary(name, records):
 
 def main():
     names = [*HARD_CLASSES, *FITTED, RARE, "easy"]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__, appends=True)
     parser.add_argument("--classes", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--least", type=int, default=100, help="cases of a class, at least (three times that of one)")
     parser.add_argument("--cases", type=Path, help="JSON file for the record of every case")
-    parser.add_argument("--no-append", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     legend = "Errors in nats; processor time in seconds; see the head of the script for models, seeds and rules."
@@ -178,7 +176,7 @@ def main():
         if options.cases:
             options.cases.write_text(json.dumps(records, indent=1))
     if not options.no_append:
-        report.append(ROOT / "docs" / "benchmarks.md", "False claims about log Z")
+        report.append("False claims about log Z")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ model, beside scikit-learn's logistic regression and naive Bayes, trained on the
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -23,8 +22,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import torch
-from harness import CORES, ROOT
+from harness import about, markdown, publish, script
 
 from pyro_hoim import InteractionHypergraph
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
@@ -116,10 +114,9 @@ def one(name, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--append", action="store_true", help="append the table to docs/benchmarks.md")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -133,15 +130,9 @@ def main():
             results.append(json.loads(run.stdout.splitlines()[-1]))
             print(results[-1], flush=True)
     frame = pd.DataFrame(results)
-    lines = [
-        (
-            f"{CORES} cores, Python {platform.python_version()}, torch {torch.__version__}; "
-            f"split seeds 0 to {options.seeds - 1}"
-        ),
-        "",
-    ]
-    head = "| data | all pairs | learned | refitted | published (pairs, selected) | sets | log Z error | s | MB |"
-    lines += [head, "|" + "---|" * 9]
+    seeds = f"split seeds 0 to {options.seeds - 1}"
+    head = "data | all pairs | learned | refitted | published (pairs, selected) | sets | log Z error | s | MB"
+    lines = [f"`python tests/benchmarks/bench_learn.py` {about()} {seeds}", "", *markdown(head.split(" | "))]
     for name, rows in frame.groupby("name", sort=False):
         lines.append(
             f"| {name} | {rows.pairs.mean():.3f} ± {rows.pairs.std(ddof=0):.3f} | {rows.learned.mean():.3f} ± "
@@ -151,18 +142,14 @@ def main():
             f"{rows.std_error.max():.3f} | {rows.seconds.mean():.0f} + {rows.refit_seconds.mean():.0f} | "
             f"{rows.memory_mb.max():.0f} |"
         )
-    lines += ["", "| data | column | learned | logistic regression | naive Bayes | published |", "|" + "---|" * 6]
+    head = "data | column | learned | logistic regression | naive Bayes | published"
+    lines += ["", *markdown(head.split(" | "))]
     for name, rows in frame.groupby("name", sort=False):
         for target, published in TARGETS[name].items():
             values = 100 * np.array([entry[target] for entry in rows.accuracies])
             shown = " | ".join(f"{m:.1f} ± {s:.1f}" for m, s in zip(values.mean(0), values.std(0), strict=True))
             lines.append(f"| {name} | {target} | {shown} | {published} |")
-    text = "\n".join(lines)
-    print(text)
-    if options.append:
-        stamp = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as page:
-            page.write(f"\n## Learned models, {stamp}\n\n`python tests/benchmarks/bench_learn.py` {text}\n")
+    publish("Learned models", "\n".join(lines), options.append)
 
 
 if __name__ == "__main__":

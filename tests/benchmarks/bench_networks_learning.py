@@ -14,18 +14,15 @@ that keeps their probabilities from zero are chosen on the validation rows, by t
 network has its defaults; "chosen" takes penalty and alpha by the pseudo-log-likelihood of the validation rows.
 """
 
-import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 
 import numpy as np
 import torch
-from harness import CORES, ROOT, Report, median
+from harness import Report, about, median, publish, script
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
@@ -207,34 +204,25 @@ def bench_accuracy(names, num_seeds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--part", nargs="+", choices=["speed", "accuracy"], default=["speed", "accuracy"])
     parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--append", action="store_true", help="append to docs/benchmarks.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    page = ROOT / "docs" / "benchmarks.md"
     if "speed" in options.part:
         report = Report()
         bench_speed(report)
         if options.append:
-            report.append(page, "Learning of dependency networks")
+            report.append("Learning of dependency networks")
     if "accuracy" in options.part:
-        text = bench_accuracy(options.data, options.seeds)
-        print(text)
-        if options.append:
-            stamp = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-            head = (
-                f"{CORES} cores, Python {platform.python_version()}, torch {torch.__version__}, scikit-learn "
-                f"{version('scikit-learn')}. Test half of the rows; columns: pseudo-log-likelihood summed over all "
-                "variables, accuracy averaged over all variables and of single ones in percent."
-            )
-            with page.open("a", encoding="utf-8") as file:
-                file.write(
-                    f"\n## Dependency networks on held-out rows, {stamp}\n\n"
-                    f"`python tests/benchmarks/bench_networks_learning.py --part accuracy` {head}\n\n{text}\n"
-                )
+        head = (
+            f"`python tests/benchmarks/bench_networks_learning.py --part accuracy` {about()} Test half of the rows; "
+            "columns: pseudo-log-likelihood summed over all variables, accuracy averaged over all variables and of "
+            "single ones in percent."
+        )
+        text = f"{head}\n\n{bench_accuracy(options.data, options.seeds)}"
+        publish("Dependency networks on held-out rows", text, options.append)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ scipy.integrate.quad, one row and one moment after the other.
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import numpy as np
-from harness import ROOT, Report, median
+from harness import Report, median, script
 from scipy import integrate, special
 
 from pyro_hoim.generalized_root.nodes.kernels import evaluate_nodes
@@ -69,8 +68,7 @@ def scipy_quadrature(eta):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--append", action="store_true", help="add the rows to docs/benchmarks.md")
+    parser = script(__doc__)
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)
     report = Report()
@@ -112,7 +110,7 @@ def main():
         if code == 2:
             report.add(f"{name}, k = 3, 200 rows, order 2", "scipy.integrate.quad (10 rows, scaled)", theirs * 20)
     if arguments.append:
-        report.append(ROOT / "docs" / "benchmarks.md", "Node log partitions")
+        report.append("Node log partitions")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ be at least a third.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from functools import partial
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from bench_gibbs import workload
-from harness import CORES, MUSHROOM, ROOT, Report, as_energy
+from harness import CORES, MUSHROOM, Report, as_energy, script
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import (
@@ -75,9 +74,8 @@ def in_turns(calls, rounds=7):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__, appends=True)
     parser.add_argument("--chains", nargs="+", type=int, default=[16, 512, 4096])
-    parser.add_argument("--no-append", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(CORES)
     report = Report()
@@ -110,7 +108,7 @@ def main():
     verdict = "within" if slowest <= MOST else "ABOVE"
     print(f"slowest: {slowest:.2f} times the table kernel's time, {verdict} the limit of {MOST:g}")
     if not options.no_append:
-        report.append(ROOT / "docs" / "benchmarks.md", "Pseudo-Gibbs sampling")
+        report.append("Pseudo-Gibbs sampling")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ Losses are minus the log pseudo-likelihood, nats a row; each refit begins from t
 in its own.
 """
 
-import argparse
-import datetime
 import time
 
 import numpy as np
 import torch
-from harness import ROOT
+from harness import markdown, publish, script
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.datasets import load_classic3
@@ -52,18 +50,14 @@ def tables(name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--data", nargs="+", default=["classic3", "planted", "spread"])
     parser.add_argument("--l1", nargs="+", type=float)
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0, 0.5, 0.2])
-    parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
     refits = ["none", "singles", *(f"all, {share:g}" for share in arguments.shares)]
-    lines = [
-        "| rows | l1 | independent | " + " | ".join(refits) + " | s of the regressions | s of singles; all |",
-        "|---" * (len(refits) + 5) + "|",
-    ]
-    print("\n".join(lines))
+    head = ["rows", "l1", "independent", *refits, "s of the regressions", "s of singles; all"]
+    lines = ["`python tests/benchmarks/bench_refit.py`", "", *markdown(head)]
     for name in arguments.data:
         for what, train, test, penalties in tables(name):
             alone = -float(fit_roots(train, order=1).log_pseudo_prob(test).mean())
@@ -81,11 +75,7 @@ def main():
                 cells = [what, f"{l1:g}", *(f"{v:.2f}" if alone > 100 else f"{v:.3f}" for v in [alone, *losses])]
                 lines.append(f"| {' | '.join(cells)} | {learning:.1f} | {times} |")
                 print(lines[-1], flush=True)
-    if arguments.append:
-        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
-        head = f"\n## Refits of root models, {stamp} UTC\n\n`python tests/benchmarks/bench_refit.py`\n\n"
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
-            file.write(head + "\n".join(lines) + "\n")
+    publish("Refits of root models", "\n".join(lines), arguments.append)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,10 @@ log(d) / N; the one of the pseudo-likelihood is chosen on 4,000 rows of their ow
 
 from __future__ import annotations
 
-import argparse
 import math
-import platform
-import time
-from importlib.metadata import version
 
 import torch
-from harness import CORES, ROOT
+from harness import about, markdown, publish, script
 
 from studies.recovery import plant_roots, root_recovery
 
@@ -52,36 +48,28 @@ def slope(errors) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--rows", nargs="+", type=int, default=[250, 500, 1000, 2000, 4000, 8000, 16_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="250, 1,000 and 4,000 rows, one sample each")
-    parser.add_argument("--append", action="store_true", help="append the table to docs/benchmarks.md")
     options = parser.parse_args()
     sizes, repeats = ([250, 1000, 4000], 1) if options.quick else (options.rows, options.repeats)
     truth = plant_roots()
     frame = root_recovery(truth, sizes, repeats=repeats, held_out=4000, seed=options.seed)
     columns = frame.columns.drop(["num_rows", "repeat", "model"])
     means = frame.groupby(["num_rows", "model"])[list(columns)].mean()
-    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
-    lines += [line(size, means.loc[size]) for size in sizes]
+    lines = [*markdown(HEAD), *(line(size, means.loc[size]) for size in sizes)]
     notes = []
     for model in ("known structure", "pairs and triples"):
         errors = means.xs(model, level="model")
         slopes = [f"{slope(errors[f'{name}_error']):.2f} for {name}s" for name in ("pair", "triple")]
         notes.append(f"{model}: {', '.join(slopes)}")
     text = (
-        f"{CORES} cores ({platform.machine()}), Python {platform.python_version()}, torch {torch.__version__}, numba "
-        f"{version('numba')}. Means of {repeats} samples. Log-log slope of the error: {'; '.join(notes)}.\n\n"
-    ) + "\n".join(lines)
-    print(text)
-    if options.append:
-        stamp = time.strftime("%Y-%m-%d", time.gmtime())
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as page:
-            page.write(
-                f"\n## Recovery of planted roots, {stamp}\n\n`python tests/benchmarks/bench_root_recovery.py`. {text}\n"
-            )
+        f"`python tests/benchmarks/bench_root_recovery.py`. {about()} Means of {repeats} samples. Log-log slope of the "
+        f"error: {'; '.join(notes)}.\n\n"
+    )
+    publish("Recovery of planted roots", text + "\n".join(lines), options.append)
 
 
 if __name__ == "__main__":

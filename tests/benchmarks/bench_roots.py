@@ -9,7 +9,6 @@ installed, solves another problem of the same size (Poisson regression with a lo
 Without --append nothing is written to docs/benchmarks.md.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse
-from harness import CORES, ROOT, Report, median
+from harness import CORES, ROOT, Report, median, script
 from scipy.special import gammaln
 
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
@@ -136,10 +135,9 @@ def slow_node(rows, node, l1, tolerance=1e-6, most=3000):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
     report = Report()
     words, counts = load()
@@ -202,7 +200,7 @@ def main():
             seconds, _ = median(lambda: model.fit(design, dense[:, node]), 3)
             report.add(f"node {word!r}, log link, pairs", "skglm ProxNewton", seconds)
     if arguments.append:
-        report.append(ROOT / "docs" / "benchmarks.md", "Root regressions")
+        report.append("Root regressions")
 
 
 if __name__ == "__main__":

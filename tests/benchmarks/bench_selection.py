@@ -20,16 +20,14 @@ import argparse
 import json
 import math
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 
 import numpy as np
 import torch
-from harness import CORES, ROOT
+from harness import about, markdown, publish, script
 
 from pyro_hoim.data.information import InformationTable
 from pyro_hoim.log_linear import (
@@ -166,12 +164,11 @@ def line(found: dict) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script(__doc__)
     parser.add_argument("--variables", nargs="+", type=int, default=[20, 50, 100, 200, 500])
     parser.add_argument("--rows", nargs="+", type=int, default=[1000, 4000, 16_000])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="20 and 100 variables with 1,000 rows")
-    parser.add_argument("--append", action="store_true", help="append the table to docs/benchmarks.md")
     parser.add_argument("--one", nargs=2, type=int, metavar=("D", "N"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -179,8 +176,7 @@ def main() -> None:
         return
     variables, rows = ([20, 100], [1000]) if options.quick else (options.variables, options.rows)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
-    print("\n".join(lines), flush=True)
+    lines = markdown(HEAD)
     for d in variables:
         for n in rows:
             command = [sys.executable, __file__, "--one", str(d), str(n), "--seed", str(options.seed)]
@@ -190,15 +186,11 @@ def main() -> None:
             error = found["log_z_error"] if math.isfinite(found["log_z_error"]) else math.nan
             print(lines[-1], f"wall {found['wall']:.0f} s, gain {found['gain']:.3f}, log Z ± {error:.3f}", flush=True)
     text = (
-        f"{CORES} cores ({platform.machine()}), one thread, Python {platform.python_version()}, torch "
-        f"{torch.__version__}, numba {version('numba')}. Rows are split 35/15/50. Seconds of processor time;\n"
-        "candidates of the largest round; pairs and triples found, in brackets precision and recall against those "
-        "planted.\n\n"
-    ) + "\n".join(lines)
-    if options.append:
-        stamp = time.strftime("%Y-%m-%d", time.gmtime())
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as page:
-            page.write(f"\n## Cost of a search, {stamp}\n\n`python tests/benchmarks/bench_selection.py`. {text}\n")
+        f"`python tests/benchmarks/bench_selection.py`. {about()} One thread. Rows are split 35/15/50. Seconds of "
+        "processor time; candidates of the largest round; pairs and triples found, in brackets precision and recall "
+        "against those planted.\n\n"
+    )
+    publish("Cost of a search", text + "\n".join(lines), options.append)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import platform
@@ -21,20 +22,54 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
 PEERS = Path(__file__).resolve().parent / "peers"
 MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
 CORES = os.cpu_count() or 1
+sys.path.append(str(ROOT / "tests" / "log_linear" / "goodness"))  # laws and tables that tests share with benchmarks
 
 
-sys.path.append(str(ROOT / "tests" / "learning"))  # laws and tables that tests share with benchmarks
+def script(doc, appends=False):
+    """Parser of a script; its result goes to docs/benchmarks.md with ``--append``, or unless ``--no-append``."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flag, what = ("--no-append", "print only") if appends else ("--append", "append to docs/benchmarks.md")
+    parser.add_argument(flag, action="store_true", help=what)
+    return parser
 
 
-def publish(text, append):
+def stamp():
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def about():
+    """Machine and versions."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "pyro-ppl"))
+    return f"{CORES} cores ({platform.machine()}), Python {platform.python_version()}, {versions}."
+
+
+def markdown(head, rows=()):
+    """Lines of a table."""
+    return [f"| {' | '.join(map(str, cells))} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def publish(title, text, append):
     """Print a section; append it to docs/benchmarks.md."""
     print(text)
     if append:
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
-            file.write(f"\n{text}\n")
+        with PAGE.open("a", encoding="utf-8") as file:
+            file.write(f"\n## {title}, {stamp()}\n\n{text}\n")
+
+
+def extend(section, block):
+    """Add to the end of a section of docs/benchmarks.md, new where there is none."""
+    text = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
+    title = f"\n## {section}\n"
+    if title not in text:
+        text = text.rstrip("\n") + "\n" + title
+    start = text.index(title) + len(title)
+    end = text.find("\n## ", start)
+    end = len(text) if end < 0 else end
+    PAGE.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
 
 
 def median(call, repeats, warm=2):
@@ -92,20 +127,5 @@ class Report:
         self.rows.append(cells)
         print(" | ".join(cells), flush=True)
 
-    def append(self, path, section):
-        machine = platform.processor() or platform.machine()
-        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
-        head = (
-            f"{stamp} UTC, {CORES} cores ({machine}), Python {platform.python_version()}, torch {torch.__version__}, "
-            f"numba {version('numba')}, pyro-ppl {version('pyro-ppl')}. {self.legend}\n\n"
-            f"| {' | '.join(self.columns)} |\n|{'---|' * len(self.columns)}\n"
-        )
-        block = head + "".join("| " + " | ".join(row) + " |\n" for row in self.rows)
-        text = path.read_text() if path.exists() else "# Benchmarks\n"
-        title = f"\n## {section}\n"
-        if title not in text:
-            text = text.rstrip("\n") + "\n" + title
-        start = text.index(title) + len(title)
-        end = text.find("\n## ", start)
-        end = len(text) if end < 0 else end
-        path.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
+    def append(self, section):
+        extend(section, "\n".join([f"{stamp()}, {about()} {self.legend}", "", *markdown(self.columns, self.rows), ""]))

@@ -17,23 +17,18 @@ Needs the mushroom data (downloaded, or PYRO_HOIM_DATA).
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import os
-import platform
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import torch
+from harness import about, extend, markdown, script, stamp
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, SelectionOptions, Stopping, fit, select
 from pyro_hoim.structure import InteractionHypergraph
 
-ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = {1: 4.6062, 2: 0.8281, 3: 0.2644}
 HEREDITIES = (0.3, 0.5, "semi-strong", 1.0)
 PUBLISHED_SELECTED = {
@@ -158,45 +153,30 @@ def summary(name, order, runs):
     )
 
 
-def append(rows, notes, selected, path):
-    machine = platform.processor() or platform.machine()
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
-    block = (
-        f"{stamp} UTC, {os.cpu_count()} cores ({machine}), one thread, torch {torch.__version__}. Validation KL in "
-        "nats, mean and standard deviation over splits.\n"
-    )
+def append(rows, notes, selected):
+    lines = [f"{stamp()}, {about()} One thread. Validation KL in nats, mean and standard deviation over splits.", ""]
     if rows:
-        block += "\n| model | optimiser | validation KL | published | best iteration | seconds |\n"
-        block += "|---|---|---|---|---|---|\n"
-        block += "".join("| " + " | ".join(row) + " |\n" for row in rows) + "\n" + "".join(f"* {n}\n" for n in notes)
+        head = ("model", "optimiser", "validation KL", "published", "best iteration", "seconds")
+        lines += [*markdown(head, rows), "", *(f"* {note}" for note in notes)]
     if selected:
-        block += (
-            f"\nSelected interactions: L-BFGS of at most 60 steps a round, ridge {RIDGE}, ten interactions a round "
+        text = (
+            f"Selected interactions: L-BFGS of at most 60 steps a round, ridge {RIDGE}, ten interactions a round "
             "unless said otherwise. Lowest validation KL of the curve, with the sizes there; test KL of the model "
             "that is returned, for the pseudo-likelihood the best by that loss. The last row has seen the validation "
-            "rows.\n\n"
-            "| search | validation KL | test KL | published | interactions | parameters | seconds |\n"
-            "|---|---|---|---|---|---|---|\n"
+            "rows."
         )
-        block += "".join("| " + " | ".join(row) + " |\n" for row in selected)
-    text = path.read_text()
-    title = "\n## Table 4 of paper 1\n"
-    if title not in text:
-        text = text.rstrip("\n") + "\n" + title
-    start = text.index(title) + len(title)
-    end = text.find("\n## ", start)
-    end = len(text) if end < 0 else end
-    path.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
+        head = ("search", "validation KL", "test KL", "published", "interactions", "parameters", "seconds")
+        lines += ["", text, "", *markdown(head, selected)]
+    extend("Table 4 of paper 1", "\n".join([*lines, ""]))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script(__doc__, appends=True)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--descent-seeds", type=int, default=1)
     parser.add_argument("--descent-iterations", type=int, default=1000)
     parser.add_argument("--selected-seeds", type=int, default=5)
     parser.add_argument("--pseudo-seeds", type=int, default=1)
-    parser.add_argument("--no-append", action="store_true", help="print only")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows, notes = [], []
@@ -215,7 +195,7 @@ def main():
             print(rows[-1], flush=True)
     selected = selected_table(options.selected_seeds, options.pseudo_seeds)
     if not options.no_append:
-        append(rows, notes, selected, ROOT / "docs" / "benchmarks.md")
+        append(rows, notes, selected)
 
 
 if __name__ == "__main__":
