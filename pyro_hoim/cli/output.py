@@ -91,7 +91,8 @@ def _unfinished(folder: Path) -> Path:
         problem = f"{folder} {state}, so there is nothing to resume"
         raise refused("--resume", problem, "leave out --resume to start there", code="missing-part")
     if (folder / "fit.json").exists():
-        raise refused("--resume", f"the run in {folder} is complete", "leave out --resume to start another")
+        hint = "leave out --resume to start another"
+        raise refused("--resume", f"the run in {folder} is complete", hint, code="existing-file")
     if not (folder / "checkpoint").is_dir():
         problem = f"{folder} holds no checkpoint"
         raise refused("--resume", problem, "choose the folder of an interrupted run", code="no-file")

@@ -73,27 +73,16 @@ class Session:
         differ = [name for name in dict.fromkeys([*before, *options]) if before.get(name) != options.get(name)]
         if differ:
             was, now = (", ".join(_said(name, them.get(name)) for name in differ) for them in (before, options))
-            return refused(
-                "--resume",
-                f"the run in {self.folder} was started with {was}, and received {now}",
-                "repeat its options to continue it, or choose another folder",
-                code="other-domain",
-            )
-        if then.get("rows") != self._rows:
-            return refused(
-                "--resume",
-                f"the run in {self.folder} was started with other rows",
-                "continue it with the same table, or choose another folder",
-                code="other-domain",
-            )
-        detail = f" ({error.received})" if error.received else ""
-        return refused(
-            "--resume",
-            f"the run in {self.folder} has the same options and rows but was started by another "
-            f"release of the library{detail}",
-            "start again in another folder",
-            code="other-domain",
-        )
+            problem = f"was started with {was}, and received {now}"
+            hint = "repeat its options to continue it, or choose another folder"
+        elif then.get("rows") != self._rows:
+            problem = "was started with other rows"
+            hint = "continue it with the same table, or choose another folder"
+        else:
+            detail = f" ({error.received})" if error.received else ""
+            problem = f"has the same options and rows but was started by another release of the library{detail}"
+            hint = "start again in another folder"
+        return refused("--resume", f"the run in {self.folder} {problem}", hint, code="other-run")
 
     def _read(self) -> dict[str, Any] | None:
         try:

@@ -46,6 +46,7 @@ def _verified() -> torch.Tensor:
     return torch.tensor(Verdict.VERIFIED, dtype=torch.int8)
 
 
+_NUMBERS = ("value", "std_error", "lower", "upper", "lower_bound", "ess")
 _SIZES = ("cells", "total_cells", "flops", "memory_bytes")
 _SHOWN = 6
 
@@ -219,17 +220,9 @@ class LogPartition:
             return None if entry is None or not math.isfinite(entry) else float(entry)
 
         return {
-            "value": number(self.value),
-            "std_error": number(self.std_error),
-            "kind": self.kind,
-            "lower": number(self.lower),
-            "upper": number(self.upper),
-            "lower_bound": number(self.lower_bound),
-            "verdict": self.verdict,
-            "ess": number(self.ess),
+            **{name: number(getattr(self, name)) for name in _NUMBERS},
+            **{name: getattr(self, name) for name in ("kind", "verdict", "method", "coding")},
             "notes": list(self.notes),
-            "method": self.method,
-            "coding": self.coding,
         }
 
     @classmethod

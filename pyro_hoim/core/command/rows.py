@@ -229,7 +229,7 @@ def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations
         if gone:
             kept = [code for code in range(variable.cardinality) if code not in gone]
             if not kept:
-                raise refused("missing", f"column {variable.name!r} would have no level left")
+                raise refused("missing", f"column {variable.name!r} would have no level left", code="empty")
             codes = data.codes.clone()
             place = torch.full((variable.cardinality + 1,), -1)
             place[kept] = torch.arange(len(kept))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations, permutations, product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -84,14 +85,12 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
     paths = [[i] for i in range(len(names))]
     while len(paths) > 1:
         best, pick = -1.0, (0, 1, False, False)
-        for a in range(len(paths)):
-            for b in range(a + 1, len(paths)):
-                for flip_a in (False, True):
-                    for flip_b in (False, True):
-                        end = paths[a][0] if flip_a else paths[a][-1]
-                        start = paths[b][-1] if flip_b else paths[b][0]
-                        if bond[end, start] > best + 1e-12:
-                            best, pick = float(bond[end, start]), (a, b, flip_a, flip_b)
+        for a, b in combinations(range(len(paths)), 2):
+            for flip_a, flip_b in product((False, True), repeat=2):
+                end = paths[a][0] if flip_a else paths[a][-1]
+                start = paths[b][-1] if flip_b else paths[b][0]
+                if bond[end, start] > best + 1e-12:
+                    best, pick = float(bond[end, start]), (a, b, flip_a, flip_b)
         a, b, flip_a, flip_b = pick
         first = paths[a][::-1] if flip_a else paths[a]
         second = paths[b][::-1] if flip_b else paths[b]
@@ -113,10 +112,8 @@ def _bonds(hypergraph: InteractionHypergraph, weights: Mapping[tuple[str, ...], 
     for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
         if len(members) > 1:
             share = _share(weights[edge], top) / math.comb(len(members), 2)
-            for i in members:
-                for j in members:
-                    if i != j:
-                        bond[i, j] += share
+            for i, j in permutations(members, 2):
+                bond[i, j] += share
     return bond
 
 
@@ -319,6 +316,11 @@ def draw_variables(
         )
 
 
+def _counted(what: str, drawn: int, total: int) -> str:
+    """How many there are, and how many of them are drawn."""
+    return f"{what}: {total}" if drawn == total else f"{what}: heaviest {drawn} of {total}"
+
+
 def _legend(
     axes: Axes,
     labels: Mapping[str, str],
@@ -331,18 +333,13 @@ def _legend(
     """Counts, colours, and the names of the heaviest sets."""
     handles: list[Line2D | Patch] = []
     if pairs:
-        label = (
-            f"pairs: {len(pairs)}"
-            if len(pairs) == len(shown_pairs)
-            else f"pairs: heaviest {len(shown_pairs)} of {len(pairs)}"
-        )
-        handles.append(Line2D([], [], color=BLUE, linewidth=3, label=label))
+        handles.append(Line2D([], [], color=BLUE, linewidth=3, label=_counted("pairs", len(shown_pairs), len(pairs))))
         if any(math.isinf(weights[e]) for e in shown_pairs):
             handles.append(Line2D([], [], color=ORANGE, linewidth=4, linestyle=(0, (1.2, 0.35)), label="infinite"))
     for size in sorted({len(e) for e in sets}):
         total = sum(len(e) == size for e in sets)
         drawn = sum(len(e) == size for e in shown_sets)
-        label = f"sets of {size}: {total}" if drawn == total else f"sets of {size}: heaviest {drawn} of {total}"
+        label = _counted(f"sets of {size}", drawn, total)
         handles.append(Patch(facecolor=ORDERS.get(size, HIGHER), alpha=0.6, label=label))
     for edge in shown_sets[:_MAX_HULLS]:
         text = literal(short_edge([labels[name] for name in edge], _LEGEND_LINE, " : "))

@@ -46,6 +46,7 @@ def check_value(value: object, domain: Domain, batch_shape: torch.Size, *, if_mi
             "value",
             f"variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, received {received} at index "
             f"{tuple(where)}, outside the support{(if_missing if received == -1 else '')}",
+            code="out-of-range",
         )
 
 
