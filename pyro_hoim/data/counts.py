@@ -152,15 +152,10 @@ class CountTable:
         kind: NumberKind = "count",
         columns: Sequence[str] | int | None = None,
     ) -> CountTable:
-        """Rows from a file that ``scipy.sparse.save_npz`` wrote, with the column names in a text file beside it.
+        """Rows from a file that ``scipy.sparse.save_npz`` wrote; other arguments as :meth:`from_matrix`.
 
+        The column names are in the text file ``vocab``, one a line; by default ``FILE_vocab.txt`` for ``FILE.npz``.
         Nothing in the file is executed: pickled arrays are refused, as are damaged files and names of another number.
-
-        Args:
-            file: the ``.npz`` file (csr, csc or coo).
-            vocab: file with one column name a line; default ``FILE_vocab.txt`` for ``FILE.npz``.
-            kind: ``count``, ``positive`` or ``real``.
-            columns: names to keep, or how many from the left; default all.
         """
         matrix = read_matrix(file)
         names = read_names(file, vocab, int(matrix.shape[1]))
@@ -184,7 +179,7 @@ class CountTable:
             path: the file, or its cells where they have been read already.
             kind: ``count``, ``positive`` or ``real``.
             count: name of the column of repetitions; the default may be absent; None for no such column.
-            columns: names to keep, or how many from the left; default all but ``count``.
+            columns: names to keep, or how many from the left.
             delimiter: the character between cells.
 
         Raises:

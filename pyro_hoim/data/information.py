@@ -30,18 +30,14 @@ class InformationTable:
 
     with the uniform law :math:`u_T`. J equals :math:`(-1)^{|S|} I` from two variables on; for a single variable it is
     the divergence from the uniform law. From three on, I and J may have either sign. An entropy is computed once, with
-    one pass over the distinct rows whatever the number of cells, and kept; sets that share a prefix share its cells.
-    So a set of k variables costs O(distinct rows) and 2^k look-ups once the entropies of its subsets are known.
+    one pass over the distinct rows whatever the number of cells, and kept, so a set of k variables costs O(distinct
+    rows) and 2^k look-ups once the entropies of its subsets are known.
 
     Args:
         data: complete observations. Fractional weights (a dense law) are fine without a correction.
         correction: None for the plug-in entropy, which is too low on sparse counts and makes J of pairs too high;
             ``miller-madow`` adds (occupied cells - 1) / 2N to each entropy, which removes the first order of the bias
             only: with fewer than two rows a cell a good part of it stays. J of a pair may then fall below zero.
-
-    Attributes:
-        data: the observations.
-        correction: the correction, or None.
 
     Raises:
         MissingDataError: there are missing cells.

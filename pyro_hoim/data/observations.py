@@ -37,10 +37,8 @@ __all__ = ["Observations"]
 class Observations:
     r"""Rows (or cells) of a finite domain with their counts or weights; missing cells are kept as -1.
 
-    .. math:: \hat p(x) = \sum_{i: x_i = x} w_i \Big/ \sum_i w_i
-
-    is the empirical law of complete rows :math:`x_i` with counts :math:`w_i`. The constructor takes codes; the
-    ``from_*`` class methods read pandas, NumPy, tensors, dense tables and CSV files. Do not write into the tensors.
+    The constructor takes codes; the ``from_*`` class methods read pandas, NumPy, tensors, dense tables and CSV files.
+    The empirical law is :math:`\hat p(x) = \sum_{i: x_i = x} w_i / \sum_i w_i` with counts w. Do not write into them.
 
     Args:
         domain: the variables, all of them finite.
@@ -123,7 +121,7 @@ class Observations:
 
         Args:
             path: the file.
-            domain: known variables. Their columns are read and others are ignored.
+            domain: known variables, whose columns alone are read.
             count: name of the column of whole counts; the default may be absent from the file; None for no such column.
             weights: name of a column of weights, fractions allowed, in place of counts.
             columns: names of the columns to read, or how many from the left; default all but counts and weights.

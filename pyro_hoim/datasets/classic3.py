@@ -59,10 +59,10 @@ def load_classic3(
     """Counts of words (columns) in abstracts (rows) of library science, aeronautics and medicine.
 
     ``published`` is the matrix of the papers: 1,000 words by falling total count, 3,893 abstracts, of which rows 1930
-    and 2454 are empty (and row 3232 on these words). The papers' experiment takes its first 500 columns. It is
-    downloaded once and verified on every call; with the environment variable ``PYRO_HOIM_DATA`` it is taken from that
-    folder, as published (``classic3.mat``) or as sparse matrix with a vocabulary. ``rebuilt`` holds every word of at
-    least five abstracts, made anew from the raw collections; it is read from such a folder only.
+    and 2454 are empty (and row 3232 on these words); their experiment takes the first 500 columns. It is downloaded
+    once and verified on every call, or taken from the folder that ``PYRO_HOIM_DATA`` names, as published
+    (``classic3.mat``) or as sparse matrix with a vocabulary. ``rebuilt`` holds every word of at least five abstracts,
+    made anew from the raw collections; it is read from such a folder only.
 
     Args:
         which: the matrix.

@@ -154,8 +154,8 @@ def sample_chains(
 ) -> ChainRun[C]:
     r"""Run chains for any number of sweeps, keeping running statistics instead of states, or what is asked for.
 
-    Memory does not grow with the length of the run, unless energies or draws are recorded. A run that was killed and is
-    resumed from its checkpoint gives the same bits as one that was not.
+    Memory does not grow with the length of the run, unless energies or draws are recorded. A run that was resumed from
+    its checkpoint gives the same bits as one that was not.
 
     Args:
         chains: :class:`~pyro_hoim.log_linear.GibbsChains`, :class:`~pyro_hoim.dependency_network.PseudoGibbsChains` or

@@ -35,8 +35,8 @@ Blocks = tuple[tuple[int, ...], ...]
 class GibbsSchedule:
     r"""Blocks of variables that are drawn together, and the scan that visits them.
 
-    One *sweep* is as many visits as there are blocks (with ``emphasised`` blocks see below). Every visit draws the
-    block from its exact conditional law given all other variables, so every schedule leaves the target invariant.
+    One *sweep* is as many visits as there are blocks. Every visit draws the block from its exact conditional law given
+    all other variables, so every schedule leaves the target invariant.
 
     Args:
         blocks: ``"sites"`` (one variable at a time, in schema order), ``"colours"`` (one variable at a time, classes

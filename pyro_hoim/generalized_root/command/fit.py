@@ -22,7 +22,7 @@ from ..nodes.families import NodeFamily, node_family
 from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings
 from ..regress.result import RootFitResult, RootTerm
-from ..study.analysis import AUTO_L1, RootAnalysis, analyse_roots
+from ..study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term
 
 __all__ = ["ROOT_OPTIONS", "VOCAB", "check_support", "parse_l1", "plan_roots", "tuple_json"]
 
@@ -331,7 +331,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "status": "converged" if found.is_converged else "not converged",
         "singles": [tuple_json(term) for term in _singles(analysis)],
         "interactions": [
-            {**tuple_json(term), "standardised": analysis.standardised(term).coefficient}
+            {**tuple_json(term), "standardised": standardise_term(term, analysis.scales).coefficient}
             for key in sorted(found.num_terms)
             if key[1] > 1
             for sign in (1, -1)

@@ -120,9 +120,9 @@ def fit_root_path(
 ) -> tuple[RootFitResult, ...]:
     """Fits for several penalties, each started from the one before (the strong rule chooses the first features).
 
-    Arguments, errors and warnings are those of :func:`fit_roots`, with several penalties ``l1s`` (numbers, or mappings
-    from root orders), best in falling order, in place of one. There is one result per penalty, in the order given; each
-    is certified and refitted by itself, so it equals that of :func:`fit_roots` up to the tolerance.
+    Arguments, errors and warnings are those of :func:`fit_roots`, with several penalties ``l1s``, best in falling
+    order, in place of one. There is one result per penalty, in the order given, equal to that of :func:`fit_roots` up
+    to the tolerance.
 
     Example:
         >>> path = fit_root_path([[2, 1], [0, 0], [1, 3], [3, 2]], [1.0, 0.1, 0.01], order=2)

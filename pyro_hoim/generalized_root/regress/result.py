@@ -55,8 +55,7 @@ class RootNodeResult:
         kkt_residual: largest distance of a subgradient from zero over all features, also those never visited.
         num_steps, num_scans: Newton steps and scans of all features.
         seconds: time taken.
-        status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``: rounding, or the edge of the family's
-            domain, stops the line search; against the edge a larger l1 helps, or leaving out ``full``.
+        status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``, as :func:`fit_roots` says.
     """
 
     variable: str
@@ -88,9 +87,8 @@ class RootRefitResult:
     Attributes:
         method: ``singles`` or ``all``.
         share: share of the regressions' penalties that was kept.
-        status: ``converged``, ``max_iterations``, ``stalled`` (rounding, or the edge of the family's domain, stops the
-            line search), or ``shortened``: the optimum has no normalising constant, and the coefficients stop on the
-            way there.
+        status: ``converged``, ``max_iterations``, ``stalled``, or ``shortened``: the optimum has no normalising
+            constant, and the coefficients stop on the way there.
         way: how far they go from independent columns (or from the joined values, where these have a constant and are
             better) to the optimum; 1 unless shortened.
         verdict: whether the refitted law has a normalising constant: ``proven`` or ``undecided``.

@@ -112,10 +112,6 @@ class RootAnalysis(StudyRecord[RootPart]):
     scales: Mapping[str, float]
     independent: IndependentLaw
 
-    def standardised(self, term: RootTerm) -> RootTerm:
-        """A term per standard deviation of its columns, see :func:`standardise_term`."""
-        return standardise_term(term, self.scales)
-
     @property
     def domain(self) -> Domain:
         """All columns."""
@@ -190,14 +186,14 @@ def analyse_roots(
     """Learn a generalized root model from training rows and score it on all parts, beside simpler laws.
 
     Beside it stand independent columns by maximum likelihood (for counts Poisson and negative binomial) and, from
-    order 3 on, the model with pairs only. Of several penalties, each model keeps the one with the best
-    pseudo-likelihood of the validation rows.
+    order 3 on, the model with pairs only.
 
     Args:
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
         family: node family.
         order: largest root.
-        l1: penalty, or several to choose from by the score of the validation rows, ties to the largest.
+        l1: penalty, or several of which each model keeps the one with the best pseudo-likelihood of the validation
+            rows, ties to the largest.
         pairwise: also learn the model with pairs only.
         learn: learns the training rows, called as ``learn(rows, penalties, family, order=...)``, such as
             :func:`~pyro_hoim.generalized_root.fit_root_path` with further arguments by :func:`functools.partial`.

@@ -19,7 +19,7 @@ from ...core.words import (
     plural,
 )
 from ..regress.result import RootTerm
-from .analysis import RootAnalysis
+from .analysis import RootAnalysis, standardise_term
 from .figures import penalty_path_figure, root_network_figure, root_scores_figure
 from .scores import RootScores
 
@@ -64,7 +64,7 @@ def _law_names(analysis: RootAnalysis) -> dict[str, str]:
 def _terms_of(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
     """Tuples of one size with coefficients of one sign, strongest first."""
     found = [term for term in analysis.fit.terms(sign=sign) if term.key[1] == size and term.key != (1, 1)]
-    return sorted(found, key=lambda term: -abs(analysis.standardised(term).coefficient))
+    return sorted(found, key=lambda term: -abs(standardise_term(term, analysis.scales).coefficient))
 
 
 def _sizes(analysis: RootAnalysis) -> list[int]:
@@ -122,7 +122,7 @@ def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
     net: dict[tuple[str, ...], float] = {}
     for term in analysis.fit.terms():
         if term.key[1] == 2:
-            net[term.names] = net.get(term.names, 0.0) + analysis.standardised(term).coefficient
+            net[term.names] = net.get(term.names, 0.0) + standardise_term(term, analysis.scales).coefficient
     return sorted(net.items(), key=lambda item: -abs(item[1]))
 
 
@@ -232,7 +232,7 @@ def _network(analysis: RootAnalysis) -> Section:
             for term in _terms_of(analysis, size, sign)[: _DRAWN_PAIRS if size == 2 else _DRAWN_SETS]
         ]
         if terms:
-            drawing = root_network_figure([analysis.standardised(term) for term in terms], title=words)
+            drawing = root_network_figure([standardise_term(term, analysis.scales) for term in terms], title=words)
             about = "the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars"
             section.add(figure(drawing, f"{words}: {about}"))
     if not section.blocks:
@@ -253,7 +253,7 @@ def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int, has_roo
     for term in terms:
         values = [term.coefficient, term.coefficient / math.factorial(term.key[1])]
         if analysis.scales:
-            values.append(analysis.standardised(term).coefficient)
+            values.append(standardise_term(term, analysis.scales).coefficient)
         cells.append([edge_cell(term.names, between), *map(_signed, values), *([term.key[0]] if has_roots else [])])
     return cells
 
