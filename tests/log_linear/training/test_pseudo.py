@@ -9,12 +9,9 @@ import torch
 
 from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_mushroom, load_table
+from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import (
-    L1,
-    L2,
-    EvidenceRounds,
     ExactTrainer,
     InteractionRidge,
     LogLinearEnergy,
@@ -23,9 +20,7 @@ from pyro_hoim.log_linear import (
     ScoreContext,
     Stopping,
     VariableElimination,
-    fit,
     parametrization,
-    updated_ridge,
 )
 from pyro_hoim.log_linear.fitting.pseudo_rows import ConditionalLayout, PseudoRows
 from pyro_hoim.schema import Domain
@@ -105,25 +100,6 @@ def test_many_rows_fill_several_blocks():
 
 
 # Optima
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_same_optimum_as_a_fit_with_ridge(k):
-    data = load_table("czech_autoworkers")
-    graph = order(k, data.domain)
-    expected = fit(graph, data, objective="pseudo-likelihood", penalty=L2(2.0), stopping=Stopping(tolerance=1e-8))
-    trainer = PseudoTrainer(
-        data, graph, penalty=InteractionRidge(2.0), stopping=Stopping(tolerance=1e-10, max_iterations=5000)
-    )
-    assert trainer.train().status == "converged"
-    theta = parametrization(graph).convert(trainer.tables, "balanced", "free")
-    assert_close(theta, expected.theta, relative=1e-6, absolute=1e-6)
-    # Negative control: the likelihood has another optimum where the model is not saturated or independent.
-    exact = ExactTrainer(
-        data, graph, penalty=InteractionRidge(2.0), stopping=Stopping(tolerance=1e-9, max_iterations=5000)
-    )
-    exact.train()
-    assert k == 1 or float((exact.tables - trainer.tables).abs().max()) > 1e-4
 
 
 def test_saturated_and_independent_models_have_the_estimate_of_the_likelihood():
@@ -274,10 +250,6 @@ def test_a_component_beyond_the_range_of_floats_is_refused_in_words():
 def test_wrong_arguments():
     with pytest.raises(InputTypeError, match="masked"):
         PseudoTrainer(rows(), order(1), masked=1)
-    with pytest.raises(InputError, match="method"):
-        PseudoTrainer(rows(), order(1), method="newton")
-    with pytest.raises(InputTypeError, match="penalty"):
-        PseudoTrainer(rows(), order(1), penalty=L1(1.0))
     with pytest.raises(InputError, match="rows"):
         PseudoTrainer(rows(), order(1)).loss(rows(domain=Domain.from_cardinalities({"a": 2})))
 
@@ -328,35 +300,3 @@ def test_mushroom_many_body_rows_of_table_4():
     exact = ExactTrainer(train, order(2, data.domain), validation=validation, stopping=Stopping(max_iterations=60))
     exact.train()
     assert exact.loss(validation).value - entropy < pseudo < one
-
-
-# Rounds of evidence
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_rounds_of_evidence_and_their_state(masked):
-    start = InteractionRidge(1.0, by_order={1: 0.05})
-    data, options = sparse_rows(), {"penalty": start, "evidence": EvidenceRounds(2), "masked": masked}
-    first, second = (PseudoTrainer(data, order(2), **options) for _ in range(2))
-    report = first.train()
-    assert report.status == "converged"
-    assert "2 rounds of evidence" in report.notes[-1]
-    second.load_state_dict(first.state_dict())
-    first.train()
-    second.train()
-    assert torch.equal(first.tables, second.tables)
-    margins = (data.marginal_counts(order(2).edges) / data.total_count).numpy()
-    once = PseudoTrainer(data, order(2), penalty=start, masked=masked)
-    once.train()
-    found = updated_ridge(start, order(2), once.tables.numpy(), margins, data.total_count, pseudo=True)
-    again = PseudoTrainer(data, order(2), **{**options, "evidence": EvidenceRounds(1)})
-    again.train()
-    assert [again.penalty.strength(e) for e in order(2).edges] == [found.strength(e) for e in order(2).edges]
-    with pytest.raises(InputError, match="evidence_rounds"):
-        PseudoTrainer(data, order(2), evidence=EvidenceRounds(num_rounds=1))
-
-
-def test_laws_hold_with_rounds_of_evidence():
-    options = {"penalty": InteractionRidge(1.0, by_order={1: 0.05}), "evidence": EvidenceRounds(2)}
-    options["stopping"] = Stopping(max_iterations=200)
-    check_trainer(lambda data, graph: PseudoTrainer(data, graph, **options))
