@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
+from pyro_hoim.data.csv_file import read_csv
 from pyro_hoim.datasets import adult_domain, load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.datasets.uci import _discretise_adult
-from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.testing import raises
 
 pytestmark = pytest.mark.usefixtures("shared_data")
 
@@ -107,33 +108,29 @@ def test_adult_questions_are_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "error", "message"),
+    ("column", "value", "code"),
     [
-        ("age", "14", InputError, r"line 2, column 'age': expected a number above 14\.5 and up to 99\.5, received 14"),
-        ("age", "100", InputError, "received 100"),
-        ("fnlwgt", "0", InputError, "expected a number above 0 and up to 1.5e\\+06, received 0"),
-        ("fnlwgt", "1500001", InputError, "received 1500001"),
-        ("capital-gain", "?", InputError, "column 'capital-gain': expected whole numbers"),
-        ("native-country", "Atlantis", UnknownNameError, "line 2, column 'native-country': unknown label 'Atlantis'"),
-        ("workclass", "Privat", UnknownNameError, "did you mean 'Private'"),
+        ("age", "14", "out-of-range"),
+        ("age", "100", "out-of-range"),
+        ("fnlwgt", "0", "out-of-range"),
+        ("fnlwgt", "1500001", "out-of-range"),
+        ("native-country", "Atlantis", "unknown-name"),
+        ("workclass", "Privat", "unknown-name"),
     ],
 )
-def test_adult_values_outside(
-    column: str, value: str, error: type[Exception], message: str, shared_data: Path, tmp_path: Path
-) -> None:
-    from pyro_hoim.data.csv_file import read_csv
-
+def test_adult_values_outside(column: str, value: str, code, shared_data: Path, tmp_path: Path) -> None:
     row = raw_rows(shared_data, "adult")[0]
     path = tmp_path / "adult.csv"
     path.write_text(",".join(row) + "\n" + ",".join({**row, column: value}.values()) + "\n", encoding="utf-8")
-    with pytest.raises(error, match=message):
+    with raises(code, f"{path} line 2, column {column!r}"):
+        _discretise_adult(read_csv(path), adult_domain())
+    path.write_text(",".join(row) + "\n" + ",".join({**row, "capital-gain": "?"}.values()) + "\n", encoding="utf-8")
+    with raises("out-of-range", f"{path}, column 'capital-gain'"):
         _discretise_adult(read_csv(path), adult_domain())
 
 
 def test_adult_interval_ends(shared_data: Path, tmp_path: Path) -> None:
     """Intervals are closed on the right: 50,000 belongs to the first, 50,001 to the second."""
-    from pyro_hoim.data.csv_file import read_csv
-
     row = raw_rows(shared_data, "adult")[0]
     path = tmp_path / "adult.csv"
     values = ["1", "50000", "50001", "400000", "400001", "1500000"]
@@ -144,7 +141,7 @@ def test_adult_interval_ends(shared_data: Path, tmp_path: Path) -> None:
 
 
 def test_adult_part() -> None:
-    with pytest.raises(InputError, match="expected 'train' or 'test', received 'all'"):
+    with raises("unknown-choice", "load_adult part"):
         load_adult("all")  # type: ignore[arg-type]
 
 

@@ -351,10 +351,8 @@ def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(
         assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
         with pytest.raises(InputError, match=r"exists; pass resume=True"):
             long_run(family, run=RunOptions(path))
-        if stop == 5:
-            assert_equal_runs(whole, long_run(family, run=RunOptions(path, resume=True)))
-        else:
-            assert_equal_runs(whole, long_run(family, moved, run=RunOptions(path, resume=True)))
+        again = () if stop == 5 else (moved,)
+        assert_equal_runs(whole, long_run(family, *again, run=RunOptions(path, resume=True)))
     # A finished run is read back without a sweep.
     with monkeypatch.context() as patch:
         patch.setattr(kind, "sweep", None)
@@ -383,13 +381,8 @@ def test_checkpoint_of_another_run_is_refused(family: str, tmp_path: Path) -> No
     for other in chains:
         with pytest.raises(InputError, match=r"belongs to a run with another (model|network|initial)"):
             sample_chains(other, 40, run=RunOptions(path, resume=True))
-    for change, message in (
-        ({"num_draws": 60}, "num_draws=40, not 60"),
-        ({"burn_in": 1}, "burn_in=0, not 1"),
-        ({"thin": 2}, "thin=1, not 2"),
-        ({"record": ()}, r"record=.*, not \[\]"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for change in ({"num_draws": 60}, {"burn_in": 1}, {"thin": 2}, {"record": ()}):
+        with raises("other-run", "checkpoint"):
             sample_chains(made(3), **{"num_draws": 40, **change}, run=RunOptions(path, resume=True))
     assert path.read_bytes() == before
     path.unlink()

@@ -113,7 +113,8 @@ def log_odds_ratio(
     positions = energy.domain.indices(names)
     missing = [name for name in energy.domain.names if name not in given and name not in names]
     if missing or any(name in given for name in names):
-        raise unexpected("given", f"the values of all variables but {names[0]} and {names[1]}, missing {missing}")
+        expected = f"the values of all variables but {names[0]} and {names[1]}, missing {missing}"
+        raise unexpected("given", expected, code="missing-part")
     state = torch.zeros(4, len(energy.domain), dtype=torch.float64)
     for name, value in given.items():
         state[:, energy.domain.index(name)] = float(value)
