@@ -90,7 +90,7 @@ def encode_column(
     try:
         labels = [label_of(value) for value in distinct]
     except InputError as error:
-        raise refused(f"column {name!r}", str(error)) from None
+        raise refused(f"column {name!r}", str(error), code="not-finite") from None
     present = [label for label in labels if label not in missing_values]
     if variable is None:
         kind: Kind = "nominal"

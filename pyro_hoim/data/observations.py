@@ -279,7 +279,7 @@ class Observations:
         data = self if names is None else self.project(names)
         check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")
         if (total := data.total_count) <= 0:
-            raise unexpected("entropy", "a positive total count", received="0")
+            raise unexpected("entropy", "a positive total count", received="0", code="empty")
         probs = data.unique().counts / total
         return -math.fsum((probs * probs.log()).tolist()) + 0.0
 

@@ -105,7 +105,8 @@ class RunFile:
         except (ValueError, RecursionError) as error:
             raise self._damaged("its header is not readable") from error
         if not isinstance(header, dict):
-            raise refused("checkpoint", f"{self.path} is a safetensors file, but not the checkpoint of a run")
+            problem = f"{self.path} is a safetensors file, but not the checkpoint of a run"
+            raise refused("checkpoint", problem, code="damaged-file")
         entries = cast("dict[str, Any]", header)
         if entries.get("format_version") != _FORMAT_VERSION:
             problem = (

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...data.counts import CountTable
-from ...errors import check_choice, unexpected
+from ...errors import check_choice, other_domain
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
@@ -273,7 +273,7 @@ class RootFitResult:
         names = None if isinstance(data, CountTable) else self.domain.names
         rows = prepare_rows(data, self.family, max([order, *self.l1]), names)
         if rows.domain.names != self.domain.names:
-            raise unexpected("data", "the columns of the fit", received=f"{', '.join(rows.domain.names[:6])}, ...")
+            raise other_domain("data", "the columns of the fit", received=f"{', '.join(rows.domain.names[:6])}, ...")
         return rows
 
     def joined(self, symmetrize: Symmetrize | None = None) -> RootFitResult:

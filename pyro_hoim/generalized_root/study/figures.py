@@ -112,7 +112,7 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
     """
     steps = sorted((step for step in path if step.l1 > 0), key=lambda step: step.l1)
     if len(steps) < 2:
-        raise unexpected("path", "at least two penalties above 0", received=len(steps))
+        raise unexpected("path", "at least two penalties above 0", received=len(steps), code="empty")
     l1 = [step.l1 for step in steps]
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     left, right = figure.subplots(1, 2)

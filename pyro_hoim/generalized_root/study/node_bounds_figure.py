@@ -49,7 +49,8 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
     if len({b.power for b in bounds}) > 1:
         raise conflict("bounds", f"expected one power, received {sorted({b.power for b in bounds})}")
     if any([half.lead for half in b.halves] != [1.0] for b in bounds):
-        raise refused("bounds", "expected those of one half line with eta_1 not zero (no Gaussian family)")
+        problem = "expected those of one half line with eta_1 not zero (no Gaussian family)"
+        raise refused("bounds", problem, code="no-method")
     right = _right_end(family, natural, bounds[0].power)
     figure = Figure(figsize=(4.7 * len(bounds), 6.2), layout="constrained")
     panels = figure.subplots(2, len(bounds), squeeze=False, sharex=True, sharey="row", height_ratios=[1, 1.15])

@@ -307,7 +307,8 @@ def draw_roots(
     for name, value in fixed.items():
         family.check_values(torch.tensor(value, dtype=torch.float64), f"clamped {name!r}")
         if name in model.fixed and model.fixed[name] != value:
-            raise refused("clamped", f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
+            problem = f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}"
+            raise refused("clamped", problem, code="impossible")
     held = {**model.fixed, **fixed}
     inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
     rest = model.energy.condition(inside)[0] if inside else model.energy
