@@ -52,8 +52,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         InputTypeError: an argument of another type.
 
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, equations 1, 5 and 6.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1, 5 and 6.
 
     Example:
         >>> from pyro_hoim import Variable

@@ -89,12 +89,6 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
 
     Reading never executes code from the file. Raises :class:`~pyro_hoim.errors.ModelFileError` for no such file, one
     that is damaged, of another program, format version or kind of model, or with contents that do not fit together.
-
-    Example:
-        >>> load_roots("absent.safetensors")
-        Traceback (most recent call last):
-        ...
-        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
     """
     target = Path(path)
     header, tensors = read_container(target, GENERALIZED_ROOT)

@@ -67,9 +67,7 @@ class GeneralizedRoot(EnergyLaw):
 
     Raises:
         InputError: psi of the wrong shape or not finite; variables of another kind than the family's; a psi that is
-            known to have no normalised law, with the direction in which q grows. :meth:`log_prob` raises it for
-            values outside the support when validating.
-        InputTypeError: arguments of the wrong type.
+            known to have no normalised law, with the direction in which q grows.
         IntractableError: on use, when an exact computation exceeds the backend's budget, or it is not known whether
             the law can be normalised and the backend has not ``allow_undecided``.
 
@@ -269,15 +267,6 @@ class GeneralizedRoot(EnergyLaw):
         Evidence, what becomes of the terms and errors are as for
         :meth:`~pyro_hoim.generalized_root.GeneralizedRootEnergy.condition`. All variables leave the law of the empty
         vector.
-
-        Example:
-            >>> from pyro_hoim import Domain, Variable
-            >>> from pyro_hoim.generalized_root import PoissonFamily
-            >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
-            >>> structure = RootStructure.simplified(domain, [("a", "b")])
-            >>> law = GeneralizedRoot(structure, torch.tensor([0.0, 0.0, 0.5]), PoissonFamily())
-            >>> law.condition({"b": 4}).structure.names  # the pair has become a term of the root of a
-            (((1, 1), ('a',)), ((2, 1), ('a',)))
         """
         self._law.require_usable()
         rest, _ = self._law.model.condition(evidence)

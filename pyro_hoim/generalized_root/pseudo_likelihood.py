@@ -53,7 +53,6 @@ class RootPseudoLikelihood:
 
     Raises:
         InputError: wrong shapes, values outside the support, or weights that are negative or not finite.
-        InputTypeError: an argument of another type.
         IntractableError: the features of the distinct rows, or their scores, would take more than 8 GiB.
 
     References:
@@ -92,16 +91,12 @@ class RootPseudoLikelihood:
         self.family = family
         merged = np.bincount(inverse.numpy(), _weights(weights, len(rows)), len(distinct))
         self.weights: Floats = merged.astype(np.float64)
+        self._each = np.repeat(self.weights, len(structure.domain))  # of every row and variable
         roots = family.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
         self._statistics: Floats = roots.reshape(-1, roots.shape[-1])
         self._base = float(self.weights @ family.log_base(distinct).sum(-1).numpy())
         _check_memory(structure, len(distinct))
         self._design: Any = _design(structure, roots)  # scipy's stubs lose the type of products
-
-    @property
-    def _each(self) -> Floats:
-        """Weight of every row and variable, (m d,)."""
-        return np.repeat(self.weights, len(self.structure.domain))
 
     def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, _Nodes]:
         """Natural parameters (m d, k) and the node laws."""

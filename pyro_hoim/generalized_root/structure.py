@@ -54,13 +54,11 @@ class RootStructure:
 
     Raises:
         InputError: a key outside 1 <= l <= j or with l above 170, a set of another size, a repeated variable or set,
-            or a variable with levels.
-        UnknownNameError: a name that is not in the domain; the closest names are listed.
+            an unknown name, or a variable with levels.
         InputTypeError: a domain or terms of another type, or a string where a set of names is expected.
 
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, equations 1 and 3.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1 and 3.
 
     Example:
         >>> from pyro_hoim import Variable
@@ -326,11 +324,16 @@ class RootStructure:
 
 def _set_names(given: object, argument: str) -> tuple[str, ...]:
     """A set of variables as a tuple of names."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise wrong_type(argument, "sequences of variable names", received=repr(given))
-    names = tuple(cast("Iterable[str]", given))
+    names = _listed(given, argument)
     check_unique(names, argument)
     return names
+
+
+def _listed(given: object, argument: str) -> tuple[Any, ...]:
+    """What is given, refused unless it is a collection."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise wrong_type(argument, "sequences of variable names", received=repr(given))
+    return tuple(cast("Iterable[Any]", given))
 
 
 def _check_key(key: object) -> Key:
@@ -347,15 +350,12 @@ def _check_key(key: object) -> Key:
 
 def _named_positions(domain: Domain, key: Key, tuples: object) -> Positions:
     """Schema positions (m, l) of sets of names."""
-    if isinstance(tuples, str) or not isinstance(tuples, Iterable):
-        raise wrong_type(f"terms[{key}]", "sequences of variable names", received=repr(tuples))
-    rows: list[tuple[int, ...]] = []
-    for given in cast("Iterable[object]", tuples):
-        names = _set_names(given, f"terms[{key}]")
+    argument = f"terms[{key}]"
+    sets = [_set_names(given, argument) for given in _listed(tuples, argument)]
+    for names in sets:
         if len(names) != key[1]:
-            raise unexpected(f"terms[{key}]", f"sets of {key[1]} variables", names, code="wrong-shape")
-        rows.append(domain.indices(names))
-    return np.array(rows, dtype=np.int64).reshape(len(rows), key[1])
+            raise unexpected(argument, f"sets of {key[1]} variables", names, code="wrong-shape")
+    return np.array([domain.indices(names) for names in sets], dtype=np.int64).reshape(len(sets), key[1])
 
 
 def _sorted_rows(domain: Domain, key: Key, rows: Positions) -> Positions:

@@ -33,6 +33,7 @@ __all__ = [
     "log_sum",
     "random_energy",
     "root",
+    "simplified_energy",
 ]
 
 ROOT_FAMILIES: dict[str, NodeFamily] = {
@@ -47,6 +48,14 @@ ROOT_FAMILIES: dict[str, NodeFamily] = {
 def domain_of(size: int, family: NodeFamily) -> Domain:
     """Variables v0, v1, ... of the kind of a family."""
     return Domain([Variable(f"v{i}", kind=family.kind) for i in range(size)])
+
+
+def simplified_energy(
+    family: NodeFamily, size: int, sets: Iterable[Iterable[str]], psi: Sequence[float]
+) -> GeneralizedRootEnergy:
+    """The simplified model of v0, v1, ... and some sets of them, in double precision."""
+    structure = RootStructure.simplified(domain_of(size, family), sets)
+    return GeneralizedRootEnergy(structure, torch.tensor(psi, dtype=torch.float64), family)
 
 
 def _energy(name: str, structure: RootStructure, psi: np.ndarray, rng: np.random.Generator) -> GeneralizedRootEnergy:

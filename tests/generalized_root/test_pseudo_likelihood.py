@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -152,24 +152,19 @@ def test_too_much_memory_is_refused_with_the_numbers():
 def test_wrong_arguments():
     family = PoissonFamily()
     structure, rows, psi = problem(family)
-    with pytest.raises(InputTypeError, match="structure"):
-        RootPseudoLikelihood("ab", rows, family)
-    with pytest.raises(InputTypeError, match="rows"):
-        RootPseudoLikelihood(structure, rows.numpy(), family)
-    with pytest.raises(InputTypeError, match="family"):
-        RootPseudoLikelihood(structure, rows, "poisson")
-    with pytest.raises(InputError, match="rows"):
-        RootPseudoLikelihood(structure, rows[:, :3], family)
-    with pytest.raises(InputError, match="rows"):
-        RootPseudoLikelihood(structure, rows[0], family)
-    with pytest.raises(InputError, match="rows"):
-        RootPseudoLikelihood(structure, rows - 5, family)
-    with pytest.raises(InputTypeError, match="weights"):
-        RootPseudoLikelihood(structure, rows, family, [1.0] * len(rows))
-    with pytest.raises(InputError, match="weights"):
-        RootPseudoLikelihood(structure, rows, family, torch.ones(3))
-    with pytest.raises(InputError, match="weights"):
-        RootPseudoLikelihood(structure, rows, family, -torch.ones(len(rows)))
+    for code, argument, *arguments in (
+        ("wrong-type", "structure", "ab", rows, family),
+        ("wrong-type", "rows", structure, rows.numpy(), family),
+        ("wrong-type", "family", structure, rows, "poisson"),
+        ("wrong-shape", "rows", structure, rows[:, :3], family),
+        ("wrong-shape", "rows", structure, rows[0], family),
+        ("out-of-range", "rows", structure, rows - 5, family),
+        ("wrong-type", "weights", structure, rows, family, [1.0] * len(rows)),
+        ("wrong-shape", "weights", structure, rows, family, torch.ones(3)),
+        ("out-of-range", "weights", structure, rows, family, -torch.ones(len(rows))),
+    ):
+        with raises(code, argument):
+            RootPseudoLikelihood(*arguments)
     found = RootPseudoLikelihood(structure, rows, family)
     with raises("wrong-type", "psi"):
         found(torch.ones(len(psi), dtype=torch.long))

@@ -59,7 +59,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
 
     References:
         Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models, 2016, equations 1 and 5.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1 and 5.
 
     Example:
         >>> from pyro_hoim import Domain, Variable

@@ -31,10 +31,9 @@ def checked_energy(energy: object) -> GeneralizedRootEnergy:
 
 def checked_beta(beta: float) -> float:
     """The inverse temperature, or an error unless it is in [0, 1]."""
-    value = float(beta)
-    if not 0.0 <= value <= 1.0:
+    if not 0.0 <= float(beta) <= 1.0:
         raise out_of_range("beta", "an inverse temperature in [0, 1]", beta)
-    return value
+    return float(beta)
 
 
 def checked_clamps(

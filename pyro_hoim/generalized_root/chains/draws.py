@@ -23,11 +23,8 @@ def draw_from_nodes(
 
     Args:
         family: the base family.
-        natural: :math:`\eta_1, \dots, \eta_k`.
+        natural: :math:`\eta_1, \dots, \eta_k` (\*batch, k); the result is (\*batch), of its type and device.
         generator: what the seed is drawn from; PyTorch's global generator when None.
-
-    Shape:
-        natural (\*batch, k); result (\*batch), in natural's type and on its device.
 
     Raises:
         InputError: natural parameters whose law cannot be normalised, or has its mode beyond 2^53.
@@ -64,12 +61,8 @@ def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
     Exact up to the error of :func:`~pyro_hoim.generalized_root.node_log_partition`; nats, of the batch shape of the
     energy; differentiable in psi.
 
-    Args:
-        energy: the model.
-
     Raises:
         InputError: the independent member cannot be normalised.
-        InputTypeError: an argument of another type.
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
     return node_log_partition(energy.family, energy.structure.single_natural(energy.psi)).sum(-1)

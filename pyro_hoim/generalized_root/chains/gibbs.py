@@ -51,15 +51,12 @@ class RootChains(Chains):
         energy: the model, without a batch, or a law that holds one as ``energy_model``
             (:class:`~pyro_hoim.generalized_root.GeneralizedRoot`).
         num_chains: number of chains.
-        clamped: variables held fixed, ``{name: value}``, or one value per chain.
-        init: first states, clamped variables included (they take their clamped values). None draws from the
-            independent member.
+        clamped: variables held fixed, ``{name: value}``, or one value per chain (num_chains,).
+        init: first states, what broadcasts to (num_chains, d), clamped variables included (they take their clamped
+            values). None draws from the independent member.
         seed: of everything random, or what it is drawn from (None: the global generator).
         check: refuse models of reals that cannot be normalised. With clamped variables every distinct row of their
             values is checked, of more than 64 the extreme ones and others spread evenly.
-
-    Shape:
-        init (num_chains, d) or what broadcasts to it; values of clamped () or (num_chains,).
 
     Raises:
         InputError: a batch, fewer than one chain, values outside the domain of the family, an unknown clamped name, a
@@ -354,17 +351,8 @@ def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def independent_samples(
     energy: GeneralizedRootEnergy, num_samples: int, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Exact independent draws from the independent member, the model without terms of two and more variables.
+    """Exact independent draws (num_samples, d) from the model without terms of two and more variables.
 
-    Args:
-        energy: the model, without a batch, or a law that holds one as ``energy_model``.
-        num_samples: number of draws.
-        generator: what the seed is drawn from; PyTorch's global generator when None.
-
-    Returns:
-        (num_samples, d), float64 on psi's device.
-
-    Raises:
-        InputError: a batch, or an independent member that cannot be normalised.
+    Arguments, errors and type are those of :class:`RootChains`; the seed is drawn from the generator.
     """
     return RootChains(energy, num_samples, seed=generator, check=False).states

@@ -43,8 +43,7 @@ class RootBackend(Protocol):
     differentiable once, and its gradient is the multiplicity times the estimated expectations.
 
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, equations 1, 2 and 7.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1, 2 and 7.
     """
 
     @property

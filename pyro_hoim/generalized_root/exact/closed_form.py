@@ -86,14 +86,6 @@ class IndependentClosedForm(ExactRoot):
     differentiable in psi; draws are independent, and as exact as those of the node conditionals.
 
     ``allow_undecided`` goes on where it is not known whether the model has a finite constant.
-
-    Example:
-        >>> from pyro_hoim import Domain, Variable
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count"), Variable("b", kind="count")]))
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.5]).log1p(), PoissonFamily())
-        >>> IndependentClosedForm().log_partition(energy).value  # the sum of the rates 1 and 1.5
-        tensor(2.5000)
     """
 
     allow_undecided: bool = False

@@ -49,15 +49,11 @@ class RootEnumeration(ExactRoot):
 
     Args:
         max_cells: most cells of a table, each 8 bytes; log Z with a gradient keeps a few tables.
-        tolerance: relative error of Z allowed, where log Z is at most 1,000 nats in size.
+        tolerance: see *Error*; from 1e-14.
         allow_undecided: go on where it is not known whether the model has a finite constant.
 
-    Raises:
-        InputError: an option out of range.
-
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, equation 2.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equation 2.
 
     Example:
         >>> from pyro_hoim import Domain, Variable

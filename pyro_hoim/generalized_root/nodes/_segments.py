@@ -32,15 +32,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Subdomain:
-    """A part of the domain on which g is convex or concave, with its linear bounds and what they integrate to.
+    """A part of the domain, ends included, on which g is convex or concave, with lines below and above g.
 
     Attributes:
-        low: left end, in terms of the half line's variable.
-        high: right end, included; may be infinite.
         sign: -1 for the negative half line of the Gaussian family, else 1.
-        is_concave: whether g is concave here.
-        lower_line: line below g.
-        upper_line: line above g.
         log_lower: log of a number below the mass; may be minus infinity.
         log_upper: log of a number above the mass.
     """

@@ -28,13 +28,9 @@ __all__ = ["Line", "NodeBounds", "Subdomain", "node_bounds"]
 
 @dataclass(frozen=True)
 class NodeBounds:
-    """Numbers that hold M(a) between them, with the lines that show it.
+    """Certified bounds of M(a) for a power a, in nats, with the lines that show it, from left to right.
 
     Attributes:
-        lower: certified lower bound of M(a), nats.
-        upper: certified upper bound of M(a), nats.
-        power: the power a.
-        subdomains: the parts of the domain, from left to right.
         halves: the integrands that the subdomains divide: one, or two for the Gaussian family.
     """
 

@@ -152,10 +152,6 @@ class TruncatedPoissonFamily(PoissonFamily):
 
     Raises:
         InputError: another maximum.
-
-    Example:
-        >>> TruncatedPoissonFamily(2).base_log_partition(torch.tensor(0.0)).exp()
-        tensor(2.5000)
     """
 
     maximum: int

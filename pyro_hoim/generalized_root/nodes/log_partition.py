@@ -54,7 +54,7 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
         hessian: whether the covariance is wanted.
 
     Returns:
-        The moments in the dtype and on the device of ``natural``; exact to about 1e-10 (``error`` says more).
+        The moments in dtype and on the device of ``natural``; exact to about 1e-10 (``error`` says more).
 
     Raises:
         InputTypeError: natural is no floating-point tensor.
@@ -67,7 +67,8 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
         >>> [round(v, 6) for v in found.value.tolist()]
         [1.0, 7.389056]
     """
-    _check(family, natural)
+    check_type(family, NodeFamily, "family")
+    check_finite(checked_natural(natural), "natural")
     return _moments(family, natural.detach(), 2 if hessian else 1)
 
 
@@ -80,15 +81,9 @@ def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
     Args:
         family: the node family.
         natural: natural parameters (*batch, k).
-
-    Example:
-        >>> from pyro_hoim.generalized_root import ExponentialFamily
-        >>> eta = torch.tensor([-0.5, 0.0], requires_grad=True)
-        >>> node_log_partition(ExponentialFamily(), eta).backward()
-        >>> [round(g, 4) for g in eta.grad.tolist()]  # means of x and of its square root
-        [2.0, 1.2533]
     """
-    _check(family, natural)
+    check_type(family, NodeFamily, "family")
+    check_finite(checked_natural(natural), "natural")
     refuse_transforms("node_log_partition", natural)
     return _LogPartition.apply(natural, family)  # type: ignore[no-any-return]
 
@@ -171,11 +166,6 @@ def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: l
             f"of {dtype} ({int(is_beyond.any(0).sum())} such rows)"
         )
         raise refused("natural", problem, "use float64", code="other-domain")
-
-
-def _check(family: NodeFamily, natural: Tensor) -> None:
-    check_type(family, NodeFamily, "family")
-    check_finite(checked_natural(natural), "natural")
 
 
 def checked_natural(natural: object) -> Tensor:

@@ -87,9 +87,8 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         InputError: psi is not finite.
 
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, section 3.3. Stefan Bundfuss and Mirjam Duer, Algorithmic
-        copositivity detection by simplicial partition, Linear Algebra and its Applications 428, 2008.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, section 3.3. Stefan Bundfuss and Mirjam Duer,
+        Algorithmic copositivity detection by simplicial partition, Linear Algebra and its Applications 428, 2008.
 
     Example:
         >>> from pyro_hoim import Domain, RootStructure, Variable

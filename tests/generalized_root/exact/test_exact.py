@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import integrate
 
-from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.errors import IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianClosedForm,
@@ -23,8 +23,17 @@ from pyro_hoim.generalized_root import (
     RootEnumeration,
     RootStructure,
 )
-from pyro_hoim.testing import assert_close, assert_exact_law, radial_log_partition
-from pyro_hoim.testing.root_models import blocks_energy, chain_energy, domain_of, listed, log_sum, random_energy, root
+from pyro_hoim.testing import assert_close, assert_exact_law, radial_log_partition, raises
+from pyro_hoim.testing.root_models import (
+    blocks_energy,
+    chain_energy,
+    domain_of,
+    listed,
+    log_sum,
+    random_energy,
+    root,
+    simplified_energy,
+)
 
 
 def monomials(energy, power):
@@ -41,6 +50,12 @@ def simplex(a, b):
     first, second = math.sin(a) ** 2, math.sin(b) ** 2
     jacobian = 4 * math.sin(a) * math.cos(a) ** 3 * math.sin(b) * math.cos(b)
     return (first, (1 - first) * second, (1 - first) * (1 - second)), jacobian
+
+
+def over_directions(integrand):
+    """Log of an integral over both angles of a direction."""
+    half = math.pi / 2
+    return math.log(integrate.dblquad(integrand, 0, half, 0, half, epsabs=1e-9, epsrel=1e-9)[0])
 
 
 @pytest.mark.parametrize(("size", "order", "top"), [(1, 3, 60), (2, 1, 40), (2, 2, 60), (2, 3, 60), (3, 3, 30)])
@@ -99,8 +114,7 @@ def test_three_exponentials_agree_with_the_integral_over_directions():
         slope = sum(c * math.prod(w for w, e in zip(v, inside, strict=True) if e) ** (1 / n) for c, inside, n in terms)
         return jacobian * 2 / (-slope) ** 3
 
-    half = math.pi / 2
-    oracle = math.log(integrate.dblquad(integrand, 0, half, 0, half, epsabs=1e-9, epsrel=1e-9)[0])
+    oracle = over_directions(integrand)
     assert_close(RootEnumeration().log_partition(energy).value, oracle, relative=1e-8)
     assert_close(radial_log_partition(energy), oracle, relative=1e-8)
 
@@ -142,9 +156,7 @@ def test_gaussian_of_three_variables_and_three_roots():
         ]  # a common sign of all changes nothing, hence the factor 2
         return jacobian * math.gamma(1.5) * sum((-slope) ** -1.5 for slope in slopes)
 
-    half = math.pi / 2
-    oracle = math.log(integrate.dblquad(integrand, 0, half, 0, half, epsabs=1e-9, epsrel=1e-9)[0])
-    assert_close(RootEnumeration().log_partition(energy).value, oracle, relative=1e-8)
+    assert_close(RootEnumeration().log_partition(energy).value, over_directions(integrand), relative=1e-8)
 
 
 def test_gaussian_pairs_are_the_multivariate_normal():
@@ -155,12 +167,10 @@ def test_gaussian_pairs_are_the_multivariate_normal():
     closed = GaussianClosedForm().log_partition(energy).value
     assert_close(-energy.energy(x) - closed, normal.log_prob(x), relative=1e-12)
     assert_close(RootEnumeration().log_partition(energy).value, closed, relative=1e-10)
-    mean, variance = GaussianClosedForm().moments(energy)
-    assert_close(mean, normal.mean, relative=1e-12)
-    assert_close(variance, normal.variance, relative=1e-12)
-    on_grid = RootEnumeration().moments(energy)
-    assert_close(on_grid[0], mean, relative=1e-9)
-    assert_close(on_grid[1], variance, relative=1e-9)
+    for backend, tolerance in ((GaussianClosedForm(), 1e-12), (RootEnumeration(), 1e-9)):
+        mean, variance = backend.moments(energy)
+        assert_close(mean, normal.mean, relative=tolerance)
+        assert_close(variance, normal.variance, relative=tolerance)
 
 
 def test_gaussian_draws_have_the_law_of_the_multivariate_normal():
@@ -168,14 +178,14 @@ def test_gaussian_draws_have_the_law_of_the_multivariate_normal():
     loc, precision = energy.gaussian_parameters()
     random = torch.Generator().manual_seed(2)
     draws = GaussianClosedForm().sample(energy, (20_000,), random)
-    white = (draws - loc) @ torch.linalg.cholesky(precision)  # standard normal, so its cells are known
-    cells = (torch.special.ndtr(white) * 4).long().clamp(0, 3) @ torch.tensor([16, 4, 1])
-    counts = torch.bincount(cells, minlength=64)
-    assert_exact_law(counts, np.full(64, 1 / 64))
-    wrong = (draws - loc) * precision.diagonal().sqrt()  # the control: without the interactions
-    cells = (torch.special.ndtr(wrong) * 4).long().clamp(0, 3) @ torch.tensor([16, 4, 1])
-    with pytest.raises(AssertionError):
+
+    def check(white):  # standard normal, so its cells are known
+        cells = (torch.special.ndtr(white) * 4).long().clamp(0, 3) @ torch.tensor([16, 4, 1])
         assert_exact_law(torch.bincount(cells, minlength=64), np.full(64, 1 / 64))
+
+    check((draws - loc) @ torch.linalg.cholesky(precision))
+    with pytest.raises(AssertionError):  # the control: without the interactions
+        check((draws - loc) * precision.diagonal().sqrt())
 
 
 @pytest.mark.parametrize("name", ["poisson", "exponential", "gaussian"])
@@ -199,8 +209,7 @@ def test_closed_values_of_independent_families():
         (ExponentialFamily(), [-0.5, -2.0], math.log(2.0) - math.log(2.0)),
         (GaussianFamily(), [-0.5, -2.0], 0.5 * (math.log(2 * math.pi) + math.log(math.pi / 2))),
     ):
-        structure = RootStructure.independent(domain_of(2, family))
-        energy = GeneralizedRootEnergy(structure, torch.tensor(psi, dtype=torch.float64), family)
+        energy = simplified_energy(family, 2, [], psi)
         assert_close(IndependentClosedForm().log_partition(energy).value, expected, relative=1e-10)
 
 
@@ -281,11 +290,9 @@ def test_blocks_add_up(name):
     parts = []
     for names in energy.structure.components():
         inside = [i for i, (_, members) in enumerate(energy.structure.names) if members[0] in names]
-        domain = energy.domain.project(names)
-        structure = RootStructure.simplified(domain, [names])
-        parts.append(
-            RootEnumeration().log_partition(GeneralizedRootEnergy(structure, energy.psi[inside], energy.family))
-        )
+        structure = RootStructure.simplified(energy.domain.project(names), [names])
+        part = GeneralizedRootEnergy(structure, energy.psi[inside], energy.family)
+        parts.append(RootEnumeration().log_partition(part))
     assert len(parts) == 2
     whole = RootEnumeration().log_partition(energy).value
     assert_close(whole, sum(part.value for part in parts), relative=1e-9)
@@ -299,13 +306,15 @@ def test_draws_of_counts_have_the_law():
     kept = probs[:6, :6].reshape(-1)
     law = np.append(kept, 1 - kept.sum())
     draws = RootEnumeration().sample(energy, (40_000,), torch.Generator().manual_seed(3))
-    inside = (draws < 6).all(-1)
-    cells = torch.where(inside, draws[:, 0] * 6 + draws[:, 1], 36).long()
     assert draws.dtype == torch.float64
-    assert_exact_law(torch.bincount(cells, minlength=37), law)
-    cells = torch.where(inside, draws[:, 1] * 6 + draws[:, 0], 36).long()  # the control: swapped places
-    with pytest.raises(AssertionError):
+
+    def check(first, second):
+        cells = torch.where((draws < 6).all(-1), first * 6 + second, 36).long()
         assert_exact_law(torch.bincount(cells, minlength=37), law)
+
+    check(*draws.T)
+    with pytest.raises(AssertionError):  # the control: swapped places
+        check(*draws.T.flip(0))
 
 
 def test_batches_equal_single_models():
@@ -329,9 +338,8 @@ def test_precision_and_empty_models():
         assert_close(found, backend.log_partition(energy).value, relative=1e-6)
         assert backend.expectations(single).dtype == torch.float32
         assert isinstance(backend, RootBackend)
-    nothing = GeneralizedRootEnergy(
-        RootStructure.independent(domain_of(0, energy.family)), torch.zeros(3, 0), energy.family
-    )
+    none = RootStructure.independent(domain_of(0, energy.family))
+    nothing = GeneralizedRootEnergy(none, torch.zeros(3, 0), energy.family)
     for backend in (RootAuto(), RootEnumeration(), IndependentClosedForm()):
         assert_close(backend.log_partition(nothing).value, torch.zeros(3))
         assert backend.expectations(nothing).shape == (3, 0)
@@ -340,21 +348,15 @@ def test_precision_and_empty_models():
 
 
 def test_models_without_a_constant_are_refused_with_a_direction():
-    domain = domain_of(2, ExponentialFamily())
-    structure = RootStructure.simplified(domain, [domain.names])
-    energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 1.1], dtype=torch.float64), ExponentialFamily())
-    for backend in (RootAuto(), RootEnumeration()):
-        with pytest.raises(InputError, match="cannot be normalised"):
-            backend.log_partition(energy)
-    reals = domain_of(2, GaussianFamily())
-    gaussian = GeneralizedRootEnergy(
-        RootStructure.simplified(reals, [reals.names]),
-        torch.tensor([-1.0, -1.0, 1.1], dtype=torch.float64),
-        GaussianFamily(),
-    )
-    with pytest.raises(InputError, match="cannot be normalised"):
-        GaussianClosedForm().log_partition(gaussian)
-    near = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 0.999], dtype=torch.float64), ExponentialFamily())
+    pair, growing = [("v0", "v1")], [-1.0, -1.0, 1.1]
+    for backend, family in (
+        (RootAuto(), ExponentialFamily()),
+        (RootEnumeration(), ExponentialFamily()),
+        (GaussianClosedForm(), GaussianFamily()),
+    ):
+        with raises("not-normalizable", "psi"):
+            backend.log_partition(simplified_energy(family, 2, pair, growing))
+    near = simplified_energy(ExponentialFamily(), 2, pair, [-1.0, -1.0, 0.999])
     closed = _two_exponentials(1.998)
     assert_close(radial_log_partition(near), closed, relative=1e-8)
     assert_close(RootEnumeration().log_partition(near).value, closed, relative=1e-8)
@@ -398,22 +400,15 @@ def test_laws_far_from_the_origin_and_at_other_scales():
         scaled = GeneralizedRootEnergy(energy.structure, energy.psi * scale ** -powers.double(), energy.family)
         shift = RootEnumeration().log_partition(energy).value + 2 * math.log(scale)  # x in other units
         assert_close(RootEnumeration().log_partition(scaled).value, shift, relative=1e-8)
-    for psi in ([3.0, 6.0], [13.0, 1.0]):
-        one = RootStructure.complete(domain_of(1, PoissonFamily()), 2)
-        law = GeneralizedRootEnergy(one, torch.tensor(psi, dtype=torch.float64), PoissonFamily())
-        assert_close(
-            RootEnumeration().log_partition(law).value, IndependentClosedForm().log_partition(law).value, relative=1e-10
-        )
-    narrow = GeneralizedRootEnergy(
-        RootStructure.complete(domain_of(1, ExponentialFamily()), 2),
-        torch.tensor([-1.0, 200.0], dtype=torch.float64),
-        ExponentialFamily(),
-    )
-    assert_close(
-        RootEnumeration().log_partition(narrow).value,
-        IndependentClosedForm().log_partition(narrow).value,
-        relative=1e-10,
-    )
+    for family, psi in (
+        (PoissonFamily(), [3.0, 6.0]),
+        (PoissonFamily(), [13.0, 1.0]),
+        (ExponentialFamily(), [-1.0, 200.0]),
+    ):
+        one = RootStructure.complete(domain_of(1, family), 2)
+        law = GeneralizedRootEnergy(one, torch.tensor(psi, dtype=torch.float64), family)
+        summed, closed = (backend.log_partition(law).value for backend in (RootEnumeration(), IndependentClosedForm()))
+        assert_close(summed, closed, relative=1e-10)
 
 
 def test_refusals_name_numbers():
@@ -423,17 +418,12 @@ def test_refusals_name_numbers():
     assert not small.plan_energy(energy).feasible
     with pytest.raises(IntractableError, match=r"the largest table has \d+ cells, or more, above max_cells=100"):
         small.log_partition(energy)
-    wide = GeneralizedRootEnergy(
-        RootStructure.simplified(energy.domain, [("v0", "v1")]),
-        torch.tensor([12.0, 12.0, 0.0, 0.1], dtype=torch.float64),
-        energy.family,
-    )
     with pytest.raises(IntractableError, match=r"max_cells=8388608"):
-        RootEnumeration().log_partition(wide)
+        RootEnumeration().log_partition(simplified_energy(energy.family, 3, [("v0", "v1")], [12.0, 12.0, 0.0, 0.1]))
     with pytest.raises(IntractableError, match="k <= 2, received gaussian with k = 3"):
         GaussianClosedForm().log_partition(random_energy("gaussian", 2, 3, seed=1))
-    for options in ({"max_cells": 0}, {"tolerance": 0.0}, {"max_cells": True}):
-        with pytest.raises(InputError, match=next(iter(options))):
-            RootEnumeration(**options)
+    for option, value in (("max_cells", 0), ("tolerance", 0.0), ("max_cells", True)):
+        with raises("out-of-range", f"RootEnumeration {option}"):
+            RootEnumeration(**{option: value})
     with pytest.raises(IntractableError, match="quadrature nodes are no sample"):
         RootEnumeration().sample(random_energy("exponential", 2, 2, seed=1), (3,))

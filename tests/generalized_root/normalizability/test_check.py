@@ -11,12 +11,13 @@ import pytest
 import scipy.integrate
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
     NodeFamily,
+    Normalizability,
     PoissonFamily,
     RootStructure,
     TruncatedPoissonFamily,
@@ -25,12 +26,16 @@ from pyro_hoim.generalized_root import (
 from pyro_hoim.generalized_root.normalizability._verdict import branch_and_bound
 from pyro_hoim.generalized_root.normalizability.form import Form, bounded_by_planes, is_definite
 from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import raises
+from pyro_hoim.testing.root_models import domain_of
+
+Terms = dict[tuple[int, int], dict[str, float]]
 
 HORN = np.array([[1 if (i - j) % 5 in (0, 2, 3) else -1 for j in range(5)] for i in range(5)], dtype=float)
 EXPONENTIAL, GAUSSIAN = ExponentialFamily(), GaussianFamily()
 
 
-def make(family: NodeFamily, names: str, terms: dict[tuple[int, int], dict[str, float]]) -> GeneralizedRootEnergy:
+def make(family: NodeFamily, names: str, terms: Terms) -> GeneralizedRootEnergy:
     """Model from coefficients, by key and the letters of each term."""
     domain = Domain([Variable(name, kind=family.kind) for name in names])
     structure = RootStructure(domain, {key: list(map(tuple, sets)) for key, sets in terms.items()})
@@ -44,7 +49,7 @@ def make(family: NodeFamily, names: str, terms: dict[tuple[int, int], dict[str, 
 def from_matrix(matrix: np.ndarray, family: NodeFamily = EXPONENTIAL) -> GeneralizedRootEnergy:
     """Model with eta_1 = -y' M y, y the square roots of the direction (exponential) or the direction (Gaussian)."""
     d = len(matrix)
-    domain = Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)])
+    domain = domain_of(d, family)
     structure = RootStructure.complete(domain, 2).without({(2, 1): [(name,) for name in domain.names]})
     pairs = [-matrix[i, j] for i, j in itertools.combinations(range(d), 2)]
     psi = torch.tensor([*(-np.diag(matrix)), *pairs], dtype=torch.float64)
@@ -80,7 +85,7 @@ def assert_witness(model: GeneralizedRootEnergy, witness: torch.Tensor | None) -
 @pytest.mark.parametrize("order", [2, 3, 4])
 @pytest.mark.parametrize("d", [2, 3])
 def test_random_models_against_a_grid(family: NodeFamily, order: int, d: int) -> None:
-    structure = RootStructure.complete(Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)]), order)
+    structure = RootStructure.complete(domain_of(d, family), order)
     generator = torch.Generator().manual_seed(order * 10 + d)
     seen = {"proven": 0, "disproven": 0}
     for number in range(15):
@@ -148,43 +153,37 @@ def test_planes_are_sharp_where_all_products_are_positive(sizes: tuple[int, ...]
     assert low > 0.9 / best
 
 
+def assert_verdict(model: GeneralizedRootEnergy, verdict: str) -> Normalizability:
+    """The verdict, with a direction where it is that there is no law."""
+    found = check_normalizable(model)
+    assert found.verdict == verdict, found.reason
+    if verdict == "disproven":
+        assert_witness(model, found.witness)
+    return found
+
+
 @pytest.mark.parametrize("shift", [0.3, 0.03])
 def test_copositive_matrices(shift: float) -> None:
     """The Horn matrix is copositive, but no sum of a semi-definite and a non-negative one, and has zeros."""
-    above = check_normalizable(from_matrix(HORN + shift * np.eye(5)))
-    assert above.verdict == "proven"
-    assert "branch and bound" in above.reason
-    below = from_matrix(HORN - shift * np.eye(5))
-    found = check_normalizable(below)
-    assert found.verdict == "disproven"
-    assert_witness(below, found.witness)
-    assert check_normalizable(from_matrix(HORN + shift * np.eye(5), GAUSSIAN)).verdict == "disproven"
+    assert "branch and bound" in assert_verdict(from_matrix(HORN + shift * np.eye(5)), "proven").reason
+    assert_verdict(from_matrix(HORN - shift * np.eye(5)), "disproven")
+    assert_verdict(from_matrix(HORN + shift * np.eye(5), GAUSSIAN), "disproven")
 
 
 def test_boundary_of_the_copositive_cone_is_undecided() -> None:
-    found = check_normalizable(from_matrix(HORN))
-    assert found.verdict == "undecided"
+    found = assert_verdict(from_matrix(HORN), "undecided")
     with pytest.raises(IntractableError, match="undecided"):
         found.check()
 
 
 def test_two_variables_have_a_closed_form() -> None:
     """-a - b + c sqrt(ab) is negative everywhere if and only if c < 2; with a third root and three variables, c < 3."""
-    for factor, verdict in (
-        (-5.0, "proven"),
-        (0.0, "proven"),
-        (0.999, "proven"),
-        (1.001, "disproven"),
-        (9.0, "disproven"),
-    ):
+    for factor in (-5.0, 0.0, 0.999, 1.001, 9.0):
         pair = make(EXPONENTIAL, "ab", {(1, 1): {"a": -1, "b": -1}, (2, 2): {"ab": 2 * factor}})
         triple = make(EXPONENTIAL, "abc", {(1, 1): {"a": -1, "b": -1, "c": -1}, (3, 3): {"abc": 3 * factor}})
         for model in (pair, triple):
-            assert check_normalizable(model).verdict == verdict
-    assert (
-        check_normalizable(make(EXPONENTIAL, "ab", {(1, 1): {"a": -1, "b": -1}, (2, 2): {"ab": 2}})).verdict
-        == "undecided"
-    )
+            assert_verdict(model, "proven" if factor < 1 else "disproven")
+    assert_verdict(make(EXPONENTIAL, "ab", {(1, 1): {"a": -1, "b": -1}, (2, 2): {"ab": 2}}), "undecided")
 
 
 @pytest.mark.parametrize("d", [1, 2, 5, 60])
@@ -192,13 +191,11 @@ def test_gaussian_pairs_are_positive_definiteness(d: int) -> None:
     rng = np.random.default_rng(d)
     root = rng.normal(size=(d, d))
     definite = root @ root.T + 0.1 * np.eye(d)
-    assert check_normalizable(from_matrix(definite, GAUSSIAN)).verdict == "proven"
+    assert_verdict(from_matrix(definite, GAUSSIAN), "proven")
     values, vectors = np.linalg.eigh(definite)
     for level in (-1e-6, -0.1):
         model = from_matrix(definite + (level - values[0]) * np.outer(vectors[:, 0], vectors[:, 0]), GAUSSIAN)
-        found = check_normalizable(model)
-        assert found.verdict == "disproven"
-        assert_witness(model, found.witness)
+        found = assert_verdict(model, "disproven")
         assert found.witness is not None
         assert abs(float(found.witness @ torch.from_numpy(vectors[:, 0]))) > 0.99
         assert float(found.witness.norm()) == pytest.approx(1)
@@ -206,16 +203,17 @@ def test_gaussian_pairs_are_positive_definiteness(d: int) -> None:
 
 def test_singular_precisions_are_told_from_definite_ones_in_rational_numbers() -> None:
     singular = np.array([[1.0, 2, 3], [2, 4, 6], [3, 6, 10]])
-    assert check_normalizable(from_matrix(singular, GAUSSIAN)).verdict == "disproven"
-    assert "rational" in check_normalizable(from_matrix(singular + np.diag([0, 2.0**-50, 0]), GAUSSIAN)).reason
-    assert check_normalizable(from_matrix(singular + np.diag([0, 2.0**-50, 0]), GAUSSIAN)).verdict == "proven"
-    assert check_normalizable(from_matrix(singular - np.diag([0, 2.0**-50, 0]), GAUSSIAN)).verdict == "disproven"
+    tiny = np.diag([0, 2.0**-50, 0])
+    assert "rational" in assert_verdict(from_matrix(singular + tiny, GAUSSIAN), "proven").reason
+    for matrix in (singular, singular - tiny):
+        assert check_normalizable(from_matrix(matrix, GAUSSIAN)).verdict == "disproven"
     for zero in (np.zeros((1, 1)), np.diag([1.0, 0.0]), np.array([[0.0, 1], [1, 0]])):
         assert check_normalizable(from_matrix(zero, GAUSSIAN)).verdict == "disproven"
 
 
-def test_lower_powers_decide_where_the_highest_is_absent() -> None:
-    cases: list[tuple[str, dict[tuple[int, int], dict[str, float]], str]] = [
+@pytest.mark.parametrize(
+    ("names", "terms", "verdict"),
+    [
         ("a", {(1, 1): {"a": -1e-9}, (2, 1): {"a": 1e3}}, "proven"),
         ("a", {(1, 1): {"a": 0}, (2, 1): {"a": -1}}, "proven"),
         ("a", {(2, 1): {"a": 1}}, "disproven"),
@@ -235,16 +233,13 @@ def test_lower_powers_decide_where_the_highest_is_absent() -> None:
         # The integral over b is 2 / a; with two partners it is 2 / (sqrt(a) + sqrt(c))^2, which is integrable.
         ("ab", {(1, 1): {"a": -1}, (2, 2): {"ab": -1}}, "disproven"),
         ("abc", {(1, 1): {"a": -1, "c": -1}, (2, 2): {"ab": -1, "bc": -1}}, "undecided"),
-    ]
-    for names, terms, verdict in cases:
-        model = make(EXPONENTIAL, names, terms)
-        found = check_normalizable(model)
-        assert found.verdict == verdict, (terms, found.reason)
-        if verdict == "disproven":
-            assert_witness(model, found.witness)
+    ],
+)
+def test_lower_powers_decide_where_the_highest_is_absent(names: str, terms: Terms, verdict: str) -> None:
+    assert_verdict(make(EXPONENTIAL, names, terms), verdict)
 
 
-def log_mass(terms: dict[tuple[int, int], dict[str, float]], log_top: float) -> float:
+def log_mass(terms: Terms, log_top: float) -> float:
     """Log integral of q over two variables from 1e-6 to exp(log_top), by the trapezoidal rule in logarithms."""
     grid = np.arange(-14, log_top, 0.15)
     a, b = np.meshgrid(grid, grid, indexing="ij")
@@ -260,7 +255,7 @@ def test_random_models_at_the_boundary_against_integrals() -> None:
     rng = np.random.default_rng(0)
     seen = {"proven": 0, "disproven": 0, "undecided": 0}
     for _ in range(30):
-        terms: dict[tuple[int, int], dict[str, float]] = {}
+        terms: Terms = {}
         for key, names in {(1, 1): "ab", (2, 1): "ab", (2, 2): ["ab"], (3, 1): "ab", (3, 2): ["ab"]}.items():
             terms[key] = {name: float(rng.choice([0, -1, 1], p=[0.4, 0.4, 0.2]) * rng.choice([1, 2])) for name in names}
         found = check_normalizable(make(EXPONENTIAL, "ab", terms))
@@ -285,8 +280,9 @@ def test_a_proof_on_every_ray_would_be_no_proof() -> None:
     assert log_inner(1e4) > log_inner(1e3) > log_inner(1e2) > 0
 
 
-def test_gaussian_models_with_higher_roots() -> None:
-    cases: list[tuple[str, dict[tuple[int, int], dict[str, float]], str]] = [
+@pytest.mark.parametrize(
+    ("names", "terms", "verdict"),
+    [
         ("a", {(1, 1): {"a": -1}, (2, 1): {"a": 50}, (3, 1): {"a": 50}}, "proven"),
         ("a", {(2, 1): {"a": 1e-3}, (3, 1): {"a": -50}}, "disproven"),
         ("a", {(2, 1): {"a": -1e-3}, (3, 1): {"a": -50}}, "disproven"),
@@ -298,19 +294,16 @@ def test_gaussian_models_with_higher_roots() -> None:
         ("abc", {(1, 1): {"a": -1, "b": -1, "c": -1}, (2, 2): {"ab": -1.5, "bc": -1.5, "ac": -1.5}}, "proven"),
         ("abc", {(1, 1): {"a": -1, "b": -1, "c": -1}, (2, 2): {"ab": 1.5, "bc": -1.5, "ac": -1.5}}, "disproven"),
         ("abc", {(1, 1): {"a": -1, "b": -1, "c": -1}, (2, 2): {"ab": 0.9, "bc": 0.9, "ac": 0.9}}, "proven"),
-    ]
-    for names, terms, verdict in cases:
-        model = make(GAUSSIAN, names, terms)
-        found = check_normalizable(model)
-        assert found.verdict == verdict, (terms, found.reason)
-        if verdict == "disproven":
-            assert_witness(model, found.witness)
+    ],
+)
+def test_gaussian_models_with_higher_roots(names: str, terms: Terms, verdict: str) -> None:
+    assert_verdict(make(GAUSSIAN, names, terms), verdict)
 
 
 def test_patterns_of_signs_are_searched() -> None:
     """Too strong for moduli, indefinite as pairs, and yet negative: a negative triple holds the one bad direction."""
     for pair, verdict in ((1.2, "proven"), (1.4, "proven"), (2.5, "disproven")):
-        terms: dict[tuple[int, int], dict[str, float]] = {
+        terms: Terms = {
             (1, 1): {"a": -1, "b": -1, "c": -1},
             (2, 2): {"ab": pair, "bc": pair, "ac": pair},
             (3, 3): {"abc": -3},
@@ -327,7 +320,7 @@ def test_patterns_of_signs_are_searched() -> None:
 
 @pytest.mark.parametrize("family", [PoissonFamily(), TruncatedPoissonFamily(5)], ids=lambda f: f.name)
 def test_counts_are_always_normalisable(family: NodeFamily) -> None:
-    structure = RootStructure.complete(Domain([Variable(f"x{i}", kind="count") for i in range(3)]), 3)
+    structure = RootStructure.complete(domain_of(3, family), 3)
     model = GeneralizedRootEnergy(structure, torch.full((2, structure.num_terms), 1e6), family)
     assert check_normalizable(model).verdict == "proven"
 
@@ -336,29 +329,24 @@ def test_counts_are_always_normalisable(family: NodeFamily) -> None:
 def test_many_variables_are_cheap(family: NodeFamily) -> None:
     rng = np.random.default_rng(0)
     d = 300
-    domain = Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)])
+    domain = domain_of(d, family)
     sets = {size: np.unique(np.sort([rng.choice(d, size, False) for _ in range(900)], 1), axis=0) for size in (2, 3)}
     structure = RootStructure.from_positions(domain, {(1, 1): np.arange(d)[:, None], (2, 2): sets[2], (3, 3): sets[3]})
     psi = 0.02 * torch.from_numpy(rng.normal(size=structure.num_terms))
     psi[:d] = -1.0
     assert check_normalizable(GeneralizedRootEnergy(structure, psi, family)).verdict == "proven"
-    psi[structure.index(("x0", "x1")) if ("x0", "x1") in structure.tuples((2, 2)) else d] = 3.0
-    model = GeneralizedRootEnergy(structure, psi, family)
-    found = check_normalizable(model)
-    assert found.verdict == "disproven"
-    assert_witness(model, found.witness)
+    psi[structure.index(("v0", "v1")) if ("v0", "v1") in structure.tuples((2, 2)) else d] = 3.0
+    assert_verdict(GeneralizedRootEnergy(structure, psi, family), "disproven")
 
 
 def test_parts_are_examined_one_by_one() -> None:
     blocks = np.zeros((10, 10))
     for start in range(0, 10, 5):
         blocks[start : start + 5, start : start + 5] = HORN + 0.3 * np.eye(5)
-    assert check_normalizable(from_matrix(blocks)).verdict == "proven"
+    assert_verdict(from_matrix(blocks), "proven")
     blocks[7, 7] = -0.1
-    found = check_normalizable(from_matrix(blocks))
-    assert found.verdict == "disproven"
-    assert found.witness is not None
-    assert found.witness.argmax() == 7
+    found = assert_verdict(from_matrix(blocks), "disproven")
+    assert found.witness is not None and found.witness.argmax() == 7
 
 
 def test_batches_name_the_worst_model() -> None:
@@ -370,10 +358,8 @@ def test_batches_name_the_worst_model() -> None:
         return check_normalizable(GeneralizedRootEnergy(structure, psi, EXPONENTIAL))
 
     assert verdict([[good, good]]).verdict == "proven"
-    assert (verdict([[good, open_], [good, good]]).verdict, verdict([[good, open_], [good, good]]).index) == (
-        "undecided",
-        (0, 1),
-    )
+    found = verdict([[good, open_], [good, good]])
+    assert (found.verdict, found.index) == ("undecided", (0, 1))
     found = verdict([[good, open_], [bad, good]])
     assert (found.verdict, found.index) == ("disproven", (1, 0))
     with pytest.raises(InputError, match=r"batch index \(1, 0\)"):
@@ -386,10 +372,10 @@ def test_edge_cases_and_wrong_arguments() -> None:
         empty = make(family, "a", {(1, 1): {"a": -1}})
         batch = GeneralizedRootEnergy(empty.structure, torch.zeros(0, 1), family)
         assert check_normalizable(batch).verdict == "proven"
-    with pytest.raises(InputTypeError, match="GeneralizedRootEnergy"):
+    with raises("wrong-type", "energy"):
         check_normalizable(3)  # type: ignore[arg-type]
     wrong = GeneralizedRootEnergy(empty.structure, torch.tensor([math.nan]), GAUSSIAN, validate=False)
-    with pytest.raises(InputError, match="finite"):
+    with raises("not-finite", "psi"):
         check_normalizable(wrong)
 
 
