@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,12 @@ PIXEL = b"\x89PNG\r\n\x1a\n" + b"".join(
         _chunk(b"IEND", b""),
     )
 )
+
+
+@pytest.fixture(autouse=True)
+def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every command in a fresh folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,8 @@ def save(path: str, hypergraph: InteractionHypergraph, scale: float) -> None:
 
 
 @pytest.fixture(autouse=True)
-def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def models() -> None:
     """A folder with a model of 60 variables that all interact, and one of six that is easily enumerated."""
-    monkeypatch.chdir(tmp_path)
     save("large.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 0.05)
     save("small.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2, 3, 2]), 2), 0.3)
 

@@ -23,13 +23,6 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run every command in a fresh folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Run a command with ``--json``; standard output must be exactly one JSON object."""
     assert run([*arguments, "--json"]) == 0

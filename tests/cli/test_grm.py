@@ -46,12 +46,6 @@ def made_rows(num: int = 150) -> np.ndarray:
     return np.hstack([generator.poisson(rate * np.array([1.0, 0.7, 0.5])), np.zeros((num, 1), dtype=int)])
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a model of three words (a fourth is always zero), and its rows in both kinds of file beside it."""

@@ -11,13 +11,6 @@ import pytest
 from pyro_hoim.cli import run
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run every command in a fresh folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def table(header: str, lines: list[str]) -> str:
     """Write ``t.csv`` and return its name."""
     Path("t.csv").write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")

@@ -17,8 +17,7 @@ ROWS = "a,b\n" + "x,u\n" * 6 + "x,v\n" * 2 + "y,u\n" * 3 + "y,v\n" * 4
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def folder() -> None:
     Path("rows.csv").write_text(ROWS, encoding="utf-8")
     Path("new.csv").write_text("a,b,count\nx,u,2\nz,u,3\nx,v,1\ny,w,1\nz,w,1\n", encoding="utf-8")
     Path("known.csv").write_text("a,b,count\nx,u,2\nx,v,1\n", encoding="utf-8")

@@ -29,12 +29,6 @@ from pyro_hoim.testing import assert_exact_law
 NETWORK = ["--model", "dependency-network", "--split", "1,0,0"]
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a network of the Czech autoworkers, and the table as a file beside it."""

@@ -19,12 +19,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_that_is_new_empty_or_of_something_else(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     content, options = KINDS[kind]

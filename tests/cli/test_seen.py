@@ -21,12 +21,6 @@ NETWORK = ["--model", "dependency-network"]
 GRM = ["--model", "grm", "--order", "2", "--jobs", "1"]
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run every command in a fresh folder."""
-    monkeypatch.chdir(tmp_path)
-
-
 def write(name: str = "rows.csv", number: int = 100, seed: int = 0, *, gaps: int = 0) -> list[str]:
     """A file of three columns, the third a coin; returns its lines."""
     rng = np.random.default_rng(seed)

@@ -21,13 +21,6 @@ from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, load_model, s
 from pyro_hoim.log_linear.learning import _trainers as _learn_trainers
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run every command in a fresh folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def rows_of(number: int, columns: int = 5, seed: int = 0) -> list[list[str]]:
     """Coins, of which the second follows the first, and the fifth is the exclusive or of the third and fourth."""
     rng = np.random.default_rng(seed)

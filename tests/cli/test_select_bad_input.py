@@ -12,13 +12,6 @@ GOOD = "a,b,c\n" + "".join(f"{i % 2},{i % 3},{i % 5 % 2}\n" for i in range(60))
 UNIQUE = "id,a\n" + "".join(f"{i},{i % 2}\n" for i in range(60))
 
 
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run every command in a fresh folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 CASES: list[tuple[str, str, list[str], list[str]]] = [
     ("order one", GOOD, ["--order", "1"], ["--order", "2 to 3", "received 1"]),
     ("order too high", GOOD, ["--order", "4"], ["--order", "2 to 3"]),

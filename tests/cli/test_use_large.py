@@ -25,9 +25,8 @@ LARGE, SMALL = "large.safetensors", "small.safetensors"
 
 
 @pytest.fixture(autouse=True)
-def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def models() -> None:
     """A model of 2.4e14 states with all pairs and 40 triples, and one of 24 states."""
-    monkeypatch.chdir(tmp_path)
     cards = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
     triples = [(f"x{i}", f"x{i + 1}", f"x{i + 2}") for i in range(14)]
