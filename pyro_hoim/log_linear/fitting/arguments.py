@@ -13,6 +13,7 @@ from ...errors import (
     check_type,
     conflict,
     other_domain,
+    out_of_range,
     unexpected,
     wrong_shape,
     wrong_type,
@@ -52,9 +53,9 @@ def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Ten
     if data.ndim != 1:
         raise wrong_shape(argument, f"({hypergraph.num_terms},)", data)
     if not hypergraph.edges:
-        raise unexpected(argument, "observations, because a model without interactions has no margins")
+        raise unexpected(argument, "observations, because a model without interactions has no margins", code="conflict")
     if bool((data < 0).any()):
-        raise unexpected(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
+        raise out_of_range(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
     wide = data.double()
     total = torch.stack([wide[where].sum() for where in hypergraph.term_slices.values()]).max()
     tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps) * total

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import ConvergenceWarning, NonexistentEstimateWarning, refused, unexpected
+from ...errors import ConvergenceWarning, NonexistentEstimateWarning, conflict, unexpected
 from ...runs.checkpoint import RunFile
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
@@ -234,12 +234,13 @@ def _checked_possible(
     if possible is None:
         return None
     if isinstance(penalty, Conjugate):
-        raise refused("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
+        raise conflict("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
     if not (is_dense and isinstance(data, Observations)):
         expected = (
             f"observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries and no partition backend"
         )
-        raise unexpected("structural_zeros", expected, hint=f"this one has {design_entries(hypergraph):.4g}")
+        hint = f"this one has {design_entries(hypergraph):.4g}"
+        raise unexpected("structural_zeros", expected, hint=hint, code="conflict")
     if validation is not None:
         check_impossible_counts(cell_counts(validation), possible, "validation")
     return possible

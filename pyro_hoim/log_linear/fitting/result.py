@@ -79,7 +79,8 @@ class FitResult:
     def complete_data(self) -> Observations:
         """The observations; InputError or MissingDataError without any, or where they miss cells."""
         if self.data is None:
-            raise unexpected("result", "a fit to observations", received="one to sufficient statistics")
+            received = "one to sufficient statistics"
+            raise unexpected("result", "a fit to observations", received=received, code="missing-part")
         if self.data.has_missing:
             expected = "a fit to complete observations"
             found = f"{self.data.num_missing_cells} missing cells"
@@ -180,7 +181,8 @@ class FitResult:
             Thomas Louis, Finding the observed information matrix when using the EM algorithm, 1982, equation (3.2).
         """
         if self.objective != "likelihood":
-            raise unexpected("covariance", "a fit of the likelihood", received=f"one of the {self.objective}")
+            received = f"one of the {self.objective}"
+            raise unexpected("covariance", "a fit of the likelihood", received=received, code="no-method")
         if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
             problem = f"{self.penalty!r} is not smooth"
             raise refused("covariance", problem, "refit without a penalty or with L2", code="no-method")

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from scipy.special import ndtr, ndtri
 
-from ...errors import check_fraction, out_of_reach, refused, size_text, unexpected
+from ...errors import check_fraction, conflict, out_of_reach, size_text, unexpected
 from ..coding import Coding, parametrization
 from .design import cell_codes, cell_counts
 from .result import FitResult
@@ -124,7 +124,7 @@ def odds_ratio_table(
     for name in fixed:
         if name not in modifiers:
             problem = f"{name!r} does not modify the odds ratio of {first!r} and {second!r}; modifiers: {modifiers}"
-            raise refused("given", problem)
+            raise conflict("given", problem)
     grids = [[fixed[n]] if n in fixed else range(domain[n].cardinality) for n in modifiers]
     records: list[Mapping[str, str]] = []
     contrasts: list[np.ndarray] = []
@@ -158,10 +158,10 @@ def _pairs(result: FitResult, name: str, chosen: tuple[str | int, str | int] | N
     domain = result.hypergraph.domain
     if chosen is None:
         if domain[name].cardinality < 2:
-            raise unexpected(f"variable {name!r}", "at least two levels, it has one")
+            raise unexpected(f"variable {name!r}", "at least two levels, it has one", code="no-method")
         return [(0, c) for c in range(1, domain[name].cardinality)]
     if isinstance(chosen, str) or len(chosen) != 2:
-        raise unexpected(f"levels of {name!r}", "(reference, level)", chosen)
+        raise unexpected(f"levels of {name!r}", "(reference, level)", chosen, code="wrong-shape")
     reference, other = (domain.encode_state({name: value})[name] for value in chosen)
     if reference == other:
         raise unexpected(f"levels of {name!r}", "two different levels", chosen, code="repeated-name")
@@ -194,7 +194,7 @@ def cell_table(result: FitResult) -> pd.DataFrame:
     """
     data = result.complete_data()
     if result.penalty is not None:
-        raise unexpected("result", "a fit without penalty", result.penalty)
+        raise unexpected("result", "a fit without penalty", result.penalty, code="no-method")
     domain = result.hypergraph.domain
     if domain.num_states > _MAX_CELLS:
         raise out_of_reach("cell_table", f"{size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS}")

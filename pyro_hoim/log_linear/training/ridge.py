@@ -211,7 +211,8 @@ class InteractionRidge:
     def _diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> np.ndarray:
         """Strengths of free coordinates, where they are all of the precision."""
         if not self.is_diagonal(hypergraph):
-            raise refused("penalty", f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
+            problem = f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}"
+            raise refused("penalty", problem, code="no-method")
         return self._plan(hypergraph).parameters
 
     def updated(self, strengths: Mapping[Edge, float]) -> InteractionRidge:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from ...checks import check_finite
 from ...core.trainer import Margins, RidgeTrainer, TrainingReport
 from ...data.observations import Observations
-from ...errors import check_names, check_type, check_unique, out_of_range, refused, unexpected, wrong_type
+from ...errors import check_names, check_type, check_unique, conflict, out_of_range, refused, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.arguments import check_data
 from ..fitting.penalties import L2
@@ -190,7 +190,7 @@ class TableTrainer(RidgeTrainer, ABC):
             if bool((strengths < 0).any()):
                 raise out_of_range("state", "strengths from 0", received=float(strengths.min()))
             if self.penalty_given is None:
-                raise refused("state", "it has strengths of a penalty, the trainer has none", "pass penalty=...")
+                raise conflict("state", "it has strengths of a penalty, the trainer has none", "pass penalty=...")
             pairs = zip(edges, strengths.tolist(), strict=True)
             found = {edge: value for edge, value in pairs if len(edge) > 1}
         self._adopt(tables)

@@ -428,7 +428,7 @@ def new_penalty(make, penalty):
         (lambda make: state(make, tables=torch.zeros(3)), "wrong-shape", "state"),
         (lambda make: state(make, tables=torch.full((11,), math.nan)), "not-finite", "state"),
         (lambda make: state(make, tables=1.0 + torch.zeros(11)), "invalid-value", "state"),
-        (lambda make: state(make, strengths=torch.ones(4)), "invalid-value", "state"),
+        (lambda make: state(make, strengths=torch.ones(4)), "conflict", "state"),
         (lambda make: state(make, strengths="x"), "wrong-shape", "state"),
     ],
 )
