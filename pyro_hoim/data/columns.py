@@ -42,24 +42,12 @@ def identifier_columns(data: Observations) -> list[tuple[str, int]]:
     observations each on average.
     """
     total, found = data.total_count, list[tuple[str, int]]()
-    for variable, (name, counts) in zip(data.domain, _counts(data), strict=True):
-        levels = int((counts > 0).sum())
+    for variable, codes in zip(data.domain, data.codes.T, strict=True):
+        levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
         is_unique = levels >= total > _FEW_ROWS
         is_nearly = variable.cardinality > _MANY_LEVELS and total < 2 * levels
         if is_unique or is_nearly:
-            found.append((name, levels))
-    return found
-
-
-def _counts(data: Observations) -> list[tuple[str, torch.Tensor]]:
-    """Counts of the levels of every variable, missing cells left out."""
-    found = []
-    for column, variable in enumerate(data.domain):
-        codes = data.codes[:, column]
-        known = codes >= 0
-        counts = torch.zeros(variable.cardinality, dtype=torch.float64)
-        counts.index_add_(0, codes[known], data.counts[known].to(torch.float64))
-        found.append((variable.name, counts))
+            found.append((variable.name, levels))
     return found
 
 

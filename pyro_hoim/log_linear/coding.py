@@ -59,14 +59,11 @@ class Parametrization:
     :math:`1 - 1/(n + \sqrt n)` at level l, :math:`-1/\sqrt n` at level 0 and :math:`-1/(n + \sqrt n)` at the others,
     so (-1, 1) / sqrt(2) for two levels. A free coordinate is named by one level from 1 of every variable of S:
 
-    * Its sign. At every theta, raising the coordinate of levels l raises :math:`\Pr(x_S = l)`: with its column
-      :math:`b` the derivative is :math:`\mathrm{Cov}(1(x_S = l), b_{x_S}) = \Pr(x_S = l)\,(b_l - E\,b_{x_S}) > 0`,
-      because every factor of :math:`b_l` is positive and the largest in magnitude of its column, so that no entry of b
-      exceeds it and some are below.
+    * Its sign. At every theta, raising the coordinate of levels l raises :math:`\Pr(x_S = l)`: the derivative with its
+      column b is :math:`\Pr(x_S = l)\,(b_l - E\,b_{x_S}) > 0`, because no entry of b exceeds :math:`b_l`.
     * Its value. For one variable of probabilities p it is :math:`\log p_l - \sum_m w_m \log p_m` with the weights
-      :math:`w_0 = 1/\sqrt n` and :math:`w_m = 1/(n + \sqrt n)`, which sum to one: positive exactly if level l is more
-      probable than that weighted geometric mean of all levels. The difference of two coordinates is the log ratio
-      of their probabilities. An interaction takes these contrasts along every axis.
+      :math:`w_0 = 1/\sqrt n` and :math:`w_m = 1/(n + \sqrt n)`, which sum to one. The difference of two coordinates is
+      the log ratio of their probabilities. An interaction takes these contrasts along every axis.
 
     Matrices are built on first use and kept for every dtype and device. Small maps are one dense product; large ones
     cost one batched product for every distinct table shape. All methods are linear (or affine), differentiable any

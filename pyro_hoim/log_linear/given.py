@@ -52,10 +52,15 @@ def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
     if domain != model.domain:
         expected = "the variables and labels of the model's domain"
         raise other_domain("data", expected, hint="read the file with domain=...")
+    check_single(model)
+    check_choice(method, METHODS, "method")
+
+
+def check_single(model: LogLinearEnergy, argument: str = "model") -> None:
+    """Raise :class:`InputError` for a batch of models."""
     if model.batch_shape:
         found = f"a batch of shape {tuple(model.batch_shape)}"
-        raise unexpected("model", "one model", received=found, code="wrong-shape")
-    check_choice(method, METHODS, "method")
+        raise unexpected(argument, "one model", received=found, code="wrong-shape")
 
 
 def condition_rows(

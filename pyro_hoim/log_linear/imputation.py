@@ -45,9 +45,8 @@ def impute(
 
     Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion
     makes the data look more alike than they are. Exact where conditioning on the known cells leaves a law within reach;
-    otherwise every draw is the last state of a Gibbs chain of its own, and the most probable completion is the best
-    state that the chains visited, improved one variable at a time: a local maximum. The uncertainty of the model's
-    parameters is not included.
+    otherwise every draw is the last state of a Gibbs chain of its own, and the most probable completion a local maximum
+    near the best state that the chains visited. The uncertainty of the model's parameters is not included.
 
     Args:
         model: one model.

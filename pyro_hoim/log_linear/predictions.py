@@ -32,10 +32,9 @@ def predict(
     .. math:: q(x_t \mid x_O) = \frac{\sum_{x_M} \exp(-E(x_t, x_O, x_M))}{\sum_{x'_t, x_M} \exp(-E(x'_t, x_O, x_M))}
 
     Where no other cell is missing this is a softmax over look-ups, exact at any size. With missing cells M the sum is
-    exact where conditioning on the known cells leaves a law within reach; otherwise Gibbs chains move the target and
-    the missing cells, and the conditional probabilities given all other cells of a state are averaged (Rao-Blackwell);
-    their standard errors know nothing of modes that no chain of a row entered. The target of a row is never read for
-    its own prediction.
+    exact where conditioning on the known cells leaves a law within reach; otherwise the conditional probabilities along
+    Gibbs chains of the target and the missing cells are averaged (Rao-Blackwell); their standard errors know nothing of
+    modes that no chain of a row entered. The target of a row is never read for its own prediction.
 
     Args:
         model: one model.

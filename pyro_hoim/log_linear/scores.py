@@ -20,7 +20,7 @@ from .auto import Auto
 from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.result import FitResult
-from .given import check_energy, row_log_weights
+from .given import check_energy, check_single, row_log_weights
 from .infinite import has_cheap_covariance
 from .predictions import predict
 
@@ -148,14 +148,9 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
     A summary of :func:`~pyro_hoim.log_linear.predictions.predict` with its defaults; rows whose target is missing do
     not count.
 
-    Args:
-        energy: one model.
-        data: rows over its domain.
-        target: the variable to predict.
-
     Returns:
-        ``target``, ``accuracy``, ``majority_accuracy`` (of always guessing the most frequent level of these rows),
-        ``majority_p_value`` (:attr:`~pyro_hoim.core.prediction.Prediction.majority_p_value`) and ``rows``.
+        ``target``, ``accuracy``, ``majority_accuracy``, ``majority_p_value`` and ``rows``, the fields of
+        :class:`~pyro_hoim.core.prediction.Prediction`.
 
     Raises:
         InputError: no row has a known target.
@@ -169,13 +164,8 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
         raise refused("target", f"no row has a known value of {target!r}", code="empty")
     rows = Observations.from_tensor(data.codes[known], data.domain, weights=data.counts[known]).unique()
     found = predict(energy, rows, target)
-    return {
-        "target": target,
-        "accuracy": found.accuracy,
-        "majority_accuracy": found.majority_accuracy,
-        "majority_p_value": found.majority_p_value,
-        "rows": found.rows,
-    }
+    names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
+    return {name: getattr(found, name) for name in names}
 
 
 def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
@@ -187,26 +177,15 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
         in the flat table.
     """
     check_energy(energy, "energy")
-    if energy.batch_shape:
-        found = f"a batch of shape {tuple(energy.batch_shape)}"
-        raise unexpected("energy", "one model", received=found, code="wrong-shape")
+    check_single(energy, "energy")
     rows: list[dict[str, Any]] = []
     for edge, table in parametrization(energy.hypergraph).split(energy.tables).items():
         if all(n > 1 for n in table.shape):
             flat = int(table.abs().argmax())
-            levels = [
-                energy.domain[name].labels[int(code)]
-                for name, code in zip(edge, torch.unravel_index(torch.tensor(flat), table.shape), strict=True)
-            ]
-            rows.append(
-                {
-                    "edge": list(edge),
-                    "value": float(table.square().mean().sqrt()),
-                    "coefficient": float(table.flatten()[flat]),
-                    "levels": levels,
-                    "position": flat,
-                }
-            )
+            codes = np.unravel_index(flat, table.shape)
+            row = {"edge": list(edge), "value": float(table.square().mean().sqrt())}
+            levels = [energy.domain[name].labels[int(code)] for name, code in zip(edge, codes, strict=True)]
+            rows.append({**row, "coefficient": float(table.flatten()[flat]), "levels": levels, "position": flat})
     return sorted(rows, key=lambda row: (-row["value"], len(row["edge"])))
 
 

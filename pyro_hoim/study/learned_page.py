@@ -45,7 +45,6 @@ _STATUS = {
     "stopped early": "the validation rows gained nothing more",
     "exhausted": "no set of variables was left that promised a gain",
     "max_rounds": "the number of rounds that was asked for was reached",
-    "max_interactions": "the number of interactions that was asked for was reached",
     "undecided": "several rounds could not be told apart within the error of log Z",
     "diverged": "training of a larger collection diverged",
 }

@@ -74,12 +74,11 @@ def goodness_of_fit(
     .. math:: G^2 = 2 \sum_x n_x \log \frac{n_x}{\hat m_x}, \qquad X^2 = \sum_x \frac{(n_x - \hat m_x)^2}{\hat m_x}
 
     Only observed cells enter: :math:`X^2 = \sum_{n_x > 0} n_x^2 / \hat m_x - N`, because both tables have the total N.
-    With small expected counts G2 does not follow the chi-square distribution. Its mean then exceeds df by at most about
-    :math:`\tfrac16 \sum_x 1 / \hat m_x`. ``auto`` relies on chi-square where that is at most 0.05 standard deviations
-    :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test has a size below 6 %. Elsewhere a decomposable model is tested
-    exactly, given its margins; any other by a bootstrap of X2, where all margins that it fits hold at least 5 rows.
-    With sparser margins the bootstrap rejects too often and there is no p-value. Cost: O(distinct rows x hyperedges),
-    and with ``auto`` up to about two seconds for tables that are drawn.
+    With small expected counts the mean of G2 exceeds df by at most about :math:`\tfrac16 \sum_x 1 / \hat m_x`. ``auto``
+    relies on chi-square where that is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test
+    has a size below 6 %. Elsewhere a decomposable model is tested exactly, given its margins; any other by a bootstrap
+    of X2, where all margins that it fits hold at least 5 rows: with sparser ones the bootstrap rejects too often and
+    there is no p-value. Cost: O(distinct rows x hyperedges), and with ``auto`` up to two seconds for drawn tables.
 
     Args:
         result: a fit to observations.
@@ -175,11 +174,10 @@ def likelihood_ratio_test(
 
     The p-value is chosen as in :func:`goodness_of_fit`. The mean of the statistic exceeds df by at most about
     :math:`\tfrac16 \sum_x l_x^2 / \hat m_x`, with the expected counts of the small model and the leverage :math:`l_x
-    \le 1` of a cell in the big one. Where that is small, ``auto`` relies on chi-square; elsewhere a decomposable small
-    model is tested exactly, given its margins, and any other by a parametric bootstrap of the statistic. For the latter
-    all margins that it fits must hold at least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the
-    leverage :math:`s_x` in the small model, must be as small: by so much do errors of the fit move the mean. Both
-    models are fitted again to every table drawn.
+    \le 1` of a cell in the big one. Where that is not small, a decomposable small model is tested exactly, given its
+    margins, and any other by a parametric bootstrap of the statistic; for that all margins that it fits must hold at
+    least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the leverage :math:`s_x` in the small model,
+    must be as small: by so much do errors of the fit move the mean. Both models are refitted to every table drawn.
 
     Args:
         small: unpenalised maximum-likelihood fit of the null model.

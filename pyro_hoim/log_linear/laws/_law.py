@@ -90,20 +90,16 @@ class Law(ParameterCache):
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant of the balanced tables, value (*batch)."""
-        return self._cached("log_partition", self._compute_log_partition)
-
-    def _compute_log_partition(self) -> LogPartition:
-        check_estimate(self.partition, self.hypergraph)
-        return self.partition.log_partition(self.model)
+        return self._cached("log_partition", lambda: self._checked().log_partition(self.model))
 
     @property
     def eta(self) -> torch.Tensor:
         """Marginal probabilities of every edge (*batch, num_terms)."""
-        return self._cached("eta", self._compute_eta)
+        return self._cached("eta", lambda: self._checked().expectations(self.model))
 
-    def _compute_eta(self) -> torch.Tensor:
+    def _checked(self) -> PartitionBackend:
         check_estimate(self.partition, self.hypergraph)
-        return self.partition.expectations(self.model)
+        return self.partition
 
     def diverging(self, log_probs: torch.Tensor) -> torch.Tensor:
         """The same numbers, NaN in a traced program where theta is not :attr:`is_finite`, (*sample, *batch)."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from ...core.laws.expansion import check_cells
-from ...errors import out_of_reach, refused
+from ...errors import out_of_reach, refused, size_text
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
@@ -20,6 +19,7 @@ from ._law import Law
 from .backends import check_estimate, exact_backend
 
 _Names = tuple[str, ...]
+_MAX_TERMS = 2**22
 
 
 def log_prob_cells(law: Law) -> torch.Tensor:
@@ -65,14 +65,16 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
     return parametrization(hypergraph).join({**zeros, **{edge: table.to(dtype) for edge, table in given.items()}})
 
 
-def marginal_tables(law: Law, names: Iterable[str], max_terms: int) -> tuple[InteractionHypergraph, torch.Tensor]:
+def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergraph, torch.Tensor]:
     """Structure and balanced tables (*law batch, num_terms) of the law of some variables."""
     source = law.hypergraph
     kept = source.domain.project(names)
     parts = _eliminated_components(source, kept)
     boundaries = [boundary for _, boundary in parts if boundary]
     terms = sum(math.prod(1 + source.domain[n].cardinality for n in boundary) for boundary in boundaries)
-    check_cells(terms, max_terms, "marginal: the tables on the boundaries", "max_terms")
+    if terms > _MAX_TERMS:
+        problem = f"its tables on the boundaries have {size_text(terms, 'cells')}, the limit is {_MAX_TERMS}"
+        raise out_of_reach("marginal", problem, "keep more variables")
     simplices = {s for b in boundaries for k in range(1, len(b) + 1) for s in itertools.combinations(b, k)}
     edges = {*source.project(kept.names).edges, *simplices}
     target = InteractionHypergraph(kept, edges, hierarchical=source.is_hierarchical)

@@ -19,7 +19,7 @@ import torch
 from ...errors import IntractableError
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["log_jacobian", "log_normaliser", "mean_tables", "mode_tables", "sample_tables"]
+__all__ = ["clique_tables", "log_jacobian", "log_normaliser", "sample_tables"]
 
 
 @lru_cache(maxsize=256)
@@ -88,36 +88,24 @@ def sample_tables(
     return tables
 
 
-def mean_tables(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> torch.Tensor:
-    r"""Expected log conditional tables, :math:`\psi(\alpha^C) - \psi(\alpha^S)` at every clique C, zero elsewhere.
-
-    Shape:
-        counts ``(*batch, num_terms)``; returns ``(*batch, num_terms)``, unbalanced tables, nats.
-    """
-    return _at_cliques(hypergraph, counts, torch.digamma)
-
-
-def mode_tables(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> torch.Tensor:
-    r"""Tables of the law whose marginals are proportional to ``counts``: the mode of the density over theta.
-
-    Shape:
-        counts ``(*batch, num_terms)``, positive; returns ``(*batch, num_terms)``:
-        :math:`\log \alpha^C - \log \alpha^S` at every clique C, zero elsewhere. Unbalanced tables, nats.
-    """
-    return _at_cliques(hypergraph, counts, torch.log)
-
-
-def _at_cliques(
+def clique_tables(
     hypergraph: InteractionHypergraph, counts: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """``function(clique) - function(separator)`` at the cliques ``(*batch, num_terms)``."""
+    r"""A function of the counts of every clique less that of its separator, zero elsewhere: unbalanced tables, nats.
+
+    With the digamma function they are the expected log conditional tables; with the logarithm those of the law whose
+    marginals are proportional to the counts, which is the mode of the density over theta.
+
+    Shape:
+        counts ``(*batch, num_terms)``, positive; returns ``(*batch, num_terms)``.
+    """
+    tables = torch.zeros_like(counts)
     pieces = {
         clique: (function(table) - function(table.sum(residual, keepdim=True))).reshape(*counts.shape[:-1], -1)
         for clique, table, residual in _nodes(hypergraph, counts)
     }
-    slices = hypergraph.term_slices
-    parts = [pieces[e] if e in pieces else torch.zeros_like(counts[..., s]) for e, s in slices.items()]
-    return torch.cat(parts, -1) if parts else torch.zeros_like(counts)
+    parts = [pieces.get(edge, tables[..., where]) for edge, where in hypergraph.term_slices.items()]
+    return torch.cat([tables[..., :0], *parts], -1)
 
 
 def _nodes(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> Iterator[tuple[Edge, torch.Tensor, list[int]]]:

@@ -320,15 +320,11 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         return self._in_batch(type(self)(hypergraph, theta, coding=self.coding, **options))
 
-    def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
+    def marginal(self, names: Iterable[str]) -> HierarchicalLogLinear:
         """The law of some of the variables, the others summed out exactly (whatever the backend of the law).
 
         The variables that go fall into connected components; each leaves one table on its boundary, so the result has
         the edges inside ``names`` and all subsets of the boundaries. The cost is that of eliminating the components.
-
-        Args:
-            names: the variables that stay, in any order (the result is in schema order).
-            max_terms: most table entries of the result's boundaries.
 
         Raises:
             UnknownNameError: an unknown name.
@@ -344,4 +340,4 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         self._require_finite()
         if isinstance(names, str):
             raise wrong_type("names", "a collection of variable names", received=f"the string {names!r}")
-        return self._derived(*marginal_tables(self._law, names, max_terms))
+        return self._derived(*marginal_tables(self._law, names))

@@ -16,7 +16,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from .backends import exact_backend
-from .hyper_dirichlet import mode_tables
+from .hyper_dirichlet import clique_tables
 
 __all__ = [
     "MAX_DENSE_PARAMETERS",
@@ -37,10 +37,8 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
 
     .. math:: \max \{ \varepsilon \in [-1, 1] : A p = \eta,\ p_x \ge \varepsilon \text{ for every cell } x \}
 
-    The maximum is positive exactly when a strictly positive law has these marginals, that is when theta exists, and
-    negative when no law has them. Solved by HiGHS with a feasibility tolerance of 1e-10; values up to 1e-9 cannot be
-    told from the boundary. Margins that agree only up to rounding contradict each other for the program: see
-    :func:`consistent_margins`.
+    Positive exactly when theta exists, negative when no law has these marginals; values up to 1e-9 cannot be told from
+    the boundary. Margins that agree only up to rounding contradict each other: see :func:`consistent_margins`.
     """
     domain = hypergraph.domain
     cells = domain.num_states
@@ -77,9 +75,8 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
 def consistent_margins(hypergraph: InteractionHypergraph, eta: torch.Tensor) -> torch.Tensor:
     r"""Margins that agree on all shared subsets and sum to one exactly, next to margins that do so up to rounding.
 
-    Every table is centred along its axes (:math:`\eta \mapsto \pi`, which reads the table of S alone), and the tables
-    are rebuilt from the centred ones, all in double precision. The tables of absent subsets of a collection that is
-    not hierarchical are first summed from the largest edge that holds them.
+    The tables are rebuilt from their centred parts (:math:`\eta \mapsto \pi`). Those of absent subsets of a
+    collection that is not hierarchical are first summed from the largest edge that holds them.
 
     Shape:
         eta (*batch, num_terms); returns (*batch, num_terms), float64. Consistent margins come back as they are.
@@ -118,7 +115,7 @@ def solve_natural_parameters(
     """
     codings = parametrization(hypergraph)
     if hypergraph.is_decomposable and precision is None:
-        return codings.from_tables(mode_tables(hypergraph, eta.detach()), "free")
+        return codings.from_tables(clique_tables(hypergraph, eta.detach(), torch.log), "free")
     refuse_traced("mode", "the solution of Newton's method")
     _check_dense(hypergraph, "mode")
     partition = exact_backend(partition)  # Newton's method does not converge on estimates

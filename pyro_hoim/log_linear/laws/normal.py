@@ -34,12 +34,11 @@ def normal_prior(
     .. math:: \theta_{\mathrm{free}}^S \sim \mathcal N(0, \sigma_S^2 I), \qquad
         \log p = -\sum_S \frac{\lVert \theta^S_{\mathrm{balanced}} \rVert^2}{2 \sigma_S^2} + \text{const}
 
-    The free basis is orthonormal, so with one scale per hyperedge the density depends on the balanced tables alone and
-    does not change when levels are renamed. For two levels the table is :math:`(-t, t)` with
-    :math:`\theta_{\mathrm{free}} = \sqrt 2 t`: a scale of 1 puts a standard deviation of :math:`\sqrt 2` on a main
-    effect's log odds and of 2 on a pair's log odds ratio. Scales may be random and carry gradients, as in hierarchical
-    priors: draw one per hyperedge and hand the tensor over (horseshoe, automatic relevance determination), or one per
-    order and hand over ``{1: first, 2: second}``.
+    With one scale per hyperedge the density depends on the balanced tables alone and does not change when levels are
+    renamed. A scale of 1 puts a standard deviation of :math:`\sqrt 2` on a binary main effect's log odds and of 2 on a
+    pair's log odds ratio. Scales may be random and carry gradients, as in hierarchical priors: draw one per hyperedge
+    and hand the tensor over (horseshoe, automatic relevance determination), or one per order and hand over
+    ``{1: first, 2: second}``.
 
     Args:
         hypergraph: the interactions.

@@ -22,7 +22,7 @@ from ..energy import LogLinearEnergy
 from ..margins import check_margins
 from ._margins import check_conjugate_arguments, check_interior, rounding
 from .backends import check_estimate
-from .hyper_dirichlet import log_normaliser, mean_tables, sample_tables
+from .hyper_dirichlet import clique_tables, log_normaliser, sample_tables
 from .natural_parameters import fisher_information, solve_natural_parameters
 from .statistics import statistics_of
 
@@ -49,11 +49,9 @@ class DiaconisYlvisaker(TorchDistribution):
     marginal likelihood   exact                      IntractableError
     ====================  =========================  ===========================================================
 
-    The proposal exists so that the law can be a prior site of NUTS, which draws a first value from every site and
-    then uses ``log_prob`` alone. One evaluation of ``log_prob`` costs one log Z. With an annealed backend that log Z,
-    and with it ``log_prob``, is an estimate, refused inside HMC and NUTS unless the backend has a ``seed`` (see
-    :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`); everything else in the table stays as it is, the mode of
-    the proposal by ``Auto()``.
+    The proposal exists because NUTS draws a first value from every prior site. One evaluation of ``log_prob`` costs one
+    log Z; with an annealed backend it is an estimate, refused inside HMC and NUTS without a ``seed`` (see
+    :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`).
 
     Args:
         hypergraph: the interactions.
@@ -289,7 +287,7 @@ class DiaconisYlvisaker(TorchDistribution):
     @property
     def mean(self) -> torch.Tensor:
         """Expectation of theta (not of eta, which is ``mean_statistics``), in closed form."""
-        return self._codings.from_tables(mean_tables(self.hypergraph, self._counts), "free")
+        return self._codings.from_tables(clique_tables(self.hypergraph, self._counts, torch.digamma), "free")
 
     # Conjugacy
 

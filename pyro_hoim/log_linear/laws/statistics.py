@@ -17,7 +17,7 @@ from ...core.laws.traces import refuse_traced
 from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
-from ...errors import out_of_range, refused, unexpected, wrong_type
+from ...errors import other_domain, out_of_range, unexpected, wrong_shape, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
@@ -37,10 +37,9 @@ class LogLinearStatistics(SharedLaw):
         \qquad t^S_{x_S} = \#\{n : x_{n,S} = x_S\}
 
     A value is the flat vector t of the count tables of all edges (the layout of eta). :meth:`log_prob` is the
-    log-likelihood of N *ordered* rows with these counts. The number of ordered data sets with statistic t does not
-    depend on theta and is left out, so posteriors and gradients are those of the rows; log_prob is not normalised over
-    t. One evaluation costs one log Z whatever N is. With an annealed backend all that
-    :class:`~pyro_hoim.log_linear.HierarchicalLogLinear` says about estimates holds here, and the error of log Z counts
+    log-likelihood of N *ordered* rows with these counts; the number of such data sets does not depend on theta and is
+    left out, so posteriors and gradients are those of the rows. One evaluation costs one log Z whatever N is. With an
+    annealed backend :class:`~pyro_hoim.log_linear.HierarchicalLogLinear` says what holds, and the error of log Z counts
     N times: it must be small against 1 / N, or be left to stochastic-gradient methods, which average it out. Use double
     precision for large N: the rounding error of single precision is about 1e-7 N.
 
@@ -101,10 +100,8 @@ class LogLinearStatistics(SharedLaw):
             try:
                 shape = torch.Size(broadcast_shape(shape, self._total.shape))
             except ValueError:
-                expected = f"a shape that broadcasts with the batch {tuple(shape)}"
-                raise unexpected(
-                    "total_count", expected, received=tuple(self._total.shape), code="wrong-shape"
-                ) from None
+                expected = f"that broadcasts with the batch {tuple(shape)}"
+                raise wrong_shape("total_count", expected, self._total) from None
         self._rows = rows
         self._settle(shape, hypergraph.num_terms, validate_args)
 
@@ -224,11 +221,6 @@ class LogLinearStatistics(SharedLaw):
         num_cells = self.domain.num_states
         return num_cells <= _MAX_CELLS and num_cells * self._rows._law.batch_shape.numel() <= _CHUNK
 
-    @staticmethod
-    def statistics_of(observations: Observations | torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
-        """The value for given data, see :func:`statistics_of`."""
-        return statistics_of(observations, hypergraph)
-
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Counts of N fresh rows, (*sample_shape, *batch, num_terms), in the dtype of theta.
 
@@ -247,7 +239,7 @@ class LogLinearStatistics(SharedLaw):
 
     def _sample_cells(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
         """Counts by way of the full table."""
-        d, law = len(self.domain), self._rows._law
+        law = self._rows._law
         probs = self._rows._log_prob_table().exp().to(torch.float64).reshape(-1, self.domain.num_states)
         shape = sample_shape + self.batch_shape
         which = torch.arange(len(probs), device=probs.device).reshape(law.batch_shape).expand(shape).reshape(-1)
@@ -257,12 +249,10 @@ class LogLinearStatistics(SharedLaw):
         for start in range(0, len(flat_count), step):
             cells = multinomial_counts(flat_count[start : start + step], probs[which[start : start + step]])
             table = cells.reshape((len(cells), *self.domain.cardinalities))
-            margins = [
-                table.sum([1 + i for i in range(d) if i not in edge]).flatten(1) if len(edge) < d else table.flatten(1)
-                for edge in self.hypergraph.edge_indices
-            ]
-            pieces.append(torch.cat(margins, -1) if margins else table.new_zeros((len(cells), 0)))
-        result = torch.cat(pieces) if pieces else probs.new_zeros((0, self.hypergraph.num_terms))
+            others = [set(range(len(self.domain))).difference(edge) for edge in self.hypergraph.edge_indices]
+            margins = [table.sum([1 + i for i in gone]) if gone else table for gone in others]
+            pieces.append(torch.cat([cells[:, :0], *(margin.flatten(1) for margin in margins)], -1))
+        result = torch.cat([probs.new_zeros((0, self.hypergraph.num_terms)), *pieces])
         return result.reshape((*shape, self.hypergraph.num_terms))
 
     def _sample_rows(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
@@ -296,8 +286,7 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
     if isinstance(observations, torch.Tensor):
         d = len(hypergraph.domain)
         if observations.dim() < 2 or observations.shape[-1] != d:
-            expected = f"codes of shape (..., N, {d})"
-            raise unexpected("observations", expected, received=tuple(observations.shape), code="wrong-shape")
+            raise wrong_shape("observations", f"(..., N, {d})", observations)
         if not bool(StateSpace(hypergraph.domain.cardinalities).check(observations).all()):
             raise unexpected("observations", "level codes of the hypergraph's domain (-1 for missing is not one)")
         codes = observations.long()
@@ -305,11 +294,8 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
     if not isinstance(observations, Observations):
         raise wrong_type("observations", "Observations or a tensor of codes", observations)
     if observations.domain != hypergraph.domain:
-        problem = (
-            f"their domain {observations.domain.names} is not the hypergraph's {hypergraph.domain.names} (names, "
-            "labels and order must agree)"
-        )
-        raise refused("observations", problem, "use observations.project")
+        expected = f"the names, labels and order of the hypergraph's domain {hypergraph.domain.names}"
+        raise other_domain("observations", expected, observations.domain.names, "use observations.project")
     return observations.marginal_counts(hypergraph.edges)
 
 

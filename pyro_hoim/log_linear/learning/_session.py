@@ -1,28 +1,52 @@
-"""One run of learning: its recipe, its files, the lines it prints, and the time of its stages."""
+"""One run of learning: its fits and their files, the lines it prints, and the time of its stages."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from ...core.partition import LogPartition
+from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
 from ...errors import refused
+from ...runs.checkpoint import packed, unpacked
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..scores import score_rows
+from ..search.elimination import EliminationResult, InteractionTest, eliminate
 from ..search.result import SelectionRound
-from ..search.rounds import run_file
+from ..search.rounds import rows_digest, run_file
 from ..training.exact import ExactTrainer
 from ..training.ridge import InteractionRidge
-from ._final import FinalFit, final_fit
+from ..training.sampled.trainer import SampledTrainer
 from ._trainers import Recipe
 
 _SMOOTHING = 0.5
+_MAX_REFITS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class FinalFit:
+    """The last, longer fit of a collection."""
+
+    trainer: RidgeTrainer
+    report: TrainingReport
+
+    def log_partition(self, recipe: Recipe) -> LogPartition:
+        """Log Z, exact where the trainer can, else by annealed runs on chains of their own."""
+        found = self.trainer.log_partition()
+        if found is not None:
+            return found
+        other = SampledTrainer(self.trainer.rows, self.trainer.hypergraph, settings=recipe.final_settings())
+        other.load_state_dict({**other.state_dict(), "tables": self.trainer.tables})
+        return other.log_partition()
 
 
 class Session:
@@ -47,9 +71,74 @@ class Session:
         settled: bool = True,
         chosen: bool = True,
     ) -> FinalFit:
-        """The last fit of a collection, kept in the file of its stage; see :func:`final_fit`."""
-        file = run_file(self.run, f"{stage}.safetensors")
-        return final_fit(self.recipe, rows, hypergraph, ridge, file, settled=settled, chosen=chosen)
+        """Train a collection, or read its training from the file of a stage.
+
+        ``settled`` strengths stay, ``chosen`` ones are those of the rows.
+        """
+        recipe, file = self.recipe, run_file(self.run, f"{stage}.safetensors")
+        found = None
+        if file is not None:
+            found = file.start({**self._settings(hypergraph, ridge, rows), "strengths of the rows": chosen})
+        if found is not None:
+            kept: dict[str, Any] = unpacked(found.pop("report"))
+            notes = tuple(kept["report"].pop("notes"))
+            ridge = InteractionRidge.from_json(kept["ridge"])
+            trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
+            trainer.load_state_dict(found)
+            return FinalFit(trainer, TrainingReport(**kept["report"], notes=notes))
+        if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
+            rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
+            rough.train()
+            ridge, settled = rough.penalty, True
+        rounds = 0 if settled else recipe.evidence_rounds[1]
+        trainer = recipe.trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
+        report = trainer.train()
+        if file is not None:
+            text = {"report": asdict(report), "ridge": trainer.penalty.to_json()}
+            file.write({**trainer.state_dict(), "report": packed(text)})
+        return FinalFit(trainer, report)
+
+    def eliminate(
+        self, final: FinalFit, train: Observations, validation: Observations, rate: float, *, chosen: bool
+    ) -> EliminationResult:
+        """Eliminate interactions from a final fit, or read what an interrupted run had found.
+
+        Fits keep the strengths, which the rows have ``chosen`` or not, and are as short as those of the search.
+        """
+        recipe, file = self.recipe, run_file(self.run, "structure.safetensors")
+        graph, ridge = final.trainer.hypergraph, final.trainer.penalty
+        found = None
+        if file is not None:
+            digest = rows_digest(validation)
+            settings = {**self._settings(graph, ridge, train), "false discovery rate": rate}
+            found = file.start({**settings, "validation rows digest": digest})
+        if found is not None:
+            kept = unpacked(found["elimination"])
+            hypergraph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
+            tests = tuple(InteractionTest.from_json(test) for test in kept["tests"])
+            return EliminationResult(hypergraph, tests, rate, kept["num_fits"])
+        is_sampled = recipe.name == "sampled"
+        trainer = recipe.trainer(train, graph, ridge, is_final=not is_sampled, is_chosen=chosen)
+        if is_sampled:
+            trainer.train()  # margins are counted in chains of its own
+        else:
+            trainer.load_state_dict({"tables": final.trainer.tables})
+        result = eliminate(train, validation, trainer, false_discovery_rate=rate, max_refits=_MAX_REFITS)
+        if file is not None:
+            edges, tests = [list(edge) for edge in result.hypergraph.edges], [test.to_json() for test in result.tests]
+            file.write({"elimination": packed({"edges": edges, "tests": tests, "num_fits": result.num_fits})})
+        return result
+
+    def _settings(
+        self, hypergraph: InteractionHypergraph, ridge: InteractionRidge, rows: Observations
+    ) -> dict[str, Any]:
+        """What a continued fit must repeat."""
+        return {
+            "trainer": repr(self.recipe),
+            "edges digest": [list(edge) for edge in hypergraph.edges],
+            "ridge digest": ridge.to_json(),
+            "rows digest": rows_digest(rows),
+        }
 
     def clock(self, stage: str) -> None:
         """Count the time that no stage has yet as that of this one."""
@@ -89,18 +178,14 @@ def interactions(count: int) -> str:
 
 def frequency_model(rows: Observations) -> LogLinearEnergy:
     """Single variables with their frequencies, half a count added to every level."""
-    domain = rows.domain
-    graph = InteractionHypergraph(domain, [(name,) for name in domain.names])
-    tables = torch.zeros(graph.num_terms, dtype=torch.float64)
-    for edge, where in graph.term_slices.items():
-        logs = (rows.marginal_counts([edge]) + _SMOOTHING).log()
-        tables[where] = logs - logs.mean()
+    graph = InteractionHypergraph(rows.domain, [(name,) for name in rows.domain.names])
+    logs = [(rows.marginal_counts([edge]) + _SMOOTHING).log() for edge in graph.edges]
+    tables = torch.cat([torch.zeros(0, dtype=torch.float64), *(part - part.mean() for part in logs)])
     return LogLinearEnergy(graph, tables)
 
 
 def one_body_model(rows: Observations, ridge: InteractionRidge) -> LogLinearEnergy:
     """Single variables trained under a penalty, exactly."""
-    graph = InteractionHypergraph(rows.domain, [(name,) for name in rows.domain.names])
-    trainer = ExactTrainer(rows, graph, penalty=ridge)
+    trainer = ExactTrainer(rows, frequency_model(rows).hypergraph, penalty=ridge)
     trainer.train()
-    return LogLinearEnergy(graph, trainer.tables)
+    return LogLinearEnergy(trainer.hypergraph, trainer.tables)

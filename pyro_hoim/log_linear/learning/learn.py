@@ -8,34 +8,23 @@ from typing import Any
 
 import torch
 
-from ...data.columns import check_columns, identifier_columns, ordered_columns, with_ordinal
 from ...data.observations import Observations
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, size_text
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ..search.elimination import EliminationResult
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult
-from ..search.rounds import run_file, singles
+from ..search.rounds import singles
 from ..search.scores import Gain
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTraining
-from ._final import FinalFit, structure_of
 from ._search import StagedSearch
-from ._session import Session, frequency_model, interactions, one_body_model
+from ._session import FinalFit, Session, frequency_model, interactions, one_body_model
 from ._trainers import TrainerName, checked_recipe
 from .model import LearnResult
 from .regularisation import Regularisation
 
-__all__ = [
-    "LearnResult",
-    "check_columns",
-    "fit_collection",
-    "identifier_columns",
-    "learn",
-    "ordered_columns",
-    "with_ordinal",
-]
+__all__ = ["LearnResult", "fit_collection", "learn"]
 
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
 _PER_ROUND, _MAX_ORDER = 60, 3
@@ -60,17 +49,16 @@ def learn(
     .. math:: \min_\theta \; -\sum_n \log q_\theta(x_n)
         + \tfrac12 \sum_{S \in \mathcal I} \lambda_S (\theta^S)^\top K_S \theta^S
 
-    The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score);
-    then rounds of the best sets that heredity admits, twice as many every time, until the validation loss gets worse.
-    Pairs are tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for
-    every interaction (the fixed point of the evidence), which know the number of its parameters and hold interactions
-    of no use at zero. The validation rows say which of the two is used from there; under weak strengths only sets with
-    a positive score are added. The best collection is trained once more, longer, and log Z is found exactly or
-    estimated on chains of its own.
+    The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score); then
+    rounds of the best sets that heredity admits, twice as many every time, until the validation loss gets worse. Pairs
+    are tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for every
+    interaction (the fixed point of the evidence), which hold interactions of no use at zero. The validation rows say
+    which is used from there; under weak strengths only sets with a positive score are added. The best collection is
+    trained once more, longer, and log Z is found exactly or estimated on chains of its own.
 
-    Interactions of no use do little harm in that model, and few are left out. Which interactions there are is another
-    question: ``structure`` holds the model of those that the validation rows confirm
-    (:func:`~pyro_hoim.log_linear.eliminate`), trained alike with the same strengths.
+    Interactions of no use do little harm in that model. Which interactions there are is another question:
+    ``structure`` holds the model of those that the validation rows confirm (:func:`~pyro_hoim.log_linear.eliminate`),
+    trained alike with the same strengths.
 
     Args:
         train: complete rows.
@@ -104,8 +92,7 @@ def learn(
         From ``seed`` only.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.
+        Paper 1, section 4.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -124,7 +111,7 @@ def learn(
     order = search.max_order or _MAX_ORDER
     check_whole(order, "max_order", 2)
     ridges, run = regularisation or Regularisation(), run or RunOptions()
-    start, given = singles(train.domain), search.allowed
+    start, given = singles(train.domain), search.candidates
     largest = None if given is None else start.add_edges([edge for edge in given if edge], hierarchical=False)
     is_shown = run.progress and sys.stderr.isatty()
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
@@ -141,11 +128,15 @@ def learn(
     settled = recipe.name == "sampled" or not chosen
     final = session.fit(train, selection.hypergraph, found, "final", settled=settled, chosen=chosen)
     session.clock("training")
-    elimination = _eliminated(session, train, validation, final, false_discovery_rate, chosen)
+    elimination = None
+    if false_discovery_rate is not None and _has_margins(recipe.name, train):
+        session.tell("testing every interaction on the validation rows")
+        elimination = session.eliminate(final, train, validation, false_discovery_rate, chosen=chosen)
+        session.clock("tests")
     rows = _together(train, validation) if refit else train
     if refit:
         session.tell("training once more, on training and validation rows together")
-        final = session.fit(rows, selection.hypergraph, final.ridge, "refit", chosen=chosen)
+        final = session.fit(rows, selection.hypergraph, final.trainer.penalty, "refit", chosen=chosen)
         session.clock("refit")
     made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": refit}
     learned = _learned(session, final, rows, **made)
@@ -154,7 +145,7 @@ def learn(
     kept, structure = elimination.hypergraph, learned
     session.tell(f"training the structure of {interactions(kept.num_interactions)}")
     if kept != learned.hypergraph:
-        fitted = session.fit(rows, kept, final.ridge, "structure-fit", chosen=chosen)
+        fitted = session.fit(rows, kept, final.trainer.penalty, "structure-fit", chosen=chosen)
         session.clock("structure")
         structure = _learned(session, fitted, rows, **made)
     structure = replace(structure, elimination=elimination, seconds=session.seconds)
@@ -176,9 +167,9 @@ def fit_collection(
     Args:
         train: complete rows.
         hypergraph: the collection.
-        trainer: see :func:`learn`.
-        sampling: see :func:`learn`.
-        regularisation: see :func:`learn`.
+        trainer: as in :func:`learn`, and so the following.
+        sampling: of chains.
+        regularisation: of the strengths.
         seed: of everything random.
         run: a checkpoint (a folder; a fit that was completed is read from it) and progress.
 
@@ -206,24 +197,6 @@ def fit_collection(
     return replace(learned, seconds=session.seconds)
 
 
-def _eliminated(
-    session: Session,
-    train: Observations,
-    validation: Observations,
-    final: FinalFit,
-    rate: float | None,
-    chosen: bool,
-) -> EliminationResult | None:
-    """What the validation rows leave of the interactions, where that is asked for and can be said."""
-    if rate is None or not _has_margins(session.recipe.name, train):
-        return None
-    session.tell("testing every interaction on the validation rows")
-    file = run_file(session.run, "structure.safetensors")
-    elimination = structure_of(final, train, validation, rate, file, chosen=chosen)
-    session.clock("tests")
-    return elimination
-
-
 def _learned(
     session: Session,
     final: FinalFit,
@@ -235,20 +208,20 @@ def _learned(
 ) -> LearnResult:
     """The model of a fit, with log Z."""
     session.tell("finding log Z")
-    log_z = final.log_partition()
+    log_z, trainer = final.log_partition(session.recipe), final.trainer
     learned = LearnResult(
-        final.hypergraph,
-        final.tables,
-        final.ridge,
-        log_z,
-        final.recipe.name,
-        final.report,
-        selection,
-        frequency_model(rows),
-        one_body_model(rows, ridge),
-        rows.total_count,
-        refit,
-        tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
+        hypergraph=trainer.hypergraph,
+        tables=trainer.tables,
+        ridge=trainer.penalty,
+        log_partition=log_z,
+        trainer=session.recipe.name,
+        training=final.report,
+        selection=selection,
+        independent=frequency_model(rows),
+        one_body=one_body_model(rows, ridge),
+        num_rows=rows.total_count,
+        refit=refit,
+        notes=tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
     )
     session.clock("log_z")
     return learned

@@ -101,7 +101,7 @@ class LearnResult:
             found["false_discovery_rate"] = self.elimination.false_discovery_rate
             found["tests"] = [test.to_json() for test in self.elimination.tests]
         if self.selection is not None:
-            found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
+            found["selection"] = self.selection.to_json()
         return ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found)
 
     def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:

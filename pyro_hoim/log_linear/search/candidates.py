@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -25,9 +24,7 @@ class CandidatePool:
         S \text{ is admitted when } \omega(S) / |S| \ge \tau
 
     With ``"semi-strong"`` :math:`\omega(S) \ge |S| - 1` is asked instead. Every admitted set has a facet in the
-    collection, so only sets one variable larger than what is there are ever looked at: a change of one edge costs O(d)
-    and nothing that heredity forbids is enumerated. The paper's algorithm 2 writes ">", under which nothing could pass
-    100 %.
+    collection, so a change of one edge costs O(d). The paper's algorithm 2 writes ">", which nothing passes at 100 %.
 
     Args:
         domain: the variables.
@@ -41,8 +38,7 @@ class CandidatePool:
         UnknownNameError: an allowed set with an unknown variable.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equations (8) and (23), algorithm 2, NEXTAVAILABLEINTERACTIONS.
+        Paper 1, equations (8) and (23), algorithm 2, NEXTAVAILABLEINTERACTIONS.
 
     Example:
         >>> pool = CandidatePool(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), heredity=0.3)
@@ -59,7 +55,7 @@ class CandidatePool:
         allowed: Iterable[Sequence[str]] | None = None,
     ) -> None:
         self.domain = domain
-        self._threshold = _checked_heredity(heredity, allowed is not None)
+        self._threshold: Heredity | None = checked_heredity(heredity, allowed is not None)
         self._largest = len(domain) if max_order is None else max_order
         if max_order is not None:
             check_count(max_order, "max_order")
@@ -67,30 +63,16 @@ class CandidatePool:
         self._present: set[tuple[int, ...]] = set()
         self._facets: Counter[tuple[int, ...]] = Counter()
         self._allowed = None if allowed is None else _index_sets(domain, allowed)
-        self._count((), 1)
+        self._count(())
 
     def add(self, edges: Iterable[Sequence[str]]) -> None:
         """Take note of edges that the collection now has; those known already change nothing."""
         for edge in _index_sets(self.domain, edges) - self._present:
             self._present.add(edge)
-            self._count(edge, 1)
+            self._count(edge)
 
-    def remove(self, edges: Iterable[Sequence[str]]) -> None:
-        """Take note of edges that the collection no longer has; those unknown change nothing."""
-        for edge in _index_sets(self.domain, edges) & self._present:
-            self._present.remove(edge)
-            self._count(edge, -1)
-
-    def replace(self, edges: Iterable[Sequence[str]]) -> None:
-        """Go over to another collection."""
-        wanted = list(edges)
-        names = self.domain.names
-        keep = _index_sets(self.domain, wanted)
-        self.remove([tuple(names[i] for i in e) for e in self._present - keep])
-        self.add(wanted)
-
-    def _count(self, facet: tuple[int, ...], step: int) -> None:
-        """Change the number of present facets of every set that is one variable larger."""
+    def _count(self, facet: tuple[int, ...]) -> None:
+        """One more present facet of every set that is one variable larger."""
         inside = set(facet)
         if len(facet) >= self._largest or not inside.issubset(self._positions):
             return
@@ -98,14 +80,7 @@ class CandidatePool:
             if i not in inside:
                 larger = tuple(sorted((*facet, i)))
                 if self._allowed is None or larger in self._allowed:
-                    self._facets[larger] += step
-
-    def _is_admitted(self, edge: tuple[int, ...], present: int) -> bool:
-        if self._threshold is None:
-            return True
-        if isinstance(self._threshold, str):
-            return present >= max(len(edge) - 1, 1)
-        return present >= self._threshold * len(edge) - _ROUNDING
+                    self._facets[larger] += 1
 
     def available(self) -> tuple[Edge, ...]:
         """Admitted sets that are not in the collection, in the order of edges: by size, then by schema positions."""
@@ -114,24 +89,21 @@ class CandidatePool:
             usable = set(self._positions)
             found = [e for e in self._allowed if len(e) <= self._largest and usable.issuperset(e)]
         else:
-            found = [e for e, present in self._facets.items() if present > 0 and self._is_admitted(e, present)]
+            counts = self._facets.items()
+            found = [e for e, present in counts if present and is_admitted(self._threshold, len(e), present)]
         names = self.domain.names
         ordered = sorted((e for e in found if e not in self._present), key=lambda e: (len(e), e))
         return tuple(tuple(names[i] for i in e) for e in ordered)
 
-    def violating(self) -> tuple[Edge, ...]:
-        """Edges of the collection that heredity no longer admits, in the order of edges."""
-        names = self.domain.names
-        if self._threshold is None:
-            return ()
-        bad = [e for e in self._present if len(e) > 1 and not self._is_admitted(e, self._present_facets(e))]
-        return tuple(tuple(names[i] for i in e) for e in sorted(bad, key=lambda e: (len(e), e)))
 
-    def _present_facets(self, edge: tuple[int, ...]) -> int:
-        return sum(facet in self._present for facet in itertools.combinations(edge, len(edge) - 1))
+def is_admitted(heredity: Heredity, size: int, present: int) -> bool:
+    """Whether so many facets of a set in the collection are enough for heredity."""
+    if isinstance(heredity, str):
+        return present >= max(size - 1, 1)
+    return present >= heredity * size - _ROUNDING
 
 
-def _checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity | None:
+def checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity | None:
     if heredity is None:
         if has_allowed:
             return None

@@ -119,20 +119,19 @@ def eliminate(
         z_S = \frac{\bar\ell_{\mathrm{validation}} - \mathbb E_{q_{-S}}[\ell]}{\sqrt{\operatorname{Var}[\ell] / m}}
 
     where q is the model, :math:`q_{-S}` the one without S and m the number of validation rows. The direction
-    :math:`\ell` is found from the training rows alone, so that z is standard normal where S is absent (a score test),
-    however many interactions were tried before. The gain :math:`\bar\ell`, which is what held-out rows lose
-    without S, is reported beside it; a gain above zero asks for more than presence does, since a poorly estimated table
-    loses although its interaction exists. One-sided p-values go through the procedure of Benjamini and Hochberg over
-    all interactions of the start: on average at most ``false_discovery_rate`` of the interactions kept are absent from
-    the law of the rows, as far as the tests are independent.
+    :math:`\ell` comes from the training rows alone, so that z is standard normal where S is absent (a score test),
+    however many interactions were tried before. The gain :math:`\bar\ell`, which held-out rows lose without S, is
+    reported beside it; a poorly estimated table may lose although its interaction exists. One-sided p-values go through
+    the procedure of Benjamini and Hochberg over all interactions of the start: on average at most
+    ``false_discovery_rate`` of the interactions kept are absent from the law of the rows, as far as the tests are
+    independent.
 
-    First :math:`q_{-S}` is q with the table of S, less what its subsets explain, set to zero, at the price of one
-    margin; the weaker half of the unconfirmed interactions goes, the trainer is run, and so on until all are confirmed.
-    The variance then also counts the error of the other tables. An exact trainer next removes every one that is left
-    in turn and fits the others again, the weakest first; this tells interactions apart that can stand in for each
-    other. Where fits are too dear for that, interactions are removed together: a bisection of the order of their z
-    finds the most that can go, weakest first, such that the held-out pseudo-likelihood, which needs no log Z, does not
-    fall by a one-sided test of 5 % when the others are fitted again.
+    First :math:`q_{-S}` is q with the table of S, less what its subsets explain, set to zero; the weaker half of the
+    unconfirmed interactions goes, the trainer is run, and so on until all are confirmed. The variance then also counts
+    the error of the other tables. An exact trainer next removes every one that is left in turn and fits the others
+    again, the weakest first; this tells interactions apart that can stand in for each other. Where fits are too dear
+    for that, a bisection of the order of z finds the most that can go together, weakest first, such that the held-out
+    pseudo-likelihood does not fall by a one-sided test of 5 % when the others are fitted again.
 
     Args:
         train: the rows that the trainer was made with.
@@ -206,8 +205,7 @@ class _Search:
     def remove_in_halves(self) -> None:
         """The weaker half of the unconfirmed interactions goes at a time."""
         while True:
-            edges = self.edges
-            found = [self._zeroed(*entry) for entry in self._tables_of(edges)]
+            found = self._zeroed()
             is_confirmed = self._confirmed(found)
             for test in found:
                 self._note(test, True)
@@ -225,7 +223,7 @@ class _Search:
     def remove_together(self) -> None:
         """The most of the weakest interactions that the others, fitted again, make up for."""
         trainer = self.trainer
-        found = sorted((self._zeroed(*entry) for entry in self._tables_of(self.edges)), key=lambda test: test.z)
+        found = sorted(self._zeroed(), key=lambda test: test.z)
         start, whole = self._log_pseudo_prob(), trainer.hypergraph
         is_confirmed = self._confirmed(found)
         least = int((~is_confirmed).sum())  # these go in any case
@@ -283,32 +281,27 @@ class _Search:
         self.trainer.train()
         self.num_fits += 1
 
-    def _tables_of(self, edges: Sequence[Edge]) -> list[tuple[Edge, Floats, Floats, Floats, Floats, float]]:
-        """Table, model margin, and counts among training and validation rows of every interaction."""
+    def _zeroed(self) -> list[InteractionTest]:
+        """Tests of all interactions, the own table of each set to zero."""
+        edges, graph = self.edges, self.trainer.hypergraph
         if not edges:
             return []
-        graph = self.trainer.hypergraph
         margins = self.trainer.margins(edges)
-        flat = [
-            margins.probs.numpy(),
-            self.train.marginal_counts(edges).numpy(),
-            self.validation.marginal_counts(edges).numpy(),
-        ]
-        tables, begin = self.trainer.tables.numpy(), 0
-        found: list[tuple[Edge, Floats, Floats, Floats, Floats, float]] = []
-        for edge in edges:
-            shape = tuple(graph.domain[name].cardinality for name in edge)
-            where = slice(begin, begin + math.prod(shape))
-            begin = where.stop
-            q, train, validation = (values[where].reshape(shape) for values in flat)
-            table = tables[graph.term_slices[edge]].reshape(shape)
-            found.append((edge, table, q, train, validation, margins.sample_size))
+        flat = (margins.probs, self.train.marginal_counts(edges), self.validation.marginal_counts(edges))
+        shapes = [tuple(graph.domain[name].cardinality for name in edge) for edge in edges]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        tables = [self.trainer.tables.numpy()[graph.term_slices[edge]] for edge in edges]
+        columns = (tables, *(np.split(values.numpy(), ends) for values in flat))
+        found: list[InteractionTest] = []
+        for edge, shape, *parts in zip(edges, shapes, *columns, strict=True):
+            table, q, train, validation = (part.reshape(shape) for part in parts)
+            found.append(self._zeroed_one(edge, table, q, train, validation, margins.sample_size))
         return found
 
-    def _zeroed(
+    def _zeroed_one(
         self, edge: Edge, table: Floats, q: Floats, train: Floats, validation: Floats, sample_size: float
     ) -> InteractionTest:
-        """Test of an interaction whose own table is set to zero."""
+        """Test of an interaction from its table, the model's margin, and the counts of both parts."""
         present = set(self.trainer.hypergraph.edges)
         axes = [
             kept

@@ -22,13 +22,11 @@ DARK = "#17405a"
 LIGHT = "#7db4d6"
 _NARROW = 12  # largest size over smallest, up to which the sizes themselves are the ticks
 _MEASURES = {"kl": "KL", "loss": "NLL"}
-_LABELS = {"num_parameters": "parameters of the family", "num_interactions": "interactions"}
 
 
 def capacity_figure(
     curves: Mapping[str, pd.DataFrame],
     *,
-    against: Literal["num_parameters", "num_interactions"] = "num_parameters",
     references: Mapping[str, float] | None = None,
     columns: int = 4,
     measure: Literal["kl", "loss"] = "kl",
@@ -42,7 +40,6 @@ def capacity_figure(
 
     Args:
         curves: panel titles and the frames of ``SelectionResult.capacity_curve()``.
-        against: what is counted to the right.
         references: values drawn as dashed lines across every panel, such as those of other models, by label.
         columns: panels side by side.
         measure: what is counted upwards: divergence, or the loss, which says more where all rows are distinct.
@@ -73,12 +70,12 @@ def capacity_figure(
     for axes in grid.ravel()[len(curves) :]:
         axes.set_axis_off()
     for axes, (title, curve) in zip(grid.ravel(), curves.items(), strict=False):
-        _panel(axes, title, curve, against, references or {})
-    _ticks(grid[0, 0], list(curves.values()), against, references or {})
+        _panel(axes, title, curve, references or {})
+    _ticks(grid[0, 0], list(curves.values()), references or {})
     for axes in grid[:, 0]:
         axes.set_ylabel(f"{name}, nats per row", color=INK, fontsize=9)
     for axes in grid[-1]:
-        axes.set_xlabel(_LABELS[against], color=INK, fontsize=9)
+        axes.set_xlabel("parameters of the family", color=INK, fontsize=9)
     handles = [
         Line2D([], [], color=DARK, marker="o", markersize=4, linewidth=1.4, label="training"),
         Line2D([], [], color=LIGHT, marker="o", markersize=4, linewidth=1.4, label="validation"),
@@ -98,9 +95,9 @@ def _shown(curve: pd.DataFrame, name: str) -> np.ndarray:
     return np.isfinite(values) & (values > 0)
 
 
-def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], against: str, references: Mapping[str, float]) -> None:
+def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], references: Mapping[str, float]) -> None:
     """Ticks of the axes that all panels share: round numbers, or where the range is narrow the sizes themselves."""
-    sizes = np.unique(np.concatenate([c[against].to_numpy(dtype=float) for c in curves]))
+    sizes = np.unique(np.concatenate([c["num_parameters"].to_numpy(dtype=float) for c in curves]))
     sizes = sizes[sizes > 0]
     values = [c[name].to_numpy(dtype=float)[_shown(c, name)] for c in curves for name in ("train", "validation")]
     heights = np.concatenate([*values, [v for v in references.values() if v > 0]])
@@ -139,8 +136,8 @@ def _best_of_equal_size(curve: pd.DataFrame, size: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references: Mapping[str, float]) -> None:
-    size = curve[against].to_numpy(dtype=float)
+def _panel(axes: Axes, title: str, curve: pd.DataFrame, references: Mapping[str, float]) -> None:
+    size = curve["num_parameters"].to_numpy(dtype=float)
     for i, value in enumerate(references.values()):
         axes.axhline(value, color=FAINT, linewidth=1, linestyle=(0, (4, 3 + 3 * i)))
     on_line = _best_of_equal_size(curve, size)

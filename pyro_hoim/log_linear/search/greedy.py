@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.observations import Observations
 from ...errors import out_of_range
@@ -27,7 +26,6 @@ def select(
     trainer: Trainer,
     search: SelectionOptions | None = None,
     *,
-    max_interactions: int | None = None,
     min_score: float = 0.0,
     init: InteractionHypergraph | None = None,
     run: RunOptions | None = None,
@@ -48,7 +46,6 @@ def select(
         validation: further rows over the same domain.
         trainer: how a collection is fitted. It is taken over: at the end it holds the last round, not the best.
         search: heredity, score, candidates, rounds and patience.
-        max_interactions: most sets of two and more variables in a collection.
         min_score: only candidates with a score above it are added.
         init: collection to start from; default all single variables of two levels or more. The paper starts from
             the empty one, ``InteractionHypergraph(domain)``; a variable with an even margin then scores nothing,
@@ -69,9 +66,8 @@ def select(
         None but the trainer's.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.1, appendix B.4, equation (7), algorithms 1 and 2. Line 5 of algorithm 2
-        must read "at least", line 12 must sort in descending order.
+        Paper 1, section 4.1, appendix B.4, equation (7), algorithms 1 and 2. Line 5 of algorithm 2 must read "at
+        least", line 12 must sort in descending order.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -89,13 +85,10 @@ def select(
     pool = search.pool(train.domain)
     scored = checked_score(search.score)[1]
     begin = singles(train.domain) if init is None else checked_start(init, trainer)
-    if max_interactions is not None:
-        check_count(max_interactions, "max_interactions")
     if isinstance(min_score, bool) or not isinstance(min_score, int | float) or math.isnan(min_score):
         raise out_of_range("min_score", "a number", min_score)
     settings: dict[str, Any] = {
         **search.settings(train.domain),
-        "max_interactions": None if max_interactions is None else int(max_interactions),
         "min_score": repr(float(min_score)),
         "start": [list(edge) for edge in begin.edge_indices],
     }
@@ -106,12 +99,7 @@ def select(
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
-        room = per_round
-        if max_interactions is not None:
-            room = min(per_round, max_interactions - hypergraph.num_interactions)
-        if room < 1:
-            return "max_interactions"
         pool.add(hypergraph.edges)
-        return Proposal.of_best(pool.available(), scored, context, room, min_score)
+        return Proposal.of_best(pool.available(), scored, context, per_round, min_score)
 
     return runner.run(begin, propose)

@@ -59,11 +59,6 @@ class SelectionOptions:
         if self.max_rounds is not None:
             check_count(self.max_rounds, "max_rounds", 0)
 
-    @property
-    def allowed(self) -> list[tuple[str, ...]] | None:
-        """The candidates as a list; None for all."""
-        return None if self.candidates is None else [tuple(edge) for edge in self.candidates]
-
     def filled(self, per_round: int, max_order: int | None = None) -> Self:
         """These options with what is None replaced by the defaults of a search."""
         heredity = _HEREDITY if self.heredity is None and self.candidates is None else self.heredity
@@ -72,16 +67,16 @@ class SelectionOptions:
 
     def pool(self, domain: Domain) -> CandidatePool:
         """What may be added beside a collection."""
-        return CandidatePool(domain, self.heredity, self.max_order, self.allowed)
+        return CandidatePool(domain, self.heredity, self.max_order, self.candidates)
 
     def settings(self, domain: Domain) -> dict[str, Any]:
         """What a resumed search must repeat, JSON-ready."""
-        allowed = self.allowed
+        sets = self.candidates
         return {
             "heredity": self.heredity,
             "score": checked_score(self.score)[0],
             "per_round": self.per_round,
             "max_order": self.max_order,
-            "candidates": None if allowed is None else sorted([sorted(domain.indices(edge)) for edge in allowed]),
+            "candidates": None if sets is None else sorted(sorted(domain.indices(edge)) for edge in sets),
             "patience": self.patience,
         }

@@ -13,9 +13,9 @@ from ...core.trainer import Trainer
 from ...data.observations import Observations
 from ...runs.options import RunOptions
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from .candidates import CandidatePool, Heredity
+from .candidates import Heredity, checked_heredity, is_admitted
 from .result import SelectionResult, SelectionStatus
-from .rounds import Proposal, RoundRunner, StopRule, check_rows, checked_start, run_file
+from .rounds import Proposal, RoundRunner, StopRule, check_rows, run_file
 from .scores import Score, ScoreContext, checked_score, checked_values
 
 __all__ = ["prune", "table_variance"]
@@ -45,17 +45,15 @@ def prune(
     heredity: Heredity | None = 1.0,
     ranking: Score = table_variance,
     per_round: int = 1,
-    min_order: int = 2,
     stop: StopRule | None = None,
-    init: InteractionHypergraph | None = None,
     run: RunOptions | None = None,
 ) -> SelectionResult:
     """Remove the least important interactions, fit again, and stop when the validation loss gets worse.
 
     The mirror image of :func:`~pyro_hoim.log_linear.select`, and a second look at what it found: an
-    interaction that was useful early may have become idle. A round counts as improved unless its validation loss is
-    above the lowest one so far by more than the tolerance plus twice the standard error of their difference; so the
-    smallest collection that is not worse is returned.
+    interaction that was useful early may have become idle. Single variables stay. A round counts as improved unless its
+    validation loss is above the lowest one so far by more than the tolerance plus twice the standard error of their
+    difference; so the smallest collection that is not worse is returned.
 
     Args:
         train: the rows that the trainer was made with.
@@ -65,9 +63,7 @@ def prune(
             for, where it had it. 1.0 keeps a hierarchical collection hierarchical, None allows any removal.
         ranking: gives every edge a number; the smallest go first.
         per_round: interactions removed in a round.
-        min_order: smaller interactions are never removed; 2 keeps single variables.
         stop: patience, most rounds, and the tolerance, a loss in nats per row that still counts as not worse.
-        init: collection to start from; default the trainer's.
         run: checkpoint, rewritten after every round, and progress.
 
     Returns:
@@ -87,56 +83,48 @@ def prune(
         6
     """
     check_rows(train, validation, trainer)
-    begin = trainer.hypergraph if init is None else checked_start(init, trainer)
     name, rank = checked_score(ranking, "ranking")
     check_count(per_round, "per_round")
-    check_count(min_order, "min_order")
     rule = replace(StopRule() if stop is None else stop, keeps_equal=True)
     run = run or RunOptions()
-    pool = None if heredity is None else CandidatePool(train.domain, heredity)
+    heredity = checked_heredity(heredity, True)
     settings: dict[str, Any] = {
         "heredity": heredity,
         "ranking": name,
         "per_round": int(per_round),
-        "min_order": int(min_order),
         "patience": rule.patience,
         "tolerance": float(rule.tolerance),
-        "start": [list(edge) for edge in begin.edge_indices],
+        "start": [list(edge) for edge in trainer.hypergraph.edge_indices],
     }
     runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), "pruning" if run.progress else None)
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
-        edges = [edge for edge in hypergraph.edges if len(edge) >= min_order]
+        edges = [edge for edge in hypergraph.edges if len(edge) > 1]
         values = checked_values(rank, edges, context, "ranking")
-        guard = None if pool is None else _Guard(pool, hypergraph)
+        present = set(map(frozenset, hypergraph.edges))
         removed: list[int] = []
         for i in np.argsort(values, kind="stable"):
             if len(removed) == per_round:
                 break
-            if guard is None or guard.remove(edges[i]):
+            if heredity is None or _is_free(edges[i], present, heredity):
                 removed.append(int(i))
+                present.remove(frozenset(edges[i]))
         if not removed:
             return "exhausted"
         gone = tuple(edges[i] for i in removed)
         smaller = hypergraph.remove_edges(gone, hierarchical=False)
         return Proposal(smaller, gone, tuple(float(values[i]) for i in removed), len(edges))
 
-    return runner.run(begin, propose)
+    return runner.run(trainer.hypergraph, propose)
 
 
-class _Guard:
-    """Removes edges one at a time as long as heredity holds for those that stay as well as it did before."""
-
-    def __init__(self, pool: CandidatePool, hypergraph: InteractionHypergraph) -> None:
-        self._pool = pool
-        pool.replace(hypergraph.edges)
-        self._violating = set(pool.violating())
-
-    def remove(self, edge: Edge) -> bool:
-        """Remove an edge if none that stays is thereby left without its facets."""
-        self._pool.remove([edge])
-        if set(self._pool.violating()) <= self._violating:
-            return True
-        self._pool.add([edge])
-        return False
+def _is_free(edge: Edge, present: set[frozenset[str]], heredity: Heredity) -> bool:
+    """Whether no larger set loses, with this edge, the share of its facets that heredity asks for."""
+    size = len(edge) + 1
+    for larger in present:
+        if len(larger) == size and larger.issuperset(edge):
+            facets = sum(larger - {name} in present for name in larger)
+            if is_admitted(heredity, size, facets) > is_admitted(heredity, size, facets - 1):
+                return False
+    return True

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from ...errors import refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
-from ..file import ModelFile, load_model, save_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,9 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["SelectionResult", "SelectionRound", "SelectionStatus", "Verdict"]
 
 Verdict = Literal["start", "improved", "worse", "undecided"]
-SelectionStatus = Literal[
-    "stopped early", "exhausted", "max_rounds", "max_interactions", "undecided", "diverged", "unfinished"
-]
+SelectionStatus = Literal["stopped early", "exhausted", "max_rounds", "undecided", "diverged", "unfinished"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class SelectionResult:
         hypergraph: the collection of that round; it need not be hierarchical.
         tables: its balanced tables (num_terms,), float64, in the layout of ``hypergraph.term_slices``.
         status: why the search ended: ``stopped early`` (the validation loss did not improve), ``exhausted`` (no
-            candidate scores above the minimum, or nothing can be removed), ``max_rounds``, ``max_interactions``,
+            candidate scores above the minimum, or nothing can be removed), ``max_rounds``,
             ``undecided`` (many rounds that the error of log Z leaves open), ``diverged``, or ``unfinished``.
         settings: arguments of the search.
         excluded: entries of the tables (num_terms,) that a masked trainer leaves out: combinations that no training
@@ -149,42 +145,20 @@ class SelectionResult:
         Raises:
             InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
         """
-        self._check_finite("log_linear")
-        return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
-
-    def _check_finite(self, asked: str) -> None:
-        """Raise where the tables are not the model because combinations are left out."""
         if self.excluded is not None:
             problem = (
                 f"expected a model of finite tables, but masking gives probability zero to {int(self.excluded.sum())} "
                 "combinations without a training row; select with masked=False, or take "
                 "LogLinearEnergy(selection.hypergraph, selection.tables), another law, in which all can occur"
             )
-            raise refused(asked, problem, code="impossible")
+            raise refused("log_linear", problem, code="impossible")
+        return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready description without the tables."""
+        """JSON-ready description without collection and tables."""
         return {
             "status": self.status,
             "best_round": self.best_round,
             "settings": dict(self.settings),
             "rounds": [entry.to_json() for entry in self.rounds],
-            "hypergraph": self.hypergraph.to_json(),
         }
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model file that also holds the path; InputError where the trainer was masked."""
-        self._check_finite("save")
-        info = {name: value for name, value in self.to_json().items() if name != "hypergraph"}
-        save_model(path, ModelFile(self.hypergraph, self.tables, coding="balanced", info={"selection": info}))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SelectionResult:
-        """Inverse of :meth:`save`; InputError where a model file holds no selection."""
-        file = load_model(path)
-        found = file.info.get("selection")
-        if not isinstance(found, dict) or file.coding != "balanced":
-            raise refused("path", f"{os.fspath(path)} is a model file, but holds no selection")
-        info = cast("dict[str, Any]", found)
-        rounds = tuple(SelectionRound.from_json(entry) for entry in info["rounds"])
-        return cls(rounds, info["best_round"], file.hypergraph, file.theta, info["status"], info["settings"])

@@ -32,7 +32,9 @@ __all__ = [
 ]
 
 ScoreName = Literal["J", "J-per-parameter", "gain", "gain-per-parameter", "refined"]
-_CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+"""Weights a of the model, in rows, that a gain chooses from."""
+
 _PSEUDO_COUNT = 0.5
 _MAX_CYCLES = 50
 _TOLERANCE = 1e-6
@@ -95,8 +97,7 @@ class InteractionInformation:
     in nats, divided by the number of free parameters of the candidate if ``per_parameter``.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equation (3) and section 4.1; figures 5 and 6 for the division.
+        Paper 1, equation (3) and section 4.1; figures 5 and 6 for the division.
     """
 
     per_parameter: bool = False
@@ -116,31 +117,24 @@ class Gain:
 
     :math:`c` are the training counts of the candidate's cells, :math:`q` the model's margin over its variables and
     :math:`m` the number of candidates. A row is predicted by the data without it, shrunken towards the model with the
-    weight of a rows. It is a lower bound: :math:`(c_x - 1 + a q_x) / (n - 1 + a)` sums to at most 1 over the cells, so
-    by Gibbs' inequality :math:`\mathrm{LOO}_S(a) \le D(\hat p_S \| q_S)`, and one step of iterative proportional
-    fitting lowers the divergence by exactly that, which the projection onto the family with S and its subsets can only
-    exceed. Where the data add nothing, the expectation of LOO at large a is about zero or below, and
+    weight of a rows. By Gibbs' inequality :math:`\mathrm{LOO}_S(a) \le D(\hat p_S \| q_S)`; one step of iterative
+    proportional fitting lowers the divergence by exactly that, which the projection onto the family with S and its
+    subsets can only exceed. Where the data add nothing, LOO at large a is about zero or below on average, and
     :math:`\log m / n` pays for the best of m trials.
 
-    Under weak heredity the collection may hold a superset T of which S is the only subset that is missing. The family
-    with S then can express every function of T's variables, all of the above holds with T in place of S, and the larger
-    LOO counts. Where a subset of S is not in the collection, q is first fitted to the data's margins over all facets of
-    S, so that only what S itself adds is counted. Margins that are estimated from M draws get half a pseudo-count.
-    Costs one margin of the model and one pass over the occupied cells for every candidate and concentration.
+    Where the collection holds a superset T of which S is the only subset that is missing, all of the above holds with T
+    in place of S, and the larger LOO counts. Where a subset of S is not in the collection, q is first fitted to the
+    data's margins over all facets of S, so that only what S itself adds is counted. Margins that are estimated from M
+    draws get half a pseudo-count. Costs one margin of the model and one pass over the occupied cells for every
+    candidate and concentration.
 
     Args:
         per_parameter: divide by the number of free parameters of the candidate.
-        concentrations: values of a to choose from, in rows, positive and finite.
         search_cost: subtract :math:`\log m / n`.
     """
 
     per_parameter: bool = False
-    concentrations: tuple[float, ...] = _CONCENTRATIONS
     search_cost: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.concentrations or not all(0 < a < math.inf for a in self.concentrations):
-            raise out_of_range("concentrations", "positive finite numbers", self.concentrations)
 
     def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
         """Scores (num_candidates,), nats per row."""
@@ -172,7 +166,7 @@ class Gain:
         divergence = per_set(weight * (np.log(weight) - log_q))
         rest = np.maximum(c - 1, 0.0)
         gain = np.full(len(sets), -np.inf)
-        for a in self.concentrations:
+        for a in CONCENTRATIONS:
             values = per_set(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
             gain = np.maximum(gain, values)
         places = {edge: number for number, edge in enumerate(larger, start=len(candidates))}
@@ -192,8 +186,7 @@ class Refined:
     fall of that loss.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equation (5).
+        Paper 1, equation (5).
     """
 
     max_states: int = 2**20

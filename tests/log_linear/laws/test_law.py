@@ -654,7 +654,7 @@ def test_marginal_of_a_long_chain_stays_cheap():
 def test_marginal_refuses_what_it_cannot_afford():
     star = graph([2] * 30, [("x0", f"x{i}") for i in range(1, 30)])
     law = HierarchicalLogLinear(star, draw_theta(star))
-    with pytest.raises(IntractableError, match="raise max_terms"):
+    with raises("over-budget", "marginal"):
         law.marginal([f"x{i}" for i in range(1, 30)])
     with pytest.raises(UnknownNameError):
         law.marginal(["y"])

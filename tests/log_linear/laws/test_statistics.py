@@ -166,7 +166,6 @@ def test_statistics_of_observations_equal_those_of_their_rows(hypergraph):
     counts = statistics_of(data, hypergraph)
     assert counts.dtype == torch.float64
     assert torch.equal(counts, statistics_of(rows, hypergraph))
-    assert torch.equal(counts, LogLinearStatistics.statistics_of(data, hypergraph))
     assert_close(counts, parametrization(hypergraph).statistics(rows).sum(0))
     assert LogLinearStatistics(hypergraph, draw_theta(hypergraph), 30).support.check(counts)
 

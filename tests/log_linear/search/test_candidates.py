@@ -87,22 +87,6 @@ def test_equals_the_power_set(edges, heredity, max_order):
     assert next_available(hypergraph, heredity, max_order=max_order) == by_power_set(hypergraph, heredity, max_order)
 
 
-@given(
-    st.lists(st.sampled_from([e for k in range(1, 5) for e in itertools.combinations("abcd", k)]), max_size=12),
-    st.lists(st.sampled_from([e for k in range(1, 5) for e in itertools.combinations("abcd", k)]), max_size=12),
-)
-def test_growing_and_shrinking_equals_starting_anew(added, removed):
-    pool = CandidatePool(DOMAIN, 0.5)
-    for edge in added:
-        pool.add([edge])
-    pool.remove(removed)
-    left = InteractionHypergraph(DOMAIN, set(added) - set(removed), hierarchical=False)
-    assert pool.available() == next_available(left, 0.5)
-    assert set(pool.violating()) == {e for e in left.edges if len(e) > 1 and left.heredity_score(e) < 0.5}
-    pool.replace(added)
-    assert pool.available() == next_available(InteractionHypergraph(DOMAIN, added, hierarchical=False), 0.5)
-
-
 def test_variables_of_one_level_are_never_in_a_candidate():
     domain = Domain.from_cardinalities({"a": 2, "b": 1, "c": 3})
     hypergraph = InteractionHypergraph.from_order(domain, 1)

@@ -39,12 +39,6 @@ def test_panels_hold_the_curves():
     assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "all pairs"
 
 
-def test_one_curve_against_interactions():
-    figure = capacity_figure({"one": curve([4.0, 2.0], 1)}, against="num_interactions")
-    assert figure.axes[0].get_xlabel() == "interactions"
-    assert list(figure.axes[0].get_lines()[0].get_xdata()) == [4, 6]
-
-
 @pytest.mark.parametrize(("kind", "label"), [("exact", "NLL"), ("pseudo-likelihood", "pseudo-NLL")])
 def test_losses_in_place_of_divergences(kind, label):
     frame = curve([np.nan, np.nan], 1).assign(train_loss=[9.0, 7.0], validation_loss=[9.5, 8.0], loss_kind=kind)

@@ -198,9 +198,6 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path):
         ({"tolerance": math.inf}, InputError, "tolerance: expected"),
         ({"heredity": 0.0}, InputError, "heredity: expected"),
         ({"per_round": 0}, InputError, "per_round: expected"),
-        ({"min_order": 0}, InputError, "min_order: expected"),
-        ({"init": "all"}, InputTypeError, "init: expected"),
-        ({"init": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "init: expected a collection"),
     ],
 )
 def test_bad_arguments(options, error, message):
