@@ -116,7 +116,8 @@ class Parametrization:
     def _check_hierarchical(self, what: str) -> None:
         if not self.hypergraph.is_hierarchical:
             hint = "use the coding 'free' or 'balanced', or lift() the tables to hypergraph.closure()"
-            raise InputError(f"{what} lives on the closure of a collection that is not hierarchical", hint=hint)
+            problem = f"{what} lives on the closure of a collection that is not hierarchical"
+            raise InputError(problem, hint=hint, code="no-method")
 
     @staticmethod
     def _check(value: torch.Tensor, size: int, argument: str) -> None:
@@ -293,8 +294,10 @@ class Parametrization:
         graph = self.hypergraph
         if set(tables) != set(graph.edges):
             odd = min(set(tables) ^ set(graph.edges))
-            state = "missing" if odd in set(graph.edges) else "not a hyperedge of the collection"
-            raise unexpected("tables", "one table per hyperedge", hint=f"{odd!r} is {state}")
+            is_missing = odd in set(graph.edges)
+            hint = f"{odd!r} is {'missing' if is_missing else 'not a hyperedge of the collection'}"
+            code = "missing-part" if is_missing else "unknown-name"
+            raise unexpected("tables", "one table per hyperedge", hint=hint, code=code)
         if not graph.edges:
             return torch.zeros(0)
         flat: list[torch.Tensor] = []

@@ -127,7 +127,7 @@ class Prior:
         num = sum(math.comb(len(names), size) for size in range(1, max_order + 1))
         if num > _MAX_SETS:
             problem = f"unit has a strength for each of {num} sets of columns, the limit is {_MAX_SETS}"
-            raise refused(what, problem, "use ridge:S or normal:S")
+            raise refused(what, problem, "use ridge:S or normal:S", "over-budget")
         sets = itertools.chain.from_iterable(itertools.combinations(names, k) for k in range(1, max_order + 1))
         return InteractionRidge(by_edge=_unit_strengths(domain, list(sets)))
 

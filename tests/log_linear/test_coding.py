@@ -427,20 +427,17 @@ def test_non_hierarchical_collections_refuse_what_lives_on_the_closure() -> None
 
 def test_refusals_name_what_was_received() -> None:
     codings = parametrization(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3])))
-    with pytest.raises(InputError, match=r"\(\.\.\., 5\), received \(4,\)"):
-        codings.to_tables(torch.zeros(4))
-    with pytest.raises(InputError, match=r"'effects'"):
-        codings.to_tables(torch.zeros(5), "effects")  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match=r"int64"):
-        codings.to_tables(torch.zeros(5, dtype=torch.long))
-    with pytest.raises(InputTypeError, match=r"list"):
-        codings.to_tables([0.0] * 5)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"every fibre sums to zero"):
-        codings.to_tables(torch.ones(11), "balanced")
-    with pytest.raises(InputError, match=r"every fibre"):
-        codings.convert(torch.ones(11), "balanced", "corner")
-    with pytest.raises(InputError, match=r"variable 'x1'.*received 3"):
-        codings.statistics(torch.tensor([[0, 0], [1, 3]]))
+    for call, error, text in (
+        (lambda: codings.to_tables(torch.zeros(4)), InputError, r"\(\.\.\., 5\), received \(4,\)"),
+        (lambda: codings.to_tables(torch.zeros(5), "effects"), InputError, r"'effects'"),  # type: ignore[arg-type]
+        (lambda: codings.to_tables(torch.zeros(5, dtype=torch.long)), InputTypeError, r"int64"),
+        (lambda: codings.to_tables([0.0] * 5), InputTypeError, r"list"),  # type: ignore[arg-type]
+        (lambda: codings.to_tables(torch.ones(11), "balanced"), InputError, r"every fibre sums to zero"),
+        (lambda: codings.convert(torch.ones(11), "balanced", "corner"), InputError, r"every fibre"),
+        (lambda: codings.statistics(torch.tensor([[0, 0], [1, 3]])), InputError, r"variable 'x1'.*received 3"),
+    ):
+        with pytest.raises(error, match=text):
+            call()
     with pytest.raises(InputError, match=r"\('x0',\).*missing"):
         codings.join({("x1",): torch.zeros(3), ("x0", "x1"): torch.zeros(2, 3)})
     with pytest.raises(InputError, match=r"not a hyperedge"):

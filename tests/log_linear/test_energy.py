@@ -215,30 +215,22 @@ def test_refusals_name_what_was_received() -> None:
     model = build(graph, (2,))
     with pytest.raises(InputError, match=r"variable 'b', received 3 at index \(0, 1\)"):
         model.energy(torch.tensor([[1, 3], [0, 0]]))
-    with pytest.raises(InputError, match=r"received -1"):
-        model.log_pseudo_prob(torch.tensor([-1, 0]))
-    with pytest.raises(InputError, match=r"received 0.5"):
-        model.energy(torch.tensor([0.5, 0.0]))
-    with pytest.raises(InputError, match=r"received nan"):
-        model.energy(torch.tensor([0.0, math.nan]))
-    with pytest.raises(InputError, match=r"variable 'b'.*\(1,\)"):
-        model.block_conditional(["a"], torch.tensor([0, 3]))
-    with pytest.raises(InputError, match=r"\(\.\.\., 2\), received \(3,\)"):
-        model.energy(torch.zeros(3))
-    with pytest.raises(InputError, match=r"batch shape \(2,\), received shape \(3, 2\)"):
-        model.energy(torch.zeros(3, 2))
-    with pytest.raises(InputTypeError, match="list"):
-        model.energy([0, 0])  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="bool"):
-        model.energy(torch.zeros(2, dtype=torch.bool))
-    with pytest.raises(UnknownNameError, match="'c'"):
-        model.block_conditional(["c"], torch.zeros(2))
-    with pytest.raises(InputError, match="repeated"):
-        model.block_conditional(["a", "a"], torch.zeros(2))
-    with pytest.raises(InputTypeError, match="string 'ab'"):
-        model.block_conditional("ab", torch.zeros(2))
-    with pytest.raises(InputError, match=r"received \(10,\)"):
-        LogLinearEnergy(graph, torch.zeros(10))
+    for call, error, text in (
+        (lambda: model.log_pseudo_prob(torch.tensor([-1, 0])), InputError, r"received -1"),
+        (lambda: model.energy(torch.tensor([0.5, 0.0])), InputError, r"received 0.5"),
+        (lambda: model.energy(torch.tensor([0.0, math.nan])), InputError, r"received nan"),
+        (lambda: model.block_conditional(["a"], torch.tensor([0, 3])), InputError, r"variable 'b'.*\(1,\)"),
+        (lambda: model.energy(torch.zeros(3)), InputError, r"\(\.\.\., 2\), received \(3,\)"),
+        (lambda: model.energy(torch.zeros(3, 2)), InputError, r"batch shape \(2,\), received shape \(3, 2\)"),
+        (lambda: model.energy([0, 0]), InputTypeError, "list"),  # type: ignore[arg-type]
+        (lambda: model.energy(torch.zeros(2, dtype=torch.bool)), InputTypeError, "bool"),
+        (lambda: model.block_conditional(["c"], torch.zeros(2)), UnknownNameError, "'c'"),
+        (lambda: model.block_conditional(["a", "a"], torch.zeros(2)), InputError, "repeated"),
+        (lambda: model.block_conditional("ab", torch.zeros(2)), InputTypeError, "string 'ab'"),
+        (lambda: LogLinearEnergy(graph, torch.zeros(10)), InputError, r"received \(10,\)"),
+    ):
+        with pytest.raises(error, match=text):
+            call()
     with pytest.raises(InputError, match=r"received nan at index \(3,\)"):
         LogLinearEnergy(graph, torch.tensor([0.0] * 3 + [math.nan] + [0.0] * 7))
     with pytest.raises(InputTypeError, match="int64"):

@@ -53,7 +53,7 @@ class GoodnessOfFit(PValue):
 
 def _log_likelihood(result: FitResult) -> float:
     if result.log_likelihood is None:
-        raise refused("result", "its log-likelihood is not known, because log Z was out of reach")
+        raise refused("result", "its log-likelihood is not known, because log Z was out of reach", code="no-method")
     return result.log_likelihood
 
 
@@ -207,13 +207,14 @@ def likelihood_ratio_test(
     for name, result in (("small", small), ("big", big)):
         if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
             found = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
-            raise unexpected(name, "a converged maximum-likelihood fit without penalty", received=found)
+            expected = "a converged maximum-likelihood fit without penalty"
+            raise unexpected(name, expected, received=found, code="no-method")
     if small.hypergraph.domain != big.hypergraph.domain:
         raise other_domain("small, big", "models of the same variables")
     surplus = set(small.hypergraph.edges) - set(big.hypergraph.edges)
     if surplus:
         shown = ", ".join(":".join(edge) for edge in sorted(surplus)[:4])
-        raise refused("small", f"expected a model nested in big, but {shown} is in small alone")
+        raise refused("small", f"expected a model nested in big, but {shown} is in small alone", code="other-domain")
     if len(small.hypergraph.edges) == len(big.hypergraph.edges):
         raise conflict("big", "expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):

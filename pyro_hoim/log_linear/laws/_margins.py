@@ -60,5 +60,5 @@ def check_interior(hypergraph: InteractionHypergraph, s: torch.Tensor) -> bool |
             fault = "no table has these margins" if margin < -boundary else "every table with these margins has a zero"
             precision = "" if s.dtype == torch.float64 else f" to the precision of {s.dtype}"
             problem = f"expected a point in the interior of the marginal polytope, but {fault}{precision}; {zero}"
-            raise refused("mean_statistics", problem)
+            raise refused("mean_statistics", problem, code="out-of-range")
     return decided

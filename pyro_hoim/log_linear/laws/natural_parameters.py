@@ -28,6 +28,7 @@ __all__ = [
 
 MAX_DENSE_PARAMETERS = 2000
 _MAX_STEPS = 200
+_TOLERANCE = 1e-10
 _MAX_DESIGN = 2**23  # entries of a table of statistics by cells: 64 MB
 _SOLVED, _INFEASIBLE = 0, 2  # status codes of SciPy's linprog
 
@@ -101,7 +102,6 @@ def solve_natural_parameters(
     *,
     precision: torch.Tensor | None = None,
     centre: torch.Tensor | None = None,
-    tolerance: float = 1e-10,
 ) -> torch.Tensor:
     r"""The free theta with given mean coordinates, :math:`\eta(\theta) = \eta`, unique when it exists.
 
@@ -141,7 +141,7 @@ def solve_natural_parameters(
         step = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
         # On the boundary the gradient vanishes too, but theta keeps moving outwards by steps that do not shrink.
         is_still = not step.numel() or bool(step.abs().max() <= 1e-3)
-        if error <= tolerance and is_still:
+        if error <= _TOLERANCE and is_still:
             return theta.to(eta.dtype)
         slope = float((gradient * step).sum())
         size = 1.0
@@ -157,6 +157,7 @@ def solve_natural_parameters(
         f"no theta has these marginals (largest error {error:.3g} after Newton's method, theta up to "
         f"{float(theta.abs().max()):.3g} and moving); they must lie in the interior of the marginal polytope, for "
         "instance those of a table without zeros",
+        code="out-of-range",
     )
 
 

@@ -17,7 +17,7 @@ from ...core.laws.traces import refuse_traced
 from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
-from ...errors import other_domain, out_of_range, unexpected, wrong_shape, wrong_type
+from ...errors import other_domain, out_of_range, wrong_shape, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
@@ -288,7 +288,7 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
         if observations.dim() < 2 or observations.shape[-1] != d:
             raise wrong_shape("observations", f"(..., N, {d})", observations)
         if not bool(StateSpace(hypergraph.domain.cardinalities).check(observations).all()):
-            raise unexpected("observations", "level codes of the hypergraph's domain (-1 for missing is not one)")
+            raise out_of_range("observations", "level codes of the hypergraph's domain (-1 for missing is not one)")
         codes = observations.long()
         return _count_states(codes, hypergraph, torch.ones(codes.shape[:-1], dtype=torch.float64, device=codes.device))
     if not isinstance(observations, Observations):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from typing_extensions import override
 
 from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
-from ...errors import unexpected
+from ...errors import check_choice
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..fitting.solvers import Stopping
@@ -135,9 +135,7 @@ def checked_recipe(
     sampling: SampledTraining | None = None,
 ) -> Recipe:
     """The trainer that serves; ``largest`` is the largest collection that can come up, None where all sets may."""
-    names = ("auto", "exact", "sampled", "pseudo-likelihood")
-    if trainer not in names:
-        raise unexpected("trainer", f"one of {', '.join(map(repr, names))}", trainer, code="unknown-choice")
+    check_choice(trainer, get_args(TrainerName), "trainer")
     if trainer == "auto":
         trainer = "exact" if _is_exact_cheap(rows, largest) else "sampled"
     rounds = (2, 2 if trainer == "sampled" else 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import check_type, is_whole, out_of_range, refused
+from ...errors import check_type, conflict, is_whole, out_of_range
 from ..training.ridge import InteractionRidge
 
 __all__ = ["Regularisation"]
@@ -41,7 +41,7 @@ class Regularisation:
             raise out_of_range("evidence_rounds", "a whole number from 0 or None", rounds)
         check_type(self.penalty, InteractionRidge | None, "penalty", "InteractionRidge or None")
         if self.strong.is_zero and rounds != 0:
-            raise refused("penalty", "strengths of zero cannot be updated", "pass positive ones, or evidence_rounds=0")
+            raise conflict("penalty", "strengths of zero cannot be updated", "pass positive ones, or evidence_rounds=0")
 
     @property
     def strong(self) -> InteractionRidge:

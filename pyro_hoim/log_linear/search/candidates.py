@@ -108,7 +108,7 @@ def checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity |
         if has_allowed:
             return None
         hint = "without one the sets must be given: candidates="
-        raise unexpected("heredity", "a threshold", hint=hint, received="None")
+        raise unexpected("heredity", "a threshold", hint=hint, received="None", code="missing-part")
     if isinstance(heredity, str):
         if heredity == "semi-strong":
             return heredity

@@ -61,7 +61,8 @@ def capacity_figure(
     }
     for title, curve in curves.items():
         if not _shown(curve, "validation").any():
-            raise refused("curves", f"{title!r} has no positive, finite validation {name}; nothing can be drawn")
+            problem = f"{title!r} has no positive, finite validation {name}; nothing can be drawn"
+            raise refused("curves", problem, code="not-finite")
     across = min(columns, len(curves))
     down = -(-len(curves) // across)
     size = (6.2, 4.2) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)
