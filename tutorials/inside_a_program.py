@@ -155,6 +155,32 @@ for gender in ("Male", "Female"):
     print(f"Pr(admitted | A, {gender}) = {admitted.mean():.2f} +- {admitted.std():.2f}")
 
 # %% [markdown]
+# ## A posterior predictive check
+#
+# Every draw of theta gives expected counts and a replicated data set of the same size. If the program describes the
+# data, the observed deviance is exceeded by the replicated one in about half of the draws.
+
+
+# %%
+def predictive_p_value(hypergraph, result):
+    pyro.set_rng_seed(seed)
+    theta = torch.as_tensor(result.posterior["theta"].values).flatten(0, 1)
+    observed, replicated = torch.zeros(2, len(theta))
+    for k, total in enumerate(totals):
+        probs = HierarchicalLogLinear(hypergraph, theta[:, k]).probs.flatten(1)
+        counts, replicate = table[..., k].flatten(), dist.Multinomial(int(total), probs).sample()
+        observed = observed + 2 * torch.xlogy(counts, counts / (total * probs)).sum(1)
+        replicated = replicated + 2 * torch.xlogy(replicate, replicate / (total * probs)).sum(1)
+    return float((replicated >= observed).double().mean())
+
+
+p_values = {
+    "gender matters": predictive_p_value(with_interaction, results["gender matters"]),
+    "gender does not": predictive_p_value(without_interaction, results["gender does not"]),
+}
+p_values
+
+# %% [markdown]
 # ## The claim, checked
 
 # %%
@@ -163,3 +189,5 @@ assert common[0] < 0 < common[2]
 assert float(ratios.sel(department="A")[2]) < 0
 assert comparison.index[0] == "gender matters"
 assert float(summary["r_hat"].max()) < 1.05
+assert p_values["gender matters"] > 0.2
+assert p_values["gender does not"] < 0.1
