@@ -175,6 +175,7 @@ def test_emphasis_of_all_or_no_block_is_none(scan: Any) -> None:
         ({"emphasis": 0.0}, (), "out-of-range", "emphasis"),
         ({"emphasis": 1.0}, (), "out-of-range", "emphasis"),
         ({"emphasis": float("nan")}, (), "out-of-range", "emphasis"),
+        ({"emphasis": "x"}, (), "out-of-range", "emphasis"),
         ({"emphasised": "ab"}, (), "wrong-type", "emphasised"),
         ({"emphasised": [()]}, (), "empty", "emphasised"),
         ({"blocks": [("age", "smokes")]}, (), "unknown-name", "blocks"),

@@ -100,9 +100,21 @@ def test_reliable_bars_of_other_weights_hold(draw, count, least):
     assert reliable >= 5000 * least
 
 
-@pytest.mark.parametrize(("deviation", "count", "least"), [(0.3, 16, 0.8), (0.3, 64, 0.95), (1.0, 512, 0.8)])
+@pytest.mark.parametrize(
+    ("deviation", "count", "least"),
+    [(0.3, 16, 0.8), (0.3, 64, 0.95), (0.1**0.5, 512, 0.99), (0.5**0.5, 512, 0.95), (1.0, 512, 0.8)],
+)
 def test_good_weights_stay_reliable(deviation, count, least):
-    assert judged(normal(deviation), count, 4000, seed=1)[0] >= 4000 * least
+    reliable, missed = judged(normal(deviation), count, 4000, seed=1)
+    assert reliable >= 4000 * least
+    assert not is_too_often(missed, 4000)
+
+
+def test_bars_of_wide_weights_fail_without_the_verdict():
+    found = log_mean_weight(normal(10**0.5)(np.random.default_rng(4), (2000, 512)))
+    missed = np.abs(found.value) > 3 * found.error
+    assert (missed & found.is_reliable).mean() < 0.01
+    assert missed.mean() > 0.05  # control
 
 
 @pytest.mark.parametrize("count", [16, 24, 40])

@@ -231,3 +231,41 @@ def test_controls_of_the_row_fail(engine: str, wrong: Any) -> None:
     backwards = GibbsSchedule([(n,) for n in reversed(graph.domain.names)])
     with pytest.raises(AssertionError, match="chi-square"):
         assert_exact_law(_sweep_from(engine, name, start, tables, backwards)[0], law)
+
+
+# From the exact law
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("kind", ["colours", "interactions", "random sites", "emphasised"])
+@pytest.mark.parametrize(("engine", "name"), [c for c in CASES if "weak" not in c[1]])
+def test_exact_start_stays_exact(engine: str, name: str, kind: str, precision: torch.dtype) -> None:
+    """A total variation of 0.03 is found in the laws of two tables, tempered."""
+    graph, tables, beta = GRAPHS[name], _tables(name, 2, seed=3), 0.8
+    states = enumerate_codes(graph.domain.cardinalities)
+    laws = np.stack([tempered_law(graph, t, beta=beta, reference=_reference(name)) for t in tables])
+    size, rng = required_draws(len(states), 0.03), np.random.default_rng(5)
+    start = np.stack([states[rng.choice(len(law), size, p=law)] for law in laws])
+    counts = _sweep_from(engine, name, start, tables, SCHEDULES[kind], beta=beta, precision=precision)
+    assert_exact_law(counts, laws / 2, what=f"{kind} of {name} by {engine}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_controls_of_the_exact_start_fail(engine: str) -> None:
+    name = "binary" if engine == "products" else "mixed"
+    graph, tables = GRAPHS[name], 2 * _tables(name, 1)
+    states, law = enumerate_codes(graph.domain.cardinalities), tempered_law(graph, tables[0])
+    size, rng = required_draws(len(states), 0.01), np.random.default_rng(6)
+    start = states[rng.choice(len(law), size, p=law)][None]
+    for wrong in (_beta_off, _dropped, _transposed):
+        counts = _sweep_from(engine, name, start, wrong(graph, tables[0])[None], SCHEDULES["sites"])
+        with pytest.raises(AssertionError, match="chi-square"):
+            assert_exact_law(counts[0], law, what=wrong.__name__)
+    parts = {e: 0 * t for e, t in split_tables(graph, tables[0]).items()}
+    parts["d", "e"] = 1.4 * np.eye(*parts["d", "e"].shape)  # drawn together, the two agree less often than they should
+    attracted = join_tables(graph, parts)
+    law, together = tempered_law(graph, attracted), _together(graph, attracted, ["d", "e"])
+    assert np.abs(law @ together - law).sum() / 2 > 0.05
+    moved = rng.multinomial(1, together[rng.choice(len(law), size, p=law)]).sum(0)
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_exact_law(moved, law)

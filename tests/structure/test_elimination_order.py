@@ -101,6 +101,8 @@ def test_first_variables_lead_and_the_others_follow_in_a_good_order() -> None:
     star = InteractionHypergraph(domain, [("hub", f"leaf{i}") for i in range(6)], closure=True)
     result = elimination_order(star, first=["leaf4", "leaf2"])
     assert result[:2] == ("leaf4", "leaf2")
+    everything = ("hub", "leaf3", "leaf1", "leaf2", "leaf4", "leaf5")
+    assert elimination_order(star, ["leaf0"], first=everything) == everything
     assert cost(star, result)[1] == cost(star, elimination_order(star))[1] == 15
     assert cost(star, elimination_order(star, first=["hub"]))[1] == cost(star, domain.names)[1] == 3 * 5**6
 

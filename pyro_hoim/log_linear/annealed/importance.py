@@ -128,7 +128,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             if weights.dim() != 1 or not bool(torch.isfinite(weights).all()):
                 wanted = "a vector of finite log weights, one for every level of every variable"
                 received = f"shape {tuple(weights.shape)} or numbers that are not finite"
-                raise unexpected("AnnealedImportance reference", wanted, received=received, code="wrong-shape")
+                code = "wrong-shape" if weights.dim() != 1 else "not-finite"
+                raise unexpected("AnnealedImportance reference", wanted, received=received, code=code)
             object.__setattr__(self, "reference", tuple(weights.double().tolist()))
         elif self.reference not in ("singles", "uniform"):
             wanted = "'singles', 'uniform' or log weights"

@@ -363,7 +363,7 @@ def test_progress_is_shown_on_standard_error_only_when_asked(capfd):
     ("options", "code", "name"),
     [
         ({"reference": "flat"}, "unknown-choice", "reference"),
-        ({"reference": (0.0, math.inf)}, "wrong-shape", "reference"),
+        ({"reference": (math.inf,) * 9}, "not-finite", "reference"),
         ({"reference": torch.zeros(2, 2)}, "wrong-shape", "reference"),
         ({"reference": (0.0, 0.0)}, "wrong-shape", "reference"),
         ({"combine": True, "schedule": GibbsSchedule(scan="random")}, "conflict", "combine"),

@@ -165,6 +165,34 @@ def test_annealing_between_two_models(engine: Any, schedule: GibbsSchedule) -> N
         chains.anneal([0.0, 1.0], start=_model(engine, 2))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gather_takes_states_of_the_same_element(engine: Any) -> None:
+    chains = _chains(engine, 2)
+    before = chains.states
+    index = torch.stack([torch.arange(30).flip(0), torch.zeros(30, dtype=torch.long)])
+    chains.gather(index)
+    assert torch.equal(chains.states[0], before[0].flip(0))
+    assert torch.equal(chains.states[1], before[1, :1].expand(30, -1))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_new_weights_change_the_law(engine: Any) -> None:
+    """Chains that were made for other tables follow the new ones."""
+    graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
+    size, schedule = required_draws(len(states), 0.05), GibbsSchedule([("a", "b", "d")])
+    chains = _chains(engine, num_chains=size, schedule=schedule)
+    model = _model(engine, seed=8)
+    old = tempered_law(graph, _model(engine).tables)
+    chains.sweep(2)
+    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), old)
+    chains.set_model(model)
+    chains.sweep(1)
+    counts = count_states(chains.states, graph.domain.cardinalities)
+    assert_exact_law(counts, tempered_law(graph, model.tables))
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_exact_law(counts, old)
+
+
 # Batches, seeds, threads
 
 
@@ -214,6 +242,17 @@ def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine: Any, sched
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
     assert not torch.equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_global_random_numbers_are_left_alone(engine: Any) -> None:
+    torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    chains = _chains(engine, schedule=GibbsSchedule("sites", "random"))
+    chains.sweep(3, thin=1, counts=True)
+    chains.anneal([1.0, 0.5])
+    assert torch.equal(torch_state, torch.random.get_rng_state())
+    after: Any = np.random.get_state()  # noqa: NPY002
+    np.testing.assert_array_equal(numpy_state[1], after[1])
 
 
 def test_initial_states_follow_the_reference_law() -> None:
@@ -392,6 +431,21 @@ def test_small_models(engine: Any, cardinalities: list[int], edges: list[tuple[s
     _assert_energy(chains, model)
     if cardinalities == [2, 2] and num_chains > 60:
         assert len(chains.sweep(20, thin=1, states=True).states.flatten(0, 2).unique(dim=0)) == 4
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scales_of_theta(engine: Any, scale: float) -> None:
+    """Blocks of everything draw from the law at any scale (total variation 0.05)."""
+    model = _model(engine, scale=scale)
+    graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
+    size = required_draws(len(states), 0.05)
+    schedule = GibbsSchedule([("a", "b", "d")])
+    chains = GibbsChains(model, size, schedule=schedule, engine=engine, seed=9)
+    chains.sweep(1)
+    law = tempered_law(graph, model.tables)
+    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), law)
+    _assert_energy(chains, model)
 
 
 def test_auto_picks_an_engine_by_cardinalities() -> None:

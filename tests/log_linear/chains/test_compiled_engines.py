@@ -14,13 +14,14 @@ from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.log_linear.chains._tables_structure import tables_structure
 from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
 from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
+from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure.hypergraph import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, recompute_counts, required_draws
 from pyro_hoim.testing.oracles import count_states, enumerate_codes, exact_table, random_tables
 
 DTYPES = [torch.float32, torch.float64]
-ENGINES: dict[str, Any] = {"products": ProductsEngine, "tables": TablesEngine}
+ENGINES: dict[str, Any] = {"products": ProductsEngine, "tables": TablesEngine, "torch": TorchEngine}
 CARDS = {"products": (2,) * 5, "tables": (2, 3, 1, 5, 2)}
 # orders 1 to 4, some without their subsets, with a variable of one state and one in no large edge
 EDGES = {
@@ -34,7 +35,7 @@ SCHEDULES = {
     "mixed": {"products": ((0,), (1, 3), (0, 2, 4), (4,)), "tables": ((4,), (0, 3), (1, 3, 4), (0, 1))},
     "all": {"products": ((0, 1, 2, 3, 4),), "tables": ((0, 1, 3, 4),)},
 }
-both = pytest.mark.parametrize("name", ENGINES)
+both = pytest.mark.parametrize("name", ["products", "tables"])
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
 two_schedules = pytest.mark.parametrize("schedule", ["sites", "mixed"])
 EVERYTHING = {"counts": True, "energies": True, "states": True}
@@ -241,6 +242,16 @@ def test_another_law_is_noticed(name, schedule, fault):
         assert_exact_law(model.histogram(engine), law)
 
 
+@pytest.mark.parametrize("schedule", ["sites", "triples"])
+def test_a_temperature_a_tenth_off_is_noticed(schedule):
+    model, blocks, num = make("products"), SCHEDULES[schedule]["products"], num_draws("products")
+    law = model.law()
+    engine = model.engine("products", blocks, num, seed=3, start=model.exact_start(law, num))
+    engine.sweep(in_order(blocks), 4, np.array([0.9]))
+    with pytest.raises(AssertionError):
+        assert_exact_law(model.histogram(engine), law)
+
+
 @both
 def test_groups_have_their_own_weights_and_temperatures(name):
     model, num, betas = make(name), num_draws(name), np.array([1.0, 0.3, 0.0])
@@ -267,13 +278,14 @@ def test_rare_values_are_drawn_as_often_as_they_should(dtype):
     assert record.counts[0, 4] == 0
 
 
+@pytest.mark.parametrize("name", ["tables", "torch"])
 @pytest.mark.parametrize("blocks", [((0,), (1,)), ((0, 1),)])
-def test_a_variable_of_300_levels(blocks):
+def test_a_variable_of_300_levels(name, blocks):
     """Codes need more than a byte, and the pair has more joint states than are drawn with all lanes at once."""
     hypergraph, num = structure((300, 3), (0,), (0, 1)), 30_000
     tables = random_tables(hypergraph, np.random.default_rng(8), scale=0.7, balanced=False)
     model = Model(hypergraph, tables, np.zeros(303))
-    engine = model.engine("tables", blocks, num, seed=9, start=model.exact_start(model.law(), num))
+    engine = model.engine(name, blocks, num, seed=9, start=model.exact_start(model.law(), num))
     record = engine.sweep(in_order(blocks), 1, np.ones(1), Wanted(1, states=True, counts=True))
     counts = model.histogram(engine)
     assert record.states.dtype == torch.int32 and int(record.states.max()) > 256
@@ -283,10 +295,11 @@ def test_a_variable_of_300_levels(blocks):
 
 
 @both
-def test_large_tables_do_not_overflow(name):
+@dtypes
+def test_large_tables_do_not_overflow(name, dtype):
     model = make(name)
     for blocks in (SCHEDULES["sites"][name], SCHEDULES["all"][name]):
-        engine = model._replace(tables=1000 * model.tables).engine(name, blocks, 20, dtype=torch.float64)
+        engine = model._replace(tables=1000 * model.tables).engine(name, blocks, 20, dtype=dtype)
         engine.sweep(in_order(blocks), 30, np.ones(1))
         if len(blocks) == 1:
             best = int(np.argmax(exact_table(model.hypergraph, model.tables, normalised=False)))
@@ -423,12 +436,14 @@ def test_gather_takes_energies_along(name):
     index = torch.randint(100, (3, 100), generator=torch.Generator().manual_seed(0))
     for look in (True, False):
         codes, random = engine.get_codes(), engine.state()["random"]
-        _ = engine.energies() if look else None
+        before = engine.energies() if look else ()
         engine.gather(index)
+        for left, right in zip(before, engine.energies(), strict=look):
+            assert torch.equal(left.gather(1, index), right)
         after = engine.get_codes()
         assert torch.equal(after, codes.gather(1, index[..., None].expand(-1, -1, 5)))
-        assert_close(engine.energies()[0], model.energy(after), absolute=1e-9)
-        assert_close(engine.energies()[1], model.reference_energy(after), absolute=1e-9)
+        assert_close(engine.energies()[0], model.energy(after), absolute=1e-12)
+        assert_close(engine.energies()[1], model.reference_energy(after), absolute=1e-12)
         assert torch.equal(engine.state()["random"], random)
         engine.set_codes(after)
 
@@ -447,7 +462,7 @@ def test_annealing_estimates_the_partition_function(name, dtype, schedule, sweep
     for betas, sign in ((np.linspace(0, 1, 41), 1), (np.linspace(1, 0, 41), -1)):
         engine.set_codes(model.exact_start(model.law(betas[0]), num, 7))
         ratio = np.exp(engine.anneal(in_order(blocks), betas, sweeps)[0].numpy() - sign * difference)
-        assert abs(ratio.mean() - 1) < 5 * ratio.std() / math.sqrt(num)
+        assert abs(ratio.mean() - 1) < (5 if name == "products" else 4) * ratio.std() / math.sqrt(num)
         assert 0 < ratio.std() < 1
         assert_close(engine.energies()[0], model.energy(engine.get_codes()))
 
@@ -464,7 +479,7 @@ def test_annealing_adds_the_gains_of_the_states_it_visits(name):
             expected += (high - low) * (by_reference - by_model)
             two.sweep(order, 1, np.array([high]))
         assert torch.equal(one.get_codes(), two.get_codes())
-        assert_close(found, expected, absolute=1e-9)
+        assert_close(found, expected, absolute=1e-9 if len(path) > 2 else 1e-12)
 
 
 @both
@@ -475,6 +490,10 @@ def test_annealing_between_equal_laws_has_constant_weights(name, dtype):
     model = Model(structure([2] * 3, (0,), (1,), (2,), (0, 1)), tables, reference)
     found = model.engine(name, ((0,), (1,), (2,)), 37, dtype=dtype).anneal(in_order("abc"), np.linspace(0, 1, 50), 1)
     assert_close(found, torch.full_like(found, 1.8), absolute=1e-6 if dtype == torch.float32 else 1e-12)
+    tables = np.random.default_rng(13).normal(size=sum(CARDS[name]))
+    model = Model(structure(CARDS[name], *((i,) for i in range(5))), tables, tables)
+    found = model.engine(name, dtype=dtype).anneal(in_order(SCHEDULES["sites"][name]), np.linspace(0, 1, 30), 1)
+    assert_close(found, torch.zeros_like(found), absolute=1e-12)
 
 
 # Structure

@@ -96,6 +96,7 @@ def test_many_different_orders_do_not_fill_the_memory() -> None:
     order = np.random.default_rng(0).integers(0, 5, (400, 5)).astype(np.int32)
     engine.sweep(order, 400, np.ones(1))
     assert engine._batched.cache_info().currsize == 64
+    assert engine._update.cache_info().currsize <= engine._update.cache_info().maxsize == 4096
 
 
 def test_code_type_follows_the_number_of_levels() -> None:

@@ -21,8 +21,9 @@ BACKENDS += (VariableElimination(max_cells=8),)
 
 
 @given(ANY_MODEL)
-def test_log_z_and_marginals_equal_brute_force(drawn):
+def test_log_z_marginals_and_modes_equal_brute_force(drawn):
     model = LogLinearEnergy(drawn.hypergraph, drawn.tables)
+    table = exact_table(drawn.hypergraph, drawn.tables, normalised=False)
     expected = exact_log_partition(drawn.hypergraph, drawn.tables)
     eta = exact_statistics(drawn.hypergraph, exact_table(drawn.hypergraph, drawn.tables))
     for backend in BACKENDS:
@@ -30,6 +31,10 @@ def test_log_z_and_marginals_equal_brute_force(drawn):
             continue
         assert_close(backend.log_partition(model).value, expected, what=f"log Z, {backend}")
         assert_close(backend.expectations(model), eta, what=f"eta, {backend}")
+        states, value = backend.mode(model)
+        assert_close(value, table.reshape(2, -1).max(1), what=f"value of the mode, {backend}")
+        reached = [table[b][tuple(states[b].tolist())] for b in range(2)]
+        assert_close(np.array(reached), value, what=f"mode, {backend}")
 
 
 def test_a_small_error_is_found():
@@ -131,3 +136,17 @@ def test_batch_shapes(drawn, batch):
         states, value = backend.mode(model)
         assert states.shape == (*batch, len(hypergraph.domain))
         assert value.shape == batch
+
+
+@given(models(hypergraph=hypergraphs(domain=domains(min_variables=0, max_states=64)), scales=(0.3, 3.0)))
+def test_float32_is_exact_to_single_precision(drawn):
+    tables = drawn.tables.float()
+    model = LogLinearEnergy(drawn.hypergraph, tables)
+    expected = exact_log_partition(drawn.hypergraph, tables.double())
+    eta = exact_statistics(drawn.hypergraph, exact_table(drawn.hypergraph, tables.double()))
+    size = 1 + float(tables.abs().sum())
+    for backend in (Enumeration(), VariableElimination(), Auto()):
+        value = backend.log_partition(model).value
+        assert value.dtype == backend.expectations(model).dtype == torch.float32
+        assert_close(value.double(), expected, relative=1e-6 * size)
+        assert_close(backend.expectations(model).double(), eta, relative=1e-6 * size)

@@ -47,6 +47,17 @@ def test_gradcheck_of_marginals(backend):
     assert torch.autograd.gradgradcheck(log_marginal, (tables,))
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_hessian_is_the_covariance_and_gradient_is_eta(backend, scale):
+    tables = _tables(scale)
+    covariance = exact_covariance(HYPERGRAPH, exact_table(HYPERGRAPH, tables))
+    assert_close(torch.autograd.functional.hessian(_log_z(backend), tables), covariance)
+    assert_close(torch.autograd.functional.jacobian(_eta(backend), tables), covariance)
+    leaf = tables.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(_log_z(backend)(leaf), leaf)
+    assert_close(gradient, _eta(backend)(tables))
+
+
 def test_a_gradient_without_its_graph_fails_the_hessian_check():
     """Negative control: eta treated as a constant has no second derivative."""
     tables = _tables().requires_grad_()

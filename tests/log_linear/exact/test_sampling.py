@@ -70,6 +70,19 @@ def test_a_sampler_that_ignores_one_interaction_fails(backend):
             assert_exact_law(counts, probs)
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_generators(backend):
+    draw = partial(backend.sample, LogLinearEnergy(HYPERGRAPH, TABLES), (3, 5))
+    one, other = (draw(torch.Generator().manual_seed(seed)) for seed in (4, 5))
+    assert one.shape == (3, 5, 2, 5)
+    assert not torch.equal(one, other)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        first = draw()
+        torch.manual_seed(3)
+        assert torch.equal(draw(), first)
+
+
 def test_extreme_laws_never_draw_impossible_states():
     """At scale 30 nearly all mass sits on a few states; none of the others may appear in 2,000 draws."""
     tables = torch.as_tensor(random_tables(HYPERGRAPH, np.random.default_rng(2), scale=30.0))
