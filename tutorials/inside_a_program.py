@@ -29,7 +29,7 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph, LogLinearStatistics, load_table, to_arviz
-from pyro_hoim.inference import RecordingNUTS
+from pyro_hoim.inference import RecordingNUTS, posterior_predictive, predictive_check
 from pyro_hoim.interop import ArvizNames, compare_by_cell
 
 seed = 1
@@ -163,14 +163,12 @@ for gender in ("Male", "Female"):
 
 # %%
 def predictive_p_value(hypergraph, result):
-    pyro.set_rng_seed(seed)
-    theta = torch.as_tensor(result.posterior["theta"].values).flatten(0, 1)
-    observed, replicated = torch.zeros(2, len(theta))
+    theta = torch.as_tensor(result.posterior["theta"].values)
+    checks = []
     for k, total in enumerate(totals):
-        probs = HierarchicalLogLinear(hypergraph, theta[:, k]).probs.flatten(1)
-        counts, replicate = table[..., k].flatten(), dist.Multinomial(int(total), probs).sample()
-        observed = observed + 2 * torch.xlogy(counts, counts / (total * probs)).sum(1)
-        replicated = replicated + 2 * torch.xlogy(replicate, replicate / (total * probs)).sum(1)
+        replicates = posterior_predictive(hypergraph, theta[:, :, k], int(total), seed=k)
+        checks.append(predictive_check(replicates, table[..., k]))
+    observed, replicated = sum(c.observed for c in checks), sum(c.replicated for c in checks)
     return float((replicated >= observed).double().mean())
 
 

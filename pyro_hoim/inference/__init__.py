@@ -1,4 +1,4 @@
-"""Pyro inference: kernels for discrete laws, posterior draws, and tools for any other program."""
+"""Pyro inference: kernels for discrete laws, posterior draws, predictive checks, and tools for any other program."""
 
 import lazy_loader
 

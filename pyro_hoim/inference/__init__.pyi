@@ -22,6 +22,13 @@ from .posterior import (
     log_linear_model as log_linear_model,
     sample_posterior as sample_posterior,
 )
+from .predictive_checks import (
+    PredictiveCheck as PredictiveCheck,
+    Replicates as Replicates,
+    posterior_predictive as posterior_predictive,
+    predictive_check as predictive_check,
+    prior_predictive as prior_predictive,
+)
 from .reparam import StateIndexReparam as StateIndexReparam
 from .root_posterior import (
     RootPosterior as RootPosterior,
