@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,11 +17,11 @@ import torch
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core import Law, Trainer
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.errors import InputError
 from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, SelectionOptions, Stopping, prune, select
 from pyro_hoim.log_linear.search.scores import ScoreName
-from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table
+from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, exact_table, raises
 
 from studies.complexity import (
     draw_rows,
@@ -112,19 +113,6 @@ def test_divergence() -> None:
     assert law_divergence(hole, truth) == pytest.approx(-math.log(1 - float(truth.probs[0, 0, 0])), rel=1e-9)
 
 
-def test_arguments_of_the_wrong_type() -> None:
-    law: object = object()
-    for ask, words in (
-        (lambda: structure_recovery(law, TRUTH), "found: expected an InteractionHypergraph, received object"),
-        (lambda: structure_recovery(TRUTH, None), "truth: expected an InteractionHypergraph, received NoneType"),
-        (lambda: draw_rows(law, 3), "law: expected a Law, received object"),
-        (lambda: law_divergence(law, law), "truth: expected a Law, received object"),
-        (lambda: normalised_errors(law, law), "truth: expected a Law, received object"),
-    ):
-        with pytest.raises(InputTypeError, match=f"^{words}"):
-            ask()
-
-
 def test_recovery_counts() -> None:
     found = InteractionHypergraph(
         DOMAIN, [("a", "b", "c")], closure=True
@@ -136,29 +124,15 @@ def test_recovery_counts() -> None:
     assert structure_recovery(none, none) == (1.0, 1.0, 1.0)
     assert structure_recovery(none, TRUTH, min_order=1).precision == 1.0
     assert structure_recovery(found, TRUTH, min_order=3) == (0.0, 1.0, 0.0)
-    with pytest.raises(InputError, match="another domain"):
-        structure_recovery(found, InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)]))
-
-
-def _chi_square_p(law: Law, rows: Observations) -> float:
-    from scipy.stats import chisquare
-
-    expected = law.probs.reshape(-1).numpy() * rows.total_count
-    kept = expected >= 100
-    counts = rows.table().reshape(-1).numpy()
-    pool = (lambda x: np.append(x[kept], x[~kept].sum())) if (~kept).any() else (lambda x: x)
-    return float(chisquare(pool(counts), pool(expected)).pvalue)
 
 
 def test_rows_follow_the_law() -> None:
     truth, other = _laws()
     rows = draw_rows(truth, 60_000, generator=torch.Generator().manual_seed(17))
     assert rows.total_count == 60_000
-    assert _chi_square_p(truth, rows) > FALSE_ALARM_RATE
-    mixed = Law(DOMAIN, 0.9 * truth.probs + 0.1 * other.probs)
-    assert _chi_square_p(mixed, rows) < FALSE_ALARM_RATE  # the control: a law near by is told apart
-    with pytest.raises(InputError, match="num_rows"):
-        draw_rows(truth, 0)
+    assert chi_square_p_value(rows.table(), truth.probs)[0] > FALSE_ALARM_RATE
+    mixed = 0.9 * truth.probs + 0.1 * other.probs
+    assert chi_square_p_value(rows.table(), mixed)[0] < FALSE_ALARM_RATE  # the control: a law near by is told apart
 
 
 def _fit(edges: list[str]) -> Callable[[Observations], ExactTrainer]:
@@ -213,35 +187,39 @@ def test_divergences_are_those_of_the_tables() -> None:
     assert entry["kl"] == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-9)
 
 
+def _train(rows: Observations) -> Trainer:
+    raise AssertionError("trained")
+
+
+UNIFORM = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
+OTHER = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
+ONE: dict[str, Any] = {"one": _train}
+WRONG: Any = object()
+
+
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("call", "code", "argument"),
     [
-        ({"methods": {}}, "methods"),
-        ({"sizes": []}, "sizes"),
-        ({"repeats": 0}, "repeats"),
-        ({"seed": -1}, "seed"),
-        ({"sizes": [10, 0]}, "sizes: expected a whole number from 1, received 0"),
-        ({"sizes": [10, -3]}, "sizes"),
-        ({"sizes": [10, 2.5]}, "sizes"),
-        ({"truth": InteractionHypergraph(Domain.from_cardinalities([2]), [("x0",)])}, "truth"),
+        (lambda: structure_recovery(WRONG, TRUTH), "wrong-type", "found"),
+        (lambda: structure_recovery(TRUTH, WRONG), "wrong-type", "truth"),
+        (lambda: structure_recovery(TRUTH, OTHER), "other-domain", "found"),
+        (lambda: draw_rows(WRONG, 3), "wrong-type", "law"),
+        (lambda: draw_rows(UNIFORM, 0), "out-of-range", "num_rows"),
+        (lambda: law_divergence(WRONG, WRONG), "wrong-type", "truth"),
+        (lambda: normalised_errors(WRONG, WRONG), "wrong-type", "truth"),
+        (lambda: normalised_errors(UNIFORM, Law(OTHER.domain, [[0.25] * 2] * 2)), "other-domain", "model"),
+        (lambda: sample_complexity(UNIFORM, {"none": lambda rows: WRONG}, [10]), "wrong-type", "methods"),
+        (lambda: sample_complexity(UNIFORM, {}, [10]), "empty", "methods, sizes"),
+        (lambda: sample_complexity(UNIFORM, ONE, []), "empty", "methods, sizes"),
+        *((partial(sample_complexity, UNIFORM, ONE, [10, n]), "out-of-range", "sizes") for n in (0, -3, 2.5)),
+        (lambda: sample_complexity(UNIFORM, ONE, [10], repeats=0), "out-of-range", "repeats"),
+        (lambda: sample_complexity(UNIFORM, ONE, [10], seed=-1), "out-of-range", "seed"),
+        (lambda: sample_complexity(UNIFORM, ONE, [10], truth=OTHER), "other-domain", "truth"),
     ],
 )
-def test_arguments_are_checked_before_anything_is_trained(change: dict, word: str) -> None:
-    def train(rows: Observations) -> Trainer:
-        raise AssertionError("trained")
-
-    arguments = {"methods": {"one": train}, "sizes": [10], "repeats": 1, "seed": 0} | change
-    law = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
-    with pytest.raises(InputError, match=word):
-        sample_complexity(law, arguments.pop("methods"), arguments.pop("sizes"), **arguments)
-
-
-def test_a_method_that_returns_no_trainer_is_refused() -> None:
-    law = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
-    with pytest.raises(InputTypeError, match="return a trainer, received int"):
-        sample_complexity(law, {"none": lambda rows: 3}, [10])  # pyright: ignore[reportArgumentType, reportReturnType]
-    with pytest.raises(InputError, match="another domain"):
-        normalised_errors(law, Law(Domain.from_cardinalities({"a": 2}), [0.5, 0.5]))
+def test_bad_arguments_are_refused_before_anything_is_trained(call, code, argument) -> None:
+    with raises(code, argument):
+        call()
 
 
 def _medium() -> InteractionHypergraph:
