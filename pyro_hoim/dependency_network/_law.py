@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -12,7 +11,7 @@ import torch
 
 from ..core.laws.expansion import list_states
 from ..core.laws.traces import refuse_traced
-from ..errors import ConvergenceWarning, check_choice, check_whole, out_of_reach, refused, size_text
+from ..errors import check_choice, check_whole, out_of_reach, refused, size_text
 from .adapted_conditionals import device_of, tables_of
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
@@ -148,11 +147,7 @@ class NetworkLaw:
         """Once: an error where chains have more than one limiting law, a warning where that is left open."""
         if self._is_checked:
             return
-        found = check_ergodic(self.conditionals, scan=self.scan)
-        if found.has_unique_law is False:
-            raise refused("conditionals", found.finding, found.hint, "no-method")
-        if found.has_unique_law is None:
-            warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=4)
+        check_ergodic(self.conditionals, scan=self.scan).require_law(stacklevel=5)
         self._is_checked = True
 
     def _at_any_place(self, chains: PseudoGibbsChains) -> torch.Tensor:

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import check_names, check_type, check_unique, out_of_range, refused, unexpected, wrong_shape, wrong_type
-from ..runs.arguments import check_levels
+from ..errors import check_names, check_unique, out_of_range, refused, unexpected, wrong_type
 from ..schema import Domain
 
-__all__ = ["Scan", "ScanLike", "checked_clamps", "checked_scan", "drawn_variables", "selection_probs"]
+__all__ = ["Scan", "ScanLike", "checked_scan", "drawn_variables", "selection_probs"]
 
 
 @dataclass(frozen=True)
@@ -39,27 +38,6 @@ class Scan:
 
 ScanLike = Scan | Literal["random", "sequential"] | Mapping[str, float] | Sequence[str]
 """A scan or what makes one: a kind, probabilities of a random scan by name, names of a sequential one in order."""
-
-
-def checked_clamps(domain: Domain, clamped: Mapping[str, Any], num_chains: int | None) -> dict[int, torch.Tensor | int]:
-    """Positions of the clamped variables with their codes, in schema order; codes per chain are (num_chains,)."""
-    check_type(clamped, Mapping, "clamped", "a mapping from names to values")
-    check_names(clamped, domain.names, "clamped")
-    found: dict[int, torch.Tensor | int] = {}
-    for name, given in clamped.items():
-        i, value = domain.index(name), torch.as_tensor(given) if isinstance(given, list | tuple | np.ndarray) else given
-        if not isinstance(value, torch.Tensor):
-            found[i] = domain.encode_state({name: value})[name]
-            continue
-        if value.dim() > 1 or (num_chains is not None and value.dim() == 1 and len(value) not in (1, num_chains)):
-            wanted = "chains" if num_chains is None else num_chains
-            raise wrong_shape(f"clamped[{name!r}]", f"() or ({wanted},)", value)
-        check_levels(value, torch.tensor(domain.cardinalities[i], device=value.device), f"clamped[{name!r}]")
-        found[i] = value.long().cpu()
-    sizes = {v.numel() for v in found.values() if isinstance(v, torch.Tensor) and v.numel() > 1}
-    if len(sizes) > 1:
-        raise unexpected("clamped", "values for one number of chains", received=sorted(sizes), code="wrong-shape")
-    return dict(sorted(found.items()))
 
 
 def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[str, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from ..checks import check_finite, check_shape
 from ..core.model import LogLinearModel
-from ..errors import is_whole, out_of_range, unexpected, wrong_type
+from ..errors import check_names, check_type, is_whole, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
     "broadcast",
     "check_levels",
+    "checked_clamps",
     "checked_codes",
     "checked_seed",
     "checked_states",
@@ -24,6 +27,7 @@ __all__ = [
 ]
 
 
+_PER_CHAIN = (list, tuple, np.ndarray, torch.Tensor)
 _LARGEST = 1e30  # sums of tables below it stay far from the end of float32
 
 
@@ -84,6 +88,26 @@ def checked_codes(domain: Domain, codes: object, lead: Sequence[int], argument: 
     found = checked_states(codes, (*lead, len(domain)), argument, "level codes")
     check_levels(found, torch.tensor(domain.cardinalities, device=found.device), argument)
     return found.long().clone()
+
+
+def checked_clamps(
+    domain: Domain, clamped: Mapping[str, Any], lead: Sequence[int] | None, device: torch.device | str = "cpu"
+) -> dict[int, torch.Tensor | int]:
+    """Positions of clamped variables with a code, or codes (*lead), in schema order; of any length where it is None."""
+    check_type(clamped, Mapping, "clamped", "a mapping from names to values")
+    check_names(clamped, domain.names, "clamped")
+    per_chain = {n: torch.as_tensor(v, device=device) for n, v in clamped.items() if isinstance(v, _PER_CHAIN)}
+    shape = (max((v.numel() for v in per_chain.values()), default=1),) if lead is None else lead
+    found: dict[int, torch.Tensor | int] = {}
+    for name, value in clamped.items():
+        i, argument = domain.index(name), f"clamped[{name!r}]"
+        if name in per_chain:
+            codes = broadcast(per_chain[name], shape, argument)
+            check_levels(codes, torch.tensor(domain.cardinalities[i], device=device), argument)
+            found[i] = codes.long()
+        else:
+            found[i] = domain.encode_state({name: value})[name]
+    return dict(sorted(found.items()))
 
 
 def checked_seed(value: int) -> int:

@@ -47,7 +47,6 @@ from .strategies import (
     domains as domains,
     hypergraphs as hypergraphs,
     models as models,
-    thetas as thetas,
 )
 from .training import TRAINER_CHECKS as TRAINER_CHECKS, TrainerCase as TrainerCase, check_trainer as check_trainer
 from .transitions import (

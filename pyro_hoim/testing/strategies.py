@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from .oracles import random_tables
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["SCALES", "RandomModel", "domains", "hypergraphs", "models", "thetas"]
+__all__ = ["SCALES", "RandomModel", "domains", "hypergraphs", "models"]
 
 SCALES = (0.0, 1.0, 30.0)
 """Standard deviations of theta that every identity must hold at, in nats."""
@@ -97,39 +97,13 @@ def hypergraphs(
     return build()
 
 
-def thetas(
-    hypergraph: InteractionHypergraph,
-    *,
-    coding: Literal["free", "corner", "balanced", "tables"] = "free",
-    scales: Sequence[float] = SCALES,
-    batch_shape: Sequence[int] = (),
-) -> SearchStrategy[torch.Tensor]:
-    r"""Parameters of a hypergraph: normal, at one of the ``scales`` (standard deviations in nats).
-
-    Shape:
-        (\*batch_shape, num_parameters) for the codings free and corner, else tables (\*batch_shape, num_terms).
-    """
-    from hypothesis import strategies as st
-
-    def build(value: tuple[int, float]) -> torch.Tensor:
-        rng = np.random.default_rng(value[0])
-        if coding in ("free", "corner"):
-            return torch.as_tensor(value[1] * rng.standard_normal((*batch_shape, hypergraph.num_parameters)))
-        balanced = coding == "balanced"
-        return torch.as_tensor(
-            random_tables(hypergraph, rng, scale=value[1], batch_shape=batch_shape, balanced=balanced)
-        )
-
-    return st.tuples(st.integers(0, 2**32 - 1), st.sampled_from(tuple(scales))).map(build)
-
-
 def models(
     *,
     hypergraph: SearchStrategy[InteractionHypergraph] | None = None,
     scales: Sequence[float] = SCALES,
     batch_shape: Sequence[int] = (),
 ) -> SearchStrategy[RandomModel]:
-    """Hypergraphs with balanced tables; arguments as those of :func:`thetas`.
+    r"""Hypergraphs with normal balanced tables (\*batch_shape, num_terms) at one of the ``scales``, in nats.
 
     Example:
         >>> from hypothesis import given, settings
@@ -147,7 +121,9 @@ def models(
     def build(draw: Any) -> RandomModel:
         graph = draw(hypergraphs() if hypergraph is None else hypergraph)
         scale = draw(st.sampled_from(tuple(scales)))
-        tables = draw(thetas(graph, coding="balanced", scales=[scale], batch_shape=batch_shape))
-        return RandomModel(graph, tables, scale)
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        return RandomModel(
+            graph, torch.as_tensor(random_tables(graph, rng, scale=scale, batch_shape=batch_shape)), scale
+        )
 
     return build()

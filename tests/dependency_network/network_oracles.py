@@ -9,6 +9,21 @@ from pyro_hoim.dependency_network import DependencyConditionals, LeafConditional
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import enumerate_codes
 
+PAIR = Domain.from_cardinalities({"a": 2, "b": 2})
+
+
+def laws(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    """Positive random laws on the last axis."""
+    return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]))
+
+
+def pair(of_a: torch.Tensor, of_b: torch.Tensor, domain: Domain = PAIR) -> DependencyConditionals:
+    """Two variables that read each other, or nothing where the table is one law."""
+    return DependencyConditionals(
+        TableConditional(domain, name, other[: table.dim() - 1], table)
+        for name, other, table in (("a", ["b"], of_a), ("b", ["a"], of_b))
+    )
+
 
 def random_network(
     domain: Domain,

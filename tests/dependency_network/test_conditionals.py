@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from network_oracles import laws
 
 from pyro_hoim.core import ConditionalModel, EnergyModel
 from pyro_hoim.dependency_network import (
@@ -31,11 +32,6 @@ from pyro_hoim.testing import RandomModel, domains, enumerate_codes, exact_table
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 1})
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
-
-
-def laws(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
-    """Positive random laws on the last axis."""
-    return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]))
 
 
 def states(domain: Domain) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from network_oracles import pair
 
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -133,9 +134,7 @@ def test_round_trip_of_the_empty_network_and_of_a_long_graph(tmp_path: Path) -> 
 
 def test_stored_tables_are_plain_copies(tmp_path: Path) -> None:
     table = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64, requires_grad=True)
-    domain = Domain.from_cardinalities({"a": 2, "b": 2})
-    nodes = [TableConditional(domain, "a", ["b"], table.T.T), TableConditional(domain, "b", ["a"], table)]
-    file = NetworkFile(DependencyConditionals(nodes))
+    file = NetworkFile(pair(table.T.T, table))
     with torch.no_grad():
         table.fill_(0.5)
     save_network(tmp_path / "m", file)

@@ -352,19 +352,6 @@ def test_strategies_reach_the_edge_cases():
     assert all(seen.values()), [name for name, met in seen.items() if not met]
 
 
-@pytest.mark.parametrize("coding", ["free", "corner", "balanced", "tables"])
-def test_thetas_have_the_shape_of_their_coding(coding):
-    graph = testing.standard_hypergraphs()["three-way"]
-    size = graph.num_terms if coding in ("balanced", "tables") else graph.num_parameters
-
-    @settings(max_examples=5, derandomize=True, deadline=None, database=None)
-    @given(testing.thetas(graph, coding=coding, batch_shape=(3,)))
-    def look(theta):
-        assert theta.shape == (3, size)
-
-    look()
-
-
 @settings(max_examples=50, derandomize=True, deadline=None, database=None)
 @given(testing.domains(min_variables=0, max_states=50))
 def test_domains_fit_the_room(domain):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,12 +13,14 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
+from ...errors import ConvergenceWarning, refused
+from ...runs.arguments import checked_clamps
 from ...schema import Domain
 from .._state_graph import Positive, closed_classes, move_graph
 from ..adapted_conditionals import device_of
 from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, TableConditional
-from ..scan import Scan, ScanLike, checked_clamps, checked_scan, drawn_variables
+from ..scan import Scan, ScanLike, checked_scan, drawn_variables
 
 __all__ = ["Ergodicity", "check_ergodic"]
 
@@ -101,6 +104,15 @@ class Ergodicity:
                 f"as {_shown(self.transient_states[0])}"
             )
         return "the chain has a single limiting law; some states may have probability zero in it"
+
+    def require_law(self, escape: str = "", stacklevel: int = 3) -> None:
+        """Raise where there is no single limiting law of these clamped values; warn where that is not known."""
+        if self.impossible:
+            raise refused("clamped", self.impossible, f"smooth the conditionals{escape}", "impossible")
+        if self.has_unique_law is False:
+            raise refused("conditionals", self.finding, f"{self.hint}{escape}", "no-method")
+        if self.has_unique_law is None:
+            warnings.warn(ConvergenceWarning(f"conditionals: {self.message}"), stacklevel=stacklevel)
 
 
 def check_ergodic(

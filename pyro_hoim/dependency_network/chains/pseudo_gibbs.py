@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,15 +14,15 @@ from typing_extensions import override
 
 from ...compute.engine import Record
 from ...core.chains import Chains
-from ...errors import ConvergenceWarning, check_choice, check_whole, conflict, out_of_range, refused, unexpected
-from ...runs.arguments import checked_codes, seed_from
+from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
+from ...runs.arguments import checked_clamps, checked_codes, seed_from
 from ...runs.checkpoint import checksum
 from ...runs.jobs import part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
-from ..scan import Scan, ScanLike, checked_clamps, checked_scan, drawn_variables
+from ..scan import Scan, ScanLike, checked_scan, drawn_variables
 from ._walker_structure import is_walkable
 from .conditional_engine import ConditionalEngine
 from .ergodicity import check_ergodic
@@ -123,7 +122,7 @@ class PseudoGibbsChains(Chains):
         self._num_chains, self._seed = check_whole(num_chains, "num_chains"), seed_from(seed)
         check_choice(precision, (torch.float32, torch.float64), "precision")
         domain = self.domain
-        fixed = checked_clamps(domain, clamped or {}, self._num_chains)
+        fixed = checked_clamps(domain, clamped or {}, [self._num_chains])
         self._clamped = tuple(domain.names[i] for i in fixed)
         self._scan = checked_scan(domain, drawn_variables(domain, fixed), scan)
         self._places = domain.indices(self._scan.order)
@@ -138,7 +137,8 @@ class PseudoGibbsChains(Chains):
         for i, codes in fixed.items():
             states[:, i] = codes
         if check:
-            self._check(clamped)
+            found = check_ergodic(self._conditionals, clamped, scan=self._scan)
+            found.require_law(", or pass check=False to sample all the same")
         self._engine = self._make_engine(engine)
         self._engine.set_codes(states)
         self._num_updates = 0
@@ -152,17 +152,6 @@ class PseudoGibbsChains(Chains):
             f"PseudoGibbsChains({len(self._places)} of {len(self.domain)} variables, chains={self._num_chains}, "
             f"{self._scan.kind} scan, {type(self._engine).__name__})"
         )
-
-    def _check(self, clamped: Mapping[str, Any] | None) -> None:
-        found = check_ergodic(self._conditionals, clamped, scan=self._scan)
-        if found.impossible:
-            hint = "smooth the conditionals, or pass check=False to sample all the same"
-            raise refused("clamped", found.impossible, hint, "impossible")
-        if found.has_unique_law is False:
-            hint = f"{found.hint}, or pass check=False to sample all the same"
-            raise refused("conditionals", found.finding, hint, "no-method")
-        if found.has_unique_law is None:
-            warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=3)
 
     def _first_states(self) -> torch.Tensor:
         """Uniform states, long (num_chains, d); those of a chain depend on (seed, chain) alone."""

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import torch
@@ -31,17 +32,16 @@ class ConditionalInferenceError:
         limits: FC-limit of the law p(. | x_C) and the clamped network (\*cardinalities), nats; NaN where p(x_C) = 0.
         node_limits: the same for each of the other variables by name, before its weight.
         fc: full conditional divergence of p(. | x_C) from the law at which the clamped network settles, by random scan
-            with the same weights, at most ``limits`` if the clamped network is ergodic; None where it was not asked
-            for.
-        kl: Kullback-Leibler divergence of the same laws, at least ``fc``; None where it was not asked for.
+            with the same weights, at most ``limits`` if the clamped network is ergodic.
+        kl: Kullback-Leibler divergence of the same laws, at least ``fc``.
     """
 
     domain: Domain
     probs: torch.Tensor = field(repr=False)
     limits: torch.Tensor = field(repr=False)
     node_limits: Mapping[str, torch.Tensor] = field(repr=False)
-    fc: torch.Tensor | None = field(repr=False)
-    kl: torch.Tensor | None = field(repr=False)
+    fc: torch.Tensor = field(repr=False)
+    kl: torch.Tensor = field(repr=False)
 
     @property
     def node_means(self) -> dict[str, float]:
@@ -53,25 +53,19 @@ class ConditionalInferenceError:
     def to_pandas(self) -> pd.DataFrame:
         """One row per state of the given variables that is possible, the most common first.
 
-        Columns: the labels of each given variable, ``prob``, ``limit`` and, where computed, ``fc`` and ``kl``.
+        Columns: the labels of each given variable, ``prob``, ``limit``, ``fc`` and ``kl``.
         """
         where = self.probs.nonzero()
-        columns = {v.name: [v.labels[int(code)] for code in where[:, i]] for i, v in enumerate(self.domain)}
-        frame = pd.DataFrame(columns, index=range(len(where)))
+        columns: dict[str, Any] = {
+            v.name: [v.labels[int(code)] for code in where[:, i]] for i, v in enumerate(self.domain)
+        }
         tables = {"prob": self.probs, "limit": self.limits, "fc": self.fc, "kl": self.kl}
-        for name, table in tables.items():
-            if table is not None:
-                frame[name] = table[tuple(where.T)].numpy()
-        return frame.sort_values("prob", ascending=False, kind="stable", ignore_index=True)
+        columns |= {name: table[tuple(where.T)].numpy() for name, table in tables.items()}
+        return pd.DataFrame(columns).sort_values("prob", ascending=False, kind="stable", ignore_index=True)
 
 
 def conditional_inference_error(
-    p: LawLike,
-    conditionals: DependencyConditionals,
-    given: Sequence[str],
-    weights: Weights = None,
-    *,
-    compare_laws: bool = True,
+    p: LawLike, conditionals: DependencyConditionals, given: Sequence[str], weights: Weights = None
 ) -> ConditionalInferenceError:
     r"""How well conditional pseudo-Gibbs sampling answers for a law, at every state of the given variables.
 
@@ -87,11 +81,10 @@ def conditional_inference_error(
         given: names of the clamped variables C; at least one variable is left.
         weights: c_i by name, or in schema order; positive, summing to 1; default all equal. Those of the given
             variables are left out and the others divided by their sum.
-        compare_laws: also compute the stationary law for each x_C, and its divergences.
 
     Raises:
-        InputError: another domain, no variable left, weights out of range, or, to compare laws, a clamped network with
-            several closed sets of states; the state of the given variables is named.
+        InputError: another domain, no variable left, weights out of range, or a clamped network with several closed
+            sets of states; the state of the given variables is named.
     """
     check_type(conditionals, DependencyConditionals, "conditionals")
     law = as_law(p, "p")
@@ -108,7 +101,7 @@ def conditional_inference_error(
     probs = table.sum(list(range(len(positions), len(law.domain))))
     limits = torch.full_like(probs, math.nan)
     node_limits = {name: torch.full_like(probs, math.nan) for name in free.names}
-    fc, kl = (limits.clone(), limits.clone()) if compare_laws else (None, None)
+    fc, kl = limits.clone(), limits.clone()
     for state in itertools.product(*(range(n) for n in clamped.cardinalities)):
         if not probs[state] > 0:
             continue
@@ -118,13 +111,11 @@ def conditional_inference_error(
         limits[state] = found.value
         for name, value in found.nodes.items():
             node_limits[name][state] = value
-        if fc is not None and kl is not None:
-            try:
-                settled = Law(free, stationary_law(network, scan=dict(zip(free.names, c, strict=True))).probs)
-            except InputError as error:
-                labels = ", ".join(f"{v.name}={v.labels[code]}" for v, code in zip(clamped, state, strict=True))
-                problem = f"{error} (given {labels or 'nothing'}); compare_laws=False needs no law"
-                raise InputError(problem, code="conflict") from None
-            fc[state] = full_conditional_divergence(part, settled, c)
-            kl[state] = part.divergence(settled)
+        try:
+            settled = Law(free, stationary_law(network, scan=dict(zip(free.names, c, strict=True))).probs)
+        except InputError as error:
+            labels = ", ".join(f"{v.name}={v.labels[code]}" for v, code in zip(clamped, state, strict=True))
+            raise InputError(f"{error} (given {labels or 'nothing'})", code=error.code) from None
+        fc[state] = full_conditional_divergence(part, settled, c)
+        kl[state] = part.divergence(settled)
     return ConditionalInferenceError(clamped, probs, limits, node_limits, fc, kl)

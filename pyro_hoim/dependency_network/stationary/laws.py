@@ -182,8 +182,6 @@ def cyclic_laws(
     *,
     clamped: Clamp | None = None,
     method: StationaryMethod = "auto",
-    max_iterations: int = 100_000,
-    max_states: int = 2**16,
 ) -> CyclicLaws:
     r"""Laws between which pseudo-Gibbs sampling by sequential scan goes round, one for each position of a sweep.
 
@@ -199,7 +197,7 @@ def cyclic_laws(
         Paper 5, section 3.1 and equation 3.
 
     """
-    free = _Free(conditionals, scan, clamped, method, max_iterations, max_states)
+    free = _Free(conditionals, scan, clamped, method)
     if free.scan.selection is not None:
         raise conflict("scan", "a random scan has one stationary law and no cyclic ones", "pass scan='sequential'")
     return _cyclic_laws(free)
@@ -235,8 +233,8 @@ class _Free:
         scan: ScanLike,
         clamped: Clamp | None,
         method: StationaryMethod,
-        max_iterations: int,
-        max_states: int,
+        max_iterations: int = 100_000,
+        max_states: int = 2**16,
     ) -> None:
         check_choice(method, get_args(StationaryMethod), "method")
         check_whole(max_iterations, "max_iterations")

@@ -65,7 +65,7 @@ def _summary(analysis: NetworkAnalysis) -> list[str]:
         )
     ]
     where = analysis.judged_on
-    judged = _held(analysis)[where]
+    judged = analysis.held[where]
     sentences.insert(0, gain_sentence(where, "network", judged.scores.gain, judged.scores.gain_std_error, PSEUDO))
     if judged.accuracy is not None:
         found = against_majority(judged.accuracy)
@@ -92,7 +92,7 @@ def _law_sentence(analysis: NetworkAnalysis) -> str:
 
 def _distinct(analysis: NetworkAnalysis) -> list[str]:
     """A sentence on the parts whose rows are all distinct, if there are any; they show where independent columns do."""
-    held = {name: part.independent for name, part in _held(analysis).items()}
+    held = {name: part.independent for name, part in analysis.held.items()}
     names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
     return [distinct_sentence(names)] if names else []
 
@@ -108,7 +108,7 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
             "Some conditional probabilities are zero, and it is not known whether the network settles at a single law. "
             "An alpha above 0 leaves no doubt."
         )
-    for name, part in _held(analysis).items():
+    for name, part in analysis.held.items():
         rows = part.scores.impossible_rows
         if rows:
             verb = "holds a cell" if rows == 1 else "hold cells"
@@ -132,14 +132,9 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
     return warnings
 
 
-def _held(analysis: NetworkAnalysis) -> dict[str, NetworkPart]:
-    """The parts that hold rows."""
-    return {name: part for name, part in analysis.parts.items() if part is not None}
-
-
 def _scores(analysis: NetworkAnalysis) -> Section:
     section = Section("How well it predicts rows")
-    held = _held(analysis)
+    held = analysis.held
     columns = ["part", "rows", "pseudo-NLL", "independent", "gain", "SE", "NLL", "KL", "KL independent", "FC"]
     rows: list[list[object]] = []
     for name, entry in held.items():
@@ -219,7 +214,7 @@ def _drawn(analysis: NetworkAnalysis) -> Domain:
 
 def _nodes(analysis: NetworkAnalysis) -> Section:
     section = Section("Variables")
-    held = _held(analysis)
+    held = analysis.held
     columns = ["variable", "levels", "reads", "leaves", "parameters", "entropy", "information"]
     columns += [f"{name} NLL" for name in held] + ["all others at once"]
     labels = short_labels(analysis.domain.names)
@@ -298,7 +293,7 @@ def _trust(analysis: NetworkAnalysis) -> Section:
             f"{_law_sentence(analysis)}"
         )
     )
-    limits = {name: entry.scores.fc_limit for name, entry in _held(analysis).items()}
+    limits = {name: entry.scores.fc_limit for name, entry in analysis.held.items()}
     known = {name: value for name, value in limits.items() if value is not None}
     if known:
         shown = ", ".join(f"{name} {number(value)}" for name, value in known.items())

@@ -21,7 +21,7 @@ from ...core.rows import (
     row_patterns,
 )
 from ...data.observations import Observations
-from ...errors import check_choice, check_names, out_of_reach, refused, size_text
+from ...errors import check_choice, check_names, out_of_reach, size_text
 from ...runs.arguments import checked_seed
 from ..chains.ergodicity import check_ergodic
 from ..chains.pseudo_gibbs import PseudoGibbsChains
@@ -77,7 +77,7 @@ def predict_network(
         >>> predict_network(DependencyConditionals(nodes), rows, "wet").labels_predicted
         ('no', 'yes')
     """
-    data = _checked_rows(conditionals, data)
+    data = extend_rows(data, checked_conditionals(conditionals).domain)
     check_names([target], data.domain.names, "target")
     check_choice(method, METHODS, "method")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
@@ -136,7 +136,7 @@ def impute_network(
     Raises:
         InputError, InputTypeError: another domain, or arguments out of range or of the wrong type.
     """
-    data = _checked_rows(conditionals, data)
+    data = extend_rows(data, checked_conditionals(conditionals).domain)
     check_count(num_imputations, "num_imputations")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
     codes = data.codes.repeat(num_imputations, 1, 1)
@@ -205,11 +205,7 @@ def draw_network(
     check_choice(method, METHODS, "method")
     domain, seed = conditionals.domain, checked_seed(seed)
     evidence = domain.encode_state(clamped or {})
-    found = check_ergodic(conditionals, evidence)
-    if found.impossible:
-        raise refused("clamped", found.impossible, code="impossible")
-    if found.has_unique_law is False:
-        raise refused("conditionals", found.finding, found.hint, "no-method")
+    check_ergodic(conditionals, evidence).require_law()
     free = domain.project([name for name in domain.names if name not in evidence])
     if method == "exact" and free.num_states > _MAX_STATES:
         raise out_of_reach(
@@ -238,18 +234,13 @@ def draw_network(
             scan="random",
             clamped=evidence,
             seed=drawn_seed(generator),
-            check=start == 0,
+            check=False,
         )
         chains.sweep(burn_in)
         parts.append(chains.states)
         if advance is not None:
             advance(len(parts[-1]))
     return NetworkDraws(torch.cat(parts), False, burn_in)
-
-
-def _checked_rows(conditionals: DependencyConditionals, data: Observations) -> Observations:
-    """Rows over all variables of a network."""
-    return extend_rows(data, checked_conditionals(conditionals).domain)
 
 
 def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:

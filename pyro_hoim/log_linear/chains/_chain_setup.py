@@ -17,7 +17,6 @@ from ...core.chains import Chains
 from ...core.model import LogLinearModel
 from ...errors import (
     check_choice,
-    check_type,
     check_whole,
     conflict,
     other_domain,
@@ -26,7 +25,7 @@ from ...errors import (
     wrong_shape,
     wrong_type,
 )
-from ...runs.arguments import broadcast, check_levels, checked_codes, checked_tables, received, seed_from
+from ...runs.arguments import broadcast, checked_clamps, checked_codes, checked_tables, received, seed_from
 from ...runs.checkpoint import checksum
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
@@ -74,7 +73,7 @@ class ChainSetup(Chains):
         self._groups = self._batch.numel()
         self._lead = (*self._batch, self._num_chains)
         self._reference = self._checked_reference(reference)
-        fixed = self._checked_clamps(clamped or {})
+        fixed = checked_clamps(self.domain, clamped or {}, self._lead, self._device)
         self._clamped = tuple(self.domain.names[i] for i in fixed)
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
@@ -116,21 +115,6 @@ class ChainSetup(Chains):
 
     def _broadcast(self, values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
         return broadcast(values.to(self._device), shape, argument)
-
-    def _checked_clamps(self, clamped: Mapping[str, Any]) -> dict[int, torch.Tensor | int]:
-        """Positions of the clamped variables with their codes, in schema order."""
-        check_type(clamped, Mapping, "clamped", "a mapping from names to values")
-        domain = self.domain
-        found: dict[int, torch.Tensor | int] = {}
-        for name, value in clamped.items():
-            if isinstance(value, (list, tuple, np.ndarray, torch.Tensor)):
-                i, argument = domain.index(name), f"clamped[{name!r}]"
-                codes = self._broadcast(torch.as_tensor(value), self._lead, argument)
-                check_levels(codes, torch.tensor(domain.cardinalities[i]), argument)
-                found[i] = codes.long()
-            else:
-                found |= {domain.index(name): code for name, code in domain.encode_state({name: value}).items()}
-        return dict(sorted(found.items()))
 
     def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
         return checked_codes(self.domain, codes, self._lead, argument).to(self._device)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from network_oracles import random_network
+from network_oracles import pair, random_network
 from scipy.stats import t as student
 
-from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChains, TableConditional, stationary_law
+from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChains, stationary_law
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.interop import diagnose_chains
 from pyro_hoim.runs import sample_chains
@@ -25,11 +25,8 @@ def network(seed: int = 0) -> DependencyConditionals:
 
 def sticky(probability: float) -> DependencyConditionals:
     """Two variables that agree with a probability."""
-    domain = Domain.from_cardinalities({"a": 2, "b": 2})
     probs = torch.tensor([[probability, 1 - probability], [1 - probability, probability]], dtype=torch.float64)
-    return DependencyConditionals(
-        [TableConditional(domain, "a", ["b"], probs), TableConditional(domain, "b", ["a"], probs)]
-    )
+    return pair(probs, probs)
 
 
 def limit(num_batches: int, num_cells: int) -> float:

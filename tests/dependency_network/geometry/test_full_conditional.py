@@ -57,6 +57,12 @@ def brute_divergence(p, q, weights):
     )
 
 
+def to_manifold(law, network, i):
+    """KL(p || E(theta_i)), state by state."""
+    table, theta = law.probs.numpy(), network.full_table(network.nodes[i].variable).numpy()
+    return math.fsum(table[x] * (math.log(conditional(table, x, i)) - math.log(theta[x])) for x in states(MIXED))
+
+
 # Brute force
 
 
@@ -79,10 +85,7 @@ def test_divergence_is_the_sum_over_states(weights) -> None:
 def test_node_divergence_is_the_distance_to_the_projection() -> None:
     p, network = law_of(MIXED, 3), random_network(MIXED, np.random.default_rng(3))
     for i, node in enumerate(network.nodes):
-        table, theta = p.probs.numpy(), network.full_table(node.variable).numpy()
-        expected = math.fsum(
-            table[x] * (math.log(conditional(table, x, i)) - math.log(theta[x])) for x in states(MIXED)
-        )
+        expected = to_manifold(p, network, i)
         assert_close(node_divergence(p, node), expected)
         assert_close(p.divergence(m_projection(p, node)), expected)
     found = fc_limit(p, network, UNEQUAL)
@@ -115,14 +118,7 @@ def test_all_kinds_of_conditionals_are_read() -> None:
             ModelConditional(random_network(MIXED, np.random.default_rng(5)), "c"),
         ]
     )
-    table = p.probs.numpy()
-    expected = 0.0
-    for i, name in enumerate("abc"):
-        theta = network.full_table(name).numpy()
-        expected += math.fsum(
-            table[x] * (math.log(conditional(table, x, i)) - math.log(theta[x])) for x in states(MIXED)
-        )
-    assert_close(fc_limit(p, network).value, expected / 3)
+    assert_close(fc_limit(p, network).value, sum(to_manifold(p, network, i) for i in range(3)) / 3)
 
 
 def test_observations_stand_for_their_empirical_law() -> None:

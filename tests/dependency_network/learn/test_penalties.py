@@ -22,12 +22,7 @@ def test_conditions_hold_with_the_lossless_source(penalty):
     found = check_theorem_conditions(penalty, 2**11, 1000, lossless=True)
     assert found.hold and found.message == ""
     without = check_theorem_conditions(penalty, 2**11, 1000)
-    assert (without.lossless_is_candidate, without.is_positive, without.vanishes, without.hold) == (
-        False,
-        True,
-        True,
-        False,
-    )
+    assert without.is_positive and without.vanishes and not (without.lossless_is_candidate or without.hold)
     assert without.message == "the lossless source is not among the candidates; pass lossless=True"
 
 
@@ -56,15 +51,18 @@ def test_conditions_that_fail_are_named(penalty, positive, vanishes):
     )
 
 
-def test_bad_arguments_of_the_check():
-    with raises("out-of-range", "num_parameters"):
-        check_theorem_conditions("mdl", 0, 100)
-    with raises("out-of-range", "num_observations"):
-        check_theorem_conditions("mdl", 2, 0)
-    with raises("unknown-choice", "penalty"):
-        check_theorem_conditions("none", 2, 10)
-    with raises("wrong-type", "penalty"):
-        check_theorem_conditions(1.0, 2, 10)
+@pytest.mark.parametrize(
+    ("arguments", "code", "argument"),
+    [
+        (("mdl", 0, 100), "out-of-range", "num_parameters"),
+        (("mdl", 2, 0), "out-of-range", "num_observations"),
+        (("none", 2, 10), "unknown-choice", "penalty"),
+        ((1.0, 2, 10), "wrong-type", "penalty"),
+    ],
+)
+def test_bad_arguments_of_the_check(arguments, code, argument):
+    with raises(code, argument):
+        check_theorem_conditions(*arguments)
 
 
 def test_penalties_by_leaves_end_where_the_entropy_cannot_pay_for_them():

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_oracles import fixed_law, random_network, update_matrix
+from network_oracles import fixed_law, pair, random_network, update_matrix
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
 from pyro_hoim.core.law import Law
@@ -124,12 +124,7 @@ def test_conditionals_of_a_joint_law_have_it_as_their_law(scan, method, cards, g
 
 def test_closed_form_of_two_variables() -> None:
     """Node b is a fair coin, node a copies b with probability 9/10; by hand."""
-    domain = Domain.from_cardinalities({"a": 2, "b": 2})
-    copy = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64)
-    fair = torch.full((2,), 0.5).double()
-    network = DependencyConditionals(
-        [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", [], fair)]
-    )
+    network = pair(torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64), torch.tensor([0.5, 0.5]).double())
     for share in (0.5, 0.2):
         # u = P(a = b): an update of a sets it to 9/10, an update of b to 1/2.
         agree = share * 0.9 + (1 - share) * 0.5
@@ -294,10 +289,8 @@ def test_periodic_sweeps_have_laws(method) -> None:
 @pytest.mark.parametrize("slip", [1e-4, 1e-10, 1e-17])
 def test_nearly_periodic_sweeps_settle(slip) -> None:
     """Every sweep flips both, but for a slip: iteration without half steps would go round for ever."""
-    domain = Domain.from_cardinalities({"a": 2, "b": 2})
     flip = torch.tensor([[slip, 1 - slip], [1 - slip, slip]], dtype=torch.float64)
-    nodes = [TableConditional(domain, "a", ["b"], flip), TableConditional(domain, "b", ["a"], flip.flip(0))]
-    laws = cyclic_laws(DependencyConditionals(nodes), method="power")
+    laws = cyclic_laws(pair(flip, flip.flip(0)), method="power")
     assert laws.is_converged
     assert laws.num_iterations < 500
     assert_close(laws.before("a"), [[(1 - slip) / 2, slip / 2], [slip / 2, (1 - slip) / 2]])
@@ -377,14 +370,8 @@ def test_large_laws_are_refused_before_any_work() -> None:
 
 def test_an_iteration_that_is_cut_short_says_so() -> None:
     """Two variables that copy each other: the slowest mode alone is left, and its geometric series is the error."""
-    domain = Domain.from_cardinalities({"a": 2, "b": 2})
-    copies = {"a": [[0.98, 0.02], [0.05, 0.95]], "b": [[0.97, 0.03], [0.03, 0.97]]}
-    network = DependencyConditionals(
-        [
-            TableConditional(domain, name, [other], torch.tensor(copies[name], dtype=torch.float64))
-            for name, other in ("ab", "ba")
-        ]
-    )
+    copies = torch.tensor([[[0.98, 0.02], [0.05, 0.95]], [[0.97, 0.03], [0.03, 0.97]]], dtype=torch.float64)
+    network = pair(*copies)
     with pytest.warns(ConvergenceWarning, match="did not settle within 16 iterations"):
         law = stationary_law(network, method="power", max_iterations=10)
     assert not law.is_converged

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from network_oracles import pair
 
 from pyro_hoim.core import Law
 from pyro_hoim.core.rows import ClampedGibbs
@@ -55,9 +56,7 @@ def frozen() -> DependencyConditionals:
     """Two variables that copy each other: two closed classes."""
     domain = Domain.from_labels({"a": ["no", "yes"], "b": ["no", "yes"]})
     copy = torch.eye(2, dtype=torch.float64)
-    return DependencyConditionals(
-        [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", ["a"], copy)]
-    )
+    return pair(copy, copy, domain)
 
 
 # Scores
