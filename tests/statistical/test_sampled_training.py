@@ -73,9 +73,10 @@ def test_a_fit_reaches_the_optimum_of_the_ridge(strength):
         assert (np.abs(found - wrong) > limits(wrong)).any()
 
 
-def test_balanced_optima_are_stationary():
+@pytest.mark.parametrize("penalty", [InteractionRidge(20.0), InteractionRidge(4.0, {1: 0.0, 3: 60.0})], ids=str)
+def test_balanced_optima_are_stationary(penalty):
     """The exact proximal residual at the end is within the sampling error of a gradient."""
-    data, graph, penalty = sample(PAIRS, 2, 400), WEAK, InteractionRidge(20.0)
+    data, graph = sample(PAIRS, 2, 400), WEAK
     settings = SampledTraining(num_chains=CHAINS, num_iterations=300, learning_rate=0.05, damping=0.01)
     trainer = SampledTrainer(data, graph, penalty=penalty, settings=settings)
     trainer.train()

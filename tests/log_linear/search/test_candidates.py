@@ -87,6 +87,14 @@ def test_equals_the_power_set(edges, heredity, max_order):
     assert next_available(hypergraph, heredity, max_order=max_order) == by_power_set(hypergraph, heredity, max_order)
 
 
+@given(st.lists(st.sampled_from([e for k in range(1, 5) for e in itertools.combinations("abcd", k)]), max_size=12))
+def test_growing_equals_starting_anew(added):
+    pool = CandidatePool(DOMAIN, 0.5)
+    for edge in added:
+        pool.add([edge])
+    assert pool.available() == next_available(InteractionHypergraph(DOMAIN, set(added), hierarchical=False), 0.5)
+
+
 def test_variables_of_one_level_are_never_in_a_candidate():
     domain = Domain.from_cardinalities({"a": 2, "b": 1, "c": 3})
     hypergraph = InteractionHypergraph.from_order(domain, 1)

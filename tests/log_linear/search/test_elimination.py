@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from pyro_hoim.log_linear import (
     Stopping,
     eliminate,
 )
+from pyro_hoim.log_linear.search.elimination import _Search
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -162,6 +166,19 @@ def test_interactions_that_others_stand_in_for_go(max_refits: int) -> None:
         assert len(found.tests) == 36 and found.num_fits > 0
     assert wrong <= binom.isf(FALSE_ALARM_RATE, 4 * 34, 0.1 * 3 / 36)  # absent pairs, at the level of the third of 36
     assert structure_recovery(graph, planted).precision < 0.1  # control: nothing removed
+
+
+@pytest.mark.parametrize("level", [0.01, 0.1, 0.5])
+def test_confirmed_interactions_are_those_of_the_step_up_procedure(level: float) -> None:
+    """Against its definition; hypotheses that are not at hand count as not rejected."""
+    rng = np.random.default_rng(3)
+    for size, others in itertools.product((0, 1, 7, 40), (0, 20)):
+        p = rng.random(size) ** 3
+        search: Any = SimpleNamespace(_num_tests=size + others, level=level)
+        found = _Search._confirmed(search, [SimpleNamespace(p_value=value) for value in p])
+        ranked = enumerate(np.sort(p), 1)
+        largest = max((value for j, value in ranked if value <= j * level / (size + others)), default=-1.0)
+        assert found.tolist() == (p <= largest).tolist()
 
 
 def test_nothing_to_test() -> None:
