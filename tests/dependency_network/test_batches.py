@@ -42,13 +42,9 @@ def tables(dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
 
 
 def network(found: dict[str, torch.Tensor]) -> DependencyConditionals:
-    graph = DecisionGraph(DOMAIN, "c").split(0, "a")
-    nodes = [
-        TableConditional(DOMAIN, "a", ["b", "c"], found["a"]),
-        TableConditional(DOMAIN, "b", ["a"], found["b"]),
-        LeafConditional(graph, found["c"]),
-    ]
-    return DependencyConditionals(nodes)
+    of_c = LeafConditional(DecisionGraph(DOMAIN, "c").split(0, "a"), found["c"])
+    read = {"a": ["b", "c"], "b": ["a"]}
+    return DependencyConditionals([of_c, *(TableConditional(DOMAIN, n, read[n], found[n]) for n in read)])
 
 
 def element(found: dict[str, torch.Tensor], i: int, k: int) -> DependencyConditionals:
@@ -142,12 +138,12 @@ def test_what_needs_one_network_says_so(what: str) -> None:
 
 def test_wrong_batches() -> None:
     found = tables()
-    with raises("wrong-shape", "probs"):
-        TableConditional(DOMAIN, "b", ["a"], found["b"].transpose(1, 2))
-    with raises("wrong-shape", "nodes"):
-        network({**found, "a": found["a"][:, 0]})
     node = TableConditional(DOMAIN, "b", ["a"], found["b"])
-    with raises("wrong-shape", "x"):
-        node.log_probs(STATES[:2])
-    with raises("wrong-shape", "evidence of 'a'"):
-        node.condition({"a": torch.zeros(2).long()})
+    for argument, call in {
+        "probs": lambda: node.with_probs(found["b"].transpose(1, 2)),
+        "nodes": lambda: network({**found, "a": found["a"][:, 0]}),
+        "x": lambda: node.log_probs(STATES[:2]),
+        "evidence of 'a'": lambda: node.condition({"a": torch.zeros(2).long()}),
+    }.items():
+        with raises("wrong-shape", argument):
+            call()

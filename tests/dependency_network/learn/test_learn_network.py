@@ -239,16 +239,16 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     learn_network(data, checkpoint=path)
     with pytest.raises(InputError, match="exists; pass resume=True"):
         learn_network(data, checkpoint=path)
-    with pytest.raises(InputError, match="belongs to a run with penalty='mdl', not 'aic'"):
-        learn_network(data, penalty="aic", checkpoint=path, resume=True)
     own = tmp_path / "own.safetensors"
     learn_network(data, penalty=lambda k, n: 0.01 * k, checkpoint=own)
-    with pytest.raises(InputError, match="belongs to a run with another penalty"):
-        learn_network(data, penalty=lambda k, n: 0.02 * k, checkpoint=own, resume=True)
-    with pytest.raises(InputError, match="belongs to a run with max_leaves=None, not 3"):
-        learn_network(data, max_leaves=3, checkpoint=path, resume=True)
-    with pytest.raises(InputError, match="belongs to a run with another data"):
-        learn_network(related(1), checkpoint=path, resume=True)
+    for rows, file, options, found in [
+        (data, path, {"penalty": "aic"}, "penalty='mdl', not 'aic'"),
+        (data, own, {"penalty": lambda k, n: 0.02 * k}, "another penalty"),
+        (data, path, {"max_leaves": 3}, "max_leaves=None, not 3"),
+        (related(1), path, {}, "another data"),
+    ]:
+        with pytest.raises(InputError, match=f"belongs to a run with {found}"):
+            learn_network(rows, checkpoint=file, resume=True, **options)
     mixed = data.rows(torch.randperm(300, generator=torch.Generator().manual_seed(0)))
     check_equal(learn_network(mixed, checkpoint=path, resume=True), learn_network(data))
 
