@@ -40,9 +40,10 @@ def check_equal(one: RootFitResult, other: RootFitResult):
 
 def test_tuples_are_joined_from_their_nodes():
     fitted = fit_roots(count_table(), order=3, l1=0.01)
-    mean = {term.names: term.coefficient for term in fitted.terms() if len(term.names) > 1}
-    every = fitted.joined("and")
-    some = fitted.joined("or")
+    mean, kept, shared = (
+        {term.names: term.coefficient for term in joined.terms() if len(term.names) > 1}
+        for joined in (fitted, fitted.joined("and"), fitted.joined("or"))
+    )
     by_node = {}
     for node in fitted.nodes:
         for term in node.terms:
@@ -51,12 +52,9 @@ def test_tuples_are_joined_from_their_nodes():
     assert partial
     assert len(partial) < len(by_node)
     assert mean == pytest.approx({names: sum(found) / len(names) for names, found in by_node.items()})
-    assert {t.names: t.coefficient for t in some.terms() if len(t.names) > 1} == pytest.approx(
-        {names: sum(found) / len(found) for names, found in by_node.items()}
-    )
-    kept = {t.names: t.coefficient for t in every.terms() if len(t.names) > 1}
+    assert shared == pytest.approx({names: sum(found) / len(found) for names, found in by_node.items()})
     assert kept == pytest.approx({names: value for names, value in mean.items() if names not in partial})
-    check_equal(fitted, some.joined("mean"))
+    check_equal(fitted, fitted.joined("or").joined("mean"))
 
 
 def test_entries_are_coefficients_over_factorials():
@@ -233,10 +231,9 @@ def test_a_dask_cluster_gives_the_same_result():
 
     x = count_table(13, 60, 4)
     expected = fit_roots(x, order=3)
+    where = {"processes": False, "protocol": "tcp", "host": "127.0.0.1", "dashboard_address": None}
     with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=None
-        ) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, **where) as cluster,
         Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):
@@ -340,10 +337,9 @@ def test_bad_arguments(arguments, code, argument):
 def test_bad_costs_and_paths():
     with pytest.raises(IntractableError, match=r"of 4 variables would be searched.*bytes.*candidates"):
         fit_roots(scipy.sparse.eye(400, format="csr"), order=4)
-    with raises("empty", "l1s"):
-        fit_root_path(count_table(), [])
-    with raises("wrong-type", "l1s"):
-        fit_root_path(count_table(), 0.1)
+    for l1s, code in (([], "empty"), (0.1, "wrong-type")):
+        with raises(code, "l1s"):
+            fit_root_path(count_table(), l1s)
     fitted = fit_roots(count_table())
     with raises("wrong-shape", "data names"):
         fitted.log_pseudo_prob(np.zeros((2, 3)))

@@ -1,6 +1,7 @@
 """Appendix E of the paper: the Poisson model of Classic3, k = 3, 500 words, l1 = 0.01.
 
-Our solutions are certified optima (every subgradient below 1e-6, and checked by FISTA and autograd on small problems),
+Our solutions are certified optima (every subgradient below 1e-6, and checked by another optimiser and autograd on
+small problems),
 the printed ones came from bounds of the log partition and, as it seems, looser stops. All printed
 values but five lie within 1 %, half a unit of their last digit or 0.003 of ours; the five are listed below with what
 the optimum is.
