@@ -12,6 +12,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from law_models import CYCLE, draw_theta, law_of
 from pyro.infer import (
     HMC,
     MCMC,
@@ -103,17 +104,7 @@ class Noisy:
     marginal = log_marginal
 
 
-CYCLE = InteractionHypergraph(
-    Domain.from_cardinalities([2, 3, 2, 2]),
-    [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")],
-    closure=True,
-)
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
-
-
-def draw_theta(hypergraph, *batch, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*batch, hypergraph.num_parameters, generator=generator, dtype=torch.float64)
 
 
 def laws(partition, *batch):
@@ -223,7 +214,7 @@ def test_newton_steps_use_exact_values():
 
 def test_moments_come_from_one_estimate_of_eta():
     weak = InteractionHypergraph(CYCLE.domain, [("x0", "x1", "x2"), ("x3",)], hierarchical=False)
-    law = HierarchicalLogLinear(weak, draw_theta(weak), partition=Noisy(30.0))
+    law = law_of(weak, partition=Noisy(30.0))
     exact = HierarchicalLogLinear(weak, law.theta)
     assert law.mean.shape == law.variance.shape == (4,)
     law, exact = laws(Noisy(1e-3), 2)
@@ -239,7 +230,7 @@ def test_divergences_are_estimates():
     law, exact = laws(Noisy(1e-4))
     other = HierarchicalLogLinear(CYCLE.closure(), draw_theta(CYCLE, seed=3), partition=Noisy(1e-4))
     wider = InteractionHypergraph.from_order(CYCLE.domain, 2)
-    other_wide = HierarchicalLogLinear(wider, draw_theta(wider, seed=4))
+    other_wide = law_of(wider, seed=4)
     for second in (other, other_wide):
         plain = HierarchicalLogLinear(second.hypergraph, second.theta)
         assert_close(kl_divergence(law, second), kl_divergence(exact, plain), absolute=1e-2)
@@ -343,17 +334,6 @@ def is_refusal(error):
     return isinstance(own, InputError) and all(word in str(own) for word in ("Auto()", "seed=", "SVI", "Langevin"))
 
 
-@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_kernels_that_compare_log_probabilities_refuse_a_random_one(kernel):
-    pyro.set_rng_seed(0)
-    with pytest.raises(ValueError, match="without a seed") as caught:
-        KERNELS[kernel](Noisy())
-    assert is_refusal(caught.value)
-    for accepted in (Auto(), VariableElimination(), Noisy(seed=3)):
-        assert torch.isfinite(KERNELS[kernel](accepted)).all()
-
-
 @pytest.mark.parametrize("kernel", ["NUTS", "HMC of a potential"])
 def test_control_without_the_check_pyro_accepts_it_silently(kernel, unchecked):
     assert torch.isfinite(KERNELS[kernel](Noisy())).all()
@@ -429,14 +409,17 @@ WEIGHTS = {
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-@pytest.mark.parametrize("use", WEIGHTS)
-def test_weights_refuse_random_log_probabilities(use):
+@pytest.mark.parametrize("use", [*KERNELS, *WEIGHTS])
+def test_inference_that_compares_log_probabilities_refuses_random_ones(use):
+    run = {**KERNELS, **WEIGHTS}[use]
     pyro.set_rng_seed(0)
     with pytest.raises(ValueError, match="without a seed") as caught:
-        WEIGHTS[use](Noisy())
+        run(Noisy())
     assert is_refusal(caught.value)
-    for accepted in (Auto(), Noisy(seed=3)):
-        assert not WEIGHTS[use](accepted).isnan().any()
+    for accepted in (Auto(), VariableElimination(), Noisy(seed=3)):
+        found = run(accepted)
+        assert not found.isnan().any()
+        assert use in WEIGHTS or torch.isfinite(found).all()
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -492,7 +475,7 @@ def test_other_inference_takes_fresh_randomness():
 
 
 def test_an_estimate_made_before_is_a_constant_and_passes():
-    fixed = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE), partition=Noisy())
+    fixed = law_of(CYCLE, partition=Noisy())
     _ = fixed.log_partition
 
     def model():
@@ -585,7 +568,7 @@ def test_estimates_of_entropy_and_divergence_are_near():
     pyro.set_rng_seed(3)
     backend = AnnealedImportance(num_chains=4096, num_temperatures=50, reverse=False)
     law, exact = laws(backend)
-    other = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, seed=3), partition=backend)
+    other = law_of(CYCLE, seed=3, partition=backend)
     plain = HierarchicalLogLinear(CYCLE, other.theta)
     # 0.1: six standard errors of sums of up to 30 frequencies of 4,096 chains times tables of order one
     assert_close(law.entropy(), exact.entropy(), absolute=0.1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from law_models import theta_of
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.generalized_root import (
@@ -30,10 +31,6 @@ GRAPH = InteractionHypergraph.from_order(Domain.from_labels({"a": "xy", "b": "uv
 ROWS = torch.tensor([0, 2, 1, 1, 0])
 
 
-def thetas(graph: InteractionHypergraph, *batch: int, seed: int = 0) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=(*batch, graph.num_parameters)))
-
-
 def sliced(law: HierarchicalLogLinear, element: tuple[int, ...], state: dict[str, int]) -> np.ndarray:
     """Conditional table of one batch element by slicing and normalising its joint table."""
     table = np.exp(exact_table(law.hypergraph, law.energy_model.tables[element]))
@@ -43,7 +40,7 @@ def sliced(law: HierarchicalLogLinear, element: tuple[int, ...], state: dict[str
 
 @given(hypergraphs(domain=domains(max_variables=4), hierarchical=False), st.data())
 def test_every_row_and_batch_element_has_its_own_slice(graph: InteractionHypergraph, data: st.DataObject) -> None:
-    law = HierarchicalLogLinear(graph, thetas(graph, 2))
+    law = HierarchicalLogLinear(graph, theta_of(graph, 2))
     names = data.draw(st.lists(st.sampled_from(graph.domain.names), unique=True))
     rng, evidence = np.random.default_rng(data.draw(st.integers(0, 99))), {}
     for name in names:
@@ -64,7 +61,7 @@ def test_every_row_and_batch_element_has_its_own_slice(graph: InteractionHypergr
 
 
 def test_labels_codes_and_tensors_together() -> None:
-    law = HierarchicalLogLinear(GRAPH, thetas(GRAPH))
+    law = HierarchicalLogLinear(GRAPH, theta_of(GRAPH))
     found = law.condition({"a": "y", "b": ROWS, "c": 1})
     assert found.batch_shape == (5,) and found.domain.names == ("d",)
     for row, b in enumerate(ROWS.tolist()):
@@ -79,7 +76,7 @@ def test_labels_codes_and_tensors_together() -> None:
 def test_chain_rule_of_rows_holds_in_expanded_laws_both_precisions_and_gradients() -> None:
     x = torch.tensor([[0, 2, 1, 0], [1, 0, 0, 1], [1, 1, 1, 1]])
     for dtype in (torch.float32, torch.float64):
-        theta = thetas(GRAPH, 2).to(dtype).requires_grad_()
+        theta = theta_of(GRAPH, 2).to(dtype).requires_grad_()
         law = HierarchicalLogLinear(GRAPH, theta).expand((3, 2))
         given_ab = law.condition({"a": x[:, :1], "b": x[:, 1:2]})
         assert given_ab.batch_shape == (3, 2) and given_ab.theta.dtype == dtype
@@ -104,7 +101,7 @@ def test_chain_rule_of_rows_holds_in_expanded_laws_both_precisions_and_gradients
 )
 def test_wrong_evidence(evidence: dict[str, torch.Tensor], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        HierarchicalLogLinear(GRAPH, thetas(GRAPH)).condition(evidence)
+        HierarchicalLogLinear(GRAPH, theta_of(GRAPH)).condition(evidence)
 
 
 # Generalized root models
@@ -169,7 +166,7 @@ def test_root_evidence_carries_gradients_and_refuses_what_does_not_fit() -> None
 
 
 def test_models_of_one_element_and_of_no_row() -> None:
-    model = LogLinearEnergy.from_theta(GRAPH, thetas(GRAPH, 1))
+    model = LogLinearEnergy.from_theta(GRAPH, theta_of(GRAPH, 1))
     rest, constant = model.condition({"a": torch.zeros(0, 1).long()})
     assert rest.batch_shape == constant.shape == (0, 1)
     rest, constant = model.condition({name: torch.zeros(4, 1).long() for name in "abcd"})

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from law_models import flat, table_of, theta_of
 from scipy import special, stats
 
 from pyro_hoim.errors import IntractableError
@@ -18,7 +19,7 @@ from pyro_hoim.log_linear import parametrization
 from pyro_hoim.log_linear.laws import hyper_dirichlet
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE, exact_statistics, exact_table
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table
 
 # Cardinalities, cliques in an order with the running-intersection property, and their separators.
 CASES = {
@@ -46,18 +47,11 @@ def make(case: str) -> tuple[InteractionHypergraph, list[tuple[int, ...]], list[
 
 def pseudo_table(hypergraph: InteractionHypergraph, seed: int, size: float) -> np.ndarray:
     """A decomposable law times ``size``, uniform over the variables in no edge."""
-    rng = np.random.default_rng(seed)
-    theta = torch.from_numpy(rng.normal(size=hypergraph.num_parameters))
-    tables = parametrization(hypergraph).to_tables(theta)
-    return size * np.exp(exact_table(hypergraph, tables))
+    return size * table_of(hypergraph, theta_of(hypergraph, seed=seed))
 
 
 def margin(table: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return table.sum(axis=tuple(i for i in range(table.ndim) if i not in axes))
-
-
-def flat_counts(hypergraph: InteractionHypergraph, table: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(exact_statistics(hypergraph, np.log(table)))
 
 
 def log_density(
@@ -93,7 +87,7 @@ def test_constant_equals_gamma_functions_of_cliques_and_separators(case: str) ->
     expected = sum(map(log_beta, cliques)) - sum(map(log_beta, separators)) - size * uncovered
     expected -= hyper_dirichlet.log_jacobian(hypergraph)
     total = torch.tensor(size, dtype=torch.float64)
-    value = hyper_dirichlet.log_normaliser(hypergraph, flat_counts(hypergraph, table), total)
+    value = hyper_dirichlet.log_normaliser(hypergraph, flat(hypergraph, table), total)
     assert value.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
@@ -104,7 +98,7 @@ def test_saturated_constant_is_the_beta_function_over_the_design_determinant() -
     design = exact_table(hypergraph, tables, normalised=False).reshape(hypergraph.num_parameters, -1).T
     full = np.column_stack([np.ones(table.size), design])
     expected = special.gammaln(table).sum() - special.gammaln(5.0) - np.linalg.slogdet(full).logabsdet
-    counts = flat_counts(hypergraph, table)
+    counts = flat(hypergraph, table)
     value = hyper_dirichlet.log_normaliser(hypergraph, counts, torch.tensor(5.0, dtype=torch.float64))
     assert value.item() == pytest.approx(expected, rel=1e-10)
 
@@ -141,11 +135,11 @@ def test_density_equals_dirichlet_conditionals_with_jacobian(case: str) -> None:
             seen |= set(clique)
         return vectors
 
-    theta = torch.from_numpy(np.random.default_rng(4).normal(size=hypergraph.num_parameters))
+    theta = theta_of(hypergraph, seed=4)
     expected = sum(stats.dirichlet.logpdf(p.numpy() / p.numpy().sum(), alpha) for p, alpha in conditionals(theta))
     jacobian = torch.autograd.functional.jacobian(lambda t: torch.cat([p[:-1] for p, _ in conditionals(t)]), theta)
     expected += torch.linalg.slogdet(jacobian).logabsdet.item()
-    counts = flat_counts(hypergraph, table)
+    counts = flat(hypergraph, table)
     assert log_density(hypergraph, counts, size, theta) == pytest.approx(expected, rel=1e-10)
 
 
@@ -167,17 +161,17 @@ def test_density_integrates_to_one(case: str, half_width: float, step: float) ->
     size = table.sum()
     axis = torch.arange(-half_width, half_width + step / 2, step, dtype=torch.float64)
     grid = torch.cartesian_prod(*[axis] * hypergraph.num_parameters).reshape(-1, hypergraph.num_parameters)
-    density = np.exp(log_density(hypergraph, flat_counts(hypergraph, table), size, grid))
+    density = np.exp(log_density(hypergraph, flat(hypergraph, table), size, grid))
     assert density.sum() * step**hypergraph.num_parameters == pytest.approx(1.0, abs=1e-8)
     # Control: the same sum with another total pseudo-count is far from one.
-    off = np.exp(log_density(hypergraph, flat_counts(hypergraph, table), 1.01 * size, grid))
+    off = np.exp(log_density(hypergraph, flat(hypergraph, table), 1.01 * size, grid))
     assert abs(off.sum() * step**hypergraph.num_parameters - 1) > 1e-4
 
 
 def test_mode_and_mean_tables() -> None:
     hypergraph, _, _ = make("two triangles")
     table = pseudo_table(hypergraph, 6, 2.0)
-    counts = flat_counts(hypergraph, table)
+    counts = flat(hypergraph, table)
     log_probs = exact_table(hypergraph, hyper_dirichlet.clique_tables(hypergraph, counts, torch.log))
     np.testing.assert_allclose(np.exp(log_probs), table / 2.0, rtol=1e-10)
     # The mean of theta is the gradient of log C in the pseudo-counts: d log C / d (B^T alpha) at fixed n0.
@@ -189,7 +183,7 @@ def test_mode_and_mean_tables() -> None:
     rng = np.random.default_rng(7)
     tables = hyper_dirichlet.clique_tables(hypergraph, counts, torch.digamma)
     for _ in range(5):
-        other = flat_counts(hypergraph, 2.0 * rng.dirichlet(np.ones(table.size)).reshape(table.shape))
+        other = flat(hypergraph, 2.0 * rng.dirichlet(np.ones(table.size)).reshape(table.shape))
         direction = other - counts
         assert float(gradient @ direction) == pytest.approx(float(tables @ direction), rel=1e-10, abs=1e-10)
 
@@ -209,7 +203,7 @@ def test_samples_follow_the_beta_marginals(case: str) -> None:
     size = 30.0  # large enough that no probability rounds to one, which would be a point mass
     table = pseudo_table(hypergraph, 8, size)
     torch.manual_seed(20)
-    draws = hyper_dirichlet.sample_tables(hypergraph, flat_counts(hypergraph, table), (20_000,))
+    draws = hyper_dirichlet.sample_tables(hypergraph, flat(hypergraph, table), (20_000,))
     assert draws.shape == (20_000, hypergraph.num_terms)
     probs = np.exp(exact_table(hypergraph, draws))
     p_values, controls = [], []
@@ -226,7 +220,7 @@ def test_samples_follow_the_beta_marginals(case: str) -> None:
 
 def test_samples_of_tiny_pseudo_counts_are_finite() -> None:
     hypergraph, _, _ = make("chain")
-    counts = flat_counts(hypergraph, pseudo_table(hypergraph, 9, 1e-3))
+    counts = flat(hypergraph, pseudo_table(hypergraph, 9, 1e-3))
     torch.manual_seed(1)
     draws = hyper_dirichlet.sample_tables(hypergraph, counts, (200,))
     assert bool(torch.isfinite(draws).all())
@@ -235,7 +229,7 @@ def test_samples_of_tiny_pseudo_counts_are_finite() -> None:
 
 def test_batches_equal_singles() -> None:
     hypergraph, _, _ = make("star")
-    counts = torch.stack([flat_counts(hypergraph, pseudo_table(hypergraph, s, 2.0 + s)) for s in range(3)])
+    counts = torch.stack([flat(hypergraph, pseudo_table(hypergraph, s, 2.0 + s)) for s in range(3)])
     totals = torch.tensor([2.0, 3.0, 4.0], dtype=torch.float64)
     whole = hyper_dirichlet.log_normaliser(hypergraph, counts, totals)
     for i in range(3):
@@ -248,7 +242,6 @@ def test_batches_equal_singles() -> None:
 
 
 def test_collections_without_closed_form_are_refused() -> None:
-    domain = Domain.from_cardinalities([2, 2, 2])
-    hypergraph = InteractionHypergraph.from_order(domain, 2)
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
     with pytest.raises(IntractableError, match="decomposable"):
         hyper_dirichlet.log_normaliser(hypergraph, torch.ones(hypergraph.num_terms), torch.tensor(1.0))

@@ -13,6 +13,7 @@ import pyro
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from law_models import CHAIN, CYCLE, GRAPHS, TRIPLES, WEAK, draw_theta, graph, law_of
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch.distributions import kl_divergence
 
@@ -31,37 +32,6 @@ from pyro_hoim.testing import (
     raises,
     required_draws,
 )
-
-
-def graph(cards, edges, *, closure=True, hierarchical=True):
-    return InteractionHypergraph(Domain.from_cardinalities(cards), edges, closure=closure, hierarchical=hierarchical)
-
-
-GRAPHS = {
-    "chain": graph([2, 3, 2, 2], [("x0", "x1"), ("x1", "x2"), ("x2", "x3")]),
-    "cycle": graph([2, 3, 2, 2], [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")]),
-    "triples": graph([3, 2, 2, 3], [("x0", "x1", "x2"), ("x1", "x2", "x3")]),
-    "disconnected": graph([2, 3, 2, 3], [("x0", "x2"), ("x1", "x3")]),
-    "unused variable": graph([2, 3, 2], [("x0", "x2")]),
-    "no edges": graph([2, 3], []),
-    "one variable": graph([4], [("x0",)]),
-    "one state": graph([1, 3, 1], [("x0", "x1"), ("x1", "x2")]),
-    "saturated": InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3, 2])),
-    "no variables": graph([], []),
-    "weak heredity": graph(
-        [2, 3, 2, 2], [("x0",), ("x0", "x1", "x2"), ("x2", "x3")], closure=False, hierarchical=False
-    ),
-}
-
-
-@pytest.fixture(params=sorted(GRAPHS))
-def hypergraph(request):
-    return GRAPHS[request.param]
-
-
-def draw_theta(hypergraph, *batch, seed=0, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(*batch, hypergraph.num_parameters, generator=generator, dtype=torch.float64)
 
 
 def oracle(law):
@@ -95,15 +65,14 @@ def test_log_prob_is_that_of_the_enumerated_law(hypergraph, coding, batch):
 
 
 def test_oracle_comparison_notices_a_dropped_interaction_and_a_wrong_coding():
-    hypergraph = GRAPHS["cycle"]
-    theta = draw_theta(hypergraph)
+    theta = draw_theta(CYCLE)
     dropped = theta.clone()
-    dropped[hypergraph.parameter_slices[("x0", "x3")]] = 0
-    right = HierarchicalLogLinear(hypergraph, theta)
+    dropped[CYCLE.parameter_slices[("x0", "x3")]] = 0
+    right = HierarchicalLogLinear(CYCLE, theta)
     for wrong in (
-        HierarchicalLogLinear(hypergraph, dropped),
-        HierarchicalLogLinear(hypergraph, theta, coding="corner"),
-        HierarchicalLogLinear(hypergraph, 1.05 * theta),
+        HierarchicalLogLinear(CYCLE, dropped),
+        HierarchicalLogLinear(CYCLE, theta, coding="corner"),
+        HierarchicalLogLinear(CYCLE, 1.05 * theta),
     ):
         with pytest.raises(AssertionError):
             assert_close(wrong.log_prob_table, oracle(right), absolute=1e-10)
@@ -134,13 +103,12 @@ def test_random_models_agree_with_brute_force(data):
 
 
 def test_large_theta_does_not_overflow():
-    hypergraph = GRAPHS["cycle"]
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, scale=1000.0))
+    law = law_of(CYCLE, scale=1000.0)
     assert_close(law.log_prob_table, oracle(law), relative=1e-10, absolute=1e-9)
 
 
 def test_float_codes_score_like_integer_codes(hypergraph):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    law = law_of(hypergraph)
     states = all_states(hypergraph)
     for dtype in (torch.float32, torch.float64, torch.int32, torch.uint8):
         assert torch.equal(law.log_prob(states.to(dtype)), law.log_prob(states))
@@ -167,7 +135,7 @@ def test_results_have_the_dtype_of_theta(hypergraph, dtype):
 
 
 def test_log_pseudo_prob_and_energy_need_no_normalising_constant(hypergraph):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), partition=NoPartition())
+    law = law_of(hypergraph, 2, partition=NoPartition())
     table = oracle(law)
     states = all_states(hypergraph)
     expected = np.zeros((2, len(states)))
@@ -213,7 +181,7 @@ class Counting:
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("sample_shape", [(), (4,), (2, 1)])
 def test_shapes(hypergraph, batch, sample_shape):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, *batch))
+    law = law_of(hypergraph, *batch)
     d = len(hypergraph.domain)
     assert law.batch_shape == batch
     assert law.event_shape == (d,)
@@ -233,14 +201,13 @@ def test_shapes(hypergraph, batch, sample_shape):
     ("own", "wanted"), [((), (3,)), ((), (2, 3)), ((3,), (2, 3)), ((1,), (4,)), ((2, 1), (5, 2, 3)), ((1, 1), (2, 3))]
 )
 def test_expand_shares_one_normalising_constant(own, wanted):
-    hypergraph = GRAPHS["cycle"]
     counting = Counting()
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, *own), partition=counting)
+    law = law_of(CYCLE, *own, partition=counting)
     wide = law.expand(torch.Size(wanted))
     assert isinstance(wide, HierarchicalLogLinear)
     assert wide.batch_shape == wanted
-    assert wide.theta.shape == (*wanted, hypergraph.num_parameters)
-    states = all_states(hypergraph)
+    assert wide.theta.shape == (*wanted, CYCLE.num_parameters)
+    states = all_states(CYCLE)
     value = states.reshape(len(states), *(1,) * len(wanted), -1)
     assert wide.log_prob(value).shape == (len(states), *wanted)
     assert torch.equal(
@@ -279,9 +246,8 @@ def test_expanded_draws_are_independent_and_in_their_place():
 
 
 def test_plate_of_a_million_rows_costs_one_normalising_constant():
-    hypergraph = GRAPHS["cycle"]
     counting = Counting()
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), partition=counting)
+    law = law_of(CYCLE, partition=counting)
     rows = law.sample(torch.Size([1_000_000]))
 
     def model():
@@ -295,7 +261,7 @@ def test_plate_of_a_million_rows_costs_one_normalising_constant():
 
 
 def test_pyros_default_expand_would_lose_the_enumeration():
-    law = HierarchicalLogLinear(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]))
+    law = law_of(CYCLE)
     assert law.expand(torch.Size([3])).enumerate_support().shape == (24, 3, 4)
     with pytest.raises(RuntimeError):
         TorchDistributionMixin.expand(law, torch.Size([3])).enumerate_support()
@@ -305,7 +271,7 @@ def test_a_subclass_expands_to_itself():
     class Named(HierarchicalLogLinear):
         pass
 
-    law = Named(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]))
+    law = Named(CYCLE, draw_theta(CYCLE))
     assert type(law.expand(torch.Size([3]))) is type(law.marginal(["x0"])) is type(law.condition({"x0": 0})) is Named
 
 
@@ -313,7 +279,7 @@ def test_a_subclass_expands_to_itself():
 
 
 def test_enumerate_support_lists_every_state_once(hypergraph):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 3))
+    law = law_of(hypergraph, 3)
     assert law.has_enumerate_support
     states = law.enumerate_support(expand=False)
     assert states.dtype == torch.long
@@ -324,12 +290,12 @@ def test_enumerate_support_lists_every_state_once(hypergraph):
 
 def test_enumerate_support_is_refused_past_its_budget():
     hypergraph = graph([2] * 20, [("x0", "x1")])
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    law = law_of(hypergraph)
     with pytest.raises(IntractableError, match=r"max_enumerated_states=65536, received 1048576 states.*MixedGibbs"):
         law.enumerate_support()
     narrow = graph([2] * 25, [("x0", "x1")])
     with pytest.raises(IntractableError, match="max_table_cells"):
-        _ = HierarchicalLogLinear(narrow, draw_theta(narrow)).probs
+        _ = law_of(narrow).probs
 
     class Patient(HierarchicalLogLinear):
         max_enumerated_states = 2**20
@@ -338,7 +304,7 @@ def test_enumerate_support_is_refused_past_its_budget():
 
 
 def test_support_constraint():
-    support = HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"])).support
+    support = law_of(CHAIN).support
     assert support.is_discrete
     assert support.event_dim == 1
     assert HierarchicalLogLinear.support.event_dim == 1
@@ -360,33 +326,32 @@ def test_support_constraint():
 @pytest.mark.parametrize("name", ["chain", "cycle", "triples", "saturated", "weak heredity", "disconnected"])
 def test_samples_follow_the_exact_law(name):
     hypergraph = GRAPHS[name]
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, seed=3, scale=0.5))
+    law = law_of(hypergraph, seed=3, scale=0.5)
     assert law.sample_is_exact
     pyro.set_rng_seed(20)
     draws = required_draws(hypergraph.domain.num_states, 0.05)
     counts = count_states(law.sample(torch.Size([draws])), hypergraph.domain.cardinalities)
     assert_exact_law(counts, np.exp(oracle(law)).reshape(-1))
-    wrong = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, seed=4, scale=0.5))
+    wrong = law_of(hypergraph, seed=4, scale=0.5)
     with pytest.raises(AssertionError):
         assert_exact_law(counts, np.exp(oracle(wrong)).reshape(-1))
 
 
 def test_batched_and_expanded_samples_follow_their_own_law():
-    hypergraph = GRAPHS["chain"]
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2, 1, scale=0.5)).expand(torch.Size([2, 2]))
+    law = law_of(CHAIN, 2, 1, scale=0.5).expand(torch.Size([2, 2]))
     pyro.set_rng_seed(21)
     draws = law.sample(torch.Size([required_draws(24, 0.05)]))
     probs = np.exp(oracle(law))
     for i in range(2):
         for j in range(2):
-            counts = count_states(draws[:, i, j], hypergraph.domain.cardinalities)
+            counts = count_states(draws[:, i, j], CHAIN.domain.cardinalities)
             assert_exact_law(counts, probs[i, j].reshape(-1))
             with pytest.raises(AssertionError):
                 assert_exact_law(counts, probs[1 - i, j].reshape(-1))
 
 
 def test_the_global_seed_makes_samples_reproducible():
-    law = HierarchicalLogLinear(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]))
+    law = law_of(CYCLE)
     pyro.set_rng_seed(5)
     first = law.sample(torch.Size([50]))
     pyro.set_rng_seed(5)
@@ -401,7 +366,7 @@ def test_the_global_seed_makes_samples_reproducible():
 
 
 def test_moments_entropy_and_mode(hypergraph):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    law = law_of(hypergraph, 2)
     table = oracle(law).reshape(2, -1)
     probs, codes = np.exp(table), enumerate_codes(hypergraph.domain.cardinalities).astype(float)
     mean = probs @ codes
@@ -427,12 +392,11 @@ def test_log_partition_is_a_result_for_the_balanced_coding(hypergraph):
 
 
 def test_gradient_of_log_prob_is_statistic_minus_expectation():
-    hypergraph = GRAPHS["triples"]
-    theta = draw_theta(hypergraph).requires_grad_()
-    law = HierarchicalLogLinear(hypergraph, theta)
+    theta = draw_theta(TRIPLES).requires_grad_()
+    law = HierarchicalLogLinear(TRIPLES, theta)
     state = torch.tensor([1, 0, 1, 2])
     (gradient,) = torch.autograd.grad(law.log_prob(state), theta)
-    codings = parametrization(hypergraph)
+    codings = parametrization(TRIPLES)
     expected = codings.free_statistics(codings.statistics(state) - law.eta.detach())
     assert_close(gradient, expected, absolute=1e-10)
 
@@ -451,21 +415,18 @@ def test_gradcheck_twice(name):
 
 
 def test_marginal_and_conditional_laws_are_differentiable():
-    hypergraph = GRAPHS["cycle"]
-    theta = draw_theta(hypergraph).requires_grad_()
+    theta = draw_theta(CYCLE).requires_grad_()
     state = torch.tensor([1, 0])
 
     def table(theta):
-        return HierarchicalLogLinear(hypergraph, theta).log_prob_table.logsumexp((1, 3))[1, 0]
+        return HierarchicalLogLinear(CYCLE, theta).log_prob_table.logsumexp((1, 3))[1, 0]
 
     (expected,) = torch.autograd.grad(table(theta), theta)
-    (actual,) = torch.autograd.grad(
-        HierarchicalLogLinear(hypergraph, theta).marginal(["x0", "x2"]).log_prob(state), theta
-    )
+    (actual,) = torch.autograd.grad(HierarchicalLogLinear(CYCLE, theta).marginal(["x0", "x2"]).log_prob(state), theta)
     assert_close(actual, expected, absolute=1e-10)
-    conditional = HierarchicalLogLinear(hypergraph, theta).condition({"x1": 2, "x3": 0})
+    conditional = HierarchicalLogLinear(CYCLE, theta).condition({"x1": 2, "x3": 0})
     (actual,) = torch.autograd.grad(conditional.log_prob(state), theta)
-    slice_ = HierarchicalLogLinear(hypergraph, theta).log_prob_table[:, 2, :, 0]
+    slice_ = HierarchicalLogLinear(CYCLE, theta).log_prob_table[:, 2, :, 0]
     (expected,) = torch.autograd.grad(slice_[1, 0] - slice_.logsumexp((0, 1)), theta)
     assert_close(actual, expected, absolute=1e-10)
 
@@ -475,8 +436,7 @@ def test_marginal_and_conditional_laws_are_differentiable():
 
 def test_normalising_constant_is_computed_once_per_law():
     counting = Counting()
-    hypergraph = GRAPHS["cycle"]
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), partition=counting)
+    law = law_of(CYCLE, partition=counting)
     assert counting.calls == []  # lazily
     for _ in range(3):
         law.log_prob(torch.zeros(4))
@@ -485,9 +445,8 @@ def test_normalising_constant_is_computed_once_per_law():
 
 
 def test_cache_follows_theta_changed_in_place():
-    hypergraph = GRAPHS["cycle"]
-    theta = draw_theta(hypergraph)
-    law = HierarchicalLogLinear(hypergraph, theta)
+    theta = draw_theta(CYCLE)
+    law = HierarchicalLogLinear(CYCLE, theta)
     before = law.log_prob_table.clone()
     theta.mul_(2)
     assert_close(law.log_prob_table, oracle(law), absolute=1e-10)
@@ -498,10 +457,9 @@ def test_cache_follows_theta_changed_in_place():
 
 
 def test_a_law_can_be_differentiated_again_and_again():
-    hypergraph = GRAPHS["cycle"]
-    theta = draw_theta(hypergraph).requires_grad_()
+    theta = draw_theta(CYCLE).requires_grad_()
     counting = Counting()
-    law = HierarchicalLogLinear(hypergraph, theta, partition=counting)
+    law = HierarchicalLogLinear(CYCLE, theta, partition=counting)
     state = torch.zeros(4, dtype=torch.long)
     gradients = []
     for _ in range(3):
@@ -522,10 +480,9 @@ def test_a_law_can_be_differentiated_again_and_again():
 
 
 def test_balanced_theta_is_left_alone_by_the_cache():
-    hypergraph = GRAPHS["cycle"]
-    theta = parametrization(hypergraph).to_tables(draw_theta(hypergraph), "free").requires_grad_()
+    theta = parametrization(CYCLE).to_tables(draw_theta(CYCLE), "free").requires_grad_()
     for _ in range(2):
-        HierarchicalLogLinear(hypergraph, theta, coding="balanced").log_prob(torch.zeros(4)).backward()
+        HierarchicalLogLinear(CYCLE, theta, coding="balanced").log_prob(torch.zeros(4)).backward()
     assert not theta._backward_hooks
 
 
@@ -534,7 +491,7 @@ def test_balanced_theta_is_left_alone_by_the_cache():
 
 @pytest.mark.parametrize("is_used", [False, True])
 def test_pickle_copy_and_save(hypergraph, is_used):
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 1), validate_args=False).expand(torch.Size([3]))
+    law = law_of(hypergraph, 1, validate_args=False).expand(torch.Size([3]))
     value = law.sample()
     if is_used:
         law.log_prob(value)
@@ -550,8 +507,8 @@ def test_pickle_copy_and_save(hypergraph, is_used):
 
 
 def test_deepcopy_is_independent():
-    theta = draw_theta(GRAPHS["cycle"])
-    law = HierarchicalLogLinear(GRAPHS["cycle"], theta)
+    theta = draw_theta(CYCLE)
+    law = HierarchicalLogLinear(CYCLE, theta)
     other = copy.deepcopy(law)
     before = other.log_prob_table
     theta.mul_(2)
@@ -559,25 +516,25 @@ def test_deepcopy_is_independent():
 
 
 def test_pickle_with_a_graph():
-    theta = draw_theta(GRAPHS["cycle"]).requires_grad_()
-    law = HierarchicalLogLinear(GRAPHS["cycle"], theta)
+    theta = draw_theta(CYCLE).requires_grad_()
+    law = HierarchicalLogLinear(CYCLE, theta)
     value = law.log_prob(torch.zeros(4))
     assert torch.equal(pickle.loads(pickle.dumps(law)).log_prob(torch.zeros(4)), value)
 
 
 def test_repr():
-    text = repr(HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"], 2)))
+    text = repr(law_of(CHAIN, 2))
     assert text.startswith("HierarchicalLogLinear(InteractionHypergraph(4 variables")
     assert "batch_shape=(2,)" in text
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda():
-    theta = draw_theta(GRAPHS["cycle"], 2)
-    law = HierarchicalLogLinear(GRAPHS["cycle"], theta.cuda())
+    theta = draw_theta(CYCLE, 2)
+    law = HierarchicalLogLinear(CYCLE, theta.cuda())
     assert law.sample(torch.Size([5])).is_cuda
     states = law.enumerate_support()
-    assert_close(law.log_prob(states).cpu(), HierarchicalLogLinear(GRAPHS["cycle"], theta).log_prob(states.cpu()))
+    assert_close(law.log_prob(states).cpu(), HierarchicalLogLinear(CYCLE, theta).log_prob(states.cpu()))
     for result in (
         law.mean,
         law.mode,
@@ -595,7 +552,7 @@ def test_cuda():
 def test_condition_takes_labels_and_codes():
     domain = Domain.from_labels({"smoke": ("no", "yes"), "age": ("young", "old", "very old"), "sex": ("f", "m")})
     hypergraph = InteractionHypergraph.from_order(domain, 2)
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    law = law_of(hypergraph, 2)
     given_labels = law.condition({"smoke": "yes", "sex": "m"})
     assert given_labels.domain.names == ("age",)
     assert given_labels.batch_shape == (2,)
@@ -616,10 +573,9 @@ def test_condition_takes_labels_and_codes():
 
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
 def test_derived_laws_keep_coding_backend_and_validation(coding):
-    hypergraph = GRAPHS["triples"]
-    theta = parametrization(hypergraph).convert(draw_theta(hypergraph), "free", coding)
+    theta = parametrization(TRIPLES).convert(draw_theta(TRIPLES), "free", coding)
     counting = Auto()
-    law = HierarchicalLogLinear(hypergraph, theta, coding=coding, partition=counting, validate_args=False)
+    law = HierarchicalLogLinear(TRIPLES, theta, coding=coding, partition=counting, validate_args=False)
     for derived in (law.condition({"x1": 0}), law.marginal(["x0", "x3"])):
         assert derived.coding == coding
         assert derived.partition is counting
@@ -631,7 +587,7 @@ def test_marginal_structure_is_induced_edges_and_boundary_simplices():
     domain = Domain.from_cardinalities(cards)
     edges = [("a", "b"), ("b", "c"), ("b", "d"), ("d", "e"), ("e", "f")]
     hypergraph = InteractionHypergraph(domain, edges, closure=True)
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    law = law_of(hypergraph)
     marginal = law.marginal(["g", "f", "c", "d", "a"])  # b has the boundary a, c, d; e has d, f; g is free
     assert marginal.hypergraph.maximal_edges == (("d", "f"), ("a", "c", "d"))
     assert marginal.domain.names == ("a", "c", "d", "f", "g")
@@ -644,7 +600,7 @@ def test_marginal_structure_is_induced_edges_and_boundary_simplices():
 
 def test_marginal_of_a_long_chain_stays_cheap():
     hypergraph = graph([2] * 60, [(f"x{i}", f"x{i + 1}") for i in range(59)])
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    law = law_of(hypergraph)
     marginal = law.marginal(["x0", "x59"])
     assert marginal.hypergraph.num_parameters == 3
     expected = law.partition.marginal(law.energy_model, ("x0", "x59"))
@@ -653,7 +609,7 @@ def test_marginal_of_a_long_chain_stays_cheap():
 
 def test_marginal_refuses_what_it_cannot_afford():
     star = graph([2] * 30, [("x0", f"x{i}") for i in range(1, 30)])
-    law = HierarchicalLogLinear(star, draw_theta(star))
+    law = law_of(star)
     with raises("over-budget", "marginal"):
         law.marginal([f"x{i}" for i in range(1, 30)])
     with pytest.raises(UnknownNameError):
@@ -665,8 +621,7 @@ def test_marginal_refuses_what_it_cannot_afford():
 
 
 def test_weak_heredity_marginal_and_condition_keep_their_collection():
-    hypergraph = GRAPHS["weak heredity"]
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    law = law_of(WEAK, 2)
     probs = np.exp(oracle(law))
     marginal = law.marginal(["x0", "x1", "x2"])
     assert marginal.hypergraph.edges == (("x0",), ("x2",), ("x0", "x1", "x2"))
@@ -694,21 +649,20 @@ def test_kl_divergence_over_the_union_of_edges():
 
 
 def test_kl_divergence_is_differentiable_and_zero_at_equality():
-    hypergraph = GRAPHS["cycle"]
-    theta = draw_theta(hypergraph).requires_grad_()
-    p = HierarchicalLogLinear(hypergraph, theta)
-    q = HierarchicalLogLinear(hypergraph, theta.detach())
+    theta = draw_theta(CYCLE).requires_grad_()
+    p = HierarchicalLogLinear(CYCLE, theta)
+    q = HierarchicalLogLinear(CYCLE, theta.detach())
     assert_close(kl_divergence(p, q), 0.0, absolute=1e-12)
     assert torch.autograd.gradcheck(
-        lambda t: kl_divergence(HierarchicalLogLinear(hypergraph, t), q),
-        draw_theta(hypergraph, seed=9).requires_grad_(),
+        lambda t: kl_divergence(HierarchicalLogLinear(CYCLE, t), q),
+        draw_theta(CYCLE, seed=9).requires_grad_(),
     )
 
 
 def test_kl_divergence_when_the_union_is_too_wide():
     p_graph = graph([2] * 6, [(f"x{i}", f"x{i + 1}") for i in range(5)])
     q_graph = graph([2] * 6, [("x0", "x5"), ("x0", "x3"), ("x2", "x5"), ("x1", "x4")])
-    p, q = HierarchicalLogLinear(p_graph, draw_theta(p_graph)), HierarchicalLogLinear(q_graph, draw_theta(q_graph))
+    p, q = law_of(p_graph), law_of(q_graph)
     narrow = HierarchicalLogLinear(p_graph, p.theta, partition=RefusesMoreThan(len(p_graph)))
     assert_close(kl_divergence(narrow, q), kl_divergence(p, q), absolute=1e-12)
 
@@ -732,8 +686,8 @@ class RefusesMoreThan(Auto):
 
 
 def test_kl_divergence_refuses_different_domains():
-    p = HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"]))
-    q = HierarchicalLogLinear(GRAPHS["triples"], draw_theta(GRAPHS["triples"]))
+    p = law_of(CHAIN)
+    q = law_of(TRIPLES)
     with pytest.raises(InputError, match="different domains"):
         kl_divergence(p, q)
 
@@ -742,18 +696,17 @@ def test_kl_divergence_refuses_different_domains():
 
 
 def test_from_tables_drops_the_constant_and_fills_missing_tables():
-    hypergraph = GRAPHS["cycle"]
     generator = torch.Generator().manual_seed(1)
     pair = torch.randn(5, 3, 2, generator=generator, dtype=torch.float64)
     single = torch.randn(2, generator=generator, dtype=torch.float64)
-    law = HierarchicalLogLinear.from_tables(hypergraph, {("x1", "x2"): pair, "x3": single})
+    law = HierarchicalLogLinear.from_tables(CYCLE, {("x1", "x2"): pair, "x3": single})
     assert law.batch_shape == (5,)
     logits = pair[:, None, :, :, None] + single
     expected = logits.expand(5, 2, 3, 2, 2)
     assert_close(law.probs, expected.flatten(1).softmax(-1).reshape(expected.shape), absolute=1e-12)
-    flat = HierarchicalLogLinear.from_tables(hypergraph, torch.ones(hypergraph.num_terms, dtype=torch.float64))
-    assert_close(flat.theta, torch.zeros(hypergraph.num_parameters), absolute=1e-12)
-    corner = HierarchicalLogLinear.from_tables(hypergraph, {("x1", "x2"): pair}, coding="corner")
+    flat = HierarchicalLogLinear.from_tables(CYCLE, torch.ones(CYCLE.num_terms, dtype=torch.float64))
+    assert_close(flat.theta, torch.zeros(CYCLE.num_parameters), absolute=1e-12)
+    corner = HierarchicalLogLinear.from_tables(CYCLE, {("x1", "x2"): pair}, coding="corner")
     assert corner.coding == "corner"
     for tables, text in [
         ({("x0", "x2"): torch.zeros(2, 2)}, "not an edge"),
@@ -763,7 +716,7 @@ def test_from_tables_drops_the_constant_and_fills_missing_tables():
         (torch.zeros(3), "expected shape"),
     ]:
         with pytest.raises(InputError, match=text):
-            HierarchicalLogLinear.from_tables(hypergraph, tables)
+            HierarchicalLogLinear.from_tables(CYCLE, tables)
 
 
 # Errors
@@ -772,18 +725,18 @@ def test_from_tables_drops_the_constant_and_fills_missing_tables():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("validate_args", [None, True, False])
 def test_theta_that_is_not_finite_is_always_an_error(bad, validate_args):
-    theta = draw_theta(GRAPHS["chain"])
+    theta = draw_theta(CHAIN)
     theta[2] = bad
     with raises("not-finite", "theta"):
-        HierarchicalLogLinear(GRAPHS["chain"], theta, validate_args=validate_args)
+        HierarchicalLogLinear(CHAIN, theta, validate_args=validate_args)
 
 
 def test_where_validation_is_off_globally_it_gives_nan_for_divergences():
-    theta = draw_theta(GRAPHS["chain"], 2)
+    theta = draw_theta(CHAIN, 2)
     theta[1, 2] = math.inf
     with pyro.validation_enabled(False):
         theta.requires_grad_()
-        law = HierarchicalLogLinear(GRAPHS["chain"], theta)
+        law = HierarchicalLogLinear(CHAIN, theta)
         value = law.log_prob(torch.zeros(4))
         assert value.isnan().all()
         value.sum().backward()
@@ -793,7 +746,7 @@ def test_where_validation_is_off_globally_it_gives_nan_for_divergences():
 
 
 def test_wrong_arguments_say_what_was_expected():
-    hypergraph, weak = GRAPHS["chain"], GRAPHS["weak heredity"]
+    hypergraph, weak = CHAIN, WEAK
     good = draw_theta(hypergraph)
     for structure, theta, options, code, argument in (
         (hypergraph, good[:-1], {}, "wrong-shape", "theta"),
@@ -812,8 +765,7 @@ def test_wrong_arguments_say_what_was_expected():
 
 
 def test_values_outside_the_support_raise_when_validating():
-    hypergraph = GRAPHS["chain"]
-    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), validate_args=True)
+    law = law_of(CHAIN, 2, validate_args=True)
     for value, text in [
         (torch.tensor([0, 3, 0, 0]), "variable 'x1' has codes 0 to 2, received 3"),
         (torch.tensor([[0, 0, 0, 0], [0, 0, -1, 0]]), "variable 'x2'"),
@@ -828,19 +780,18 @@ def test_values_outside_the_support_raise_when_validating():
                 score(value)
     with pytest.raises(InputTypeError):
         law.log_prob([0, 0, 0, 0])
-    assert HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), validate_args=False)._validate_args is False
+    assert law_of(CHAIN, validate_args=False)._validate_args is False
     assert law.expand(torch.Size([3, 2]))._validate_args is True
 
 
 def test_codes_are_checked_once(monkeypatch):
     """By the distribution when it validates, else by the model; values that would be looked up wrongly always raise."""
-    hypergraph = GRAPHS["chain"]
     checks = []
     check_codes, is_level = model_module.check_codes, StateSpace.is_level
     monkeypatch.setattr(model_module, "check_codes", lambda *a: checks.append("model") or check_codes(*a))
     monkeypatch.setattr(StateSpace, "is_level", lambda *a: checks.append("support") or is_level(*a))
     for validate_args, expected in ((True, "support"), (False, "model")):
-        law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), validate_args=validate_args)
+        law = law_of(CHAIN, 2, validate_args=validate_args)
         for score in (law.log_prob, law.energy):
             checks.clear()
             score(torch.zeros(4, dtype=torch.long))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from law_models import flat, table_of, theta_of
 from scipy import optimize
 
 from pyro_hoim.errors import InputError, IntractableError
@@ -21,31 +22,25 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import exact_covariance, exact_statistics, exact_table
 
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2]), 2)
-CHAIN = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2]), 2).remove_edges([("x0", "x2")])
+CHAIN = PAIRS.remove_edges([("x0", "x2")])
 WEAK = InteractionHypergraph(Domain.from_cardinalities([2, 2, 2]), [("x0",), ("x0", "x1", "x2")], hierarchical=False)
 
 
-def theta_of(hypergraph: InteractionHypergraph, seed: int, scale: float = 1.0) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(scale=scale, size=hypergraph.num_parameters))
-
-
 def eta_of(hypergraph: InteractionHypergraph, theta: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(
-        exact_statistics(hypergraph, exact_table(hypergraph, parametrization(hypergraph).to_tables(theta)))
-    )
+    return flat(hypergraph, table_of(hypergraph, theta))
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN], ids=["pairs", "chain"])
 def test_theta_comes_back_from_its_mean(hypergraph: InteractionHypergraph, scale: float) -> None:
-    theta = theta_of(hypergraph, 1, scale)
+    theta = theta_of(hypergraph, seed=1, scale=scale)
     found = solve_natural_parameters(hypergraph, eta_of(hypergraph, theta), Auto())
     # The error of theta is that of eta (1e-10) times the inverse curvature.
     torch.testing.assert_close(found, theta, rtol=0, atol=1e-5 if scale == 3.0 else 1e-7)
 
 
 def test_weak_heredity() -> None:
-    theta = theta_of(WEAK, 2)
+    theta = theta_of(WEAK, seed=2)
     found = solve_natural_parameters(WEAK, eta_of(WEAK, theta), Auto())
     torch.testing.assert_close(found, theta, rtol=0, atol=1e-7)
 
@@ -55,10 +50,9 @@ def test_mode_under_a_normal_prior_has_gradient_zero(hypergraph: InteractionHype
     """Also for margins on the boundary, where the plain estimate is infinite."""
     table = np.zeros((2, 3, 2))
     table[0, 0, 0], table[1, 2, 1] = 0.25, 0.75
-    with np.errstate(divide="ignore"):
-        eta = torch.from_numpy(exact_statistics(hypergraph, np.log(table)))
+    eta = flat(hypergraph, table)
     precision = torch.linspace(0.1, 0.5, hypergraph.num_parameters, dtype=torch.float64)
-    centre = theta_of(hypergraph, 3, 0.1)
+    centre = theta_of(hypergraph, seed=3, scale=0.1)
     theta = solve_natural_parameters(hypergraph, eta, Auto(), precision=precision, centre=centre)
     free = parametrization(hypergraph).free_statistics
     gradient = free(eta) - free(eta_of(hypergraph, theta)) - precision * (theta - centre)
@@ -74,7 +68,7 @@ def test_information_is_the_covariance_of_the_free_statistics(
     monkeypatch: pytest.MonkeyPatch, hypergraph: InteractionHypergraph, max_design: int
 ) -> None:
     monkeypatch.setattr(natural_parameters, "_MAX_DESIGN", max_design)
-    theta = theta_of(hypergraph, 4)
+    theta = theta_of(hypergraph, seed=4)
     codings = parametrization(hypergraph)
     basis = codings.to_tables(torch.eye(hypergraph.num_parameters, dtype=torch.float64)).numpy()
     law = exact_table(hypergraph, codings.to_tables(theta))
@@ -88,14 +82,13 @@ def test_information_is_the_covariance_of_the_free_statistics(
 def test_interior_margin() -> None:
     uniform = eta_of(PAIRS, torch.zeros(PAIRS.num_parameters, dtype=torch.float64))
     assert interior_margin(PAIRS, uniform) == pytest.approx(1 / 12, rel=1e-7)
-    inside = interior_margin(PAIRS, eta_of(PAIRS, theta_of(PAIRS, 5)))
-    smallest = np.exp(exact_table(PAIRS, parametrization(PAIRS).to_tables(theta_of(PAIRS, 5)))).min()
+    inside = interior_margin(PAIRS, eta_of(PAIRS, theta_of(PAIRS, seed=5)))
+    smallest = table_of(PAIRS, theta_of(PAIRS, seed=5)).min()
     assert inside is not None and inside >= smallest * (1 - 1e-6)  # the law itself is a candidate
     table = np.ones((2, 2, 2)) / 6
     table[0, 0, 0] = table[1, 1, 1] = 0
     binary = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
-    with np.errstate(divide="ignore"):
-        boundary = torch.from_numpy(exact_statistics(binary, np.log(table)))
+    boundary = flat(binary, table)
     assert interior_margin(binary, boundary) == pytest.approx(0, abs=1e-9)
     outside = 1.2 * boundary - 0.2 * eta_of(binary, torch.zeros(6, dtype=torch.float64))
     assert interior_margin(binary, outside) == pytest.approx(-0.2 / 8, rel=1e-7)  # the zeros of the table above, moved
@@ -116,7 +109,7 @@ def test_only_an_infeasible_program_means_that_no_law_has_the_margins(monkeypatc
 @pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN, WEAK], ids=["pairs", "chain", "weak"])
 def test_consistent_margins_are_those_of_one_table(hypergraph: InteractionHypergraph) -> None:
     """Margins with an error of 1e-7 become those of a (signed) table to 1e-14; as they are, the gap shows."""
-    eta = eta_of(hypergraph, theta_of(hypergraph, 6))
+    eta = eta_of(hypergraph, theta_of(hypergraph, seed=6))
     cards = hypergraph.domain.cardinalities
     states = np.indices(cards).reshape(len(cards), -1)
     design = np.concatenate(

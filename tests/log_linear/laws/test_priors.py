@@ -14,6 +14,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from law_models import flat, table_of, theta_of
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoLaplaceApproximation
 from pyro.ops.stats import effective_sample_size
@@ -51,22 +52,12 @@ CYCLE = graph([2, 2, 3], "ab", "ac", "bc")  # graphical closure is the triangle:
 
 def random_law(hypergraph: InteractionHypergraph, seed: int) -> np.ndarray:
     """Table of a random member of the family."""
-    theta = torch.from_numpy(np.random.default_rng(seed).normal(scale=0.6, size=hypergraph.num_parameters))
-    return np.exp(exact_table(hypergraph, parametrization(hypergraph).to_tables(theta)))
-
-
-def flat(hypergraph: InteractionHypergraph, table: np.ndarray) -> torch.Tensor:
-    with np.errstate(divide="ignore"):
-        return torch.from_numpy(exact_statistics(hypergraph, np.log(table)))
+    return table_of(hypergraph, theta_of(hypergraph, seed=seed, scale=0.6))
 
 
 def counts_of(hypergraph: InteractionHypergraph, seed: int, total: int) -> np.ndarray:
     law = random_law(hypergraph, seed)
     return np.random.default_rng(seed).multinomial(total, law.ravel()).reshape(law.shape).astype(float)
-
-
-def draws_of(hypergraph: InteractionHypergraph, seed: int, count: int = 4) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, hypergraph.num_parameters)))
 
 
 # Conjugate prior: density
@@ -76,7 +67,7 @@ def draws_of(hypergraph: InteractionHypergraph, seed: int, count: int = 4) -> to
 def test_log_prob_equals_enumeration(hypergraph: InteractionHypergraph) -> None:
     s = flat(hypergraph, random_law(hypergraph, 2))
     prior = DiaconisYlvisaker(hypergraph, s, 3.5)
-    theta = draws_of(hypergraph, 3)
+    theta = theta_of(hypergraph, 4, seed=3)
     tables = parametrization(hypergraph).to_tables(theta)
     expected = 3.5 * ((tables @ s).numpy() - exact_log_partition(hypergraph, tables))
     if not prior.unnormalised:
@@ -94,7 +85,7 @@ def test_prior_times_likelihood_is_proportional_to_the_posterior(hypergraph: Int
     expected = (1.5 * prior.mean_statistics + data) / 41.5
     torch.testing.assert_close(posterior.mean_statistics, expected, rtol=1e-12, atol=0)
     assert posterior.prior_sample_size.item() == 41.5
-    theta = draws_of(hypergraph, 6)
+    theta = theta_of(hypergraph, 4, seed=6)
     likelihood = LogLinearStatistics(hypergraph, theta, 40).log_prob(data)
     constant = prior.log_prob(theta) + likelihood - posterior.log_prob(theta)
     torch.testing.assert_close(constant, constant[:1].expand(4), rtol=1e-10, atol=1e-10)
@@ -230,7 +221,7 @@ def test_mode_solves_the_mean_equation(hypergraph: InteractionHypergraph) -> Non
     theta = prior.mode.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(prior.log_prob(theta), theta)
     assert float(gradient.abs().max()) < 1e-8
-    assert bool((prior.log_prob(prior.mode + 0.1 * draws_of(hypergraph, 1)) < prior.log_prob(prior.mode)).all())
+    assert bool((prior.log_prob(prior.mode + 0.1 * theta_of(hypergraph, 4, seed=1)) < prior.log_prob(prior.mode)).all())
 
 
 def test_exact_samples_have_the_stated_mean() -> None:
@@ -403,7 +394,7 @@ def test_batches_and_expansion(hypergraph: InteractionHypergraph) -> None:
         prior.batch_shape,
         prior.event_shape,
     )
-    theta = draws_of(hypergraph, 8, 24).reshape(4, 2, 3, -1)
+    theta = theta_of(hypergraph, 24, seed=8).reshape(4, 2, 3, -1)
     value = prior.log_prob(theta)
     assert value.shape == (4, 2, 3)
     for i, j in itertools.product(range(2), range(3)):
@@ -432,7 +423,7 @@ def test_constants_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = graph([2, 3, 2], "ab", "bc")
     s = flat(chain, random_law(chain, 24)).clone()
     prior = DiaconisYlvisaker(chain, s, 2.0)
-    theta = draws_of(chain, 10, 3)
+    theta = theta_of(chain, 3, seed=10)
     with torch.inference_mode():
         first = prior.log_prob(theta)
     first = prior.log_prob(theta.clone().requires_grad_()).detach()
@@ -483,7 +474,7 @@ def test_another_backend_is_used() -> None:
 def test_gradients() -> None:
     s = flat(CHAIN, random_law(CHAIN, 20)).requires_grad_()
     n0 = torch.tensor(2.0, dtype=Double, requires_grad=True)
-    theta = draws_of(CHAIN, 9, 1)[0].requires_grad_()
+    theta = theta_of(CHAIN, 1, seed=9)[0].requires_grad_()
 
     def density(value: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
         return DiaconisYlvisaker(CHAIN, s, size).log_prob(value)

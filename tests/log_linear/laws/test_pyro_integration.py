@@ -17,6 +17,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from law_models import CYCLE, draw_theta, law_of
 from pyro import poutine
 from pyro.infer import (
     HMC,
@@ -45,9 +46,6 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states, required_draws
 
-CYCLE = InteractionHypergraph(
-    Domain.from_cardinalities([2, 3, 2, 2]), [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")], closure=True
-)
 PAIR = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
 
 
@@ -68,11 +66,6 @@ def double():
     torch.set_default_dtype(torch.float32)
 
 
-def draw_theta(hypergraph, *batch, seed=0, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(*batch, hypergraph.num_parameters, generator=generator, dtype=torch.float64)
-
-
 def log_prob_sum(model, *args):
     trace = poutine.trace(model).get_trace(*args)
     trace.compute_log_prob()
@@ -83,7 +76,7 @@ def log_prob_sum(model, *args):
 
 
 def test_plate_scores_and_draws_independent_rows():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE))
+    law = law_of(CYCLE)
 
     def model():
         with pyro.plate("outer", 3, dim=-2), pyro.plate("inner", 5, dim=-1):
@@ -99,7 +92,7 @@ def test_plate_scores_and_draws_independent_rows():
 
 
 def test_subsampling_and_scale_multiply_the_log_probability():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE))
+    law = law_of(CYCLE)
     rows = law.sample(torch.Size([100]))
 
     def model():
@@ -115,13 +108,13 @@ def test_subsampling_and_scale_multiply_the_log_probability():
 
 
 def test_masks():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, 3))
+    law = law_of(CYCLE, 3)
     value = law.sample()
     mask = torch.tensor([True, False, True])
     expected = law.log_prob(value) * mask
     assert torch.equal(law.mask(mask).log_prob(value), expected)
     assert torch.equal(law.mask(False).log_prob(value), torch.zeros(3))
-    wide = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE)).mask(mask)  # the mask expands the law
+    wide = law_of(CYCLE).mask(mask)  # the mask expands the law
     assert wide.batch_shape == (3,)
     assert wide.sample().shape == (3, 4)
     assert wide.enumerate_support().shape == (24, 3, 4)
@@ -132,12 +125,12 @@ def test_masks():
             pyro.sample("x", law, obs=value)
 
     assert_close(log_prob_sum(model)[0], expected.sum())
-    other = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, 3, seed=2))
+    other = law_of(CYCLE, 3, seed=2)
     assert_close(kl_divergence(law.mask(mask), other.mask(mask)), kl_divergence(law, other) * mask)
 
 
 def test_to_event_and_expand_by():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, 3))
+    law = law_of(CYCLE, 3)
     joint = law.to_event(1)
     assert (joint.batch_shape, joint.event_shape) == ((), (3, 4))
     value = joint.sample(torch.Size([5]))
@@ -148,12 +141,12 @@ def test_to_event_and_expand_by():
     assert joint.expand(torch.Size([2])).sample().shape == (2, 3, 4)
     assert law.expand_by([2]).sample().shape == (2, 3, 4)
     assert law.expand_by([2]).to_event(2).log_prob(value[:2]).shape == ()
-    other = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, 3, seed=3))
+    other = law_of(CYCLE, 3, seed=3)
     assert_close(kl_divergence(joint, other.to_event(1)), kl_divergence(law, other).sum())
 
 
 def test_condition_and_replay_handlers():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE))
+    law = law_of(CYCLE)
 
     def model():
         return pyro.sample("x", law)
@@ -232,10 +225,10 @@ def test_render_model(monkeypatch):
 
 def test_mixture_over_a_batch_of_theta():
     weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-    components = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, 3))
+    components = law_of(CYCLE, 3)
     mixture = dist.MixtureSameFamily(dist.Categorical(weights), components)
     table = (weights[:, None, None, None, None] * components.probs).sum(0)
-    states = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE)).enumerate_support()
+    states = law_of(CYCLE).enumerate_support()
     assert_close(mixture.log_prob(states).exp(), table.reshape(-1), absolute=1e-12)
     flat = states.double()
     mean = (table.reshape(-1, 1) * flat).sum(0)
@@ -251,7 +244,7 @@ def test_mixture_over_a_batch_of_theta():
 
 def test_mixture_of_enumerated_components_equals_the_mixture_law():
     theta, weights = draw_theta(CYCLE, 3), torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-    rows = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE)).sample(torch.Size([6]))
+    rows = law_of(CYCLE).sample(torch.Size([6]))
 
     @config_enumerate
     def model():
@@ -387,7 +380,7 @@ def test_infer_discrete(temperature):
 
 
 def test_state_index_reparametrisation_keeps_the_law():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, 3))
+    law = law_of(CYCLE, 3)
     value = law.sample()
 
     def model(obs=None):
@@ -407,7 +400,7 @@ def test_a_site_too_large_to_enumerate_is_refused_unless_it_is_left_to_sampling(
     large = InteractionHypergraph(Domain.from_cardinalities([2] * 18), [("x0", "x1")], closure=True)
 
     def run(**infer):
-        model = config_enumerate(lambda: pyro.sample("x", HierarchicalLogLinear(large, draw_theta(large)), infer=infer))
+        model = config_enumerate(lambda: pyro.sample("x", law_of(large), infer=infer))
         return poutine.enum(model, first_available_dim=-1)()
 
     with pytest.raises(IntractableError, match="received 262144 states"):
@@ -493,7 +486,7 @@ def test_auto_normal_with_vectorised_particles(vectorize):
         with pyro.plate("rows", len(rows)):
             pyro.sample("x", HierarchicalLogLinear(PAIR, theta), obs=rows)
 
-    rows = HierarchicalLogLinear(PAIR, draw_theta(PAIR)).sample(torch.Size([12]))
+    rows = law_of(PAIR).sample(torch.Size([12]))
     guide = AutoNormal(model, init_scale=0.2)
     elbo = Trace_ELBO(num_particles=8, vectorize_particles=vectorize, max_plate_nesting=1)
     svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.02}), elbo)
@@ -688,9 +681,9 @@ def test_nuts_treats_an_overflow_as_a_divergence():
 
 
 def test_log_prob_is_deterministic():
-    law = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE))
+    law = law_of(CYCLE)
     state = torch.tensor([1, 2, 0, 1])
-    values = {float(HierarchicalLogLinear(CYCLE, draw_theta(CYCLE)).log_prob(state)) for _ in range(5)}
+    values = {float(law_of(CYCLE).log_prob(state)) for _ in range(5)}
     assert values == {float(law.log_prob(state))}
 
 

@@ -13,6 +13,7 @@ import pyro
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from law_models import CYCLE, GRAPHS, TRIPLES, draw_theta, graph
 from torch.distributions import kl_divergence
 
 from pyro_hoim.core import MarginalCounts
@@ -23,34 +24,6 @@ from pyro_hoim.log_linear.laws.statistics import multinomial_counts
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, raises, required_draws
-
-
-def graph(cards, edges, *, closure=True, hierarchical=True):
-    return InteractionHypergraph(Domain.from_cardinalities(cards), edges, closure=closure, hierarchical=hierarchical)
-
-
-GRAPHS = {
-    "cycle": graph([2, 3, 2, 2], [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")]),
-    "triples": graph([3, 2, 2, 3], [("x0", "x1", "x2"), ("x1", "x2", "x3")]),
-    "unused variable": graph([2, 3, 2], [("x0", "x2")]),
-    "no edges": graph([2, 3], []),
-    "one state": graph([1, 3, 1], [("x0", "x1"), ("x1", "x2")]),
-    "saturated": InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3])),
-    "no variables": graph([], []),
-    "weak heredity": graph(
-        [2, 3, 2, 2], [("x0",), ("x0", "x1", "x2"), ("x2", "x3")], closure=False, hierarchical=False
-    ),
-}
-
-
-@pytest.fixture(params=sorted(GRAPHS))
-def hypergraph(request):
-    return GRAPHS[request.param]
-
-
-def draw_theta(hypergraph, *batch, seed=0, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(*batch, hypergraph.num_parameters, generator=generator, dtype=torch.float64)
 
 
 def draw_rows(hypergraph, *shape, seed=1):
@@ -76,28 +49,26 @@ def test_log_prob_is_the_sum_over_rows(hypergraph, coding):
 
 
 def test_sum_over_rows_notices_one_row_more_and_a_wrong_coding():
-    hypergraph = GRAPHS["cycle"]
-    theta, rows = draw_theta(hypergraph), draw_rows(hypergraph, 50)
-    expected = HierarchicalLogLinear(hypergraph, theta).log_prob(rows).sum()
-    counts = statistics_of(rows, hypergraph)
+    theta, rows = draw_theta(CYCLE), draw_rows(CYCLE, 50)
+    expected = HierarchicalLogLinear(CYCLE, theta).log_prob(rows).sum()
+    counts = statistics_of(rows, CYCLE)
     for wrong in (
-        LogLinearStatistics(hypergraph, theta, 51, validate_args=False),
-        LogLinearStatistics(hypergraph, theta, 50, coding="corner"),
+        LogLinearStatistics(CYCLE, theta, 51, validate_args=False),
+        LogLinearStatistics(CYCLE, theta, 50, coding="corner"),
     ):
         with pytest.raises(AssertionError):
             assert_close(wrong.log_prob(counts), expected, absolute=1e-10)
 
 
 def test_batches_of_counts_theta_and_total_count():
-    hypergraph = GRAPHS["cycle"]
-    theta, sizes = draw_theta(hypergraph, 3, 1), torch.tensor([5, 20])
-    law = LogLinearStatistics(hypergraph, theta, sizes)
-    assert (law.batch_shape, law.event_shape) == ((3, 2), (hypergraph.num_terms,))
-    shapes = LogLinearStatistics.infer_shapes(hypergraph=hypergraph, theta=theta.shape, total_count=sizes.shape)
+    theta, sizes = draw_theta(CYCLE, 3, 1), torch.tensor([5, 20])
+    law = LogLinearStatistics(CYCLE, theta, sizes)
+    assert (law.batch_shape, law.event_shape) == ((3, 2), (CYCLE.num_terms,))
+    shapes = LogLinearStatistics.infer_shapes(hypergraph=CYCLE, theta=theta.shape, total_count=sizes.shape)
     assert shapes == (law.batch_shape, law.event_shape)
-    data = [draw_rows(hypergraph, int(n)) for n in sizes]
-    counts = torch.stack([statistics_of(rows, hypergraph) for rows in data])
-    rows_law = HierarchicalLogLinear(hypergraph, theta[:, 0])
+    data = [draw_rows(CYCLE, int(n)) for n in sizes]
+    counts = torch.stack([statistics_of(rows, CYCLE) for rows in data])
+    rows_law = HierarchicalLogLinear(CYCLE, theta[:, 0])
     expected = torch.stack([rows_law.log_prob(rows.unsqueeze(1)).sum(0) for rows in data], -1)
     assert_close(law.log_prob(counts), expected, absolute=1e-10)
     assert law.log_prob(counts.expand(7, 1, 2, -1)).shape == (7, 3, 2)
@@ -108,8 +79,7 @@ def test_batches_of_counts_theta_and_total_count():
 
 
 def test_expand_shares_the_law():
-    hypergraph = GRAPHS["cycle"]
-    law = LogLinearStatistics(hypergraph, draw_theta(hypergraph), 30, validate_args=True)
+    law = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 30, validate_args=True)
     wide = law.expand(torch.Size([2, 4]))
     assert wide.batch_shape == (2, 4)
     assert wide._rows is law._rows
@@ -117,7 +87,7 @@ def test_expand_shares_the_law():
     counts = law.sample(torch.Size([5]))
     assert torch.equal(wide.log_prob(counts[:, None, None]), law.log_prob(counts)[:, None, None].expand(5, 2, 4))
     drawn = wide.sample(torch.Size([3]))
-    assert drawn.shape == (3, 2, 4, hypergraph.num_terms)
+    assert drawn.shape == (3, 2, 4, CYCLE.num_terms)
     assert len(drawn.flatten(0, 2).unique(dim=0)) > 12  # draws are independent, not shared
     with pytest.raises(InputError, match="cannot be expanded"):
         wide.expand(torch.Size([4]))
@@ -125,35 +95,32 @@ def test_expand_shares_the_law():
 
 
 def test_gradient_is_that_of_the_rows():
-    hypergraph = GRAPHS["triples"]
-    theta = draw_theta(hypergraph).requires_grad_()
-    rows = draw_rows(hypergraph, 40)
-    (expected,) = torch.autograd.grad(HierarchicalLogLinear(hypergraph, theta).log_prob(rows).sum(), theta)
-    law = LogLinearStatistics(hypergraph, theta, 40)
-    counts = statistics_of(rows, hypergraph)
+    theta = draw_theta(TRIPLES).requires_grad_()
+    rows = draw_rows(TRIPLES, 40)
+    (expected,) = torch.autograd.grad(HierarchicalLogLinear(TRIPLES, theta).log_prob(rows).sum(), theta)
+    law = LogLinearStatistics(TRIPLES, theta, 40)
+    counts = statistics_of(rows, TRIPLES)
     (actual,) = torch.autograd.grad(law.log_prob(counts), theta)
     assert_close(actual, expected, absolute=1e-10)
-    codings = parametrization(hypergraph)
+    codings = parametrization(TRIPLES)
     assert_close(actual, codings.free_statistics(counts - law.mean.detach()), absolute=1e-10)
 
 
 def test_value_may_be_integer_and_theta_single():
-    hypergraph = GRAPHS["cycle"]
-    counts = statistics_of(draw_rows(hypergraph, 40), hypergraph)
-    law = LogLinearStatistics(hypergraph, draw_theta(hypergraph), 40)
+    counts = statistics_of(draw_rows(CYCLE, 40), CYCLE)
+    law = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 40)
     assert torch.equal(law.log_prob(counts.long()), law.log_prob(counts))
-    single = LogLinearStatistics(hypergraph, draw_theta(hypergraph).float(), 40)
+    single = LogLinearStatistics(CYCLE, draw_theta(CYCLE).float(), 40)
     assert single.sample().dtype == single.mean.dtype == torch.float32
     assert_close(single.log_prob(counts.float()), law.log_prob(counts), relative=1e-5)  # single precision
     single.log_prob(single.sample(torch.Size([20])))
 
 
 def test_cost_does_not_depend_on_the_number_of_rows():
-    hypergraph = GRAPHS["cycle"]
-    rows = draw_rows(hypergraph, 40)
-    counts = statistics_of(rows, hypergraph)
-    small = LogLinearStatistics(hypergraph, draw_theta(hypergraph), 40).log_prob(counts)
-    large = LogLinearStatistics(hypergraph, draw_theta(hypergraph), 40_000_000).log_prob(1_000_000 * counts)
+    rows = draw_rows(CYCLE, 40)
+    counts = statistics_of(rows, CYCLE)
+    small = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 40).log_prob(counts)
+    large = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 40_000_000).log_prob(1_000_000 * counts)
     assert_close(large, 1_000_000 * small, relative=1e-12)
 
 
@@ -171,39 +138,37 @@ def test_statistics_of_observations_equal_those_of_their_rows(hypergraph):
 
 
 def test_statistics_of_batches_and_weights():
-    hypergraph = GRAPHS["cycle"]
-    rows = draw_rows(hypergraph, 3, 2, 10)
-    counts = statistics_of(rows, hypergraph)
-    assert counts.shape == (3, 2, hypergraph.num_terms)
-    assert torch.equal(counts[1, 1], statistics_of(rows[1, 1], hypergraph))
+    rows = draw_rows(CYCLE, 3, 2, 10)
+    counts = statistics_of(rows, CYCLE)
+    assert counts.shape == (3, 2, CYCLE.num_terms)
+    assert torch.equal(counts[1, 1], statistics_of(rows[1, 1], CYCLE))
     weights = [0.5] * 10
-    weighted = Observations.from_tensor(rows[0, 0], hypergraph.domain, weights=weights)
-    half = statistics_of(weighted, hypergraph)
+    weighted = Observations.from_tensor(rows[0, 0], CYCLE.domain, weights=weights)
+    half = statistics_of(weighted, CYCLE)
     assert torch.equal(half, counts[0, 0] / 2)
-    LogLinearStatistics(hypergraph, draw_theta(hypergraph), 5, validate_args=True).log_prob(half)
+    LogLinearStatistics(CYCLE, draw_theta(CYCLE), 5, validate_args=True).log_prob(half)
 
 
 def test_statistics_of_wrong_data():
-    hypergraph = GRAPHS["cycle"]
-    missing = Observations.from_tensor(torch.tensor([[0, -1, 0, 0]]), hypergraph.domain)
+    missing = Observations.from_tensor(torch.tensor([[0, -1, 0, 0]]), CYCLE.domain)
     with pytest.raises(MissingDataError):
-        statistics_of(missing, hypergraph)
+        statistics_of(missing, CYCLE)
     other = Observations.from_tensor(torch.zeros(2, 3, dtype=torch.long), GRAPHS["unused variable"].domain)
     with pytest.raises(InputError, match="domain"):
-        statistics_of(other, hypergraph)
+        statistics_of(other, CYCLE)
     with pytest.raises(InputError, match=r"shape \(\.\.\., N, 4\)"):
-        statistics_of(torch.zeros(4), hypergraph)
+        statistics_of(torch.zeros(4), CYCLE)
     with pytest.raises(InputError, match="level codes"):
-        statistics_of(torch.tensor([[0, 3, 0, 0]]), hypergraph)
+        statistics_of(torch.tensor([[0, 3, 0, 0]]), CYCLE)
     with pytest.raises(InputTypeError, match="list"):
-        statistics_of([[0, 0, 0, 0]], hypergraph)
+        statistics_of([[0, 0, 0, 0]], CYCLE)
 
 
 # Validation
 
 
 def test_support_is_discrete_with_one_event_dimension():
-    law = LogLinearStatistics(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]), 10)
+    law = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 10)
     assert isinstance(law.support, MarginalCounts)
     assert law.support.is_discrete
     assert law.support.event_dim == LogLinearStatistics.support.event_dim == 1
@@ -250,27 +215,25 @@ def test_messages_name_the_inconsistent_table():
 @pytest.mark.parametrize("bad", [-1, 1.5, math.nan, math.inf, torch.tensor([3.0, -1.0]), torch.tensor(0.5)])
 def test_total_count_must_be_a_whole_number(bad):
     with raises("out-of-range", "total_count"):
-        LogLinearStatistics(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]), bad)
+        LogLinearStatistics(CYCLE, draw_theta(CYCLE), bad)
 
 
 def test_other_wrong_arguments():
-    hypergraph = GRAPHS["cycle"]
     for bad in (None, "10", True, torch.tensor(True)):
         with pytest.raises(InputTypeError, match="total_count"):
-            LogLinearStatistics(hypergraph, draw_theta(hypergraph), bad)
+            LogLinearStatistics(CYCLE, draw_theta(CYCLE), bad)
     with pytest.raises(InputError, match="broadcasts with the batch"):
-        LogLinearStatistics(hypergraph, draw_theta(hypergraph, 2), torch.tensor([1, 2, 3]))
+        LogLinearStatistics(CYCLE, draw_theta(CYCLE, 2), torch.tensor([1, 2, 3]))
     with raises("wrong-shape", "theta"):
-        LogLinearStatistics(hypergraph, torch.zeros(3), 10)
+        LogLinearStatistics(CYCLE, torch.zeros(3), 10)
     with raises("not-finite", "theta"):
-        LogLinearStatistics(hypergraph, draw_theta(hypergraph) * math.nan, 10)
+        LogLinearStatistics(CYCLE, draw_theta(CYCLE) * math.nan, 10)
 
 
 def test_theta_that_is_not_finite_where_validation_is_off_globally():
-    hypergraph = GRAPHS["cycle"]
     with pyro.validation_enabled(False):
-        law = LogLinearStatistics(hypergraph, draw_theta(hypergraph, 2) * math.inf, 10)
-        assert law.log_prob(torch.ones(hypergraph.num_terms)).isnan().all()
+        law = LogLinearStatistics(CYCLE, draw_theta(CYCLE, 2) * math.inf, 10)
+        assert law.log_prob(torch.ones(CYCLE.num_terms)).isnan().all()
         with raises("not-finite", "theta"):
             law.sample()
 
@@ -368,7 +331,7 @@ def test_multinomial_counts(num_cells):
 
 
 def test_the_global_seed_makes_samples_reproducible():
-    law = LogLinearStatistics(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]), 100)
+    law = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 100)
     pyro.set_rng_seed(5)
     first = law.sample(torch.Size([20]))
     pyro.set_rng_seed(5)
@@ -397,7 +360,7 @@ def test_kl_divergence_is_that_of_the_statistic():
     with pytest.raises(InputError, match="numbers of rows"):
         kl_divergence(p, LogLinearStatistics(hypergraph, q.theta, 4))
     with pytest.raises(InputError, match="hypergraphs"):
-        kl_divergence(p, LogLinearStatistics(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]), 3))
+        kl_divergence(p, LogLinearStatistics(CYCLE, draw_theta(CYCLE), 3))
 
 
 def test_conditions_first_checked_in_inference_mode_serve_later():
