@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from fitted import DIAGONAL, of_table, order_fit
 from scipy.special import xlogy
 from scipy.stats import binom, chi2
 
@@ -136,8 +137,7 @@ def test_size_of_chi_square_at_the_limit_of_the_rule(cards, order, skew):
 
 
 def test_chi_square_is_used_where_counts_are_large():
-    data = load_table("ucb_admissions")
-    test = goodness_of_fit(fit(InteractionHypergraph.from_order(data.domain, 2), data))
+    test = goodness_of_fit(order_fit("ucb_admissions"))
     assert test.p_value_method == "chi-square" and test.num_tables == 0 and test.p_value_std_error == 0
     assert test.p_value == chi2.sf(test.deviance, 5)
     assert "raise the mean of G² by up to 0.022 standard deviations (limit 0.05)" in test.p_value_note
@@ -150,9 +150,8 @@ def hypergeometric(row, column, total, corner):
 def test_the_exact_test_is_that_of_the_enumerated_tables_of_a_chain():
     # Given b, a and c are independent 2 x 2 tables with fixed margins: two hypergeometric laws.
     counts = np.array([[[4, 1], [0, 3]], [[1, 3], [5, 2]]])  # a, b, c
-    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-    graph = InteractionHypergraph.from_formula(domain, "a*b + b*c")
-    result = fit(graph, Observations.from_table(domain, counts))
+    data = of_table(counts)
+    result = fit(InteractionHypergraph.from_formula(data.domain, "a*b + b*c"), data)
     found = goodness_of_fit(result, "exact", num_tables=20_000)
     expected = result.probs.numpy().reshape(2, 2, 2) * counts.sum()
     exact = np.zeros(2)
@@ -176,9 +175,7 @@ def test_the_exact_test_is_that_of_the_enumerated_tables_of_a_chain():
 
 def test_sparse_margins_have_no_bootstrap_unless_it_is_asked_for():
     random = np.random.default_rng(2)
-    graph = order_model((4, 4, 4), 2)
-    counts = 1 + random.multinomial(30, np.full(64, 1 / 64)).reshape(4, 4, 4)
-    result = fit(graph, Observations.from_table(graph.domain, counts))
+    result = order_fit(of_table(1 + random.multinomial(30, np.full(64, 1 / 64)).reshape(4, 4, 4)))
     test = goodness_of_fit(result)
     assert test.p_value_method is None and "some fitted margins hold fewer than 5 rows" in test.p_value_note
     asked = goodness_of_fit(result, "bootstrap", num_tables=199)
@@ -189,8 +186,7 @@ def test_sparse_margins_have_no_bootstrap_unless_it_is_asked_for():
 
 
 def test_the_bootstrap_depends_on_its_seed_by_its_stated_error():
-    data = load_table("czech_autoworkers")
-    result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
+    result = order_fit("czech_autoworkers")
     first, second = (goodness_of_fit(result, seed=seed) for seed in (0, 1))
     assert first.p_value_method == "bootstrap" and first.num_tables == 999
     assert first.p_value_std_error == pytest.approx(math.sqrt(first.p_value * (1 - first.p_value) / 999))
@@ -200,27 +196,23 @@ def test_the_bootstrap_depends_on_its_seed_by_its_stated_error():
 
 
 def test_structural_zeros_are_drawn_by_nobody():
-    domain = Domain.from_cardinalities({"a": 3, "b": 3})
-    data = Observations.from_table(domain, np.array([[0, 5, 9], [7, 0, 4], [6, 8, 0]]))
-    graph = InteractionHypergraph.from_order(domain, 1)
-    possible = fit(graph, data, structural_zeros=np.eye(3, dtype=bool))
-    assert goodness_of_fit(possible, "bootstrap").p_value == pytest.approx(
-        goodness_of_fit(possible, "chi-square").p_value_pearson, abs=0.08
-    )
-    assert goodness_of_fit(fit(graph, data), "bootstrap").p_value == 0.001  # control: zeros taken as observed
+    data = of_table(DIAGONAL)
+    possible = order_fit(data, 1, structural_zeros=np.eye(3, dtype=bool))
+    dense = goodness_of_fit(possible, "chi-square").p_value_pearson
+    assert goodness_of_fit(possible, "bootstrap").p_value == pytest.approx(dense, abs=0.08)
+    assert goodness_of_fit(order_fit(data, 1), "bootstrap").p_value == 0.001  # control: zeros taken as observed
 
 
 def test_no_p_value_without_a_method_and_the_reason_is_given():
-    domain = Domain.from_cardinalities({"a": 3, "b": 3})
-    graph = InteractionHypergraph.from_order(domain, 1)
     weights = np.full((3, 3), 1.5) + np.eye(3)
-    weighted = fit(graph, Observations.from_table(domain, weights=weights))
+    data = Observations.from_table(of_table(DIAGONAL).domain, weights=weights)
+    weighted = order_fit(data, 1)
     for result, method, reason in (
-        (fit(graph, Observations.from_table(domain, np.ones((3, 3)) + np.eye(3))), None, "none was asked for"),
+        (order_fit(of_table(np.ones((3, 3)) + np.eye(3)), 1), None, "none was asked for"),
         (weighted, "auto", "and the counts are not whole numbers"),
-        (fit(graph, weighted.data, penalty=L2(1.0)), "bootstrap", "the fit is penalised"),
-        (fit(graph, weighted.data, objective="pseudo-likelihood"), "auto", "the fit is one of the pseudo-likelihood"),
-        (fit(InteractionHypergraph.saturated(domain), weighted.data), "auto", "no degrees of freedom are left"),
+        (order_fit(data, 1, penalty=L2(1.0)), "bootstrap", "the fit is penalised"),
+        (order_fit(data, 1, objective="pseudo-likelihood"), "auto", "the fit is one of the pseudo-likelihood"),
+        (order_fit(data), "auto", "no degrees of freedom are left"),
     ):
         test = goodness_of_fit(result, method)
         assert test.p_value_method is None and math.isnan(test.p_value) and math.isnan(test.p_value_pearson)
@@ -230,15 +222,12 @@ def test_no_p_value_without_a_method_and_the_reason_is_given():
 
 
 def test_tests_that_would_take_long_are_not_begun(monkeypatch):
-    domain = Domain.from_cardinalities({"a": 3, "b": 3})
-    data = Observations.from_table(domain, np.ones((3, 3)) + np.eye(3))
-    result = fit(InteractionHypergraph.from_order(domain, 1), data)
+    result = order_fit(of_table(np.ones((3, 3)) + np.eye(3)), 1)
     monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._BUDGET", 99.0)
     test = goodness_of_fit(result)
     assert test.p_value_method is None and "an exact test with 99 tables would take longer" in test.p_value_note
     assert goodness_of_fit(result, "exact", num_tables=99).num_tables == 99
-    cube = Observations.from_table(order_model((2, 2, 2), 2).domain, np.full((2, 2, 2), 3) + np.eye(2, dtype=int))
-    pairs = fit(order_model((2, 2, 2), 2), cube)
+    pairs = order_fit(of_table(np.full((2, 2, 2), 3) + np.eye(2, dtype=int)))
     assert "a bootstrap with 99 tables would take longer" in goodness_of_fit(pairs).p_value_note
     assert goodness_of_fit(pairs, "bootstrap", num_tables=99).num_tables == 99
 
@@ -252,9 +241,8 @@ def test_tests_that_would_take_long_are_not_begun(monkeypatch):
     ],
 )
 def test_wrong_arguments_are_named(options, message):
-    data = load_table("hair_eye_color")
     with pytest.raises(InputError, match=message):
-        goodness_of_fit(fit(InteractionHypergraph.from_order(data.domain, 2), data), **options)
+        goodness_of_fit(order_fit("hair_eye_color"), **options)
 
 
 CYCLE = "a*b + b*c + c*d + d*a"
@@ -278,18 +266,15 @@ def nested_p_values(cards, small, big, law, total, how, num, num_tables=99):
     return np.array(found).T
 
 
-def check_size_of_nested(how, big, num):
-    drawn, control = nested_p_values(SMALL, "a + b + c", big, independent_law(SMALL, 0.3), 600, how, num)
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+@pytest.mark.parametrize("how", ["exact", "bootstrap"])
+def test_likelihood_ratios_of_sparse_tables_keep_their_level_where_chi_square_does_not(how):
+    num, law = 45, independent_law(SMALL, 0.3)
+    drawn, control = nested_p_values(SMALL, "a + b + c", "a*b + b*c", law, 600, how, num)
     most = binom.isf(FALSE_ALARM_RATE, num, 0.05)
     limit = math.sqrt(math.log(2 / FALSE_ALARM_RATE) / (2 * num)) + 1 / 100
     assert (drawn <= 0.05).sum() <= most and distance_from_uniform(drawn) < limit
     assert (control <= 0.05).sum() > most and distance_from_uniform(control) > limit
-
-
-@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
-@pytest.mark.parametrize("how", ["exact", "bootstrap"])
-def test_likelihood_ratios_of_sparse_tables_keep_their_level_where_chi_square_does_not(how):
-    check_size_of_nested(how, "a*b + b*c", 45)
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
@@ -314,9 +299,8 @@ def test_likelihood_ratios_of_dense_tables_are_those_of_chi_square():
 
 
 def test_against_the_saturated_model_the_test_is_one_of_goodness_of_fit():
-    counts = 1 + np.random.default_rng(5).poisson(1.0, (3, 4))
-    data = Observations.from_table(Domain.from_cardinalities({"a": 3, "b": 4}), counts)
-    small, big = (fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2))
+    data = of_table(1 + np.random.default_rng(5).poisson(1.0, (3, 4)))
+    small, big = (order_fit(data, k) for k in (1, 2))
     test, quality = likelihood_ratio_test(small, big), goodness_of_fit(small)
     assert test.p_value_note == quality.p_value_note and test.p_value_method == quality.p_value_method == "exact"
     assert (test.p_value, test.p_value_std_error) == (quality.p_value, quality.p_value_std_error)
@@ -343,8 +327,7 @@ def test_the_exact_likelihood_ratio_is_that_of_the_enumerated_tables():
 
 
 def test_leverages_of_independence_are_known():
-    data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3}), [[30, 10, 4], [20, 40, 9]])
-    result = fit(InteractionHypergraph.from_order(data.domain, 1), data)
+    result = order_fit(of_table([[30, 10, 4], [20, 40, 9]]), 1)
     expected = result.probs.numpy().reshape(2, 3) * 113
     truth = expected * (1 / expected.sum(1, keepdims=True) + 1 / expected.sum(0) - 1 / 113)
     found = _leverage(result, np.ones(6, dtype=bool), expected.ravel())

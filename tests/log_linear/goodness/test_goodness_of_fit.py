@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 import torch
+from fitted import DIAGONAL, of_table, order_fit
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table, tables
@@ -72,9 +73,8 @@ def test_control_one_interaction_fewer_is_seen(entry):
 
 def test_titanic_estimate_is_infinite_and_says_so():
     data = load_table("titanic")
-    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
     with pytest.warns(NonexistentEstimateWarning, match="Class=Crew, Age=Child"):
-        result = fit(hypergraph, data)
+        result = order_fit(data)
     assert result.status == "infinite"
     assert result.existence is not None
     assert [str(c) for c in result.existence.offending] == ["Class=Crew, Age=Child"]
@@ -116,25 +116,22 @@ def test_equals_the_poisson_regression_of_statsmodels(name, order):
 
 
 def test_control_another_coding_has_other_coefficients():
-    data = load_table("ucb_admissions")
-    result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
+    result = order_fit("ucb_admissions")
     corner, free = (coefficient_table(result, coding=c)["estimate"] for c in ("corner", "free"))
     assert np.abs(corner - free).max() > 0.1
 
 
 def test_information_criteria():
     data = load_table("czech_autoworkers")
-    result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
+    result = order_fit(data)
     quality = goodness_of_fit(result)
     assert quality.aic == pytest.approx(-2 * quality.log_likelihood + 2 * 21, rel=1e-14)
     assert quality.bic == pytest.approx(-2 * quality.log_likelihood + math.log(1841) * 21, rel=1e-14)
-    probs = result.probs
-    assert quality.log_likelihood == pytest.approx(float(data.table().ravel() @ probs.log()), rel=1e-12)
+    assert quality.log_likelihood == pytest.approx(float(data.table().ravel() @ result.probs.log()), rel=1e-12)
 
 
 def test_likelihood_ratio_is_a_difference_of_deviances():
-    data = load_table("czech_autoworkers")
-    small, big = (fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2))
+    small, big = (order_fit("czech_autoworkers", k) for k in (1, 2))
     test = likelihood_ratio_test(small, big)
     assert test.statistic == pytest.approx(goodness_of_fit(small).deviance - goodness_of_fit(big).deviance, abs=1e-9)
     assert (test.df, test.df_adjusted) == (15, 15)
@@ -143,25 +140,21 @@ def test_likelihood_ratio_is_a_difference_of_deviances():
 
 def test_likelihood_ratio_refuses_what_is_not_nested():
     data = load_table("czech_autoworkers")
-    domain = data.domain
-    one = fit(InteractionHypergraph.from_formula(domain, ". + smoke*mental"), data)
-    two = fit(InteractionHypergraph.from_formula(domain, ". + phys*systol + mental*phys"), data)
-    with pytest.raises(InputError, match="smoke:mental is in small alone"):
-        likelihood_ratio_test(one, two)
-    with pytest.raises(InputError, match="same model twice"):
-        likelihood_ratio_test(one, one)
-    with pytest.raises(InputError, match="without penalty"):
-        likelihood_ratio_test(one, fit(InteractionHypergraph.from_order(domain, 2), data, penalty=L2(1.0)))
-    half = Observations.from_table(domain, data.table() * 2)
-    big = fit(InteractionHypergraph.from_order(domain, 2), half)
-    with pytest.raises(InputError, match="same observations"):
-        likelihood_ratio_test(one, big)
+    formulas = ". + smoke*mental", ". + phys*systol + mental*phys"
+    one, two = (fit(InteractionHypergraph.from_formula(data.domain, formula), data) for formula in formulas)
+    double = Observations.from_table(data.domain, data.table() * 2)
+    for big, message in (
+        (two, "smoke:mental is in small alone"),
+        (one, "same model twice"),
+        (order_fit(data, penalty=L2(1.0)), "without penalty"),
+        (order_fit(double), "same observations"),
+    ):
+        with pytest.raises(InputError, match=message):
+            likelihood_ratio_test(one, big)
 
 
 def test_saturated_model_fits_exactly_and_has_no_p_value():
-    domain = Domain.from_cardinalities({"a": 2, "b": 3})
-    data = Observations.from_table(domain, [[3, 4, 5], [6, 7, 8]])
-    quality = goodness_of_fit(fit(InteractionHypergraph.saturated(domain), data))
+    quality = goodness_of_fit(order_fit(of_table([[3, 4, 5], [6, 7, 8]])))
     assert quality.deviance == pytest.approx(0, abs=1e-9)
     assert quality.df == quality.df_adjusted == 0
     assert math.isnan(quality.p_value)
@@ -169,38 +162,31 @@ def test_saturated_model_fits_exactly_and_has_no_p_value():
 
 def test_structural_zeros_are_not_cells():
     # Quasi-independence of a 3 x 3 table whose diagonal is impossible: df = (3 - 1)(3 - 1) - 3 = 1.
-    domain = Domain.from_cardinalities({"a": 3, "b": 3})
-    counts = np.array([[0, 5, 9], [7, 0, 4], [6, 8, 0]])
-    data = Observations.from_table(domain, counts)
-    mask = np.eye(3, dtype=bool)
-    hypergraph = InteractionHypergraph.from_order(domain, 1)
-    result = fit(hypergraph, data, structural_zeros=mask)
-    quality = goodness_of_fit(result)
+    data, mask = of_table(DIAGONAL), np.eye(3, dtype=bool)
+    quality = goodness_of_fit(order_fit(data, 1, structural_zeros=mask))
     assert (quality.df, quality.df_adjusted, quality.num_cells, quality.num_cells_zero) == (1, 1, 6, 0)
-    peer = sm.GLM(
-        counts.ravel()[~mask.ravel()], corner_design(hypergraph)[~mask.ravel()], family=sm.families.Poisson()
-    ).fit()
+    design = corner_design(InteractionHypergraph.from_order(data.domain, 1))
+    peer = sm.GLM(DIAGONAL[~mask], design[~mask.ravel()], family=sm.families.Poisson()).fit()
     assert abs(quality.deviance - peer.deviance) < 1e-6
-    assert abs(goodness_of_fit(fit(hypergraph, data)).deviance - peer.deviance) > 1  # control: zeros taken as observed
+    assert abs(goodness_of_fit(order_fit(data, 1)).deviance - peer.deviance) > 1  # control: zeros taken as observed
     with pytest.raises(InputError, match="6 observations of data lie in cells marked as impossible"):
-        fit(hypergraph, Observations.from_table(domain, counts + 2 * np.eye(3)), structural_zeros=mask)
+        order_fit(of_table(DIAGONAL + 2 * np.eye(3)), 1, structural_zeros=mask)
 
 
 @pytest.mark.parametrize("zero", [None, (0, 1)])
 def test_degrees_of_freedom_count_possible_cells(zero):
     # The saturated model of a 3 x 3 table with an impossible row has 6 cells and no degree of freedom, sampled or not.
-    domain = Domain.from_cardinalities({"a": 3, "b": 3})
     counts = np.array([[4, 5, 9], [7, 3, 4], [0, 0, 0]])
     if zero is not None:
         counts[zero] = 0
     mask = np.zeros((3, 3), dtype=bool)
     mask[2] = True
-    data = Observations.from_table(domain, counts)
-    result = quiet_fit(InteractionHypergraph.saturated(domain), data, structural_zeros=mask)
+    data = of_table(counts)
+    result = quiet_fit(InteractionHypergraph.saturated(data.domain), data, structural_zeros=mask)
     quality = goodness_of_fit(result)
     assert (quality.num_cells, quality.num_cells_zero) == (6, 0 if zero is None else 1)
     assert (quality.df, quality.df_adjusted) == (0, 0)
-    main = quiet_fit(InteractionHypergraph.from_order(domain, 1), data, structural_zeros=mask)
+    main = quiet_fit(InteractionHypergraph.from_order(data.domain, 1), data, structural_zeros=mask)
     assert goodness_of_fit(main).df == (2 - 1) * (3 - 1)
     test = likelihood_ratio_test(main, result)
     assert (test.df, test.df_adjusted) == (2, 2 if zero is None else 1)
@@ -225,15 +211,12 @@ def test_likelihood_ratio_of_sufficient_statistics_compares_their_margins():
 
 
 def test_likelihood_ratio_needs_the_same_structural_zeros():
-    domain = Domain.from_cardinalities({"a": 3, "b": 3})
-    data = Observations.from_table(domain, np.array([[0, 5, 9], [7, 6, 4], [6, 8, 3]]))
-    mask = np.zeros((3, 3), dtype=bool)
+    data, mask = of_table(np.array([[0, 5, 9], [7, 6, 4], [6, 8, 3]])), np.zeros((3, 3), dtype=bool)
     mask[0, 0] = True
-    main, full = (InteractionHypergraph.from_order(domain, k) for k in (1, 2))
-    big = fit(full, data, structural_zeros=mask)
+    big = order_fit(data, 2, structural_zeros=mask)
     with pytest.raises(InputError, match="same structural zeros"):
-        likelihood_ratio_test(fit(main, data), big)
-    assert likelihood_ratio_test(fit(main, data, structural_zeros=mask), big).df == 3
+        likelihood_ratio_test(order_fit(data, 1), big)
+    assert likelihood_ratio_test(order_fit(data, 1, structural_zeros=mask), big).df == 3
 
 
 def incomplete_fit():
@@ -271,10 +254,9 @@ def test_observed_information_may_be_singular_or_out_of_reach():
     result = incomplete_fit()
     domain = result.hypergraph.domain
     apart = Observations.from_tensor(torch.tensor([[0, -1], [1, -1], [-1, 0], [-1, 1]]), domain)  # never together
+    unknown = dataclasses.replace(fit_incomplete(result.hypergraph, apart), data=apart)  # nothing of the association
     with pytest.raises(IntractableError, match="information is singular"):
-        _ = dataclasses.replace(
-            fit_incomplete(result.hypergraph, apart), data=apart
-        ).covariance  # nothing is known about the association
+        _ = unknown.covariance
     backend = dataclasses.replace(result, _design=None, partition=Enumeration())
     with pytest.raises(MissingDataError, match="missing cells and a table without a dense design"):
         _ = backend.information
@@ -291,11 +273,10 @@ def test_statistics_alone_have_no_goodness_of_fit():
 
 def test_p_values_exist_only_for_maximum_likelihood():
     data = load_table("czech_autoworkers")
-    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-    assert goodness_of_fit(fit(hypergraph, data), "chi-square").p_value == pytest.approx(0.263, abs=5e-4)
-    quality = goodness_of_fit(fit(hypergraph, data, penalty=L2(1.0)))
+    assert goodness_of_fit(order_fit(data), "chi-square").p_value == pytest.approx(0.263, abs=5e-4)
+    quality = goodness_of_fit(order_fit(data, penalty=L2(1.0)))
     assert np.isnan(quality.p_value) and np.isnan(quality.p_value_pearson) and quality.df == 42
-    assert np.isnan(goodness_of_fit(fit(hypergraph, data, objective="pseudo-likelihood")).p_value)
+    assert np.isnan(goodness_of_fit(order_fit(data, objective="pseudo-likelihood")).p_value)
 
 
 @pytest.mark.parametrize("cards", [(2, 3, 2), (4, 5, 7), (5, 5, 3)])
