@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.log_linear import CandidatePool
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -130,13 +130,14 @@ def test_bad_heredity(heredity):
 
 
 def test_bad_arguments():
-    with raises("out-of-range", "max_order"):
-        CandidatePool(DOMAIN, 0.3, 0)
-    with raises("wrong-type", "max_order"):
-        CandidatePool(DOMAIN, 0.3, 2.0)
+    for options, code, argument in (
+        ({"max_order": 0}, "out-of-range", "max_order"),
+        ({"max_order": 2.0}, "wrong-type", "max_order"),
+        ({"allowed": [("a", "z")]}, "unknown-name", None),
+    ):
+        with raises(code, argument):
+            CandidatePool(DOMAIN, 0.3, **options)
     with pytest.raises(InputTypeError, match=r"received the string 'ab'; write \('ab',\)"):
         CandidatePool(DOMAIN, 0.3, allowed=["ab"])
-    with pytest.raises(UnknownNameError):
-        CandidatePool(DOMAIN, 0.3, allowed=[("a", "z")])
     with pytest.raises(InputError, match="empty set"):
         CandidatePool(DOMAIN, 0.3, allowed=[()])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from search_models import DOMAIN, Dying, draw, same
 
-from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.log_linear import (
     Enumeration,
@@ -28,10 +27,8 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.log_linear.search.prune import table_variance
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
-DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
 SATURATED = InteractionHypergraph.saturated(DOMAIN)
 
 
@@ -59,8 +56,9 @@ def law_of(hypergraph, seed, scale=1.0):
     return torch.softmax(-model.energy(codes), 0).numpy()
 
 
-def draw(law, size, rng):
-    return Observations.from_table(DOMAIN, rng.multinomial(size, law).reshape(DOMAIN.cardinalities))
+def two_parts(law, train, validation, seed):
+    rng = np.random.default_rng(seed)
+    return draw(law, train, rng), draw(law, validation, rng)
 
 
 def trainer_of(rows, hypergraph=SATURATED, **options):
@@ -73,9 +71,7 @@ def structure(*maximal):
 
 @pytest.mark.parametrize("truth", [structure(("a", "b"), ("c", "d")), structure(("a", "b", "c"), ("c", "d"))])
 def test_finds_a_known_structure(truth):
-    rng = np.random.default_rng(3)
-    law = law_of(truth, seed=5)
-    train, validation = draw(law, 200_000, rng), draw(law, 100_000, rng)
+    train, validation = two_parts(law_of(truth, seed=5), 200_000, 100_000, seed=3)
     found = prune(train, validation, trainer_of(train), tolerance=1e-4)
     assert found.hypergraph == truth
     assert found.status == "stopped early"
@@ -87,10 +83,8 @@ def test_finds_a_known_structure(truth):
 
 
 def test_prune_after_select_removes_what_became_idle():
-    rng = np.random.default_rng(4)
     truth = structure(("a", "b"), ("b", "c"), ("c", "d"))  # a chain: distant pairs depend, but not given the others
-    law = law_of(truth, seed=1, scale=1.5)
-    train, validation = draw(law, 100_000, rng), draw(law, 50_000, rng)
+    train, validation = two_parts(law_of(truth, seed=1, scale=1.5), 100_000, 50_000, seed=4)
     trainer = trainer_of(train, structure())
     larger = select(train, validation, trainer, SelectionOptions(score="J", per_round=3, max_order=2, patience=9))
     assert len(larger.rounds[-1].changed) == 3
@@ -103,7 +97,8 @@ def test_variance_is_the_divergence_of_setting_a_table_to_zero():
     trainer = trainer_of(rows)
     generator = torch.Generator().manual_seed(1)
     for size, relative in ((1e-3, 3e-3), (1e-1, 0.3)):
-        tables = _tables(size, generator)
+        theta = size * torch.randn(SATURATED.num_parameters, generator=generator, dtype=torch.float64)
+        tables = parametrization(SATURATED).to_tables(theta)
         trainer.load_state_dict({"tables": tables})
         edges = SATURATED.edges
         found = table_variance(edges, ScoreContext(rows, trainer))
@@ -119,15 +114,8 @@ def test_variance_is_the_divergence_of_setting_a_table_to_zero():
         np.testing.assert_array_equal(turned, found)  # names in any order, as lists
 
 
-def _tables(size, generator):
-    theta = size * torch.randn(SATURATED.num_parameters, generator=generator, dtype=torch.float64)
-    return parametrization(SATURATED).to_tables(theta)
-
-
 def test_heredity_is_kept_or_not():
-    rng = np.random.default_rng(8)
-    law = law_of(structure(), 3)
-    train, validation = draw(law, 3000, rng), draw(law, 1000, rng)
+    train, validation = two_parts(law_of(structure(), 3), 3000, 1000, seed=8)
 
     def collections(heredity, per_round=1):
         found = prune(
@@ -156,22 +144,8 @@ def test_heredity_is_kept_or_not():
     assert all(len(c) >= 4 for c in collections(None))  # single variables stay
 
 
-class Dying(ExactTrainer):
-    calls = 0
-    die_at = 10**9
-
-    def train(self):
-        self.calls += 1
-        report = super().train()
-        if self.calls == self.die_at:
-            raise KeyboardInterrupt
-        return report
-
-
 def test_a_killed_search_continues_bit_by_bit(tmp_path):
-    rng = np.random.default_rng(9)
-    law = law_of(structure(("a", "b")), 3)
-    train, validation = draw(law, 3000, rng), draw(law, 1000, rng)
+    train, validation = two_parts(law_of(structure(("a", "b")), 3), 3000, 1000, seed=9)
     options = {"patience": 9, "tolerance": 1e-3}
     whole = prune(train, validation, Dying(train, SATURATED, stopping=Stopping(max_iterations=6)), **options)
     assert len(whole.rounds) > 6
@@ -181,9 +155,7 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path):
         prune(train, validation, dying, checkpoint=tmp_path / "run", **options)
     again = Dying(train, SATURATED, stopping=Stopping(max_iterations=6))
     found = prune(train, validation, again, checkpoint=tmp_path / "run", resume=True, **options)
-    assert [replace(r, seconds=0.0) for r in found.rounds] == [replace(r, seconds=0.0) for r in whole.rounds]
-    assert (found.best_round, found.hypergraph, found.status) == (whole.best_round, whole.hypergraph, whole.status)
-    assert torch.equal(found.tables, whole.tables)
+    same(found, whole)
     assert again.calls == len(whole.rounds) - 4
     with pytest.raises(InputError, match="belongs to a run with"):
         select(train, validation, Dying(train, SATURATED), run=RunOptions(tmp_path / "run", resume=True))
@@ -207,9 +179,7 @@ def test_bad_arguments(options, error, message):
 
 
 def test_small_losses_do_not_add_up():
-    rng = np.random.default_rng(1)
-    law = law_of(SATURATED, 2, 0.15)
-    train, validation = draw(law, 20_000, rng), draw(law, 20_000, rng)
+    train, validation = two_parts(law_of(SATURATED, 2, 0.15), 20_000, 20_000, seed=1)
     found = prune(train, validation, trainer_of(train), tolerance=2e-3)
     losses = [entry.validation_loss for entry in found.rounds]
     assert found.best.validation_loss <= min(losses) + 2e-3

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from search_models import DOMAIN, Dying, draw, same
 
 from pyro_hoim.core import Loss, TrainingReport
 from pyro_hoim.data import Observations
@@ -37,7 +38,8 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
-DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
+SINGLES = InteractionHypergraph.from_order(DOMAIN, 1)
+
 HEREDITIES = (0.3, 0.5, 1.0, "semi-strong")
 
 
@@ -120,10 +122,6 @@ def law_of(domain, edges, rng, scale=1.0):
     return np.exp(log_law) / np.exp(log_law).sum()
 
 
-def draw(law, size, rng, domain=DOMAIN):
-    return Observations.from_table(domain, rng.multinomial(size, law).reshape(domain.cardinalities))
-
-
 def two_parts(seed, size=4_000):
     rng = np.random.default_rng(seed)
     parts = [(list(itertools.combinations("abcd", k)), scale) for k, scale in ((1, 0.4), (2, 0.2), (3, 0.6))]
@@ -135,13 +133,6 @@ def two_parts(seed, size=4_000):
 def trainer_of(rows, start=None, **options):
     hypergraph = InteractionHypergraph.from_order(rows.domain, 1) if start is None else start
     return ExactTrainer(rows, hypergraph, **{"stopping": Stopping(1e-9), **options})
-
-
-def same(first, second):
-    """Equal but for the time that was spent."""
-    assert [replace(r, seconds=0.0) for r in first.rounds] == [replace(r, seconds=0.0) for r in second.rounds]
-    assert (first.best_round, first.status, first.hypergraph) == (second.best_round, second.status, second.hypergraph)
-    assert torch.equal(first.tables, second.tables)
 
 
 @pytest.mark.parametrize("divide", [False, True])
@@ -244,10 +235,10 @@ def test_a_masked_selection_knows_what_its_model_excludes(tmp_path):
     counts[1, 2] = 0
     train = Observations.from_table(DOMAIN, counts)
     validation = Observations.from_table(DOMAIN, counts + (counts > 0))
-    first, pairs = InteractionHypergraph.from_order(DOMAIN, 1), InteractionHypergraph.from_order(DOMAIN, 2)
+    pairs = InteractionHypergraph.from_order(DOMAIN, 2)
 
     def searched(masked, **options):
-        trainer = PseudoTrainer(train, first, penalty=InteractionRidge(0.1), masked=masked)
+        trainer = PseudoTrainer(train, SINGLES, penalty=InteractionRidge(0.1), masked=masked)
         return select(train, validation, trainer, init=pairs, max_rounds=0, **options)
 
     def divergence(found, rows, mask):
@@ -329,7 +320,7 @@ def test_a_function_is_a_score():
         train, validation, trainer_of(train), score=alphabetical, per_round=2, min_score=-math.inf, max_rounds=1
     )
     assert found.rounds[1].changed == (("a", "b"), ("a", "c"))  # of equal scores the earlier edge comes first
-    assert seen == [(6, InteractionHypergraph.from_order(DOMAIN, 1))]
+    assert seen == [(6, SINGLES)]
     assert "alphabetical" in found.settings["score"]
 
 
@@ -349,9 +340,8 @@ class Pretending(ExactTrainer):
 
 def test_divergences_are_those_of_the_likelihood_whatever_the_loss():
     train, validation = two_parts(seed=2)
-    start = InteractionHypergraph.from_order(DOMAIN, 1)
     honest = select(train, validation, trainer_of(train), max_rounds=2)
-    found = select(train, validation, Pretending(train, start, stopping=Stopping(1e-9)), max_rounds=2)
+    found = select(train, validation, Pretending(train, SINGLES, stopping=Stopping(1e-9)), max_rounds=2)
     for first, second in zip(honest.rounds, found.rounds, strict=True):
         assert second.train_kl == pytest.approx(first.train_kl, abs=1e-9)
         assert second.validation_kl == pytest.approx(first.validation_kl, abs=1e-9)
@@ -361,7 +351,7 @@ def test_divergences_are_those_of_the_likelihood_whatever_the_loss():
         def log_partition(self):
             return None
 
-    found = select(train, validation, Unknown(train, start), max_rounds=1)
+    found = select(train, validation, Unknown(train, SINGLES), max_rounds=1)
     assert found.rounds[1].validation_kl is None
     assert found.capacity_curve()["validation_kl"].isna().all()
 
@@ -374,7 +364,7 @@ class Diverging(ExactTrainer):
 
 def test_divergence_ends_the_search():
     train, validation = two_parts(seed=2)
-    trainer = Diverging(train, InteractionHypergraph.from_order(DOMAIN, 1))
+    trainer = Diverging(train, SINGLES)
     found = select(train, validation, trainer, score="J", per_round=1, patience=99)
     assert found.status == "diverged"
     assert found.rounds[-1].training_status == "diverged"
@@ -388,28 +378,8 @@ class Killed(BaseException):
     """Stands in for the end of a process: nothing may catch it."""
 
 
-class Dying(ExactTrainer):
-    """Stops in the middle of a round."""
-
-    calls = 0
-    die_at = 10**9
-    error: type[BaseException] = Killed
-
-    def train(self):
-        self.calls += 1
-        report = super().train()
-        if self.calls == self.die_at:
-            raise self.error
-        return report
-
-
 def dying(train, **options):
-    trainer = Dying(
-        train,
-        InteractionHypergraph.from_order(DOMAIN, 1),
-        penalty=InteractionRidge(0.1),
-        stopping=Stopping(max_iterations=7),
-    )
+    trainer = Dying(train, SINGLES, penalty=InteractionRidge(0.1), stopping=Stopping(max_iterations=7))
     for name, value in options.items():
         setattr(trainer, name, value)
     return trainer
@@ -439,11 +409,11 @@ SHORT = SampledTraining(num_chains=200, num_iterations=40, refresh_temperatures=
 
 
 def sampled(rows):
-    return SampledTrainer(rows, InteractionHypergraph.from_order(DOMAIN, 1), settings=SHORT)
+    return SampledTrainer(rows, SINGLES, settings=SHORT)
 
 
 def by_pseudo_likelihood(rows):
-    return PseudoTrainer(rows, InteractionHypergraph.from_order(DOMAIN, 1), stopping=Stopping(max_iterations=8))
+    return PseudoTrainer(rows, SINGLES, stopping=Stopping(max_iterations=8))
 
 
 @pytest.mark.parametrize("make", [sampled, by_pseudo_likelihood])
@@ -465,8 +435,7 @@ def test_a_masked_model_is_infinitely_far_from_rows_it_excludes(tmp_path):
     validation = Observations(DOMAIN, torch.tensor([[0, 2, 0, 0], [1, 1, 1, 1]]))  # no training row has level 2 of b
 
     def masking(masked):
-        start = InteractionHypergraph.from_order(DOMAIN, 1)
-        return PseudoTrainer(train, start, masked=masked, penalty=InteractionRidge(1.0))
+        return PseudoTrainer(train, SINGLES, masked=masked, penalty=InteractionRidge(1.0))
 
     path = tmp_path / "run"
     (first,) = select(train, validation, masking(True), max_rounds=0, checkpoint=path).rounds
@@ -503,14 +472,15 @@ def test_another_run_is_refused(tmp_path):
     for change in ({"heredity": 0.5}, {"score": "gain"}, {"per_round": 2}, {"patience": 2}, {"max_order": 2}):
         with pytest.raises(InputError, match=next(iter(change))):
             select(train, validation, dying(train), **{**options, **change}, resume=True)
-    with pytest.raises(InputError, match="another validation data"):
-        select(train, train, dying(train), **options, resume=True)
     stronger = dying(train)
     stronger.penalty = InteractionRidge(0.2)
-    with pytest.raises(InputError, match="trainer penalty"):
-        select(train, validation, stronger, **options, resume=True)
-    with pytest.raises(InputError, match="trainer"):
-        select(train, validation, trainer_of(train), **options, resume=True)
+    for rows, trainer, message in (
+        (train, dying(train), "another validation data"),
+        (validation, stronger, "trainer penalty"),
+        (validation, trainer_of(train), "trainer"),
+    ):
+        with pytest.raises(InputError, match=message):
+            select(train, rows, trainer, **options, resume=True)
     with raises("conflict", "resume"):
         select(train, validation, dying(train), resume=True)
 
@@ -540,10 +510,8 @@ def test_capacity_curve_and_words(capsys):
     assert curve["num_parameters"].iloc[found.best_round] == found.hypergraph.num_parameters
     assert f"{found.best.num_interactions} interactions" in repr(found)
     model = LogLinearEnergy(found.hypergraph, found.tables)
-    loss = (
-        float(Enumeration().log_partition(model).value)
-        + float(validation.counts @ model.energy(validation.codes)) / 1000
-    )
+    log_z = float(Enumeration().log_partition(model).value)
+    loss = log_z + float(validation.counts @ model.energy(validation.codes)) / 1000
     assert loss == pytest.approx(found.best.validation_loss, abs=1e-10)
 
 
@@ -574,16 +542,16 @@ def test_bad_arguments(options, error, message):
 def test_bad_rows():
     train, validation = two_parts(seed=5, size=400)
     other = Observations.from_table(Domain.from_cardinalities([2]), [1, 1])
-    with raises("other-domain", "validation"):
-        select(train, other, trainer_of(train))
-    with raises("other-domain", "train"):
-        select(validation, validation, trainer_of(train))
-    with raises("wrong-type", "trainer"):
-        select(train, validation, "exact")
-    with raises("wrong-type", "validation"):
-        select(train, validation.table(), trainer_of(train))
-    with raises("empty", "validation"):
-        select(train, validation.rows(torch.arange(0)), trainer_of(train))
+    trainer = trainer_of(train)
+    for wrong, code, argument in (
+        ((train, other, trainer), "other-domain", "validation"),
+        ((validation, validation, trainer), "other-domain", "train"),
+        ((train, validation, "exact"), "wrong-type", "trainer"),
+        ((train, validation.table(), trainer), "wrong-type", "validation"),
+        ((train, validation.rows(torch.arange(0)), trainer), "empty", "validation"),
+    ):
+        with raises(code, argument):
+            select(*wrong)
     missing = Observations.from_tensor(torch.tensor([[0, 0, 0, -1]]), DOMAIN)
     with pytest.raises(MissingDataError, match="validation: 1 missing"):
         select(train, missing, trainer_of(train))
