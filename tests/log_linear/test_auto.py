@@ -51,9 +51,8 @@ def test_a_plan_prints_briefly_whatever_the_size():
     assert len(repr(astuple(plan))) > 5000  # the control: every name
     huge = replace(plan, total_cells=2**20_000, slices=plan.order, order=("a",))  # too long for Python to print
     assert "total_cells=about 3.98e+6020, " in repr(huge)
-    assert repr(huge).endswith(
-        ", order=('a',), slices=" + repr(plan).partition("order=")[2].partition(", slices")[0] + ")"
-    )
+    shown = repr(plan).partition("order=")[2].partition(", slices")[0]
+    assert repr(huge).endswith(f", order=('a',), slices={shown})")
 
 
 def test_enumeration_serves_where_elimination_is_over_its_budget():
@@ -63,8 +62,6 @@ def test_enumeration_serves_where_elimination_is_over_its_budget():
 
 
 def test_elimination_is_not_compiled_where_enumeration_is_chosen(monkeypatch):
-    from pyro_hoim.log_linear.exact import elimination
-
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 16), 3)
     operations = VariableElimination().operations(hypergraph)
     assert operations == VariableElimination().plan(hypergraph).flops
@@ -72,7 +69,7 @@ def test_elimination_is_not_compiled_where_enumeration_is_chosen(monkeypatch):
     def refuse(_plan):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(elimination, "memory_cells", refuse)
+    monkeypatch.setattr("pyro_hoim.log_linear.exact.elimination.memory_cells", refuse)
     cost = Auto().plan(hypergraph)
     assert cost.method == "enumeration"
     assert f"{operations} operations" in cost.reason
@@ -96,10 +93,9 @@ def test_evidence_can_make_a_model_tractable():
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
     evidence = hypergraph.domain.names[:15]
     assert Auto().plan(hypergraph, evidence_names=evidence).feasible
-    with pytest.raises(UnknownNameError):
-        Auto().plan(hypergraph, evidence_names=["nobody"])
-    with pytest.raises(UnknownNameError):
-        Auto().plan(hypergraph, keep=["nobody"])
+    for names in ({"evidence_names": ["nobody"]}, {"keep": ["nobody"]}):
+        with pytest.raises(UnknownNameError):
+            Auto().plan(hypergraph, **names)
 
 
 @pytest.mark.parametrize("backend", [Enumeration(max_states=63), MatrixEnumeration(max_entries=64 * 72 - 1)], ids=str)
@@ -126,10 +122,9 @@ def test_the_fallback_must_be_annealed(wrong):
 
 
 def test_options_must_be_positive():
-    with pytest.raises(InputError, match="max_states"):
-        Enumeration(max_states=0)
-    with pytest.raises(InputError, match="max_entries"):
-        MatrixEnumeration(max_entries=0)
+    for backend, option in ((Enumeration, "max_states"), (MatrixEnumeration, "max_entries")):
+        with pytest.raises(InputError, match=option):
+            backend(**{option: 0})
 
 
 def test_results_say_how_they_were_obtained():
@@ -144,14 +139,12 @@ def test_results_say_how_they_were_obtained():
 
 
 def test_large_batches_are_enumerated_in_chunks(monkeypatch):
-    from pyro_hoim.log_linear.exact import enumeration
-
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 4]), 2)
     tables = torch.randn(7, hypergraph.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     model = LogLinearEnergy(hypergraph, tables)
     backend = Enumeration()
     whole = backend.log_partition(model).value, backend.expectations(model), backend.marginal(model, ("x2", "x0"))
-    monkeypatch.setattr(enumeration, "_BATCH_CELLS", 48)
+    monkeypatch.setattr("pyro_hoim.log_linear.exact.enumeration._BATCH_CELLS", 48)
     parts = backend.log_partition(model).value, backend.expectations(model), backend.marginal(model, ("x2", "x0"))
     for one, two in zip(whole, parts, strict=True):
         assert torch.equal(one, two)

@@ -19,6 +19,7 @@ from pyro_hoim.testing.oracles import enumerate_codes, exact_statistics, exact_t
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 CODINGS = ("free", "corner", "balanced")
+PAIR = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
 
 
 # Literal definitions, one entry at a time
@@ -197,8 +198,7 @@ def test_columns_of_two_and_four_levels() -> None:
 
 
 def test_gradients_in_balanced_tables_are_projected() -> None:
-    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
-    codings = parametrization(graph)
+    graph, codings = PAIR, parametrization(PAIR)
     theta = draw(graph, "balanced").requires_grad_()
     (gradient,) = torch.autograd.grad((features(graph) @ codings.to_tables(theta, "balanced")).logsumexp(0), theta)
     eta = exact_statistics(graph, exact_table(graph, theta))
@@ -224,7 +224,7 @@ def test_pi_is_equation_22(graph: InteractionHypergraph, seed: int) -> None:
 
 
 def test_control_of_equation_22_sees_a_wrong_sign() -> None:
-    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    graph = PAIR
     probs = np.random.default_rng(0).dirichlet(np.ones(6)).reshape(2, 3)
     pi = parametrization(graph).eta_to_pi(torch.from_numpy(exact_statistics(graph, np.log(probs))))
     close(pi, literal_pi(graph, probs))
@@ -330,8 +330,7 @@ def test_one_huge_table_is_handled_axis_by_axis() -> None:
 
 
 def test_derivatives() -> None:
-    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
-    codings = parametrization(graph)
+    graph, codings = PAIR, parametrization(PAIR)
     for source, target in itertools.product(CODINGS, CODINGS):
         theta = draw(graph, source, batch=(2,)).requires_grad_()
         assert torch.autograd.gradcheck(lambda t, s=source, k=target: codings.convert(t, s, k, validate=False), theta)
@@ -344,7 +343,7 @@ def test_derivatives() -> None:
 
 
 def test_matrices_built_in_inference_mode_serve_training() -> None:
-    codings = Parametrization(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3])))
+    codings = Parametrization(PAIR)
     with torch.inference_mode():
         codings.to_tables(torch.zeros(5))
     theta = torch.zeros(5, requires_grad=True)
@@ -388,8 +387,7 @@ def test_lift_keeps_the_law_and_opens_every_coding(hypergraph: InteractionHyperg
 
 
 def test_function_transforms() -> None:
-    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
-    codings = parametrization(graph)
+    graph, codings = PAIR, parametrization(PAIR)
     theta = draw(graph, "free", batch=(4,))
     close(torch.func.vmap(codings.to_tables)(theta), codings.to_tables(theta))
     close(torch.func.jacrev(codings.to_tables)(theta[0]), codings.matrix("free", "balanced"))
@@ -415,10 +413,9 @@ def test_non_hierarchical_collections_refuse_what_lives_on_the_closure() -> None
     ):
         with pytest.raises(InputError, match=r"closure"):
             call()
-    with pytest.raises(InputError, match="balanced"):
-        codings.purify(torch.tensor([1.0, 0.0, 0.0, 0.0]))
-    with pytest.raises(InputError, match="balanced"):
-        codings.from_tables(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    for function in (codings.purify, codings.from_tables):
+        with pytest.raises(InputError, match="balanced"):
+            function(torch.tensor([1.0, 0.0, 0.0, 0.0]))
     balanced = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
     tables, constant = codings.purify(balanced)
     close(tables, balanced)
@@ -426,7 +423,8 @@ def test_non_hierarchical_collections_refuse_what_lives_on_the_closure() -> None
 
 
 def test_refusals_name_what_was_received() -> None:
-    codings = parametrization(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3])))
+    codings = parametrization(PAIR)
+    parts = codings.split(torch.zeros(11))
     for call, error, text in (
         (lambda: codings.to_tables(torch.zeros(4)), InputError, r"\(\.\.\., 5\), received \(4,\)"),
         (lambda: codings.to_tables(torch.zeros(5), "effects"), InputError, r"'effects'"),  # type: ignore[arg-type]
@@ -435,14 +433,10 @@ def test_refusals_name_what_was_received() -> None:
         (lambda: codings.to_tables(torch.ones(11), "balanced"), InputError, r"every fibre sums to zero"),
         (lambda: codings.convert(torch.ones(11), "balanced", "corner"), InputError, r"every fibre"),
         (lambda: codings.statistics(torch.tensor([[0, 0], [1, 3]])), InputError, r"variable 'x1'.*received 3"),
+        (lambda: codings.join({("x1",): parts["x1",]}), InputError, r"\('x0',\).*missing"),
+        (lambda: codings.join({**parts, ("x0", "x9"): torch.zeros(2)}), InputError, r"not a hyperedge"),
+        (lambda: codings.join({**parts, ("x0", "x1"): torch.zeros(3, 2)}), InputError, r"received \(3, 2\)"),
+        (lambda: Parametrization("ab"), InputTypeError, r"InteractionHypergraph"),  # type: ignore[arg-type]
     ):
         with pytest.raises(error, match=text):
             call()
-    with pytest.raises(InputError, match=r"\('x0',\).*missing"):
-        codings.join({("x1",): torch.zeros(3), ("x0", "x1"): torch.zeros(2, 3)})
-    with pytest.raises(InputError, match=r"not a hyperedge"):
-        codings.join({**codings.split(torch.zeros(11)), ("x0", "x9"): torch.zeros(2)})
-    with pytest.raises(InputError, match=r"received \(3, 2\)"):
-        codings.join({**codings.split(torch.zeros(11)), ("x0", "x1"): torch.zeros(3, 2)})
-    with pytest.raises(InputTypeError, match=r"InteractionHypergraph"):
-        Parametrization("ab")  # type: ignore[arg-type]

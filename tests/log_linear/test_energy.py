@@ -212,10 +212,10 @@ def test_protocols() -> None:
 
 def test_refusals_name_what_was_received() -> None:
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
-    model = build(graph, (2,))
-    with pytest.raises(InputError, match=r"variable 'b', received 3 at index \(0, 1\)"):
-        model.energy(torch.tensor([[1, 3], [0, 0]]))
+    model, wrong = build(graph, (2,)), torch.tensor([[1, 3], [0, 0]])
+    holed = torch.tensor([0.0] * 3 + [math.nan] + [0.0] * 7)
     for call, error, text in (
+        (lambda: model.energy(wrong), InputError, r"variable 'b', received 3 at index \(0, 1\)"),
         (lambda: model.log_pseudo_prob(torch.tensor([-1, 0])), InputError, r"received -1"),
         (lambda: model.energy(torch.tensor([0.5, 0.0])), InputError, r"received 0.5"),
         (lambda: model.energy(torch.tensor([0.0, math.nan])), InputError, r"received nan"),
@@ -228,15 +228,12 @@ def test_refusals_name_what_was_received() -> None:
         (lambda: model.block_conditional(["a", "a"], torch.zeros(2)), InputError, "repeated"),
         (lambda: model.block_conditional("ab", torch.zeros(2)), InputTypeError, "string 'ab'"),
         (lambda: LogLinearEnergy(graph, torch.zeros(10)), InputError, r"received \(10,\)"),
+        (lambda: LogLinearEnergy(graph, holed), InputError, r"received nan at index \(3,\)"),
+        (lambda: LogLinearEnergy(graph, torch.zeros(11, dtype=torch.long)), InputTypeError, "int64"),
+        (lambda: LogLinearEnergy("a", torch.zeros(11)), InputTypeError, "InteractionHypergraph"),  # type: ignore[arg-type]
     ):
         with pytest.raises(error, match=text):
             call()
-    with pytest.raises(InputError, match=r"received nan at index \(3,\)"):
-        LogLinearEnergy(graph, torch.tensor([0.0] * 3 + [math.nan] + [0.0] * 7))
-    with pytest.raises(InputTypeError, match="int64"):
-        LogLinearEnergy(graph, torch.zeros(11, dtype=torch.long))
-    with pytest.raises(InputTypeError, match="InteractionHypergraph"):
-        LogLinearEnergy("a", torch.zeros(11))  # type: ignore[arg-type]
     LogLinearEnergy(graph, torch.full((11,), math.inf), validate=False)
 
 

@@ -144,18 +144,17 @@ def _goes_in_a_circle(model: LogLinearEnergy) -> bool:
 
 def test_bad_arguments_are_refused() -> None:
     data = rows(*MISSING)
-    with raises("out-of-range", "num_imputations"):
-        impute(MODEL, data, 0)
-    with raises("wrong-type", "num_imputations"):
-        impute(MODEL, data, 1.5)  # type: ignore[arg-type]
-    with raises("wrong-type", "gibbs"):
-        impute(MODEL, rows((1, 1, 1, 1)), gibbs=50)  # type: ignore[arg-type]  # refused though no chain is needed
-    with raises("unknown-choice", "how"):
-        impute(MODEL, data, how="mean")  # type: ignore[arg-type]
+    for row_data, options, code, argument in (
+        (data, {"num_imputations": 0}, "out-of-range", "num_imputations"),
+        (data, {"num_imputations": 1.5}, "wrong-type", "num_imputations"),
+        (rows((1, 1, 1, 1)), {"gibbs": 50}, "wrong-type", "gibbs"),  # refused though no chain is needed
+        (data, {"how": "mean"}, "unknown-choice", "how"),
+        (data, {"method": "mcmc"}, "unknown-choice", "method"),
+    ):
+        with raises(code, argument):
+            impute(MODEL, row_data, **options)
     with pytest.raises(InputError, match="one most probable completion"):
         impute(MODEL, data, 2, how="most probable")
-    with raises("unknown-choice", "method"):
-        impute(MODEL, data, method="mcmc")  # type: ignore[arg-type]
 
 
 def test_global_random_state_is_left_alone() -> None:

@@ -213,24 +213,24 @@ def test_global_random_state_is_left_alone() -> None:
 
 def test_bad_arguments_are_refused() -> None:
     model, data = small_model(), random_rows(3, 0.3)
-    with pytest.raises(UnknownNameError, match="target: unknown variable 'z'"):
-        predict(model, data, "z")
-    with raises("unknown-choice", "method"):
-        predict(model, data, "a", method="best")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="expected one model"):
-        predict(model.expand([2]), data, "a")
-    other = Observations.from_tensor(torch.tensor([[0]]), Domain.from_cardinalities({"a": 5}))
-    with pytest.raises(InputError, match="'a' has other labels"):
-        extend_rows(other, DOMAIN)
-    foreign = Observations.from_tensor(torch.tensor([[0]]), Domain.from_cardinalities({"q": 2}))
-    with pytest.raises(UnknownNameError, match="unknown variable 'q'"):
-        predict(model, foreign, "a")
-    for options, words in [
-        ({"num_chains": 1}, "num_chains: expected at least 2"),
-        ({"num_sweeps": 3, "thin": 2}, "multiple of thin=2"),
-        ({"burn_in": -1}, "burn_in: expected at least 0"),
-    ]:
-        with pytest.raises(InputError, match=words):
-            ClampedGibbs(**options)
-    with raises("wrong-type", "thin"):
-        ClampedGibbs(thin=1.0)  # type: ignore[arg-type]
+    other, foreign = (
+        Observations.from_tensor(torch.tensor([[0]]), Domain.from_cardinalities(cards))
+        for cards in ({"a": 5}, {"q": 2})
+    )
+    for call, error, words in (
+        (lambda: predict(model, data, "z"), UnknownNameError, "target: unknown variable 'z'"),
+        (lambda: predict(model.expand([2]), data, "a"), InputError, "expected one model"),
+        (lambda: extend_rows(other, DOMAIN), InputError, "'a' has other labels"),
+        (lambda: predict(model, foreign, "a"), UnknownNameError, "unknown variable 'q'"),
+        (lambda: ClampedGibbs(num_sweeps=3, thin=2), InputError, "multiple of thin=2"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+    for call, code, argument in (
+        (lambda: predict(model, data, "a", method="best"), "unknown-choice", "method"),
+        (lambda: ClampedGibbs(num_chains=1), "out-of-range", "num_chains"),
+        (lambda: ClampedGibbs(burn_in=-1), "out-of-range", "burn_in"),
+        (lambda: ClampedGibbs(thin=1.0), "wrong-type", "thin"),
+    ):
+        with raises(code, argument):
+            call()
