@@ -162,6 +162,7 @@ def test_empty_cells_are_counted(tmp_path: Path) -> None:
 
 MIXED = Domain([Variable("a", kind="count"), Variable("b", kind="real")])
 SMALL = CountTable.from_matrix(COUNTS, NAMES)
+FIRST = "the matrix, row 0 (counted from 0), column 'x0'"
 
 
 @pytest.mark.parametrize(
@@ -172,11 +173,15 @@ SMALL = CountTable.from_matrix(COUNTS, NAMES)
             "out-of-range",
             "the matrix, row 1 (counted from 0), column 'x0'",
         ),
-        (lambda: CountTable.from_matrix([[np.nan]], kind="real"), "out-of-range", None),
-        (lambda: CountTable.from_matrix([[0.0, 1.5, -0.5]], kind="positive"), "out-of-range", None),
-        (lambda: CountTable.from_matrix([[0.5, 0.25]]), "out-of-range", None),
+        (lambda: CountTable.from_matrix([[np.nan]], kind="real"), "out-of-range", FIRST),
+        (
+            lambda: CountTable.from_matrix([[0.0, 1.5, -0.5]], kind="positive"),
+            "out-of-range",
+            FIRST.replace("x0", "x2"),
+        ),
+        (lambda: CountTable.from_matrix([[0.5, 0.25]]), "out-of-range", FIRST),
         (lambda: CountTable.from_matrix(sparse.csr_matrix([[1, 0, 0], [0, 0, -7]])), "out-of-range", None),
-        (lambda: CountTable.from_matrix(np.array([[2**53 + 1]], dtype=np.uint64)), "out-of-range", None),
+        (lambda: CountTable.from_matrix(np.array([[2**53 + 1]], dtype=np.uint64)), "out-of-range", FIRST),
         (lambda: CountTable.from_matrix(np.array([[object()]])), "wrong-type", "the matrix"),
         (lambda: CountTable.from_matrix(np.array([[1j]])), "wrong-type", "the matrix"),
         (lambda: CountTable.from_matrix(np.zeros(3)), "wrong-shape", "the matrix"),
@@ -184,10 +189,10 @@ SMALL = CountTable.from_matrix(COUNTS, NAMES)
         (lambda: CountTable.from_matrix([[1, 2]], names=["a", "a"]), "repeated-name", "the matrix names"),
         (lambda: CountTable(MIXED, [[1, 2]]), "other-domain", "CountTable domain"),
         (lambda: CountTable(Domain([Variable("a", kind="count")]), [[1, 2]]), "wrong-shape", "CountTable matrix"),
-        (lambda: SMALL.columns(["aa"]), "unknown-name", None),
+        (lambda: SMALL.columns(["aa"]), "unknown-name", "columns of the matrix"),
         (lambda: SMALL.columns(4), "out-of-range", "columns"),
         (lambda: SMALL.columns(["a", "a"]), "repeated-name", "columns"),
-        (lambda: SMALL.to_array(max_cells=8), "over-budget", None),
+        (lambda: SMALL.to_array(max_cells=8), "over-budget", "to_array"),
         (lambda: SMALL.split((0.5, 0.6), 0), "out-of-range", "split fractions"),
         (lambda: SMALL.split((1.0,), -1), "out-of-range", "split seed"),
     ],

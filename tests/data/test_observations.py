@@ -352,10 +352,24 @@ TWICE = pd.DataFrame([[1, 2]], columns=["a", "a"])
         (lambda: Observations.from_numpy([1, 2, 3]), "wrong-shape", "from_numpy values"),
         (lambda: Observations.from_numpy([[1, 2]], names=["a"]), "wrong-shape", "from_numpy names"),
         (lambda: Observations.from_numpy([[1, 2]], names=["a", "a"]), "repeated-name", "from_numpy names"),
-        (lambda: Observations.from_numpy([[7, 0]], domain=Domain.from_cardinalities([2, 2])), "unknown-name", None),
-        (lambda: Observations.from_numpy([[1], [1]], counts=[1, 0.5]), "out-of-range", None),
-        (lambda: Observations.from_tensor(torch.tensor([[0, 3]]), DOMAIN), "out-of-range", None),
-        (lambda: Observations.from_tensor(torch.tensor([[-2, 0]]), DOMAIN), "out-of-range", None),
+        (
+            lambda: Observations.from_numpy([[7, 0]], domain=Domain.from_cardinalities([2, 2])),
+            "unknown-name",
+            "row 0 (counted from 0), column 'x0'",
+        ),
+        (
+            lambda: Observations.from_numpy([[1], [1]], counts=[1, 0.5]),
+            "out-of-range",
+            "row 1 (counted from 0), counts",
+        ),
+        *(
+            (
+                partial(Observations.from_tensor, torch.tensor([codes]), DOMAIN),
+                "out-of-range",
+                f"Observations codes: row 0 (counted from 0), variable '{name}'",
+            )
+            for codes, name in (([0, 3], "age"), ([-2, 0], "smoke"))
+        ),
         (lambda: Observations.from_tensor(torch.zeros(1, 2), DOMAIN), "wrong-type", "Observations codes"),
         (lambda: Observations.from_tensor(ONE[0], DOMAIN), "wrong-shape", "Observations codes"),
         (lambda: Observations.from_tensor(ONE[:, :1], DOMAIN), "wrong-shape", "Observations codes"),
@@ -372,6 +386,10 @@ def test_bad_input_is_refused(call, code, argument) -> None:
         call()
 
 
+def test_missing_numbers_of_a_frame_are_missing_cells() -> None:
+    assert Observations.from_pandas(FRAME).codes.tolist() == [[0, 0], [1, -1]]
+
+
 @pytest.mark.parametrize("count", [math.nan, math.inf, -1.0, 0.5])
 def test_bad_counts_are_refused(count: float, tmp_path: Path) -> None:
     for call in (
@@ -383,7 +401,7 @@ def test_bad_counts_are_refused(count: float, tmp_path: Path) -> None:
     if count == 0.5:
         assert Observations(DOMAIN, ONE, torch.tensor([count])).total_count == 0.5
     else:
-        with raises("out-of-range"):
+        with raises("out-of-range", "row 0 (counted from 0), Observations counts"):
             Observations(DOMAIN, ONE, torch.tensor([count]))
 
 

@@ -58,7 +58,7 @@ def test_published_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
     table, info = load_classic3(), classic3_info()
     assert (table.num_rows, len(table.domain)) == (info.num_rows, 1000) == (3893, 1000)
-    assert matrix_checksum(table) == info.sha256
+    assert matrix_checksum(table) == info.sha256 and len(info.original_sha256) == 64
     assert info.url.startswith("https://raw.githubusercontent.com/") and info.url.endswith("/data/classic3.mat")
     assert np.flatnonzero(np.asarray(table.matrix.sum(1)) == 0).tolist() == [1930, 2454, 3232]
     assert load_classic3(columns=500).domain.names == table.domain.names[:500]

@@ -107,7 +107,7 @@ def test_offline_and_timeout(isolated: Path, serve: Serve) -> None:
     words = r"^data set 'adult_test': https://arch.*\(no route to host\); .* that holds adult\.test or adult_test\.csv$"
     with pytest.raises(InputError, match=words):
         data_file("adult_test")
-    assert not list(cache_folder().iterdir())
+    assert cache_folder() == isolated / "cache" / "pyro_hoim" and not list(cache_folder().iterdir())
     serve(Timeout("timed out"))
     with pytest.raises(InputError, match=r"could not be downloaded \(timed out\)"):
         data_file("adult")

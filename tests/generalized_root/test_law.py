@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -266,6 +268,12 @@ def test_support(family, good, bad):
     ):
         with raises(code, "value"):
             law.log_prob(wrong)
+
+
+def test_pickles_and_copies():
+    for law in (counts(), counts(partition=RootAnnealed(seed=1, num_chains=64, num_temperatures=20)).expand([2])):
+        for clone in (pickle.loads(pickle.dumps(law)), copy.deepcopy(law)):
+            assert torch.equal(clone.log_prob(torch.ones(2)), law.log_prob(torch.ones(2)))
 
 
 def test_wrong_arguments():

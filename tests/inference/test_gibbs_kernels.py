@@ -136,8 +136,9 @@ def pseudo(law: Any, wrong: Any, **options: Any) -> tuple[Any, Any]:
 
 
 def clamped_block() -> tuple[Any, Any]:
-    law = clamped_law(law_of()[1].reshape(DOMAIN.cardinalities)[:, 2])
-    return (kernel_of("block", clamped={"b": "high"}), law), (kernel_of("block", clamped={"b": 1}), law)
+    joint = law_of()[1].reshape(DOMAIN.cardinalities)
+    kernel = kernel_of("block", clamped={"b": "high"})
+    return (kernel, clamped_law(joint[:, 2])), (kernel, clamped_law(joint[:, 1]))
 
 
 # Each: a kernel with the law that a transition keeps, and a control that fails.
@@ -221,11 +222,11 @@ def test_energy_of_every_draw_is_that_of_its_codes():
 @FAMILIES
 def test_moves_from_outside_and_initial_values_do_not_move_what_is_clamped(family):
     kernel = kernel_of(family, clamped={"a": 1, "b": 2})
-    kernel.initial_params = {"x": torch.zeros(3)}
-    for _ in range(2):
+    kernel.initial_params = {"x": torch.tensor([0.0, 0.0, 1.0])}
+    for free in (1, None):
         kernel.setup(0)
         params = kernel.initial_params
-        assert params["x"][:2].tolist() == [1, 2]
+        assert params["x"][:2].tolist() == [1, 2] and free in (None, params["x"][2])
         params["x"][...] = 0  # in place, clamped variables too
         assert kernel.sample(params)["x"][:2].tolist() == [1, 2]
         with raises("out-of-range", None if family == "root" else "states"):
@@ -266,13 +267,15 @@ def test_arviz_takes_runs_of_one_chain_and_of_many(family):
     assert states.shape == (4, 100, 3) and drawn.num_divergences == 0
     assert_close(drawn.sample_stats[name], statistic(family, states), relative=1e-9)
     mcmc = run(kernel, 40)
+    of_one = [mcmc.diagnostics()["sample_stats"]["chain 0"][name]]
     for backend in ("arviz", "arviz_base"):
-        for source, lead in ((drawn, (4, 100)), (mcmc, (1, 40))):
+        for source, lead, recorded in ((drawn, (4, 100), drawn.sample_stats[name]), (mcmc, (1, 40), of_one)):
             data = to_arviz(source, backend=backend)
             assert get_group(data, "posterior")["x"].shape == (*lead, 3)
             assert np.array_equal(get_group(data, "posterior")["x"], source.get_samples(group_by_chain=True)["x"])
             assert get_group(data, "posterior")["x"].dtype == np.int64
             assert get_group(data, "sample_stats")[name].shape == lead
+            assert np.array_equal(get_group(data, "sample_stats")[name], torch.as_tensor(recorded, dtype=torch.float64))
             assert not get_group(data, "sample_stats")["diverging"].any()
     engine = choose_backend("arviz")
     if not engine.is_tree:
@@ -404,30 +407,35 @@ SITES = ("block", "pseudo")
         (["pseudo"], {"scan": "cyclic"}, None, "unknown-choice"),
         (["pseudo"], {"scan": ["a"]}, None, "missing-part"),
         (["pseudo"], {"scan": {**WEIGHTS, "a": 0.0}}, None, "out-of-range"),
-        (SHAPES, {}, {"y": torch.zeros(3)}, "unknown-name"),
         (SHAPES, {}, {"x": torch.zeros(4)}, "wrong-shape"),
         (SHAPES, {}, {"x": torch.tensor([0.0, 5.0, 0.0])}, "out-of-range"),
         (SHAPES, {}, {"x": torch.tensor([0.5, 0.0, 0.0])}, "out-of-range"),
-        (SHAPES, {}, [1], "wrong-type"),
     ],
 )
 def test_bad_values_at_setup(families, options, start, code):
     for family in families:
         kernel = kernel_of(family, **options)
+        kernel.initial_params = start
         with raises(code):
-            kernel.initial_params = start
             kernel.setup(0)
 
 
 @FAMILIES
 def test_misuse_is_told(family):
-    kernel = pickle.loads(pickle.dumps(kernel_of(family)))
+    made = kernel_of(family, clamped={"a": 1})
+    made.setup(0)
+    kernel = pickle.loads(pickle.dumps(made))  # without its chain
     with pytest.raises(InputError, match=r"no chain is set up; call setup\(\) first"):
         kernel.sample({"x": torch.zeros(3)})
     with raises("missing-part"):
         _ = kernel.initial_params
     with pytest.raises(InputError, match=f"a {kernel.model_noun} takes no arguments"):
         kernel.setup(0, 1)
+    for start, code in (([1], "wrong-type"), ({"y": torch.zeros(3)}, "unknown-name")):
+        with raises(code, "initial_params"):
+            kernel.initial_params = start
+    kernel.setup(0)
+    assert kernel.sample(kernel.initial_params)["x"][0] == 1
     if kernel.is_coded:
         with raises("out-of-range", "samples"):
             kernel.decode({"x": torch.tensor([0.5])})

@@ -93,6 +93,7 @@ SCRIPT = """
         processes = set(diagnostics["process"].values())
         assert len(processes) == 2 and os.getpid() not in processes, processes
         assert torch.isfinite(diagnostics["x"]["r_hat"]).all()
+        assert set(diagnostics["divergences"]) == {"chain 0", "chain 1"}
         assert len(diagnostics["sample_stats"]["chain 1"][getattr(found, "statistic", "lp")]) == 50
         draws = runs[0]
         assert torch.equal(draws, runs[-1])

@@ -466,12 +466,12 @@ def test_parts_that_chains_do_not_have() -> None:
 
 def test_what_a_run_did_not_record_is_refused() -> None:
     run, draws = sample_chains(network(3), 10), sample_chains(network(3), 10, record="draws")
-    for call, code in (
-        (lambda: run.probs(["b", "a"]), "conflict"),
-        (lambda: run.probs("e"), "unknown-name"),
-        (lambda: run.values("a"), "conflict"),
-        (lambda: run.values("z"), "unknown-name"),
-        (lambda: draws.probs("a"), "conflict"),
+    for call, code, argument in (
+        (lambda: run.probs(["b", "a"]), "conflict", "probs"),
+        (lambda: run.probs("e"), "unknown-name", "domain"),
+        (lambda: run.values("a"), "conflict", "values"),
+        (lambda: run.values("z"), "unknown-name", "name"),
+        (lambda: draws.probs("a"), "conflict", "probs"),
     ):
-        with raises(code):
+        with raises(code, argument):
             call()

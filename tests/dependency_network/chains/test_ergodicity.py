@@ -165,6 +165,11 @@ def test_verdicts_agree_with_eigenvalues(scan: Any) -> None:
         limit = np.linalg.matrix_power((matrix + np.eye(12)) / 2, 2**20)
         num_transient = int((limit.max(0) < 1e-9).sum())
         assert found.num_transient == num_transient
+        for named, is_transient in ((found.transient_states, True), (found.closed_states, False)):
+            for state in named:
+                codes = conditionals.domain.encode_state(state)
+                place = np.ravel_multi_index([codes[n] for n in "abc"], conditionals.domain.cardinalities)
+                assert (limit.max(0)[place] < 1e-9) == is_transient
         assert found.is_ergodic == (num_modulus == 1 and num_transient == 0)
         small = check_ergodic(conditionals, scan=scan, max_states=1)  # as if there were too many states
         assert small.method in ("positive", "common state", "undecided")

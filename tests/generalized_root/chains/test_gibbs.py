@@ -211,6 +211,15 @@ def test_independent_log_partition_is_a_sum_of_poisson_log_partitions() -> None:
     assert_close(grad, [math.exp(0.5), math.exp(-1.0), math.exp(2.0), 0.0, 0.0])
 
 
+def test_independent_samples_have_their_means() -> None:
+    structure = RootStructure.simplified(domain_of(2, node_family("poisson")), [("v0", "v1")])
+    energy = GeneralizedRootEnergy(structure, torch.tensor([1.0, -1.0, 5.0]), node_family("poisson"))
+    draws = independent_samples(energy, 20_000, generator=generator())
+    assert draws.dtype == torch.float64
+    for column, rate in zip(draws.T, (math.exp(1), math.exp(-1)), strict=True):
+        assert abs(column.mean().item() - rate) < 5 * math.sqrt(rate / 20_000)
+
+
 # The hat
 
 

@@ -80,8 +80,11 @@ def test_extended_bic_by_hand():
 
 def test_planted_pair_is_stable_and_noise_is_not():
     x, rule = planted(4), L1Rule("stability")
-    high, low = choose_l1(x, [0.25, 0.15], order=2, rule=rule).scores
+    found = choose_l1(x, [0.25, 0.15], order=2, rule=rule)
+    high, low = found.scores
     assert high == 0.0 <= low < 0.05
+    assert [term.names for term in found.path[0].terms((2, 2))] == [("x0", "x1")]  # in every half, as nothing else
+    assert len(fit_roots(x[:, 2:], order=2, l1=0.15).terms((2, 2))) == 0
     # Negative control: with hardly a penalty noise comes and goes.
     assert choose_l1(x[:, 2:], [0.02], order=2, rule=rule).scores[0] > 0.1
 
