@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -325,6 +326,8 @@ def test_early_stopping_returns_the_best_iterate(czech):
         warnings.simplefilter("ignore", ConvergenceWarning)
         limits = [Stopping(max_iterations=count, patience=10**6) for count in range(1, result.num_iterations + 1)]
         shorter = [fit(hypergraph, train, validation=validation, stopping=limit) for limit in limits]
+        path = [fit(hypergraph, train, stopping=replace(limit, patience=None)).log_likelihood for limit in limits]
+    assert path == sorted(path)  # last iterates: training goes on improving
     lowest = [entry.validation_kl for entry in shorter]  # up to every iteration
     assert result.validation_kl == min(lowest)
     assert result.best_iteration == 1 + int(np.argmin(lowest)) == result.num_iterations - 5
