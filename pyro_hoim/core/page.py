@@ -8,22 +8,7 @@ from typing import Any, Literal
 
 from .words import BASELINE, against_majority, number, short_edge, shorten
 
-__all__ = [
-    "CELL_WIDTH",
-    "Block",
-    "Hint",
-    "Page",
-    "Section",
-    "accuracy_table",
-    "edge_cell",
-    "figure",
-    "folded_tables",
-    "heading",
-    "names_in_full",
-    "note",
-    "table",
-    "text",
-]
+__all__ = ["CELL_WIDTH", "Block", "Hint", "Page", "Section", "edge_cell"]
 
 CELL_WIDTH = 56
 """Characters of a cell that holds names."""
@@ -66,14 +51,73 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled section of a page."""
+    """A titled section of a page; its methods append elements."""
 
     title: str
     blocks: list[Block] = field(default_factory=list[Block])
 
-    def add(self, *blocks: Block) -> None:
-        """Append elements."""
-        self.blocks.extend(blocks)
+    def text(self, words: str) -> None:
+        """A paragraph."""
+        self.blocks.append(Block("text", words))
+
+    def note(self, words: str, brief: bool = False) -> None:
+        """A paragraph in small grey type."""
+        self.blocks.append(Block("note", words, brief=int(brief)))
+
+    def heading(self, words: str, brief: bool = False) -> None:
+        """A heading inside a section."""
+        self.blocks.append(Block("heading", words, brief=int(brief)))
+
+    def figure(self, drawing: Any, description: str, dpi: int = 120) -> None:
+        """A picture with its description for those who cannot see it."""
+        self.blocks.append(Block("figure", description, drawing=drawing, dpi=dpi))
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        chosen: int = -1,
+        folded: str = "",
+        brief: int = 0,
+    ) -> None:
+        """A table of anything :func:`~pyro_hoim.core.words.number` can write, with the fields of :class:`Block`."""
+        cells = tuple(tuple(cell if isinstance(cell, Hint) else number(cell) for cell in row) for row in rows)
+        self.blocks.append(
+            Block("table", columns=tuple(columns), rows=cells, chosen=chosen, folded=folded, brief=brief)
+        )
+
+    def folded_tables(
+        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], first: int, label: str, brief: int = 0
+    ) -> None:
+        """A table of the first rows and, where there are more, one of the others behind a label with their number."""
+        self.table(columns, rows[:first], brief=brief)
+        if len(rows) > first:
+            self.table(columns, rows[first:], folded=f"{label} ({len(rows) - first})")
+
+    def names_in_full(self, labels: Mapping[str, str]) -> None:
+        """A table of the names that were shortened, by their labels; nothing where none was."""
+        rows = [(label, name) for name, label in labels.items() if label != name]
+        if rows:
+            self.table(["shortened", "name"], rows, folded=f"Names in full ({len(rows)})")
+
+    def accuracy_table(self, accuracies: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """How well a column is predicted on each part, beside always guessing its most frequent level."""
+        rows = [
+            [
+                part,
+                shorten(found["target"]),
+                f"{found['accuracy']:.4f}",
+                f"{found['majority_accuracy']:.4f}",
+                against_majority(found).replace(BASELINE, "") or f"better (p = {found['majority_p_value']:.1g})",
+                found["rows"],
+            ]
+            for part, found in accuracies.items()
+            if found is not None
+        ]
+        if rows:
+            columns = ["part", "target", "accuracy", "always the most frequent", "compared", "rows"]
+            self.table(columns, rows, brief=len(rows))
 
 
 @dataclass(frozen=True)
@@ -99,75 +143,6 @@ class Page:
     about: Sequence[str]
     sections: Sequence[Section]
     seed: int
-
-
-def text(words: str) -> Block:
-    """A paragraph."""
-    return Block("text", words)
-
-
-def note(words: str, brief: bool = False) -> Block:
-    """A paragraph in small grey type."""
-    return Block("note", words, brief=int(brief))
-
-
-def heading(words: str, brief: bool = False) -> Block:
-    """A heading inside a section."""
-    return Block("heading", words, brief=int(brief))
-
-
-def figure(drawing: Any, description: str, dpi: int = 120) -> Block:
-    """A picture with its description for those who cannot see it."""
-    return Block("figure", description, drawing=drawing, dpi=dpi)
-
-
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, chosen: int = -1, folded: str = "", brief: int = 0
-) -> Block:
-    """A table of anything :func:`~pyro_hoim.core.words.number` can write.
-
-    Args:
-        columns: heads.
-        rows: cells.
-        chosen: row that is marked.
-        folded: label that hides the table.
-        brief: rows that a terminal shows.
-    """
-    cells = tuple(tuple(cell if isinstance(cell, Hint) else number(cell) for cell in row) for row in rows)
-    return Block("table", columns=tuple(columns), rows=cells, chosen=chosen, folded=folded, brief=brief)
-
-
-def folded_tables(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], first: int, label: str, brief: int = 0
-) -> list[Block]:
-    """A table of the first rows and, where there are more, one of the others behind a label with their number."""
-    blocks = [table(columns, rows[:first], brief=brief)]
-    if len(rows) > first:
-        blocks.append(table(columns, rows[first:], folded=f"{label} ({len(rows) - first})"))
-    return blocks
-
-
-def names_in_full(labels: Mapping[str, str]) -> list[Block]:
-    """A table of the names that were shortened, by their labels; nothing where none was."""
-    rows = [(label, name) for name, label in labels.items() if label != name]
-    return [table(["shortened", "name"], rows, folded=f"Names in full ({len(rows)})")] if rows else []
-
-
-def accuracy_table(accuracies: Mapping[str, Mapping[str, Any]]) -> Block:
-    """How well a column is predicted on each part, beside always guessing its most frequent level."""
-    rows = [
-        [
-            part,
-            shorten(found["target"]),
-            f"{found['accuracy']:.4f}",
-            f"{found['majority_accuracy']:.4f}",
-            against_majority(found).replace(BASELINE, "") or f"better (p = {found['majority_p_value']:.1g})",
-            found["rows"],
-        ]
-        for part, found in accuracies.items()
-    ]
-    columns = ["part", "target", "accuracy", "always the most frequent", "compared", "rows"]
-    return table(columns, rows, brief=len(rows))
 
 
 def edge_cell(parts: Sequence[str], between: str = ":", width: int = CELL_WIDTH) -> Hint | str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.page import Block, edge_cell, heading, note, table
+from ..core.page import Section, edge_cell
 from ..core.words import fixed, short_edge
 from ..log_linear.scores import CoefficientInterval
 from .analysis import ModelAnalysis
 
-__all__ = ["coefficient_rows", "finite_contrast_lines", "interaction_blocks"]
+__all__ = ["add_interactions", "coefficient_rows", "finite_contrast_lines"]
 
 _EDGE = 48  # characters
 
@@ -43,13 +43,17 @@ def coefficient_rows(model: ModelAnalysis) -> list[CoefficientInterval]:
 def finite_contrast_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The largest finite contrasts of infinite interactions of two variables or more, for a terminal."""
     lines = [
-        f"{short_edge(row['edge'], _EDGE)}  {_words(row['edge'], found)}: {fixed(found['estimate'], sign=True)}"
+        f"{short_edge(edge, _EDGE)}  {_words(edge, found)}: {fixed(found['estimate'], sign=True)}"
         + ("" if found["std_error"] is None else f" +- {fixed(found['std_error'])}")
-        for row in rows
-        if row["is_infinite"] and len(row["edge"]) > 1
-        for found in row["finite_contrasts"][:_OF_ONE]
+        for edge, found in _contrasts(rows, _OF_ONE)
     ]
     return ["", "largest finite contrasts of the infinite interactions, in nats:", *lines[:_SHOWN]] if lines else []
+
+
+def _contrasts(rows: Sequence[Mapping[str, Any]], most: int) -> list[tuple[list[str], dict[str, Any]]]:
+    """The first finite contrasts of every infinite interaction of two variables or more."""
+    joint = [row for row in rows if row["is_infinite"] and len(row["edge"]) > 1]
+    return [(row["edge"], found) for row in joint for found in row["finite_contrasts"][:most]]
 
 
 def _words(edge: Sequence[str], contrast: Mapping[str, Any]) -> str:
@@ -67,48 +71,35 @@ def _coefficients(row: dict[str, Any], some_infinite: bool) -> list[Any]:
     return shown
 
 
-def interaction_blocks(model: ModelAnalysis, folded: str) -> list[Block]:
-    """All interactions, and where some are infinite their finite contrasts.
+def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> None:
+    """Add all interactions, and where some are infinite their finite contrasts.
 
     Args:
+        section: of the page.
         model: the model.
         folded: what the table of all interactions is hidden behind, empty to show it.
     """
     some = any(row["is_infinite"] for row in model.interactions)
-    blocks = [
-        table(
-            ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],
-            [
-                [edge_cell(r["edge"]), *_coefficients(r, some), edge_cell(r["levels"], ", ", _LEVELS)]
-                for r in model.interactions
-            ],
-            folded=folded,
-            brief=_BRIEF,
-        )
-    ]
+    section.table(
+        ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],
+        [
+            [edge_cell(r["edge"]), *_coefficients(r, some), edge_cell(r["levels"], ", ", _LEVELS)]
+            for r in model.interactions
+        ],
+        folded=folded,
+        brief=_BRIEF,
+    )
     contrasts = [
-        (row["edge"], found)
-        for row in model.interactions
-        if row["is_infinite"] and len(row["edge"]) > 1
-        for found in row["finite_contrasts"][:_SHOWN]
+        [edge_cell(edge), _words(edge, found), found["estimate"], *_interval(found)]
+        for edge, found in _contrasts(model.interactions, _SHOWN)
     ]
     if contrasts:
-        blocks += [
-            heading("Finite contrasts of infinite interactions", brief=True),
-            table(
-                ["interaction", "levels", "contrast", "lower", "upper"],
-                [
-                    [edge_cell(edge), _words(edge, found), found["estimate"], *_interval(found)]
-                    for edge, found in contrasts
-                ],
-                brief=_BRIEF,
-            ),
-            note(
-                "In nats, with 95 % large-sample intervals. The contrast of a pair in no larger interaction is the log "
-                "odds ratio given all other variables; otherwise it is averaged over the levels of what modifies it."
-            ),
-        ]
-    return blocks
+        section.heading("Finite contrasts of infinite interactions", brief=True)
+        section.table(["interaction", "levels", "contrast", "lower", "upper"], contrasts, brief=_BRIEF)
+        section.note(
+            "In nats, with 95 % large-sample intervals. The contrast of a pair in no larger interaction is the log "
+            "odds ratio given all other variables; otherwise it is averaged over the levels of what modifies it."
+        )
 
 
 def _interval(contrast: Mapping[str, Any]) -> tuple[float | None, float | None]:

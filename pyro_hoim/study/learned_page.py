@@ -7,17 +7,7 @@ from typing import Any
 
 from ..core.figures.hypergraph_figure import hypergraph_figure
 from ..core.figures.pair_matrix_figure import pair_matrix_figure
-from ..core.page import (
-    Page,
-    Section,
-    edge_cell,
-    figure,
-    folded_tables,
-    names_in_full,
-    note,
-    table,
-    text,
-)
+from ..core.page import Page, Section, edge_cell
 from ..core.words import (
     distinct_sentence,
     fixed,
@@ -211,43 +201,37 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
     measure, what = ("kl", "Divergence from") if _shows_kl(analysis) else ("loss", "Mean loss of")
     drawable = curve[f"validation_{measure}"].to_numpy(dtype=float)
     if len(curve) > 1 and bool((drawable > 0).any()):
-        section.add(
-            figure(
-                capacity_figure({"capacity curve": curve}, measure=measure),
-                f"{what} training and validation rows against the parameters of the family, round by round",
-            )
+        section.figure(
+            capacity_figure({"capacity curve": curve}, measure=measure),
+            f"{what} training and validation rows against the parameters of the family, round by round",
         )
-    section.add(
-        table(
+    section.table(
+        [
+            "round",
+            "interactions",
+            "parameters of the family",
+            "training loss",
+            "validation loss",
+            "verdict",
+            "seconds",
+        ],
+        [
             [
-                "round",
-                "interactions",
-                "parameters of the family",
-                "training loss",
-                "validation loss",
-                "verdict",
-                "seconds",
-            ],
-            [
-                [
-                    r.number,
-                    r.num_interactions,
-                    r.num_parameters,
-                    f"{r.train_loss:.4f}",
-                    f"{r.validation_loss:.4f}" + (f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""),
-                    r.verdict,
-                    f"{r.seconds:.1f}",
-                ]
-                for r in selection.rounds
-            ],
-            chosen=selection.best_round,
-        )
+                r.number,
+                r.num_interactions,
+                r.num_parameters,
+                f"{r.train_loss:.4f}",
+                f"{r.validation_loss:.4f}" + (f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""),
+                r.verdict,
+                f"{r.seconds:.1f}",
+            ]
+            for r in selection.rounds
+        ],
+        chosen=selection.best_round,
     )
-    section.add(
-        note(
-            "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
-            "rows. The best collection was then trained longer."
-        )
+    section.note(
+        "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
+        "rows. The best collection was then trained longer."
     )
     return section
 
@@ -260,25 +244,21 @@ def _structure(analysis: LearnedAnalysis) -> Section | None:
     graph = analysis.model.hypergraph
     weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
     if len(graph.domain) <= _DRAWN:
-        section.add(
-            figure(
-                hypergraph_figure(graph, weights),
-                "Variables on a circle, pairs as arcs as wide as they are worth, larger sets as regions or stars",
-            )
+        section.figure(
+            hypergraph_figure(graph, weights),
+            "Variables on a circle, pairs as arcs as wide as they are worth, larger sets as regions or stars",
         )
     if len(graph.domain) <= _MATRIX:
-        section.add(
-            figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
-        )
+        section.figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
     if section.blocks:
         words = "Widths and colours show what the model loses, in nats a row, without the interaction" + (
             "." if all(line["removal"].kind == "exact" for line in lines) else ", by its estimated upper bound."
         )
     else:
         words = "With so many variables the pictures are left out."
-    section.add(note(words))
+    section.note(words)
     if len(section.blocks) > 1:
-        section.add(*names_in_full(short_labels(graph.domain.names)))
+        section.names_in_full(short_labels(graph.domain.names))
     return section
 
 
@@ -300,19 +280,17 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
         for line in lines[:_MOST]
     ]
     columns = ["interaction", "worth", "strength", "coefficient", "levels", "penalty"]
-    section.add(*folded_tables(columns, rows, _FIRST, "Further interactions", brief=_BRIEF))
+    section.folded_tables(columns, rows, _FIRST, "Further interactions", brief=_BRIEF)
     kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
     meaning = (
         "exactly"
         if kinds == {"exact"}
         else "bounded from above (≤): only the interactions inside it are fitted again, from rows drawn from the model"
     )
-    section.add(
-        note(
-            f"Worth: nats a row that the model loses without the interaction and those that contain it, {meaning}. "
-            "Strength: root mean square of the table; coefficient: its largest entry, with its levels. Penalty: how "
-            "strongly it is held back; large where the rows do not support it."
-        )
+    section.note(
+        f"Worth: nats a row that the model loses without the interaction and those that contain it, {meaning}. "
+        "Strength: root mean square of the table; coefficient: its largest entry, with its levels. Penalty: how "
+        "strongly it is held back; large where the rows do not support it."
     )
     return section
 
@@ -320,7 +298,7 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
 def _making(analysis: LearnedAnalysis) -> Section:
     learned = analysis.model
     section = Section("How it was estimated")
-    section.add(text(_log_z_sentence(analysis)))
+    section.text(_log_z_sentence(analysis))
     log_z = learned.log_partition
     if log_z.kind != "exact":
         rows: list[list[object]] = [
@@ -336,25 +314,22 @@ def _making(analysis: LearnedAnalysis) -> Section:
             s = log_z.sandwich
             rows.append(["check: a forward run", _with_error(s.forward, s.forward_error)])
             rows.append(["check: a reverse run", _with_error(s.reverse, s.reverse_error)])
-        section.add(table(["", ""], rows))
+        section.table(["", ""], rows)
         if log_z.sandwich is not None:
-            section.add(
-                note(
-                    "The runs of the check are shorter than those of log Z and apart from them, so log Z may lie "
-                    "outside the two. Where one has no error bar it is no check. All are in nats."
-                )
+            section.note(
+                "The runs of the check are shorter than those of log Z and apart from them, so log Z may lie "
+                "outside the two. Where one has no error bar it is no check. All are in nats."
             )
     training = learned.training
     status = training.status.replace("_", " ")
-    section.add(
-        text(
-            f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, "
-            f"largest gradient entry {training.gradient_norm:.2g}. Time: "
-            + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
-            + f"; together {sum(learned.seconds.values()):.1f} s."
-        )
+    section.text(
+        f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, "
+        f"largest gradient entry {training.gradient_norm:.2g}. Time: "
+        + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
+        + f"; together {sum(learned.seconds.values()):.1f} s."
     )
-    section.add(*map(note, learned.notes))
+    for words in learned.notes:
+        section.note(words)
     return section
 
 

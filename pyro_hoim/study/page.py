@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.figures.hypergraph_figure import hypergraph_figure
-from ..core.page import CELL_WIDTH, Page, Section, edge_cell, figure, heading, note, table, text
+from ..core.page import CELL_WIDTH, Page, Section, edge_cell
 from ..core.words import (
     distinct_sentence,
     elpd_sentence,
@@ -22,7 +22,7 @@ from ..core.words import (
 from .analysis import Analysis, ModelAnalysis
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 from .goodness import goodness_sentences
-from .infinite import coefficient_rows, interaction_blocks
+from .infinite import add_interactions, coefficient_rows
 from .parts import distinct_parts, held, judged_on, num_rows, score_section
 
 __all__ = ["analysis_page"]
@@ -177,29 +177,23 @@ def _comparison(analysis: Analysis) -> Section:
         if math.isfinite(record.get("min_ess_bulk", math.nan)):
             record["min_ess_bulk"] = round(record["min_ess_bulk"])
     present = [key for key in _COLUMNS if any(key in r for r in records)]
-    section.add(
-        table(
-            [_COLUMNS[k] for k in present],
-            [[r.get(k) for k in present] for r in records],
-            chosen=analysis.chosen_index,
-            brief=len(records),
-        )
+    section.table(
+        [_COLUMNS[k] for k in present],
+        [[r.get(k) for k in present] for r in records],
+        chosen=analysis.chosen_index,
+        brief=len(records),
     )
     _compare_elpd(analysis, section)
     if "g2" in present:
-        section.add(
-            note(
-                "G² and X² test a model against the saturated one; p is that of G², by a bootstrap that of X². Cells "
-                "that the model is forced to fit as zero, and parameters lost with them, are not counted, neither in "
-                "df nor in AIC and BIC. All logarithms are natural (nats)."
-            )
+        section.note(
+            "G² and X² test a model against the saturated one; p is that of G², by a bootstrap that of X². Cells "
+            "that the model is forced to fit as zero, and parameters lost with them, are not counted, neither in "
+            "df nor in AIC and BIC. All logarithms are natural (nats)."
         )
     if "elpd_loo" in present:
-        section.add(
-            note(
-                "elpd is the expected log predictive density by leave-one-out cross-validation, p (LOO) the effective "
-                "number of parameters."
-            )
+        section.note(
+            "elpd is the expected log predictive density by leave-one-out cross-validation, p (LOO) the effective "
+            "number of parameters."
         )
     return section
 
@@ -211,18 +205,16 @@ def _compare_elpd(analysis: Analysis, section: Section) -> None:
         return
     elpd, errors = (np.array([getattr(r, name) for r in runs.values()]) for name in ("elpd_loo", "elpd_se"))
     drawing = comparison_figure(list(runs), elpd, errors)
-    section.add(
-        figure(drawing, "Expected log predictive density of each model with one standard error"),
-        note(
-            "The standard errors of single models are large because observations differ; the difference between two "
-            "models, which pairs the observations, is known far better."
-        ),
+    section.figure(drawing, "Expected log predictive density of each model with one standard error")
+    section.note(
+        "The standard errors of single models are large because observations differ; the difference between two "
+        "models, which pairs the observations, is known far better."
     )
     if analysis.comparison is not None:
         frame = analysis.comparison[["rank", "elpd_diff", "dse", "weight"]]
         columns = ["model", "rank", "elpd difference", "SE of difference", "weight"]
         rows = [[str(name), *values] for name, values in zip(frame.index, frame.to_numpy(float), strict=True)]
-        section.add(table(columns, rows))
+        section.table(columns, rows)
 
 
 def _structure(model: ModelAnalysis) -> Section:
@@ -231,15 +223,13 @@ def _structure(model: ModelAnalysis) -> Section:
         tuple(row["edge"]): math.inf if row["is_infinite"] else float(row["value"]) for row in model.interactions
     }
     if len(model.hypergraph.domain) <= 40:
-        section.add(
-            figure(
-                hypergraph_figure(model.hypergraph, strength),
-                "Variables on a circle, pairs as arcs as wide as they are strong, larger sets as regions or stars",
-            )
+        section.figure(
+            hypergraph_figure(model.hypergraph, strength),
+            "Variables on a circle, pairs as arcs as wide as they are strong, larger sets as regions or stars",
         )
         if any(row["is_infinite"] for row in model.interactions):
-            section.add(
-                note("Dashed, wider than all others and marked ∞: interactions that are infinite in some direction.")
+            section.note(
+                "Dashed, wider than all others and marked ∞: interactions that are infinite in some direction."
             )
     kind = (
         "decomposable"
@@ -250,24 +240,22 @@ def _structure(model: ModelAnalysis) -> Section:
     )
     listed = ", ".join(f"[{short_edge(e, CELL_WIDTH, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
     more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
-    section.add(text(f"Generating class: {listed}{more}. The model is {kind}."))
+    section.text(f"Generating class: {listed}{more}. The model is {kind}.")
     if len(model.hypergraph.domain) > 40:
-        section.add(note("With more than 40 variables the picture and the implied independences are left out."))
+        section.note("With more than 40 variables the picture and the implied independences are left out.")
         return section
     statements = model.hypergraph.conditional_independences()
     if statements:
-        section.add(
-            table(
-                ["independent pair", "given"],
-                [
-                    [edge_cell((a, b), " ⫫ "), edge_cell(c, ", ") or "nothing"]
-                    for a, b, c in statements[:_SHOWN_INDEPENDENCES]
-                ],
-                folded=f"Implied independences ({len(statements)})",
-            )
+        section.table(
+            ["independent pair", "given"],
+            [
+                [edge_cell((a, b), " ⫫ "), edge_cell(c, ", ") or "nothing"]
+                for a, b, c in statements[:_SHOWN_INDEPENDENCES]
+            ],
+            folded=f"Implied independences ({len(statements)})",
         )
     else:
-        section.add(note("Every two variables share an interaction, so no conditional independence is implied."))
+        section.note("Every two variables share an interaction, so no conditional independence is implied.")
     return section
 
 
@@ -277,41 +265,35 @@ def _interactions(model: ModelAnalysis) -> Section:
     if rows:
         source = "posterior" if model.posterior is not None else "large-sample"
         level = f"{100 * rows[-1].level:.0f} %"
-        section.add(
-            figure(
-                forest_figure(
-                    [f"{_label(r.edge)}  ({short_edge(r.levels, _LEVELS, ', ')})" for r in rows],
-                    np.array([r.estimate for r in rows]),
-                    np.array([r.lower for r in rows]),
-                    np.array([r.upper for r in rows]),
-                    axis_label=f"balanced coefficient (nats), {level} {source} interval",
-                ),
-                "Largest coefficient of each of the strongest interactions with its interval",
-            )
+        section.figure(
+            forest_figure(
+                [f"{_label(r.edge)}  ({short_edge(r.levels, _LEVELS, ', ')})" for r in rows],
+                np.array([r.estimate for r in rows]),
+                np.array([r.lower for r in rows]),
+                np.array([r.upper for r in rows]),
+                axis_label=f"balanced coefficient (nats), {level} {source} interval",
+            ),
+            "Largest coefficient of each of the strongest interactions with its interval",
         )
         infinite = " An arrow is an infinite entry." if math.isinf(rows[0].estimate) else ""
-        section.add(
-            note(
-                "Each line is the largest entry of an interaction's balanced table, named by its levels: by how much "
-                "that combination raises the log-probability beyond what its parts do. Grey intervals include zero."
-                + infinite
-            )
+        section.note(
+            "Each line is the largest entry of an interaction's balanced table, named by its levels: by how much "
+            "that combination raises the log-probability beyond what its parts do. Grey intervals include zero."
+            + infinite
         )
     several, terms = model.hypergraph.num_interactions, len(model.interactions)
     singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
     folded = f"All {plural(several, 'interaction')}{singles}" if rows or terms > 20 else ""
-    section.add(*interaction_blocks(model, folded))
+    add_interactions(section, model, folded)
     if model.odds_ratios is not None:
         frame = model.odds_ratios
-        section.add(heading("Conditional odds ratios"))
-        section.add(
-            table(
-                ["pair", "levels", "given", "odds ratio", "lower", "upper"],
-                [[*(edge_cell([str(v)]) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
-                folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
-            )
+        section.heading("Conditional odds ratios")
+        section.table(
+            ["pair", "levels", "given", "odds ratio", "lower", "upper"],
+            [[*(edge_cell([str(v)]) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
+            folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
         )
-        section.add(note("With 95 % large-sample intervals of the fit. Variables not named do not matter."))
+        section.note("With 95 % large-sample intervals of the fit. Variables not named do not matter.")
     return section
 
 
@@ -321,31 +303,22 @@ def _cells(model: ModelAnalysis) -> Section | None:
     frame = model.cells
     section = Section("Observed against fitted cells")
     observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
-    section.add(
-        figure(
-            fitted_figure(observed, expected, residual),
-            "Observed against expected counts, and adjusted residuals against expected counts",
-        )
+    section.figure(
+        fitted_figure(observed, expected, residual),
+        "Observed against expected counts, and adjusted residuals against expected counts",
     )
     finite = residual[np.isfinite(residual)]
     outside = int((np.abs(finite) > 2).sum())
-    section.add(
-        text(
-            f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; about "
-            f"{0.0455 * len(finite):.1f} would by chance if the model held."
-        )
+    section.text(
+        f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; about "
+        f"{0.0455 * len(finite):.1f} would by chance if the model held."
     )
     names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]
     order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:_SHOWN_CELLS]
-    section.add(
-        table(
-            [*(shorten(n) for n in names), "observed", "expected", "adjusted residual"],
-            [
-                [*(edge_cell([str(frame[n].iloc[i])]) for n in names), observed[i], expected[i], residual[i]]
-                for i in order
-            ],
-            folded=f"The {len(order)} cells that fit worst",
-        )
+    section.table(
+        [*(shorten(n) for n in names), "observed", "expected", "adjusted residual"],
+        [[*(edge_cell([str(frame[n].iloc[i])]) for n in names), observed[i], expected[i], residual[i]] for i in order],
+        folded=f"The {len(order)} cells that fit worst",
     )
     return section
 
@@ -355,23 +328,21 @@ def _posterior(model: ModelAnalysis) -> Section | None:
     if run is None:
         return None
     section = Section("Posterior")
-    section.add(text(run.description))
+    section.text(run.description)
     shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
-    section.add(heading("Densities and traces"))
-    section.add(figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions", dpi=90))
-    section.add(heading("Ranks"))
-    section.add(figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions"))
-    section.add(note("Chains that agree give level bars at the dashed line."))
+    section.heading("Densities and traces")
+    section.figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions", dpi=90)
+    section.heading("Ranks")
+    section.figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions")
+    section.note("Chains that agree give level bars at the dashed line.")
     frame = run.summary
-    section.add(
-        table(
-            ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
-            [
-                [edge_cell([str(name)]), *(float(v) for v in row)]
-                for name, row in zip(frame.index, frame.to_numpy(), strict=True)
-            ],
-            folded=f"All parameters ({len(frame)})",
-        )
+    section.table(
+        ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
+        [
+            [edge_cell([str(name)]), *(float(v) for v in row)]
+            for name, row in zip(frame.index, frame.to_numpy(), strict=True)
+        ],
+        folded=f"All parameters ({len(frame)})",
     )
     return section
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.page import Section, accuracy_table, note, table
+from ..core.page import Section
 from ..core.parts import PARTS
 from ..core.scores import rows_are_distinct
 from ..core.words import digits
@@ -101,9 +101,9 @@ def score_section(title: str, parts: Parts, laws: Mapping[str, str], explained: 
         for name, part in lines.items()
     ]
     section = Section(title)
-    section.add(table(["part", "rows", "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows)))
-    section.add(note(explained), *(note(sentence, brief=True) for sentence in notes))
-    accuracies = {name: part.accuracy for name, part in lines.items() if part.accuracy is not None}
-    if accuracies:
-        section.add(accuracy_table(accuracies))
+    section.table(["part", "rows", "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows))
+    section.note(explained)
+    for sentence in notes:
+        section.note(sentence, brief=True)
+    section.accuracy_table({name: part.accuracy for name, part in lines.items()})
     return section

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.page import Section, edge_cell, folded_tables, note, table, text
+from ..core.page import Section, edge_cell
 from ..core.words import digits, fixed, plural
 from ..log_linear.search.elimination import InteractionTest
 from .learned import LearnedAnalysis
@@ -55,7 +55,8 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     if elimination is None:
         return None
     section = Section("Which interactions the held-out rows confirm")
-    section.add(*map(text, structure_sentences(analysis)))
+    for words in structure_sentences(analysis):
+        section.text(words)
     compared = [
         [
             name,
@@ -71,7 +72,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         head = ["part", "gain of the structure", "gain of the predictive model", "difference"]
         if analysis.target is not None:
             head += ["accuracy of the structure", "accuracy of the predictive model"]
-        section.add(table(head, compared))
+        section.table(head, compared)
     lines = [
         [
             edge_cell(test.edge),
@@ -81,26 +82,22 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         for test in elimination.tests
     ]
     columns = ["interaction", "held-out gain", "z", "p", ""]
-    section.add(*folded_tables(columns, lines[:_MOST], _SHOWN, "Further interactions"))
+    section.folded_tables(columns, lines[:_MOST], _SHOWN, "Further interactions")
     refitted = (
         "" if not any(t.is_refitted for t in elimination.tests) else " (of the confirmed, with all others fitted again)"
     )
-    section.add(
-        note(
-            f"Held-out gain: log-likelihood of a validation row with the interaction less that without it{refitted}, "
-            "in nats, with its standard error. z tests whether the rows look as if it were absent, in the direction "
-            "that the training rows gave it; it is standard normal if so. p is one-sided; the Benjamini-Hochberg "
-            "procedure over all interactions tested keeps the expected share of absent ones among the confirmed below "
-            "the rate."
-        )
+    section.note(
+        f"Held-out gain: log-likelihood of a validation row with the interaction less that without it{refitted}, "
+        "in nats, with its standard error. z tests whether the rows look as if it were absent, in the direction "
+        "that the training rows gave it; it is standard normal if so. p is one-sided; the Benjamini-Hochberg "
+        "procedure over all interactions tested keeps the expected share of absent ones among the confirmed below "
+        "the rate."
     )
     if not all(test.has_normal_law for test in elimination.tests):
-        section.add(
-            note(
-                "–: fewer than ten validation rows gain another amount than the others. The standard error, z and p "
-                "rest on how the gain varies over rows, and are not shown; the decision was made by the same z, whose "
-                "level is not known there."
-            )
+        section.note(
+            "–: fewer than ten validation rows gain another amount than the others. The standard error, z and p "
+            "rest on how the gain varies over rows, and are not shown; the decision was made by the same z, whose "
+            "level is not known there."
         )
     return section
 

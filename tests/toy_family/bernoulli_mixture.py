@@ -13,7 +13,6 @@ from pyro_hoim.core import Answer, Asked, Family, Option, Page, Prediction, Ques
 from pyro_hoim.core.command.answers import prediction_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
 from pyro_hoim.core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
-from pyro_hoim.core.page import note, table
 from pyro_hoim.core.words import columns_of, fixed
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import out_of_range
@@ -131,8 +130,9 @@ def page(analysis: Analysis) -> Page:
     """The page: the components, and how well they predict rows."""
     model, request = analysis.model, analysis.request
     values = torch.cat([model.weights[:, None], model.probs], 1).tolist()
-    components = Section("Components", [table(["weight", *model.domain.names], values, brief=10)])
-    components.add(note("Probability of the second level of every column in each component."))
+    components = Section("Components")
+    components.table(["weight", *model.domain.names], values, brief=10)
+    components.note("Probability of the second level of every column in each component.")
     return Page(
         title=f"Mixture of {request.source.name}",
         rows={name: part.total_count for name, part in request.parts.items()},

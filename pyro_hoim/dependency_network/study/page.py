@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from ...core.page import Hint, Page, Section, accuracy_table, figure, folded_tables, names_in_full, note, table, text
+from ...core.page import Hint, Page, Section
 from ...core.scores import rows_are_distinct
 from ...core.words import (
     PSEUDO,
@@ -141,20 +141,17 @@ def _scores(analysis: NetworkAnalysis) -> Section:
         found, apart = entry.scores, entry.independent
         values = (found.pseudo_nll, apart.pseudo_nll, entry.gain, found.gain_std_error, found.nll, found.kl, apart.kl)
         rows.append([name, found.rows, *map(digits, values), number(found.fc), number(found.fc_limit)])
-    section.add(table([*columns, "FC-limit"], rows, brief=len(held)))
-    section.add(
-        note(
-            "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
-            "other cells; it can be lower than the NLL, and is no log-likelihood. NLL, KL and FC need the joint law "
-            "and are there for small tables only. FC is the mean divergence of the conditionals of the part's "
-            "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law "
-            "(where no state is left for good, as with any alpha above 0)."
-        )
+    section.table([*columns, "FC-limit"], rows, brief=len(held))
+    section.note(
+        "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
+        "other cells; it can be lower than the NLL, and is no log-likelihood. NLL, KL and FC need the joint law "
+        "and are there for small tables only. FC is the mean divergence of the conditionals of the part's "
+        "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law "
+        "(where no state is left for good, as with any alpha above 0)."
     )
-    section.add(*(note(sentence, brief=True) for sentence in _distinct(analysis)))
-    accuracies = {name: entry.accuracy for name, entry in held.items() if entry.accuracy is not None}
-    if accuracies:
-        section.add(accuracy_table(accuracies))
+    for sentence in _distinct(analysis):
+        section.note(sentence, brief=True)
+    section.accuracy_table({name: entry.accuracy for name, entry in held.items()})
     return section
 
 
@@ -162,20 +159,18 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     section = Section("Who reads whom")
     edges, domain = analysis.edges, analysis.domain
     if not edges:
-        section.add(text("No variable tells enough of another one to be worth its parameters."))
+        section.text("No variable tells enough of another one to be worth its parameters.")
         return section
     drawn, labels = _drawn(analysis), short_labels(domain.names)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
     drawing = dependency_figure(drawn, values, target=analysis.target, labels=labels)
-    section.add(figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it"))
-    section.add(
-        figure(
-            dependency_matrix_figure(drawn, values, labels=labels), "The same as a matrix: rows read, columns are read"
-        )
+    section.figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
+    section.figure(
+        dependency_matrix_figure(drawn, values, labels=labels), "The same as a matrix: rows read, columns are read"
     )
     if len(drawn) < len(domain):
-        section.add(
-            note(f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them.")
+        section.note(
+            f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them."
         )
 
     rows = [
@@ -183,15 +178,13 @@ def _structure(analysis: NetworkAnalysis) -> Section:
         for e in edges[:_MOST]
     ]
     columns = ["from → to", "information", "questions"]
-    section.add(*folded_tables(columns, rows, _FIRST, "Further arrows", brief=_BRIEF))
-    section.add(
-        note(
-            "Information: nats a row that the reader's graph gained on the training rows when it asked the variable, "
-            "question by question. What two variables both tell is credited to the one asked first; so a missing arrow "
-            "does not mean independence, and an arrow does not mean cause."
-        )
+    section.folded_tables(columns, rows, _FIRST, "Further arrows", brief=_BRIEF)
+    section.note(
+        "Information: nats a row that the reader's graph gained on the training rows when it asked the variable, "
+        "question by question. What two variables both tell is credited to the one asked first; so a missing arrow "
+        "does not mean independence, and an arrow does not mean cause."
     )
-    section.add(*names_in_full(labels))
+    section.names_in_full(labels)
     return section
 
 
@@ -238,14 +231,12 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
 
     size = len(analysis.domain)
     order = sorted(range(size), key=lambda i: -analysis.graphs[i].gain)
-    section.add(*folded_tables(columns, [row(i) for i in order], _NODES, "Further variables", brief=_BRIEF))
-    section.add(
-        note(
-            "Entropy and information are those of the training rows, in nats; NLL is the mean of minus the "
-            "log-probability of the variable's cell given the others. The names that a variable reads show when the "
-            "pointer rests on their number. All others at once: the cost of the source that keeps every state of the "
-            "other variables apart (the lossless one), beside that of the graph found; a dash where it is not known."
-        )
+    section.folded_tables(columns, [row(i) for i in order], _NODES, "Further variables", brief=_BRIEF)
+    section.note(
+        "Entropy and information are those of the training rows, in nats; NLL is the mean of minus the "
+        "log-probability of the variable's cell given the others. The names that a variable reads show when the "
+        "pointer rests on their number. All others at once: the cost of the source that keeps every state of the "
+        "other variables apart (the lossless one), beside that of the graph found; a dash where it is not known."
     )
     return section
 
@@ -265,19 +256,15 @@ def _graphs(analysis: NetworkAnalysis) -> Section:
     for i in chosen:
         node = cast(LeafConditional, analysis.learned.conditionals.nodes[i])
         drawing = decision_graph_figure(node, analysis.learned.counts[i])
-        section.add(
-            figure(drawing, f"Decision graph of {node.variable}: questions from left to right, laws at the leaves")
-        )
+        section.figure(drawing, f"Decision graph of {node.variable}: questions from left to right, laws at the leaves")
     if not chosen:
-        section.add(text("Every graph has a single leaf: the variables are predicted by their frequencies alone."))
+        section.text("Every graph has a single leaf: the variables are predicted by their frequencies alone.")
         return section
     whose = "the target and of " if analysis.target is not None and len(chosen) > 1 else ""
     what = "the variables that others tell most of" if len(chosen) > 1 or not whose else ""
-    section.add(
-        note(
-            f"The graphs of {whose}{what}: read from left to right, a question at a time. A bar is the law of the "
-            "variable where the answers lead, with the training rows that were led there."
-        )
+    section.note(
+        f"The graphs of {whose}{what}: read from left to right, a question at a time. A bar is the law of the "
+        "variable where the answers lead, with the training rows that were led there."
     )
     return section
 
@@ -285,32 +272,26 @@ def _graphs(analysis: NetworkAnalysis) -> Section:
 def _trust(analysis: NetworkAnalysis) -> Section:
     section = Section("How it was estimated")
     learned = analysis.learned
-    section.add(
-        text(
-            "The conditionals were learned one by one, so no joint law need have all of them. As a joint law the "
-            "network means the one at which it settles when, again and again, a variable picked at random is drawn "
-            "given all others (pseudo-Gibbs sampling by random scan). "
-            f"{_law_sentence(analysis)}"
-        )
+    section.text(
+        "The conditionals were learned one by one, so no joint law need have all of them. As a joint law the "
+        "network means the one at which it settles when, again and again, a variable picked at random is drawn "
+        "given all others (pseudo-Gibbs sampling by random scan). "
+        f"{_law_sentence(analysis)}"
     )
     limits = {name: entry.scores.fc_limit for name, entry in analysis.held.items()}
     known = {name: value for name, value in limits.items() if value is not None}
     if known:
         shown = ", ".join(f"{name} {number(value)}" for name, value in known.items())
-        section.add(
-            text(
-                f"FC-limit: {shown} nats. A small value says that the law is close to that of the rows, whatever their "
-                "number of states; a large one leaves it open, above all where most rows are unlike all others."
-            )
+        section.text(
+            f"FC-limit: {shown} nats. A small value says that the law is close to that of the rows, whatever their "
+            "number of states; a large one leaves it open, above all where most rows are unlike all others."
         )
     prior = f"a Dirichlet prior of total {learned.alpha:g} in every leaf" if learned.alpha else "no smoothing (alpha 0)"
     told = "all conditions under which the law converges to the true one as rows grow hold"
     if not learned.conditions.hold:
         told = f"not {told}: {learned.conditions.message.split('; pass')[0]}"
-    section.add(
-        text(
-            f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "
-            "Time: " + ", ".join(f"{stage} {value:.1f} s" for stage, value in analysis.seconds.items()) + "."
-        )
+    section.text(
+        f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "
+        "Time: " + ", ".join(f"{stage} {value:.1f} s" for stage, value in analysis.seconds.items()) + "."
     )
     return section

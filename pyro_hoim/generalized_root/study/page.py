@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...core.page import Page, Section, edge_cell, figure, folded_tables, heading, note, table, text
+from ...core.page import Page, Section, edge_cell
 from ...core.scores import rows_are_distinct
 from ...core.words import (
     PSEUDO,
@@ -206,20 +206,18 @@ def _scores(analysis: RootAnalysis) -> Section:
             error = number(found.pseudo_nll_std_error)
             rows.append([name, law, found.rows, pseudo, error, gain, digits(found.nll), digits(found.kl)])
     columns = ["part", "law", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
-    section.add(table(columns, rows, brief=len(rows)))
+    section.table(columns, rows, brief=len(rows))
     if any(math.isfinite(s.pseudo_nll) for held in analysis.held.values() for s in held.baselines.values()):
-        section.add(figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler laws"))
-    section.add(
-        note(
-            "Nats a row. Pseudo-NLL: the sum over the columns of minus the log-probability of the cell given all other "
-            "cells; for independent columns it is the NLL itself. Gain: less than the family's own independent law. "
-            "NLL and KL need the joint law's normalising constant, and are there where that is exact."
-        )
+        section.figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler laws")
+    section.note(
+        "Nats a row. Pseudo-NLL: the sum over the columns of minus the log-probability of the cell given all other "
+        "cells; for independent columns it is the NLL itself. Gain: less than the family's own independent law. "
+        "NLL and KL need the joint law's normalising constant, and are there where that is exact."
     )
     known = {name: part.independent for name, part in analysis.held.items()}
     distinct = [name for name, found in known.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
     if distinct:
-        section.add(note(distinct_sentence(distinct), brief=True))
+        section.note(distinct_sentence(distinct), brief=True)
     return section
 
 
@@ -234,15 +232,13 @@ def _network(analysis: RootAnalysis) -> Section:
         if terms:
             drawing = root_network_figure([standardise_term(term, analysis.scales) for term in terms], title=words)
             about = "the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars"
-            section.add(figure(drawing, f"{words}: {about}"))
+            section.figure(drawing, f"{words}: {about}")
     if not section.blocks:
-        section.add(text("No tuple of columns is worth its penalty: the columns are independent."))
+        section.text("No tuple of columns is worth its penalty: the columns are independent.")
         return section
-    section.add(
-        note(
-            "The strongest tuples with coefficients above zero, and those below; wider is stronger, relative to the "
-            "strongest of its size. A missing tuple does not mean independence, and a tuple does not mean cause."
-        )
+    section.note(
+        "The strongest tuples with coefficients above zero, and those below; wider is stronger, relative to the "
+        "strongest of its size. A missing tuple does not mean independence, and a tuple does not mean cause."
     )
     return section
 
@@ -276,8 +272,8 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
         if has_roots:
             columns.append("root")
         cells = _cells(analysis, terms[:_MOST], sign, has_roots)
-        section.add(heading(f"{words} ({len(terms)})", brief=True))
-        section.add(*folded_tables(columns, cells, _FIRST, "Further ones", brief=_BRIEF))
+        section.heading(f"{words} ({len(terms)})", brief=True)
+        section.folded_tables(columns, cells, _FIRST, "Further ones", brief=_BRIEF)
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
     units = ""
     if analysis.scales:  # Gaussian, whose statistic is the square: x itself for pairs
@@ -292,12 +288,9 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
         way = "it was fitted together with all others"
     elif analysis.fit.symmetrize == "mean":
         way = "it is the mean over the columns' own regressions, with absent ones as zero (mean)"
-    section.add(
-        note(
-            f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
-            f"root where one is named); {way}. The entry of the symmetric tensor is the coefficient over {size}!."
-            + units
-        )
+    section.note(
+        f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
+        f"root where one is named); {way}. The entry of the symmetric tensor is the coefficient over {size}!." + units
     )
     return section
 
@@ -313,30 +306,28 @@ def _singles(analysis: RootAnalysis) -> Section:
     for term in singles[:_MOST]:
         values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
         rows.append([edge_cell(term.names, ""), *map(_signed, values)])
-    section.add(*folded_tables(columns, rows, _FIRST, "Further ones", brief=_BRIEF))
+    section.folded_tables(columns, rows, _FIRST, "Further ones", brief=_BRIEF)
     told = "The coefficient of the column's own statistic, which no penalty shrinks; largest first."
     if lower:
         told += " Those of its roots let it spread more (or less) than the family's independent law."
-    section.add(note(told))
+    section.note(told)
     return section
 
 
 def _path(analysis: RootAnalysis) -> Section:
     section = Section("The penalty")
-    section.add(
-        table(
-            ["penalty", "tuples", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
-            [
-                [f"{s.l1:g}", s.num_terms, digits(s.train), digits(s.validation), f"{s.kkt_residual:.1e}"]
-                for s in analysis.path
-            ],
-            chosen=next(i for i, s in enumerate(analysis.path) if s.l1 == analysis.l1),
-        )
+    section.table(
+        ["penalty", "tuples", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
+        [
+            [f"{s.l1:g}", s.num_terms, digits(s.train), digits(s.validation), f"{s.kkt_residual:.1e}"]
+            for s in analysis.path
+        ],
+        chosen=next(i for i, s in enumerate(analysis.path) if s.l1 == analysis.l1),
     )
     if all(math.isfinite(s.train) and math.isfinite(s.validation or 0.0) for s in analysis.path):
         drawing = penalty_path_figure(analysis.path, analysis.l1 or 0.0)
-        section.add(figure(drawing, "Pseudo-NLL and number of tuples against the penalty"))
-    section.add(note("The penalty with the lowest pseudo-NLL on the validation rows was kept."))
+        section.figure(drawing, "Pseudo-NLL and number of tuples against the penalty")
+    section.note("The penalty with the lowest pseudo-NLL on the validation rows was kept.")
     return section
 
 
@@ -344,12 +335,10 @@ def _trust(analysis: RootAnalysis) -> Section:
     section = Section("How it was estimated")
     found = analysis.fit
     state = "all converged" if found.is_converged else "not all of them converged"
-    section.add(
-        text(
-            f"Learning: one l1-penalised regression a column, {state}; the largest distance of a subgradient from "
-            f"zero, over all possible tuples, is {float(found.kkt_residual.max()):.1e} (tolerance "
-            f"{found.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
-        )
+    section.text(
+        f"Learning: one l1-penalised regression a column, {state}; the largest distance of a subgradient from "
+        f"zero, over all possible tuples, is {float(found.kkt_residual.max()):.1e} (tolerance "
+        f"{found.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
     )
     log_z = analysis.log_partition
     remedy = f"annealed importance sampling ({option('method', 'ais')})"
@@ -359,26 +348,24 @@ def _trust(analysis: RootAnalysis) -> Section:
     )
     if log_z is not None:
         words = f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."
-    section.add(text(words))
+    section.text(words)
     slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
-    section.add(
-        table(
-            ["column", "tuples", "objective", "residual", "steps", "state"],
+    section.table(
+        ["column", "tuples", "objective", "residual", "steps", "state"],
+        [
             [
-                [
-                    edge_cell([n.variable]),
-                    len(n.terms),
-                    digits(n.objective),
-                    f"{n.kkt_residual:.1e}",
-                    n.num_steps,
-                    n.status,
-                ]
-                for n in slowest
-            ],
-            folded=f"Regressions with the largest residuals ({len(slowest)})",
-        )
+                edge_cell([n.variable]),
+                len(n.terms),
+                digits(n.objective),
+                f"{n.kkt_residual:.1e}",
+                n.num_steps,
+                n.status,
+            ]
+            for n in slowest
+        ],
+        folded=f"Regressions with the largest residuals ({len(slowest)})",
     )
-    section.add(note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + "."))
+    section.note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + ".")
     return section
 
 
