@@ -104,31 +104,27 @@ class Asked:
         return self.values[name]
 
 
-class Source(Protocol):
-    """Rows with their name and what is to be said of them."""
+@dataclass(frozen=True)
+class Source:
+    """Rows with their name and what is to be said of them.
 
-    @property
-    def name(self) -> str:
-        """Short name."""
-        ...
+    Attributes:
+        name: short name.
+        rows: what is fitted: an :class:`~pyro_hoim.data.Observations` or a :class:`~pyro_hoim.data.CountTable`.
+        about: sentences on where the rows come from.
+    """
 
-    @property
-    def rows(self) -> Any:
-        """What is fitted: an :class:`~pyro_hoim.data.Observations` or a :class:`~pyro_hoim.data.CountTable`."""
-        ...
-
-    @property
-    def about(self) -> tuple[str, ...]:
-        """Sentences on where the rows come from."""
-        ...
+    name: str
+    rows: Any
+    about: tuple[str, ...] = ()
 
     def told(self) -> tuple[str, ...]:
         """Sentences on what a reader may not expect of the rows."""
-        ...
+        return ()
 
     def facts(self) -> dict[str, Any]:
         """What a program may want to know of the rows: keys of the summary."""
-        ...
+        return {}
 
 
 @dataclass(frozen=True)

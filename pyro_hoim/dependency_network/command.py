@@ -178,7 +178,7 @@ def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
         ],
     }
     if analysis.target is not None:
-        summary["accuracy"] = accuracy_by_part(by_part(parts, accuracy="accuracy")["accuracy"])
+        summary["accuracy"] = accuracy_by_part(parts)
     return {**summary, "stage_seconds": dict(analysis.seconds)}
 
 

@@ -90,6 +90,16 @@ class ModelAnalysis:
         return self.fit.hypergraph
 
     @property
+    def infinite_json(self) -> dict[str, Any]:
+        """Combinations of levels that force infinite parameters, at most 1,000 of them, and how many there are."""
+        existence = self.fit.existence if self.fit.status == "infinite" else None
+        listed = [] if existence is None else existence.offending
+        return {
+            "infinite_combinations": [{"edge": list(c.edge), "levels": list(c.levels)} for c in listed],
+            "num_infinite_combinations": 0 if existence is None else existence.num_offending,
+        }
+
+    @property
     def traces(self) -> dict[str, np.ndarray]:
         """Posterior draws (chain, draw) of the largest coefficient of each of the strongest interactions."""
         if self.posterior is None:
@@ -128,23 +138,6 @@ class Analysis:
     def chosen(self) -> ModelAnalysis:
         """The model kept."""
         return self.models[self.chosen_index]
-
-    @staticmethod
-    def infinite_combinations(model: ModelAnalysis) -> list[dict[str, Any]]:
-        """Combinations of levels that force infinite parameters: edge and levels; empty when the fit is finite.
-
-        At most 1,000 are listed; :meth:`num_infinite_combinations` counts them all.
-        """
-        existence = model.fit.existence
-        if model.fit.status != "infinite" or existence is None:
-            return []
-        return [{"edge": list(c.edge), "levels": list(c.levels)} for c in existence.offending]
-
-    @staticmethod
-    def num_infinite_combinations(model: ModelAnalysis) -> int:
-        """Number of combinations of levels that force infinite parameters."""
-        existence = model.fit.existence
-        return existence.num_offending if model.fit.status == "infinite" and existence is not None else 0
 
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a model: size, goodness of fit, information criteria, leave-one-out."""

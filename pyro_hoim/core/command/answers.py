@@ -30,6 +30,7 @@ __all__ = [
     "log_z_of",
     "number_text",
     "prediction_answer",
+    "rows_by_part",
 ]
 
 _LEVEL = 0.99  # of the limits of an estimate
@@ -44,9 +45,15 @@ def by_part(parts: Mapping[str, Any], **paths: str | Callable[[Any], Any]) -> di
     }
 
 
-def accuracy_by_part(accuracy: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+def rows_by_part(parts: Mapping[str, Any], path: str) -> dict[str, float]:
+    """Numbers of rows of every part by name, as :func:`by_part`, 0 of an empty part."""
+    return {part: 0 if held is None else whole(attrgetter(path)(held)) for part, held in parts.items()}
+
+
+def accuracy_by_part(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Accuracies of every part that has any, with whole numbers of rows."""
-    return {part: found and {**found, "rows": whole(found["rows"])} for part, found in accuracy.items()}
+    found = by_part(parts, accuracy="accuracy")["accuracy"]
+    return {part: held and {**held, "rows": whole(held["rows"])} for part, held in found.items()}
 
 
 def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:

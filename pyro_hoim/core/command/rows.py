@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from ...data.columns import identifier_columns, ordered_columns, with_ordinal
 from ...data.observations import Observations
@@ -15,7 +16,7 @@ from ...datasets.tables import load_table, table_info, tables
 from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
 from ...errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
 from ...schema import Domain, Variable
-from ..family import Asked
+from ..family import Asked, Source
 from ..words import listed, option, plural, whole
 from .levels import levels_from_rows, read_levels, with_levels
 
@@ -63,21 +64,16 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Source):
     """A table and what was done to it.
 
     Attributes:
-        name: short name.
-        rows: what is fitted.
-        about: sentences on where it comes from.
         dropped_rows: observations left out because of missing cells.
         ordinal_columns: columns taken as ordered at the command line.
         empty_levels: levels that were given and that no row has, as ``column=level``.
     """
 
-    name: str
     rows: Observations
-    about: tuple[str, ...] = ()
     dropped_rows: float = 0.0
     ordinal_columns: tuple[str, ...] = ()
     empty_levels: tuple[str, ...] = ()
@@ -100,8 +96,8 @@ class Table:
                 found.append(name)
         return tuple(found)
 
+    @override
     def told(self) -> tuple[str, ...]:
-        """Sentences on what a reader may not expect of the rows."""
         found: list[str] = []
         if self.dropped_rows:
             verb = "was" if self.dropped_rows == 1 else "were"
@@ -128,8 +124,8 @@ class Table:
             found.append(f"Taken as ordered: {listed(self.ordinal_columns)} ({none} takes no column so).")
         return tuple(found)
 
+    @override
     def facts(self) -> dict[str, Any]:
-        """Rows that were left out, columns that nothing can be learned of, and those taken as ordered."""
         return {
             "dropped_rows": whole(self.dropped_rows),
             "constant_columns": list(self.constant_columns),

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from ...core.command.answers import by_part, log_partition_json
+from ...core.command.answers import by_part, log_partition_json, rows_by_part
 from ...core.command.options import JOBS, ORDER
 from ...core.command.rows import Fractions, held_out_split, parse_columns
-from ...core.family import Asked, Option, Request, Study
+from ...core.family import Asked, Option, Request, Source, Study
 from ...core.words import listed, option, plural
 from ...data.counts import CountTable
 from ...datasets.classic3 import classic3_info, load_classic3
@@ -86,18 +87,10 @@ ROOT_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class _CountSource:
-    """A table of counts or real numbers and where it comes from.
+class _CountSource(Source):
+    """A table of counts or real numbers."""
 
-    Attributes:
-        name: short name.
-        rows: what is fitted.
-        about: sentences on where it comes from.
-    """
-
-    name: str
     rows: CountTable
-    about: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily) -> _CountSource:
@@ -125,8 +118,8 @@ class _CountSource:
         check_support(found.rows, family)
         return found
 
+    @override
     def told(self) -> tuple[str, ...]:
-        """Sentences on what a reader may not expect of the rows."""
         found: list[str] = []
         zero, constant = self.rows.zero_columns, self.rows.constant_columns
         if zero:
@@ -134,10 +127,6 @@ class _CountSource:
         if constant:
             found.append(f"Constant column{'s' * (len(constant) > 1)}: {listed(constant)}.")
         return tuple(found)
-
-    def facts(self) -> dict[str, Any]:
-        """Nothing that the fit does not tell."""
-        return {}
 
 
 def check_support(rows: CountTable, family: NodeFamily) -> None:
@@ -151,13 +140,7 @@ def check_support(rows: CountTable, family: NodeFamily) -> None:
 
 @dataclass(frozen=True)
 class _RootPlan:
-    """Learning a generalized root model; see :func:`~pyro_hoim.generalized_root.analyse_roots`.
-
-    Attributes:
-        asked: the options.
-        family: law of a column given all others.
-        l1: penalties, falling.
-    """
+    """Learning a generalized root model with falling penalties."""
 
     asked: Asked
     family: NodeFamily
@@ -293,7 +276,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "edges": [list(term.names) for term in edges],
         "log_partition": log_partition_json(analysis.log_partition),
         "log_partition_reason": analysis.no_log_partition or None,
-        "rows": {part: 0 if held is None else held.scores.rows for part, held in parts.items()},
+        "rows": rows_by_part(parts, "scores.rows"),
         "zero_columns": list(found.zero_columns),
         "constant_columns": list(found.constant_columns),
         "fixed_columns": dict(found.fixed_columns),

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...core.command.answers import accuracy_by_part, by_part, log_partition_json
+from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.parts import PARTS
-from ...core.words import num_states_text, option, whole
+from ...core.words import num_states_text, option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
@@ -21,7 +21,7 @@ from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import Analysis, analyse
 from ..posterior_settings import PosteriorSettings
-from .select import SELECT_OPTIONS, SelectPlan, train_given
+from .select import GAINS, SCORES, SELECT_OPTIONS, SelectPlan, train_given
 
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 
@@ -48,13 +48,7 @@ LOG_LINEAR_OPTIONS = (
 
 @dataclass(frozen=True)
 class _LogLinearPlan:
-    """Fits of given interactions, by exact inference where it is in reach.
-
-    Attributes:
-        asked: the options.
-        prior: of the estimates.
-        is_main_job: whether interactions of order 1, 2 and 3 are compared, with posteriors.
-    """
+    """Fits of given interactions, by exact inference where it is in reach; of order 1, 2 and 3 as the main job."""
 
     asked: Asked
     prior: Prior | None
@@ -186,28 +180,17 @@ def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "num_parameters": chosen.fit.num_parameters_fitted,
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),
-        "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
-        "impossible_rows": {
-            part: 0 if found is None else whole(found.impossible_rows) for part, found in parts.items()
-        },
-        **by_part(
-            parts,
-            kl="model.kl",
-            nll="model.nll",
-            pseudo_nll="model.pseudo_nll",
-            independent_kl="independent.kl",
-            gain="gain",
-            gain_std_error="gain_std_error",
-        ),
+        "rows": rows_by_part(parts, "model.rows"),
+        "impossible_rows": rows_by_part(parts, "impossible_rows"),
+        **by_part(parts, **SCORES, **GAINS),
         "goodness_of_fit": _goodness_json(chosen.goodness),
         "prior": str(analysis.prior or "none"),
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
-        "infinite_combinations": analysis.infinite_combinations(chosen),
-        "num_infinite_combinations": analysis.num_infinite_combinations(chosen),
+        **chosen.infinite_json,
     }
     if any(found and found.accuracy for found in parts.values()):
-        summary["accuracy"] = accuracy_by_part(by_part(parts, accuracy="accuracy")["accuracy"])
+        summary["accuracy"] = accuracy_by_part(parts)
     if len(analysis.models) > 1 or chosen.goodness is not None:
         summary["models"] = analysis.comparison_records()
     if chosen.posterior is not None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...core.command.answers import accuracy_by_part, by_part, log_partition_json
+from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
 from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
-from ...core.words import num_states_text, option, plural, whole
+from ...core.words import num_states_text, option, plural
 from ...data.columns import check_columns
 from ...errors import IntractableError, refused
 from ...log_linear.learning.learn import fit_collection, learn
@@ -24,10 +24,13 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
 
-__all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
+__all__ = ["GAINS", "SCORES", "SELECT_OPTIONS", "SelectPlan", "train_given"]
 
 _MAX_TERMS = 2**23
 _SPLIT: Fractions = (0.35, 0.15, 0.5)
+
+SCORES = {"kl": "model.kl", "nll": "model.nll", "pseudo_nll": "model.pseudo_nll", "independent_kl": "independent.kl"}
+GAINS = {"gain": "gain", "gain_std_error": "gain_std_error"}
 
 SELECT_OPTIONS = (
     Option("refit", "With {select}: at the end fit training and validation rows together.", kind="flag"),
@@ -64,12 +67,7 @@ SELECT_OPTIONS = (
 
 @dataclass(frozen=True)
 class SelectPlan:
-    """Learning which interactions there are, from training and validation rows.
-
-    Attributes:
-        asked: the options.
-        prior: whose strengths are kept; None lets the rows choose them.
-    """
+    """Learning which interactions there are; the rows choose their strengths where there is no prior."""
 
     asked: Asked
     prior: Prior | None
@@ -137,15 +135,7 @@ class SelectPlan:
 def train_given(
     asked: Asked, hypergraph: InteractionHypergraph, reason: str, request: Request, prior: Prior | None
 ) -> Study:
-    """Train given interactions by sampled gradients, where exact ones are out of reach, and say so.
-
-    Args:
-        asked: the options.
-        hypergraph: the interactions.
-        reason: why exact inference is out of reach.
-        request: rows and folder.
-        prior: whose strengths are kept; None lets the rows choose them.
-    """
+    """Train given interactions by sampled gradients, where exact ones are out of reach for a reason, and say so."""
     if hypergraph.num_terms > _MAX_TERMS:
         raise IntractableError(
             f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
@@ -217,17 +207,8 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
             **(log_partition_json(log_z) or {}),
             "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
         },
-        "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
-        **by_part(
-            parts,
-            kl="model.kl",
-            nll="model.nll",
-            pseudo_nll="model.pseudo_nll",
-            independent_kl="independent.kl",
-            one_body_kl="one_body.kl",
-            gain="gain",
-            gain_std_error="gain_std_error",
-        ),
+        "rows": rows_by_part(parts, "model.rows"),
+        **by_part(parts, **SCORES, one_body_kl="one_body.kl", **GAINS),
         "trainer": learned.trainer,
         "status": learned.training.status,
         "refit": learned.refit,
@@ -238,7 +219,7 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
         "predictive": _predictive(analysis, folder),
     }
     if analysis.target is not None:
-        summary["accuracy"] = accuracy_by_part(by_part(parts, accuracy="accuracy")["accuracy"])
+        summary["accuracy"] = accuracy_by_part(parts)
     if learned.selection is not None:
         summary["selection"] = {
             "status": learned.selection.status,
