@@ -59,13 +59,7 @@ class FamilyCommand(click.Command):
 
 
 def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozenset[str]:
-    """Names of the families' options that were typed.
-
-    Args:
-        family: whose options are expected.
-        ctx: of the command.
-        not_for: words between an option of other families and what to do instead, by default the family's name.
-    """
+    """Names of the families' options that were typed; one of other families is refused, in the words of ``not_for``."""
     given: set[str] = set()
     for option in _options(ctx.command.name):
         if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
@@ -82,19 +76,11 @@ def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     """The family of a model file, or of the one in the folder of a fit, and the question that a command asks."""
     path = model / "model.safetensors" if model.is_dir() else model
     family = family_of(read_kind(path), path)
-    given = own_options(family, ctx)
-    return family, Question(family.read(path), model, dict(ctx.params), given, is_terminal())
+    return family, Question(family.read(path), model, dict(ctx.params), own_options(family, ctx), is_terminal())
 
 
 def with_rows(family: Family, question: Question, file: Path, target: str | None = None) -> Question:
-    """The question about the rows of a file.
-
-    Args:
-        family: whose type of data the file holds.
-        question: about its model.
-        file: the rows.
-        target: a column that the file may leave out.
-    """
+    """The question about the rows of a file, which may leave the target out."""
     domain = question.stored.domain
     if target is not None:
         check_names([target], domain.names, "--target")

@@ -19,13 +19,9 @@ __all__ = ["read_counts"]
 
 
 def read_counts(domain: Domain, file: Path, vocab: Path | None, optional: str | None = None) -> tuple[CountTable, bool]:
-    """Rows of a file with the columns of a model, in their order, and whether the optional one is among them.
+    """Rows of a file with the columns of a model, in their order, and whether the optional one, else zero, is there.
 
-    Args:
-        domain: of the model; other columns of the file are ignored.
-        file: the rows.
-        vocab: names of the columns of a ``.npz`` file.
-        optional: a column that the file may leave out; it is zero then.
+    Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file.
     """
     kind = cast(NumberKind, next((v.kind for v in domain), "count"))
     if file.suffix == ".npz":

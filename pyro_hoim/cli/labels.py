@@ -62,11 +62,7 @@ def read_known(
 ) -> tuple[Observations, UnseenLabels]:
     """The rows of a CSV file whose labels are all levels of the model, and what is to be said of the others.
 
-    Args:
-        domain: of the model.
-        file: the rows.
-        missing: labels of missing cells, besides none.
-        optional: a column that the file may leave out; it is missing then.
+    Cells with a label among ``missing`` are missing, and the optional column where the file leaves it out.
     """
     table = read_csv(file)
     present = domain

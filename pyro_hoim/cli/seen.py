@@ -24,14 +24,7 @@ _TOLD = {"train": "fitted to", "validation": "that chose between models", "test"
 
 
 def keep_split(folder: Path, rows: Observations | CountTable, fractions: Fractions, seed: int) -> None:
-    """Add to every model file of a folder how the rows were split, and a digest that recognises them.
-
-    Args:
-        folder: of the run.
-        rows: all that were split, in the order of the file.
-        fractions: of training, validation and test rows.
-        seed: of the shuffle.
-    """
+    """Add to every model file of a folder how all rows, in the order of the file, were split, and their digest."""
     split = {"fractions": list(fractions), "seed": seed, "rows": whole(rows.total_count), "digest": digest(rows)}
     for path in sorted(folder.glob("*.safetensors")):
         add_info(path, {"split": split})
@@ -40,16 +33,9 @@ def keep_split(folder: Path, rows: Observations | CountTable, fractions: Fractio
 def score_seen(
     info: Mapping[str, Any], rows: _Rows, score: Callable[[_Rows], dict[str, float | None]]
 ) -> dict[str, dict[str, float | None]] | None:
-    """Scores of the parts that rows fell into when the model was fitted; None for rows of another file.
+    """``rows`` and figures of the parts that rows fell into when the model was fitted; None for rows of another file.
 
-    Args:
-        info: of the model file.
-        rows: all rows of a file over the model's columns, in the order of the file. Where they have missing cells and
-            are not those of the split, the complete ones are tried.
-        score: figures of a part, by name.
-
-    Returns:
-        By part that holds rows: ``rows`` and the figures.
+    Where rows with missing cells are not those of the split, the complete ones are tried.
     """
     split: dict[str, Any] | None = info.get("split")
     if split is None:

@@ -45,11 +45,9 @@ class Session:
         self._file = self.checkpoint / _FILE
         self._started = started
         self._options, self._rows = _options(), digest(rows)
-        self._then = self._read()
-        held = any(path.name != _FILE for path in self.checkpoint.glob("*"))
-        self.earlier_seconds = self._seconds_before() if held else 0.0
-        if not held or self._then is None:
-            self._then = None
+        held = [path for path in self.checkpoint.glob("*") if path.name != _FILE]
+        self._then = self._read() if held else None
+        self.earlier_seconds = self._seconds_before(held)
         self._write()
 
     @property
@@ -91,14 +89,12 @@ class Session:
             return None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    def _seconds_before(self) -> float:
-        if self._then is None:
-            return 0.0
-        seconds, since = self._then.get("seconds"), self._then.get("since")
+    def _seconds_before(self, held: list[Path]) -> float:
+        then = self._then or {}
+        seconds, since = then.get("seconds"), then.get("since")
         if not isinstance(seconds, int | float) or not isinstance(since, int | float):
             return 0.0
-        last = max(path.stat().st_mtime for path in self.checkpoint.glob("*") if path.name != _FILE)
-        return float(seconds) + max(0.0, last - float(since))
+        return float(seconds) + max(0.0, max(path.stat().st_mtime for path in held) - float(since))
 
     def _write(self) -> None:
         self.checkpoint.mkdir(parents=True, exist_ok=True)
@@ -114,13 +110,7 @@ class Session:
 
 @contextmanager
 def session(folder: Path, started: float, rows: Observations | CountTable) -> Generator[Session]:
-    """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed.
-
-    Args:
-        folder: of the run; a parent must exist.
-        started: ``time.perf_counter()`` when the command began.
-        rows: the table as it was read.
-    """
+    """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed."""
     folder.mkdir(exist_ok=True)
     run = Session(folder, started, rows)
     try:

@@ -31,12 +31,9 @@ _METHODS = {"AnnealedImportance", "RootAnnealed"}
 
 
 def error_message(error: HoimError, command: click.Command | None = None, words: Collection[str] = ()) -> str:
-    """An exception as one line, with the option that a person typed in the place of the argument.
+    """An exception as one line, with the option of a command in the place of the argument.
 
-    Args:
-        error: of the library.
-        command: whose options there are; an argument that is none of them stays.
-        words: that were typed; a file may have the name of an option.
+    An argument that is no option stays, as does one among the words that were typed: a file may have such a name.
     """
     argument, hint = error.argument, error.hint
     for key in ((error.code, argument), (error.code, None)):

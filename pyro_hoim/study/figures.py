@@ -13,6 +13,8 @@ from ..core.words import literal
 
 __all__ = ["comparison_figure", "fitted_figure", "forest_figure", "rank_figure", "trace_figure"]
 
+_BINS = 20
+
 
 def forest_figure(
     labels: Sequence[str],
@@ -53,7 +55,7 @@ def forest_figure(
     return figure
 
 
-def fitted_figure(observed: np.ndarray, expected: np.ndarray, residuals: np.ndarray, title: str = "") -> Figure:
+def fitted_figure(observed: np.ndarray, expected: np.ndarray, residuals: np.ndarray) -> Figure:
     """Observed against expected counts, one point a cell, with the adjusted residuals beside them.
 
     Shape:
@@ -84,8 +86,6 @@ def fitted_figure(observed: np.ndarray, expected: np.ndarray, residuals: np.ndar
     right.set_ylabel("adjusted residual", color=INK)
     for axes in (left, right):
         plain_axes(axes)
-    if title:
-        figure.suptitle(title, color=INK, fontsize=11)
     return figure
 
 
@@ -134,7 +134,7 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def rank_figure(draws: Mapping[str, np.ndarray], num_bins: int = 20) -> Figure:
+def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     """Rank histograms of every chain; level bars mean that the chains agree.
 
     Shape:
@@ -151,8 +151,8 @@ def rank_figure(draws: Mapping[str, np.ndarray], num_bins: int = 20) -> Figure:
         from scipy.stats import rankdata  # takes a second to import
 
         ranks = rankdata(values).reshape(values.shape)
-        edges = np.linspace(0.5, values.size + 0.5, num_bins + 1)
-        level = num_draws / num_bins
+        edges = np.linspace(0.5, values.size + 0.5, _BINS + 1)
+        level = num_draws / _BINS
         for number, chain in enumerate(ranks):
             height, _ = np.histogram(chain, bins=edges)
             base = number * 2.0

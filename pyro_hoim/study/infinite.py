@@ -72,13 +72,7 @@ def _coefficients(row: dict[str, Any], some_infinite: bool) -> list[Any]:
 
 
 def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> None:
-    """Add all interactions, and where some are infinite their finite contrasts.
-
-    Args:
-        section: of the page.
-        model: the model.
-        folded: what the table of all interactions is hidden behind, empty to show it.
-    """
+    """Add all interactions, behind a label where there is one, and the finite contrasts of infinite ones."""
     some = any(row["is_infinite"] for row in model.interactions)
     section.table(
         ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],

@@ -78,14 +78,9 @@ def is_default_log_z(question: Question) -> bool:
 
 
 def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None) -> LogPartition:
-    """Log Z by the method asked for.
+    """Log Z by the method asked for: of ``ais`` by ``annealed``, a class of backends, else by ``auto``, which is exact.
 
-    Args:
-        question: with the options of :data:`~pyro_hoim.core.command.options.LOG_Z_OPTIONS`.
-        energy: of the model.
-        annealed: class of the backend of ``ais``.
-        auto: the backend that is exact or refuses.
-        starts: rows (n, d) from which an estimate looks for modes, too.
+    An estimate looks for modes from the rows ``starts`` (n, d), too.
     """
     if question["method"] == "ais":
         return _annealed(question, annealed, starts).log_partition(energy)
@@ -167,14 +162,9 @@ def prediction_answer(
     approximate: int = 0,
     notes: Sequence[str] = (),
 ) -> Answer:
-    """What ``predict`` says of a column with levels.
+    """What ``predict`` says of a column with levels, from the prediction of all rows and how others are predicted.
 
-    Args:
-        question: that was asked.
-        found: prediction of all rows.
-        predicted: prediction of other rows.
-        approximate: number of rows with a Monte Carlo error.
-        notes: sentences on these.
+    ``approximate`` counts the rows with a Monte Carlo error; ``notes`` are sentences on these.
     """
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "log_loss", "class_accuracy", "kind")
     json = {

@@ -133,12 +133,7 @@ class Table(Source):
         }
 
     def complete(self, missing: Missing, reason: str | None) -> Table:
-        """The table with missing cells dealt with.
-
-        Args:
-            missing: how.
-            reason: why cells cannot be summed over, where they cannot.
-        """
+        """The table with missing cells dealt with; ``reason`` says why they cannot be summed over, if they cannot."""
         rows, table = self.rows, self
         if rows.has_missing:
             cells = plural(rows.num_missing_cells, "cell")
@@ -259,12 +254,7 @@ def parse_columns(text: str | None) -> list[str] | int | None:
 
 
 def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
-    """The default of dependency networks and root models, which are scored on rows that they were not learned from.
-
-    Args:
-        num_rows: observations; of fewer than 20 all are learned from.
-        validates: whether a validation part chooses something.
-    """
+    """The default of dependency networks and root models: parts to score and, where one is needed, to choose on."""
     if validates:
         return (0.6, 0.2, 0.2)
     return ALL_TRAIN if num_rows < _LEAST_HELD_OUT else (0.8, 0.0, 0.2)

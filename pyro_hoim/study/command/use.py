@@ -147,12 +147,7 @@ def _note_chains(count: int, verb: str) -> list[str]:
 
 
 def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartition:
-    """Log Z, balanced coding; ``auto`` prefers exact to what the file keeps, and that to nothing.
-
-    Args:
-        question: with the options of log Z.
-        starts: rows (n, d) from which an estimate looks for modes, too.
-    """
+    """Log Z, balanced coding; ``auto`` prefers exact to what the file keeps. Estimates look for modes from starts."""
     stored = question.stored.model
     kept = stored.log_partition if is_default_log_z(question) else None
     if kept is not None and not Auto().plan(stored.hypergraph).feasible:
