@@ -96,9 +96,7 @@ def choose_method(
     early_stopping: bool,
 ) -> tuple[bool, str]:
     """Whether a dense design is used, and the method; combinations that do not fit are refused."""
-    if method not in METHODS:
-        names = ", ".join(map(repr, METHODS))
-        raise unexpected("method", f"one of {names}", method, code="unknown-choice")
+    check_choice(method, METHODS, "method")
     entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)

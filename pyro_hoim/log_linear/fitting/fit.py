@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import torch
@@ -55,25 +54,15 @@ class _Monitor:
         self._problem = problem
         self._entropies = entropies
         self._file = file
-        self._bar = None if total is None else tqdm(total=total, unit="iteration", leave=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._write()
+        self.bar = tqdm(total=total, unit="iteration", leave=False, disable=total is None)
 
     @property
     def best(self) -> Point | None:
         """The best iterate on validation rows, of a fit that may stop early."""
         return None if self.patience is None or self.patience.limit is None else self.patience.best
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Keep the best iterate so far, or the last one, in the checkpoint."""
         kept = self.best or self.last
         if self._file is not None and kept is not None:
             self._file.write({"theta": torch.from_numpy(self._problem.lift(kept.theta))})
@@ -90,11 +79,11 @@ class _Monitor:
         self.last, self.last_iteration = point, iteration
         stop = self.patience is not None and self.patience(iteration, point)
         if self._file is not None and self._file.is_due:
-            self._write()
-        if self._bar is not None:
+            self.write()
+        if not self.bar.disable:
             shown = "" if self.patience is None else f" validation {self.patience.value - self._entropies[1]:.4f}"
-            self._bar.update()
-            self._bar.set_postfix_str(f"train {point.loss - self._entropies[0]:.4f}{shown} gradient {norm:.1e}")
+            self.bar.update()
+            self.bar.set_postfix_str(f"train {point.loss - self._entropies[0]:.4f}{shown} gradient {norm:.1e}")
         return stop
 
 
@@ -285,14 +274,16 @@ def _solved(
     """The outcome at the parameters that are kept, and their iteration where the fit may stop early."""
     evaluate, solve = _solver(problem, method, penalty)
     try:
-        with monitor:
-            start = evaluate(problem.start)
-            last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor)
+        start = evaluate(problem.start)
+        last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor)
     except KeyboardInterrupt:
+        monitor.write()
         kept = monitor.best or monitor.last
         if kept is None:
             raise
         last = Outcome(kept, kept.norm, monitor.last_iteration, "interrupted")
+    finally:
+        monitor.bar.close()
     best, kept = None, monitor.best
     if monitor.patience is not None and kept is not None:
         best = monitor.patience.best_iteration

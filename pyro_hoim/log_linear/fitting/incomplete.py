@@ -91,12 +91,8 @@ def row_log_likelihood(
                 values[part] = torch.logsumexp(-energy, 1)
         else:
             for position in positions.tolist():
-                known = {
-                    name: int(code)
-                    for name, code in zip(rows.domain.names, rows.codes[position], strict=True)
-                    if code >= 0
-                }
-                rest, constant = model.condition(known)
+                codes = zip(rows.domain.names, rows.codes[position].tolist(), strict=True)
+                rest, constant = model.condition({name: code for name, code in codes if code >= 0})
                 values[position] = backend.log_partition(rest).value + constant
     values = values[unique[1]]
     return values - backend.log_partition(model).value if normalised else values

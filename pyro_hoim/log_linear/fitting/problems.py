@@ -79,9 +79,18 @@ class Problem:
 
     def limit(self, theta: np.ndarray) -> np.ndarray:
         """Free parameters moved along the direction of recession until the forced zeros are negligible."""
-        if not (self.reduced and self.is_infinite and self.face is not None and self.design is not None):
+        face, design = self.face, self.design
+        if not (self.reduced and self.is_infinite and face is not None and design is not None):
             return theta
-        return _pushed(theta, self.design, self.face, self.possible)
+        forced = ~face.cells if self.possible is None else self.possible & ~face.cells
+        if not forced.any():
+            return theta
+        logits, slope = design @ theta, design @ face.recession
+        loss = slope - float(slope[face.cells].mean())
+        log_z = float(np.logaddexp.reduce(logits[face.cells]))
+        excess = logits[forced] - log_z + math.log(int(forced.sum())) + _PUSH
+        scale = float((excess / np.maximum(-loss[forced], 1e-6)).max())
+        return theta + max(scale, 0.0) * face.recession
 
 
 def pseudo_problem(hypergraph: InteractionHypergraph, rows: Observations, penalty: Penalty | None) -> Problem:
@@ -170,16 +179,3 @@ def _least_squares(objective: DenseLikelihood, counts: np.ndarray, num_rows: flo
     hessian[np.diag_indices_from(hessian)] += 1e-9
     hessian = np.triu(hessian) + np.triu(hessian, 1).T
     return np.linalg.solve(hessian, right) if len(right) else right
-
-
-def _pushed(theta: np.ndarray, design: np.ndarray, face: Face, possible: np.ndarray | None) -> np.ndarray:
-    """Free parameters moved along the direction of recession until the forced zeros are negligible."""
-    logits = design @ theta
-    forced = ~face.cells if possible is None else possible & ~face.cells
-    if not forced.any():
-        return theta
-    log_z = float(np.logaddexp.reduce(logits[face.cells]))
-    loss = (design @ face.recession) - float((design @ face.recession)[face.cells].mean())
-    excess = logits[forced] - log_z + math.log(int(forced.sum())) + _PUSH
-    scale = float((excess / np.maximum(-loss[forced], 1e-6)).max())
-    return theta + max(scale, 0.0) * face.recession

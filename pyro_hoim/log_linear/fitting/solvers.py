@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from ...errors import is_whole, out_of_range
+from ...errors import check_positive, check_whole
 
 __all__ = [
     "Evaluate",
@@ -54,13 +54,10 @@ class Stopping:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        tolerance = self.tolerance
-        if tolerance is not None and (isinstance(tolerance, bool) or not 0 < tolerance < math.inf):
-            raise out_of_range("tolerance", "a positive number", tolerance)
-        for name in ("max_iterations", "patience"):
-            value = getattr(self, name)
-            if value is not None and (not is_whole(value) or value < 1):
-                raise out_of_range(name, "a whole number from 1", value)
+        checks = {"tolerance": check_positive, "max_iterations": check_whole, "patience": check_whole}
+        for name, check in checks.items():
+            if getattr(self, name) is not None:
+                check(getattr(self, name), name)
 
 
 class Point(NamedTuple):

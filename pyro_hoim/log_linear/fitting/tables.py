@@ -29,17 +29,17 @@ def _with_errors(
     columns: Mapping[str, object], estimate: torch.Tensor, error: torch.Tensor, level: float
 ) -> pd.DataFrame:
     """Columns estimate, std_error, z, p_value, lower, upper added; without an error the interval is the whole line."""
-    frame = dict(columns)
     width = _quantile(level) * error
     identified = torch.isfinite(error)
     z = torch.where(identified & (error > 0), estimate / error, torch.nan)
-    frame["estimate"] = estimate.numpy()
-    frame["std_error"] = error.numpy()
-    frame["z"] = z.numpy()
-    frame["p_value"] = 2 * ndtr(-np.abs(z.numpy()))
-    frame["lower"] = (estimate - width).numpy()
-    frame["upper"] = (estimate + width).numpy()
-    return pd.DataFrame(frame)
+    added = {
+        "estimate": estimate,
+        "std_error": error,
+        "z": z,
+        "p_value": 2 * torch.from_numpy(ndtr(-np.abs(z.numpy()))),
+    }
+    added |= {"lower": estimate - width, "upper": estimate + width}
+    return pd.DataFrame({**columns, **{name: values.numpy() for name, values in added.items()}})
 
 
 def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: float = 0.95) -> pd.DataFrame:

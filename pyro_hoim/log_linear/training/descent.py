@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -28,18 +27,6 @@ __all__ = ["DescentTrainer"]
 _TOLERANCE, _MAX_ITERATIONS, _PATIENCE = 1e-6, 1000, 20
 
 
-@dataclass(frozen=True)
-class _Descent:
-    """How tables are moved."""
-
-    method: Literal["lbfgs", "gradient"]
-    step: float
-
-    def __post_init__(self) -> None:
-        check_choice(self.method, ("lbfgs", "gradient"), "method")
-        check_positive(self.step, "step")
-
-
 class DescentTrainer(TableTrainer):
     """Tables at the minimum of a loss that can be evaluated; subclasses say what it is.
 
@@ -59,13 +46,15 @@ class DescentTrainer(TableTrainer):
         stopping: Stopping | None = None,
         evidence: EvidenceRounds | None = None,
     ) -> None:
-        self.descent = _Descent(method, step)
+        check_choice(method, ("lbfgs", "gradient"), "method")
+        check_positive(step, "step")
         check_type(stopping, Stopping | None, "stopping")
         check_type(partition, PartitionBackend | None, "partition", "a partition backend")
         if partition is not None and not partition.is_exact:
             hint = "train by sampling where exact gradients are out of reach"
             raise unexpected("partition", "an exact backend", partition, hint)
         check_validation(hypergraph, validation, early_stopping=False)
+        self.method, self.step = method, step
         self.partition = partition
         self.validation = validation
         self.stopping = Stopping() if stopping is None else stopping
@@ -112,8 +101,8 @@ class DescentTrainer(TableTrainer):
 
         report(0, first, first.norm)
         limits = self.stopping.tolerance or _TOLERANCE, self.stopping.max_iterations or _MAX_ITERATIONS
-        if self.descent.method == "gradient":
-            outcome = gradient_descent(evaluate, first, *limits, report, self.descent.step)
+        if self.method == "gradient":
+            outcome = gradient_descent(evaluate, first, *limits, report, self.step)
         elif self._penalty is None or self._penalty.is_zero:
             outcome = lbfgs(evaluate, first, *limits, report)
         else:

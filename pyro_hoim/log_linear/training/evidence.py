@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import check_positive, check_type, check_whole, out_of_range, unexpected
+from ...checks import check_exact_shape
+from ...errors import check_positive, check_type, check_whole, out_of_range
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .ordinal import contrast_spectrum
 from .ridge import InteractionRidge
@@ -90,8 +91,7 @@ def updated_ridge(
     """
     check_type(ridge, InteractionRidge, "ridge")
     check_damping(damping, "damping")
-    if np.shape(tables) != (hypergraph.num_terms,):
-        raise unexpected("tables", f"shape ({hypergraph.num_terms},)", received=np.shape(tables), code="wrong-shape")
+    check_exact_shape(tables, (hypergraph.num_terms,), "tables")
     effective = num_effective(ridge, hypergraph, margins_data, num_rows, pseudo=pseudo)
     unit = replace(ridge, default=1.0, by_order={}, by_edge={})
     squares = tables * unit.gradient(tables, hypergraph)
@@ -117,9 +117,7 @@ def num_effective(
     pseudo: bool = False,
 ) -> dict[Edge, float]:
     r"""Effective number of parameters :math:`\gamma_S` of every interaction; see :func:`updated_ridge`."""
-    if np.shape(margins_data) != (hypergraph.num_terms,):
-        expected = f"shape ({hypergraph.num_terms},)"
-        raise unexpected("margins_data", expected, received=np.shape(margins_data), code="wrong-shape")
+    check_exact_shape(margins_data, (hypergraph.num_terms,), "margins_data")
     check_positive(num_rows, "num_rows")
     result: dict[Edge, float] = {}
     for edge, where in hypergraph.term_slices.items():

@@ -104,9 +104,7 @@ class PseudoTrainer(DescentTrainer, MaskedTrainer):
         self._engine: Engine | str | None = None
 
     def excluded(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
-        """Table entries (num_terms,) of a collection that masking leaves out; none without masking.
-
-        They are the combinations that no training row has.
+        """Table entries (num_terms,) of a collection that masking leaves out, as no training row has them.
 
         Raises:
             InputError: another domain.

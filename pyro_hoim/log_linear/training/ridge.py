@@ -106,15 +106,17 @@ class InteractionRidge:
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # no plans
 
-    def __hash__(self) -> int:
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        """What makes two of them equal."""
         strengths = (self.default, frozenset(self.by_order.items()), frozenset(self._by_set.items()))
-        return hash((strengths, self.smoothness, self.smooth_singles))
+        return (*strengths, self.smoothness, self.smooth_singles)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, InteractionRidge):
-            return NotImplemented
-        strengths = (self.default, self.by_order, self._by_set) == (other.default, other.by_order, other._by_set)
-        return strengths and (self.smoothness, self.smooth_singles) == (other.smoothness, other.smooth_singles)
+        return self._content == other._content if isinstance(other, InteractionRidge) else NotImplemented
 
     @cached_property
     def _by_set(self) -> dict[frozenset[str], float]:

@@ -11,14 +11,7 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import (
-    ConvergenceWarning,
-    InputError,
-    InputTypeError,
-    IntractableError,
-    MissingDataError,
-    NonexistentEstimateWarning,
-)
+from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError, NonexistentEstimateWarning
 from pyro_hoim.log_linear import (
     L1,
     L2,
@@ -51,6 +44,12 @@ def order(data, k):
 def statistics(hypergraph, data):
     eta = data.marginal_counts(hypergraph.edges) / data.total_count
     return parametrization(hypergraph).free_statistics(eta).numpy()
+
+
+def score(result, data):
+    """Gradient of the negative log-likelihood of all rows in the free parameters."""
+    eta = parametrization(result.hypergraph).free_statistics(Enumeration().expectations(result.model)).numpy()
+    return data.total_count * (eta - statistics(result.hypergraph, data))
 
 
 def random_law(seed=3, cards=(2, 3, 2), k=2):
@@ -173,11 +172,7 @@ def test_pseudo_likelihood_is_consistent_but_not_the_estimate_of_other_models(cz
 def test_ridge_optimality(czech, method):
     hypergraph = order(czech, 2)
     result = fit(hypergraph, czech, method=method, penalty=L2(7.0), stopping=Stopping(tolerance=1e-8))
-    eta = Enumeration().expectations(result.model)
-    score = czech.total_count * (
-        parametrization(hypergraph).free_statistics(eta).numpy() - statistics(hypergraph, czech)
-    )
-    np.testing.assert_allclose(score + 7.0 * result.theta.numpy(), 0, atol=1e-4)
+    np.testing.assert_allclose(score(result, czech) + 7.0 * result.theta.numpy(), 0, atol=1e-4)
     assert result.existence is None
     assert float(result.theta.norm()) < float(fit(hypergraph, czech).theta.norm())
 
@@ -188,12 +183,10 @@ def test_sparse_optimality(penalty):
     hypergraph = order(data, 2)
     result = fit(hypergraph, data, penalty=penalty, stopping=Stopping(tolerance=1e-9))
     assert (result.method, result.status) == ("proximal-gradient", "converged")
-    eta = Enumeration().expectations(result.model)
-    score = data.total_count * (parametrization(hypergraph).free_statistics(eta).numpy() - statistics(hypergraph, data))
-    theta = result.theta.numpy()
+    theta, slope = result.theta.numpy(), score(result, data)
     zeros = 0
     for edge, where in hypergraph.parameter_slices.items():
-        block, gradient = theta[where], score[where]
+        block, gradient = theta[where], slope[where]
         weight = 0.0 if len(edge) < penalty.min_order else 30.0
         if isinstance(penalty, GroupL2):
             weight *= len(block) ** 0.5
@@ -225,9 +218,9 @@ def test_a_penalty_makes_an_infinite_estimate_finite():
         ({"method": "newton", "objective": "pseudo-likelihood"}, "needs a Hessian"),
         (
             {"method": "newton", "partition": Enumeration()},
-            "needs a Hessian, which the likelihood through a partition backend does not offer; use 'lbfgs'",
+            "Hessian, which the likelihood through a partition backend",
         ),
-        ({"method": "descent"}, "method: expected one of 'auto', 'newton'"),
+        ({"method": "descent"}, "method: expected 'auto', 'newton'"),
         ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
         ({"stopping": Stopping(patience=1)}, "patience: expected validation rows"),
         ({"run": RunOptions("/nowhere/at/all.safetensors")}, "the folder /nowhere/at does not exist"),
@@ -250,20 +243,20 @@ def test_bad_data_is_refused_before_any_work(czech):
     margins = czech.marginal_counts(hypergraph.edges)
     broken = margins.clone()
     broken[0] += 1
-    for data, error, message in [
-        (Observations(czech.domain, torch.full((1, 6), -1)), MissingDataError, "6 missing cells"),
-        (czech.project(czech.domain.names[:3]), InputError, "expected the variables and levels"),
-        (Observations.from_table(czech.domain, czech.table() * 0), InputError, "total count of 0"),
-        (margins[:-1], InputError, r"expected shape \(\.\.\., 72\)"),
-        (broken, InputError, "expected margins of one table, received a table of"),
-        (-margins, InputError, "non-negative marginal counts"),
-        (margins * float("nan"), InputError, "expected finite numbers"),
-        (margins.long(), InputTypeError, "floating-point tensor of marginal counts"),
-        ("table", InputTypeError, "expected Observations"),
+    for data, code in [
+        (Observations(czech.domain, torch.full((1, 6), -1)), "missing-cells"),
+        (czech.project(czech.domain.names[:3]), "other-domain"),
+        (Observations.from_table(czech.domain, czech.table() * 0), "empty"),
+        (margins[:-1], "wrong-shape"),
+        (broken, "other-domain"),
+        (-margins, "out-of-range"),
+        (margins * float("nan"), "not-finite"),
+        (margins.long(), "wrong-type"),
+        ("table", "wrong-type"),
     ]:
-        with pytest.raises(error, match=message):
+        with raises(code, "data"):
             fit(hypergraph, data)
-    with pytest.raises(InputError, match="needs observations"):
+    with raises("conflict", "objective"):
         fit(hypergraph, margins, objective="pseudo-likelihood")
 
 
@@ -470,7 +463,7 @@ def test_checkpoints_are_written_while_a_fit_runs(czech, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("bad", [{"tolerance": 0.0}, {"max_iterations": 0}, {"patience": 0}, {"tolerance": True}])
 def test_criteria_are_checked(bad):
-    with pytest.raises(InputError, match=f"{next(iter(bad))}: expected a"):
+    with raises("out-of-range", next(iter(bad))):
         Stopping(**bad)
 
 

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import types
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom, load_table
-from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.errors import IntractableError
 from pyro_hoim.log_linear import (
     L1,
     L2,
@@ -391,6 +392,7 @@ def test_elimination_is_chosen_where_it_is_far_cheaper():
     assert_close(eta, other, relative=1e-11)
 
 
+NONE = InteractionRidge()
 OTHER, UNKNOWN = Domain.from_cardinalities({"a": 2}), InteractionRidge(1.0, by_edge={("a", "nobody"): 5.0})
 HOLES = Observations(DOMAIN, torch.tensor([[0, -1, 0, 0]]))
 
@@ -421,6 +423,7 @@ def new_penalty(make, penalty):
         (lambda make: new_penalty(make, UNKNOWN), "unknown-name", "penalty by_edge"),
         (lambda make: make(rows(), order(1), evidence=2), "wrong-type", "evidence"),
         (lambda make: make(rows(), order(1), evidence=EvidenceRounds(1)), "conflict", "evidence_rounds"),
+        (lambda make: make(rows(), order(1), penalty=NONE, evidence=EvidenceRounds(1)), "conflict", "evidence_rounds"),
         (lambda make: make(rows(), order(1)).restructure(order(1, OTHER)), "other-domain", "hypergraph"),
         (lambda make: make(rows(), order(1)).margins([("nobody",)]), "unknown-name", None),
         (lambda make: make(rows(), order(1)).margins(["ab"]), "wrong-type", "edges"),
@@ -498,23 +501,13 @@ class _Stale(ExactTrainer):
 
     def train(self):
         before = self._tables
-        report = super().train()
-        self._engine_now, self._engine = self._engine, _Frozen(self._engine, before)
+        report, engine = super().train(), self._engine
+        self._engine = types.SimpleNamespace(
+            evaluate=lambda _: engine.evaluate(before),
+            log_partition=lambda _: engine.log_partition(before),
+            margins=lambda _, edges: engine.margins(before, edges),
+        )
         return report
-
-
-class _Frozen:
-    def __init__(self, engine, tables):
-        self._engine, self._tables = engine, tables
-
-    def evaluate(self, tables):
-        return self._engine.evaluate(self._tables)
-
-    def log_partition(self, tables):
-        return self._engine.log_partition(self._tables)
-
-    def margins(self, tables, edges):
-        return self._engine.margins(self._tables, edges)
 
 
 class _Seedless(ExactTrainer):
@@ -635,19 +628,24 @@ def test_a_new_penalty_holds_from_the_next_call():
     assert_close(trainer.tables, tight(data, order(2), penalty=L2(3.0)).tables, relative=1e-6, absolute=1e-8)
 
 
-def test_wrong_rounds_and_strengths_are_refused():
-    data = rows()
-    with raises("conflict", "evidence_rounds"):
-        ExactTrainer(data, order(1), penalty=InteractionRidge(), evidence=EvidenceRounds(num_rounds=1))
-    for bad in (-1, 1.5, True):
-        with pytest.raises(InputError, match="evidence_rounds"):
-            ExactTrainer(data, order(1), penalty=START, evidence=EvidenceRounds(num_rounds=bad))
-    with pytest.raises(InputError, match="evidence_damping"):
-        ExactTrainer(data, order(1), penalty=START, evidence=EvidenceRounds(num_rounds=1, damping=0.0))
-    trainer = ExactTrainer(data, order(1), penalty=START)
-    for bad in (torch.ones(3), -torch.ones(4), torch.full((4,), math.nan), "x"):
-        with pytest.raises(InputError, match="state"):
-            trainer.load_state_dict({"tables": trainer.tables, "strengths": bad})
+@pytest.mark.parametrize(
+    ("call", "code", "argument"),
+    [
+        *((lambda bad=bad: EvidenceRounds(bad), "out-of-range", "evidence_rounds") for bad in (-1, 1.5, True)),
+        (lambda: EvidenceRounds(1, damping=0.0), "out-of-range", "evidence_damping"),
+        (lambda: started(torch.ones(3)), "wrong-shape", "state"),
+        (lambda: started(-torch.ones(4)), "out-of-range", "state"),
+        (lambda: started(torch.full((4,), math.nan)), "not-finite", "state"),
+        (lambda: started("x"), "wrong-shape", "state"),
+    ],
+)
+def test_wrong_rounds_and_strengths_are_refused(call, code, argument):
+    with raises(code, argument):
+        call()
+
+
+def started(strengths):
+    state(functools.partial(ExactTrainer, penalty=START), strengths=strengths)
 
 
 @pytest.mark.parametrize("kind", [ExactTrainer, PseudoTrainer])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ....annealing.verdict import METHOD
 from ....annealing.weights import WeightEstimate, log_mean_weight, one_sided_limits
 from ....core.certificate import certificate, state_text
 from ....core.partition import LogPartition, Sandwich, Verdict
@@ -32,7 +33,6 @@ _ASCENT = 12  # sweeps at it
 _LEVEL = 0.99  # of the one-sided limits
 _GAP = 4.0  # errors between forward and reverse estimate that count as agreement
 _MARKOV = math.log(1e4)  # an estimate without bias is that much too high in one of so many runs at most
-_METHOD = "annealed importance sampling"
 _ONE_SIDED = "there was no reverse run, so that a mode that no chain found would stay unseen"
 _TEMPERED_NOTE = (
     "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
@@ -194,7 +194,7 @@ def _result(model: LogLinearEnergy, size: tuple[int, int], found: WeightEstimate
         low,
         high,
         options.plan(model.hypergraph),
-        _METHOD,
+        METHOD,
         verdicts=torch.tensor(Verdict.CONSISTENT if is_reliable else Verdict.UNRELIABLE, dtype=torch.int8),
         notes=notes,
     )

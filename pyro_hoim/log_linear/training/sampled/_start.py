@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -107,7 +108,7 @@ def forest_law(
                 counts_of[i, j] = total * frequencies[slices[edge]].reshape(cards[i], cards[j])
     draws: list[_Draw] = []
     log_z = 0.0
-    for i, parent in _walk(len(names), _forest(len(names), counts_of)):
+    for i, parent in _walk(len(names), counts_of):
         if parent < 0:
             weights = np.log(single[i])[None] if i in single else np.zeros((1, cards[i]))
             log_z += float(np.logaddexp.reduce(weights[0]))
@@ -182,25 +183,6 @@ def _cells(codes: NDArray[np.int64], members: tuple[int, ...], cards: Sequence[i
     return cell
 
 
-def _forest(count: int, counts_of: dict[tuple[int, int], Floats]) -> list[tuple[int, int]]:
-    """Pairs of a spanning forest with the largest sum of mutual informations (Kruskal)."""
-    ranked = sorted(((-_information(counts), pair) for pair, counts in counts_of.items()), key=lambda found: found)
-    root = list(range(count))
-
-    def top(i: int) -> int:
-        while root[i] != i:
-            i = root[i]
-        return i
-
-    kept: list[tuple[int, int]] = []
-    for value, (i, j) in ranked:
-        a, b = top(i), top(j)
-        if a != b and value < 0:
-            root[a] = b
-            kept.append((i, j))
-    return kept
-
-
 def _information(counts: Floats) -> float:
     """Mutual information in nats of a table of counts."""
     probs = counts / counts.sum()
@@ -209,21 +191,22 @@ def _information(counts: Floats) -> float:
     return float((probs[seen] * np.log(probs[seen] / product[seen])).sum())
 
 
-def _walk(count: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """All nodes with their parents (-1 for none), parents first."""
-    beside: list[list[int]] = [[] for _ in range(count)]
-    for i, j in pairs:
-        beside[i].append(j)
-        beside[j].append(i)
-    found, seen = list[tuple[int, int]](), set[int]()
+def _walk(count: int, counts_of: dict[tuple[int, int], Floats]) -> list[tuple[int, int]]:
+    """Nodes with their parents (-1 for none), parents first, of the forest with most mutual information (Kruskal)."""
+    joined, forest = nx.Graph(), nx.Graph()
+    for graph in (joined, forest):
+        graph.add_nodes_from(range(count))
+    gains = sorted((pair, _information(counts)) for pair, counts in counts_of.items())
+    joined.add_weighted_edges_from((*pair, gain) for pair, gain in gains if gain > 0)
+    forest.add_edges_from(nx.maximum_spanning_edges(joined, data=False))
+    parents: dict[int, int] = {}
     for first in range(count):
-        if first in seen:
-            continue
-        seen.add(first)
-        waiting = [(first, -1)]
-        while waiting:
-            node, parent = waiting.pop()
-            found.append((node, parent))
-            waiting.extend((other, node) for other in beside[node] if other not in seen)
-            seen.update(beside[node])
-    return found
+        if first not in parents:
+            parents[first] = -1
+            arcs = nx.dfs_edges(forest, first, sort_neighbors=_reversed)
+            parents.update((child, parent) for parent, child in arcs)
+    return list(parents.items())
+
+
+def _reversed(nodes: Iterable[int]) -> list[int]:
+    return list(nodes)[::-1]
