@@ -6,7 +6,7 @@ import copy
 import io
 import math
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyro
@@ -226,10 +226,9 @@ def test_expand_shares_one_normalising_constant(own, wanted):
     assert wide.energy_model.batch_shape == wanted
     assert wide.marginal(["x0"]).batch_shape == wide.condition({"x0": 1}).batch_shape == wanted
     assert wide.expand_by(torch.Size([7])).batch_shape == (7, *wanted)
-    with pytest.raises(InputError, match="cannot be expanded"):
-        wide.expand(torch.Size((*wanted[:-1], wanted[-1] + 1)))
-    with pytest.raises(InputError, match="cannot be expanded"):
-        wide.expand(torch.Size(()))
+    for wrong in ((*wanted[:-1], wanted[-1] + 1), ()):
+        with pytest.raises(InputError, match="cannot be expanded"):
+            wide.expand(torch.Size(wrong))
 
 
 def test_expanded_draws_are_independent_and_in_their_place():
@@ -612,12 +611,14 @@ def test_marginal_refuses_what_it_cannot_afford():
     law = law_of(star)
     with raises("over-budget", "marginal"):
         law.marginal([f"x{i}" for i in range(1, 30)])
-    with pytest.raises(UnknownNameError):
-        law.marginal(["y"])
-    with pytest.raises(InputTypeError, match="received the string"):
-        law.marginal("x0")
-    with pytest.raises(InputError, match="unique"):
-        law.marginal(["x0", "x0"])
+    wrong = (
+        (["y"], UnknownNameError, None),
+        ("x0", InputTypeError, "received the string"),
+        (["x0", "x0"], InputError, "unique"),
+    )
+    for names, error, message in wrong:
+        with pytest.raises(error, match=message):
+            law.marginal(names)
 
 
 def test_weak_heredity_marginal_and_condition_keep_their_collection():
@@ -675,10 +676,7 @@ class RefusesMoreThan(Auto):
         object.__setattr__(self, "num_edges", num_edges)
 
     def plan(self, hypergraph, *args, **kwargs):
-        from dataclasses import replace
-
-        cost = super().plan(hypergraph, *args, **kwargs)
-        return replace(cost, feasible=len(hypergraph) <= self.num_edges)
+        return replace(super().plan(hypergraph, *args, **kwargs), feasible=len(hypergraph) <= self.num_edges)
 
     def expectations(self, model):
         assert len(model.hypergraph) <= self.num_edges
@@ -686,10 +684,8 @@ class RefusesMoreThan(Auto):
 
 
 def test_kl_divergence_refuses_different_domains():
-    p = law_of(CHAIN)
-    q = law_of(TRIPLES)
     with pytest.raises(InputError, match="different domains"):
-        kl_divergence(p, q)
+        kl_divergence(law_of(CHAIN), law_of(TRIPLES))
 
 
 # Other constructors and coordinates
@@ -746,22 +742,21 @@ def test_where_validation_is_off_globally_it_gives_nan_for_divergences():
 
 
 def test_wrong_arguments_say_what_was_expected():
-    hypergraph, weak = CHAIN, WEAK
-    good = draw_theta(hypergraph)
+    good = draw_theta(CHAIN)
     for structure, theta, options, code, argument in (
-        (hypergraph, good[:-1], {}, "wrong-shape", "theta"),
-        (hypergraph, torch.tensor(1.0), {}, "wrong-shape", "theta"),
-        (hypergraph, torch.zeros(10, dtype=torch.long), {}, "wrong-type", "theta"),
-        (hypergraph, [0.0] * 10, {}, "wrong-type", "theta"),
-        (hypergraph.domain, good, {}, "wrong-type", "hypergraph"),
-        (hypergraph, good, {"coding": "effect"}, "unknown-choice", "coding"),
-        (hypergraph, good, {"partition": "elimination"}, "wrong-type", "partition"),
-        (weak, draw_theta(weak), {"coding": "corner"}, "no-method", None),
+        (CHAIN, good[:-1], {}, "wrong-shape", "theta"),
+        (CHAIN, torch.tensor(1.0), {}, "wrong-shape", "theta"),
+        (CHAIN, torch.zeros(10, dtype=torch.long), {}, "wrong-type", "theta"),
+        (CHAIN, [0.0] * 10, {}, "wrong-type", "theta"),
+        (CHAIN.domain, good, {}, "wrong-type", "hypergraph"),
+        (CHAIN, good, {"coding": "effect"}, "unknown-choice", "coding"),
+        (CHAIN, good, {"partition": "elimination"}, "wrong-type", "partition"),
+        (WEAK, draw_theta(WEAK), {"coding": "corner"}, "no-method", None),
     ):
         with raises(code, argument):
             HierarchicalLogLinear(structure, theta, **options)
     with pytest.raises(InputError, match="balanced"):
-        HierarchicalLogLinear(hypergraph, torch.ones(hypergraph.num_terms), coding="balanced")
+        HierarchicalLogLinear(CHAIN, torch.ones(CHAIN.num_terms), coding="balanced")
 
 
 def test_values_outside_the_support_raise_when_validating():
