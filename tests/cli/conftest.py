@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+
+sys.path.append(str(Path(__file__).parent))
+
+from command_line import CommandLine
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -38,3 +43,9 @@ def figures_are_one_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
         file.write(PIXEL)
 
     monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Runs commands and reads what they print."""
+    return CommandLine(capsys)

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import CommandLine, save_random, stored
 
-from pyro_hoim.cli import run
 from pyro_hoim.core import LogPartition
 from pyro_hoim.log_linear import AnnealedImportance, Auto, LogLinearEnergy, ModelFile, load_model, save_model
 from pyro_hoim.schema import Domain
@@ -23,57 +23,25 @@ from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 CHEAP = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
 
 
-def save(path: str, hypergraph: InteractionHypergraph, scale: float) -> None:
-    """A model file with random parameters."""
-    generator = torch.Generator().manual_seed(1)
-    theta = scale * torch.randn(hypergraph.num_parameters, generator=generator, dtype=torch.float64)
-    save_model(path, ModelFile(hypergraph, theta))
-
-
 @pytest.fixture(autouse=True)
 def models() -> None:
     """A folder with a model of 60 variables that all interact, and one of six that is easily enumerated."""
-    save("large.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 0.05)
-    save("small.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2, 3, 2]), 2), 0.3)
-
-
-def stored(path: str) -> LogLinearEnergy:
-    file = load_model(path)
-    return LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)
-
-
-def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """Run a command that succeeds; its standard output and error."""
-    assert run(arguments) == 0
-    return capsys.readouterr()
-
-
-def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    out, _ = call([*arguments, "--json"], capsys)
-    assert out.count("\n") == 1
-    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-
-
-def check_refused(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on standard error with the words, nothing on standard output, status 2."""
-    assert run(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("pyro-hoim: error: ") and captured.err.count("\n") == 1, captured.err
-    assert all(word in captured.err for word in words), captured.err
+    for name, cards, scale in (("large", [2] * 60, 0.05), ("small", [2, 3, 2, 2, 3, 2], 0.3)):
+        graph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
+        save_random(f"{name}.safetensors", graph, scale)
 
 
 # log-z
 
 
-def test_estimates_have_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_estimates_have_to_be_asked_for(shell: CommandLine) -> None:
     for method in ([], ["--method", "auto"], ["--method", "exact"]):
-        check_refused(["log-z", "large.safetensors", *method], ["cells", "the budget is", "--method ais"], capsys)
-    check_refused(["score", "large.safetensors", rows_of("large.safetensors")], ["--method ais"], capsys)
+        shell.refused("log-z", "large.safetensors", *method, says=["cells", "the budget is", "--method ais"])
+    shell.refused("score", "large.safetensors", rows_of("large.safetensors"), says=["--method ais"])
 
 
-def test_log_z_beyond_exact_reach(capsys: pytest.CaptureFixture[str]) -> None:
-    result = call_json(["log-z", "large.safetensors", *CHEAP], capsys)
+def test_log_z_beyond_exact_reach(shell: CommandLine) -> None:
+    result = shell.json("log-z", "large.safetensors", *CHEAP)
     assert {"value", "std_error", "kind", "lower", "upper", "lower_bound", "ess", "verdict", "notes", "method"} == set(
         result
     )
@@ -81,37 +49,37 @@ def test_log_z_beyond_exact_reach(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < result["std_error"] < 0.2 and 32 < result["ess"] <= 64
     assert result["lower"] < result["value"] < result["upper"]
     assert any("tempered" in note for note in result["notes"])
-    text, errors = call(["log-z", "large.safetensors", *CHEAP], capsys)
+    text, errors = shell("log-z", "large.safetensors", *CHEAP)
     assert f"log Z = {result['value']:.10g} +- {result['std_error']:.2g} (biased" in text
     for words in ("limits", "effective sample size", "verdict                consistent", "note: "):
         assert words in text
     assert errors == ""  # no progress bar unless standard error is a terminal
 
 
-def test_log_z_within_reach_agrees_with_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
-    result = call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "3"], capsys)
-    exact = call_json(["log-z", "small.safetensors"], capsys)
+def test_log_z_within_reach_agrees_with_enumeration(shell: CommandLine) -> None:
+    result = shell.json("log-z", "small.safetensors", "--method", "ais", "--seed", "3")
+    exact = shell.json("log-z", "small.safetensors")
     energy = stored("small.safetensors")
     unnormalised = exact_table(energy.hypergraph, energy.tables, normalised=False)
     assert exact["value"] == pytest.approx(np.log(np.exp(unnormalised).sum()), rel=1e-12)
     assert exact == {**exact, "std_error": 0.0, "ess": None, "verdict": "verified", "notes": []}
     assert abs(result["value"] - exact["value"]) < 4 * result["std_error"]
     assert abs(result["value"] + 0.05 - exact["value"]) > 4 * result["std_error"]  # a wrong value would be seen
-    assert call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "3"], capsys) == result
-    assert call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "4"], capsys) != result
+    assert shell.json("log-z", "small.safetensors", "--method", "ais", "--seed", "3") == result
+    assert shell.json("log-z", "small.safetensors", "--method", "ais", "--seed", "4") != result
     adaptive = ["log-z", "small.safetensors", "--method", "ais", "--temperatures", "adaptive"]
-    found = call_json(adaptive, capsys)
+    found = shell.json(*adaptive)
     assert abs(found["value"] - exact["value"]) < 4 * found["std_error"]
 
 
-def test_an_estimate_without_error_bar_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    save("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
+def test_an_estimate_without_error_bar_says_so(shell: CommandLine) -> None:
+    save_random("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
     cold = ["log-z", "cold.safetensors", "--method", "ais", "--chains", "32", "--temperatures", "3"]
-    result = call_json(cold, capsys)
+    result = shell.json(*cold)
     assert result["verdict"] == "unreliable" and result["std_error"] is None
     assert result["value"] is not None and "--temperatures" in result["notes"][0]
     assert "num_temperatures" not in " ".join(result["notes"])
-    text, errors = call(cold, capsys)
+    text, errors = shell(*cold)
     assert "+- unknown" in text and "verdict                unreliable" in text and "note: " in text
     assert errors.startswith("pyro-hoim: warning: ") and errors.count("\n") == 1
 
@@ -129,9 +97,9 @@ def test_an_estimate_without_error_bar_says_so(capsys: pytest.CaptureFixture[str
         (["--method", "mcmc"], ["mcmc", "ais"]),
     ],
 )
-def test_wrong_options(options: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    check_refused(["log-z", "small.safetensors", *options], words, capsys)
-    check_refused(["score", "small.safetensors", rows_of("small.safetensors"), *options], words, capsys)
+def test_wrong_options(options: list[str], words: list[str], shell: CommandLine) -> None:
+    shell.refused("log-z", "small.safetensors", *options, says=words)
+    shell.refused("score", "small.safetensors", rows_of("small.safetensors"), *options, says=words)
 
 
 # score
@@ -145,21 +113,21 @@ def rows_of(model: str) -> str:
     return "rows.csv"
 
 
-def test_score_with_an_estimated_constant(capsys: pytest.CaptureFixture[str]) -> None:
-    exact = call_json(["score", "small.safetensors", rows_of("small.safetensors")], capsys)
+def test_score_with_an_estimated_constant(shell: CommandLine) -> None:
+    exact = shell.json("score", "small.safetensors", rows_of("small.safetensors"))
     assert exact["log_z_std_error"] == 0 and exact["log_z_kind"] == "exact"
-    result = call_json(["score", "small.safetensors", "rows.csv", *CHEAP], capsys)
-    log_z = call_json(["log-z", "small.safetensors", *CHEAP], capsys)
+    result = shell.json("score", "small.safetensors", "rows.csv", *CHEAP)
+    log_z = shell.json("log-z", "small.safetensors", *CHEAP)
     assert result["log_z_std_error"] == log_z["std_error"] > 0 and result["log_z_kind"] == "biased"
     assert result["log_z_verdict"] == "verified" and result["log_z_notes"] == log_z["notes"]
-    shift = log_z["value"] - call_json(["log-z", "small.safetensors"], capsys)["value"]
+    shift = log_z["value"] - shell.json("log-z", "small.safetensors")["value"]
     assert result["nll"] - exact["nll"] == pytest.approx(shift, abs=1e-12)
     assert result["kl"] - exact["kl"] == pytest.approx(shift, abs=1e-12)
     assert result["nll_std_error"] == pytest.approx(exact["nll_std_error"])
     assert result["pseudo_nll"] == exact["pseudo_nll"]
-    far = call_json(["score", "large.safetensors", rows_of("large.safetensors"), *CHEAP], capsys)
+    far = shell.json("score", "large.safetensors", rows_of("large.safetensors"), *CHEAP)
     assert far["nll"] > 0 and far["log_z_std_error"] > 0
-    text, _ = call(["score", "large.safetensors", "rows.csv", *CHEAP], capsys)
+    text, _ = shell("score", "large.safetensors", "rows.csv", *CHEAP)
     assert "NLL per row" in text and "verdict                consistent" in text
 
 
@@ -175,22 +143,22 @@ def keep_estimate(path: str, **changes: Any) -> dict[str, Any]:
     return kept
 
 
-def test_the_estimate_in_the_file_is_used_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_estimate_in_the_file_is_used_and_said(shell: CommandLine) -> None:
     kept = keep_estimate("large.safetensors")
-    result = call_json(["log-z", "large.safetensors"], capsys)
+    result = shell.json("log-z", "large.safetensors")
     assert result["method"] == f"{kept['method']}, as the model file holds it"
     assert {name: result[name] for name in ("value", "std_error", "lower", "upper", "ess", "kind", "verdict")} == {
         name: kept[name] for name in ("value", "std_error", "lower", "upper", "ess", "kind", "verdict")
     }
-    scored = call_json(["score", "large.safetensors", rows_of("large.safetensors")], capsys)
+    scored = shell.json("score", "large.safetensors", rows_of("large.safetensors"))
     energy, rows = stored("large.safetensors"), load_rows("large.safetensors")
     assert scored["nll"] == pytest.approx(kept["value"] + float(energy.energy(rows).mean()), rel=1e-12)
     assert scored["log_z_std_error"] == kept["std_error"] and scored["log_z_method"] == result["method"]
-    text, _ = call(["score", "large.safetensors", "rows.csv"], capsys)
+    text, _ = shell("score", "large.safetensors", "rows.csv")
     assert "as the model file holds it" in text and "verdict                consistent" in text
-    fresh = call_json(["score", "large.safetensors", "rows.csv", *CHEAP], capsys)
+    fresh = shell.json("score", "large.safetensors", "rows.csv", *CHEAP)
     assert fresh["log_z_method"] == kept["method"] and fresh["nll"] != scored["nll"]
-    check_refused(["score", "large.safetensors", "rows.csv", "--method", "exact"], ["the budget is"], capsys)
+    shell.refused("score", "large.safetensors", "rows.csv", "--method", "exact", says=["the budget is"])
 
 
 def load_rows(model: str) -> torch.Tensor:
@@ -199,16 +167,16 @@ def load_rows(model: str) -> torch.Tensor:
     return torch.tensor([[(i + k) % n for k, n in enumerate(cards)] for i in (0, 1, 1, 2)])
 
 
-def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    before = call_json(["score", "small.safetensors", rows_of("small.safetensors")], capsys)
+def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(shell: CommandLine) -> None:
+    before = shell.json("score", "small.safetensors", rows_of("small.safetensors"))
     keep_estimate("small.safetensors", value=0.0)
-    assert call_json(["score", "small.safetensors", "rows.csv"], capsys) == before
+    assert shell.json("score", "small.safetensors", "rows.csv") == before
 
 
 @pytest.mark.parametrize("changes", [{"verdict": "perfect"}, {"value": "low"}, {"ess": []}])
-def test_an_entry_that_is_no_log_z_is_refused(changes: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entry_that_is_no_log_z_is_refused(changes: dict[str, Any], shell: CommandLine) -> None:
     keep_estimate("large.safetensors", **changes)
-    check_refused(["log-z", "large.safetensors"], ["log_partition: expected"], capsys)
+    shell.refused("log-z", "large.safetensors", says=["log_partition: expected"])
 
 
 def test_infinite_errors_come_back() -> None:
@@ -222,30 +190,30 @@ def test_infinite_errors_come_back() -> None:
 # sample
 
 
-def test_sample_beyond_exact_reach_is_by_gibbs_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sample_beyond_exact_reach_is_by_gibbs_and_says_so(shell: CommandLine) -> None:
     options = ["sample", "large.safetensors", "-n", "40", "--given", "x3=1", "--given", "x10=0", "--burn-in", "20"]
-    text, errors = call(options, capsys)
+    text, errors = shell(*options)
     assert re.search(r"approximate.* Gibbs .*20 sweeps", errors) and errors.count("\n") == 1
     Path("drawn.csv").write_text(text, encoding="utf-8")
     frame = pd.read_csv("drawn.csv")
     assert frame.shape == (40, 60)
     assert set(frame["x3"]) == {1} and set(frame["x10"]) == {0}
     assert frame["x0"].nunique() == 2
-    assert call(options, capsys)[0] == text
-    assert call([*options, "--seed", "1"], capsys)[0] != text
-    check_refused([*options[:-2], "--method", "exact"], ["the budget is", "--method gibbs"], capsys)
+    assert shell(*options)[0] == text
+    assert shell(*options, "--seed", "1")[0] != text
+    shell.refused(*options[:-2], "--method", "exact", says=["the budget is", "--method gibbs"])
 
 
-def test_enough_given_columns_make_the_draws_exact_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_enough_given_columns_make_the_draws_exact_again(shell: CommandLine) -> None:
     given = [word for i in range(45) for word in ("--given", f"x{i}=1")]
-    text, errors = call(["sample", "large.safetensors", "-n", "3", *given], capsys)
+    text, errors = shell("sample", "large.safetensors", "-n", "3", *given)
     assert errors == "" and text.count("\n") == 4
 
 
-def test_gibbs_rows_have_the_conditional_law(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gibbs_rows_have_the_conditional_law(shell: CommandLine) -> None:
     number = required_draws(36, 0.03)
     options = ["sample", "small.safetensors", "-n", str(number), "--given", "x2=1", "--given", "x5=0"]
-    call([*options, "--method", "gibbs", "--burn-in", "20", "--out", "rows.csv"], capsys)
+    shell(*options, "--method", "gibbs", "--burn-in", "20", "--out", "rows.csv")
     frame = pd.read_csv("rows.csv")
     counts = np.zeros((2, 3, 2, 3))
     np.add.at(counts, tuple(frame[name].to_numpy() for name in ("x0", "x1", "x3", "x4")), 1)
@@ -255,32 +223,30 @@ def test_gibbs_rows_have_the_conditional_law(capsys: pytest.CaptureFixture[str])
     wrong = np.exp(0.9 * np.log(law))
     with pytest.raises(AssertionError):
         assert_exact_law(counts.ravel(), (wrong / wrong.sum()).ravel())
-    exact, errors = call(["sample", "small.safetensors", "-n", "5"], capsys)
+    exact, errors = shell("sample", "small.safetensors", "-n", "5")
     assert errors == ""
-    assert call(["sample", "small.safetensors", "-n", "5", "--method", "exact"], capsys)[0] == exact
+    assert shell("sample", "small.safetensors", "-n", "5", "--method", "exact")[0] == exact
 
 
-def test_burn_in_belongs_to_gibbs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_burn_in_belongs_to_gibbs(shell: CommandLine) -> None:
     options = ["sample", "small.safetensors", "-n", "1", "--burn-in"]
-    check_refused([*options, "5", "--method", "exact"], ["--burn-in", "--method gibbs"], capsys)
-    check_refused([*options, "-5"], ["--burn-in"], capsys)
+    shell.refused(*options, "5", "--method", "exact", says=["--burn-in", "--method gibbs"])
+    shell.refused(*options, "-5", says=["--burn-in"])
 
 
 # Progress
 
 
-def test_progress_is_shown_on_a_terminal_only(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_shown_on_a_terminal_only(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyro_hoim.cli.asking.is_terminal", lambda: True)
-    text, errors = call(["log-z", "small.safetensors", *CHEAP, "--json"], capsys)
+    text, errors = shell("log-z", "small.safetensors", *CHEAP, "--json")
     assert "annealing" in errors and json.loads(text)["verdict"] == "verified"
-    text, errors = call(["sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1"], capsys)
+    text, errors = shell("sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1")
     assert "gibbs" in errors and text.count("\n") == 2001
 
 
-def test_the_command_runs_what_the_library_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    result = call_json(["log-z", "small.safetensors", *CHEAP, "--seed", "9"], capsys)
+def test_the_command_runs_what_the_library_runs(shell: CommandLine) -> None:
+    result = shell.json("log-z", "small.safetensors", *CHEAP, "--seed", "9")
     backend = AnnealedImportance(num_chains=64, num_temperatures=100, seed=9)
     own = backend.log_partition(stored("small.safetensors"))
     assert result["value"] == float(own.value) and result["lower"] == float(own.lower)
@@ -288,9 +254,7 @@ def test_the_command_runs_what_the_library_runs(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("method", ["ais", "auto"])
-def test_scores_look_for_modes_from_the_rows(
-    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_look_for_modes_from_the_rows(method: str, monkeypatch: pytest.MonkeyPatch, shell: CommandLine) -> None:
     given: list[Any] = []
     original = AnnealedImportance.log_partition
 
@@ -304,6 +268,6 @@ def test_scores_look_for_modes_from_the_rows(
     lines = [",".join(map(str, row)) for row in labels]
     Path("rows.csv").write_text("\n".join([header, *lines, ",2,1,0,1,0"]) + "\n")
     options = [*CHEAP, "--seed", "1"] if method == "ais" else []
-    result = call_json(["score", "small.safetensors", "rows.csv", *options], capsys)
+    result = shell.json("score", "small.safetensors", "rows.csv", *options)
     assert result["rows"] == 4
     assert given == ([((0, 2, 1, 0, 1, 1), (1, 0, 0, 0, 2, 0))] if method == "ais" else [])

@@ -8,43 +8,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import CommandLine, stored
 
 from pyro_hoim import load_table
-from pyro_hoim.cli import run
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import LogLinearEnergy, fit, goodness_of_fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law
 
 
-def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Run a command with ``--json``; standard output must be exactly one JSON object."""
-    assert run([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-
-    def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is not JSON")
-
-    return json.loads(out, parse_constant=refuse)
-
-
 def probabilities(model: LogLinearEnergy) -> np.ndarray:
     """Joint table by enumeration."""
     states = torch.tensor(list(itertools.product(*(range(n) for n in model.domain.cardinalities))))
     return torch.softmax(-model.energy(states), 0).reshape(model.domain.cardinalities).numpy()
-
-
-def stored(path: str) -> LogLinearEnergy:
-    """Energy of a model file."""
-    file = load_model(path)
-    return LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)
 
 
 DOCUMENTED_KEYS = {
@@ -66,8 +47,8 @@ DOCUMENTED_KEYS = {
 }
 
 
-def test_fit_json_agrees_with_the_library(capsys: pytest.CaptureFixture[str]) -> None:
-    result = call_json(["fit", "hair_eye_color", "--order", "2", "--out", "out"], capsys)
+def test_fit_json_agrees_with_the_library(shell: CommandLine) -> None:
+    result = shell.json("fit", "hair_eye_color", "--order", "2", "--out", "out")
     assert set(result) >= DOCUMENTED_KEYS
     data = load_table("hair_eye_color")
     own = fit(InteractionHypergraph.from_order(data.domain, 2), data)
@@ -87,16 +68,14 @@ def test_fit_json_agrees_with_the_library(capsys: pytest.CaptureFixture[str]) ->
     assert torch.equal(load_model("out/model.safetensors").theta, own.theta)
 
 
-def test_folders_are_numbered_and_never_reused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_are_numbered_and_never_reused(shell: CommandLine) -> None:
     for _ in range(2):
-        assert run(["fit", "ucb_admissions", "--order", "1"]) == 0
-    capsys.readouterr()
+        shell("fit", "ucb_admissions", "--order", "1")
     assert sorted(p.name for p in Path().iterdir()) == ["pyro-hoim-ucb_admissions", "pyro-hoim-ucb_admissions-2"]
 
 
-def test_report_is_self_contained_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "czech_autoworkers", "--edges", "smoke*mental*phys + phys*systol + protein + family"]) == 0
-    text = capsys.readouterr().out
+def test_report_is_self_contained_and_complete(shell: CommandLine) -> None:
+    text = shell("fit", "czech_autoworkers", "--edges", "smoke*mental*phys + phys*systol + protein + family").out
     page = Path("pyro-hoim-czech_autoworkers/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 3
     for outside in ("http://", "https://", "<script", "<link", "url("):
@@ -112,9 +91,8 @@ def test_report_is_self_contained_and_complete(capsys: pytest.CaptureFixture[str
     assert "report:" in text and "pyro-hoim-czech_autoworkers/report.html" in text
 
 
-def test_infinite_estimate_is_reported_not_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "titanic", "--order", "2", "--out", "out", "--json"]) == 0
-    captured = capsys.readouterr()
+def test_infinite_estimate_is_reported_not_hidden(shell: CommandLine) -> None:
+    captured = shell("fit", "titanic", "--order", "2", "--out", "out", "--json")
     result = json.loads(captured.out)
     assert result["mle_exists"] is False and result["status"] == "infinite"
     assert result["infinite_combinations"] == [{"edge": ["Class", "Age"], "levels": ["Crew", "Child"]}]
@@ -130,12 +108,11 @@ def test_infinite_estimate_is_reported_not_hidden(capsys: pytest.CaptureFixture[
     assert "Class=Crew, Age=Child" in Path("out/report.html").read_text(encoding="utf-8")
 
 
-def test_score_agrees_with_enumeration_also_with_missing_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "ucb_admissions", "--order", "2", "--out", "out"]) == 0
-    capsys.readouterr()
+def test_score_agrees_with_enumeration_also_with_missing_cells(shell: CommandLine) -> None:
+    shell("fit", "ucb_admissions", "--order", "2", "--out", "out")
     frame = load_table("ucb_admissions").to_pandas()
     frame.to_csv("cells.csv", index=False)
-    result = call_json(["score", "out/model.safetensors", "cells.csv"], capsys)
+    result = shell.json("score", "out/model.safetensors", "cells.csv")
     table = probabilities(stored("out/model.safetensors"))
     counts = load_table("ucb_admissions").table().numpy()
     nll = -(counts * np.log(table)).sum() / counts.sum()
@@ -149,16 +126,15 @@ def test_score_agrees_with_enumeration_also_with_missing_cells(capsys: pytest.Ca
     first, second, _ = (v.labels[0] for v in domain)
     names = ",".join(domain.names)
     Path("holes.csv").write_text(f"{names}\n{first},,\n,{second},\n", encoding="utf-8")
-    result = call_json(["score", "out", "holes.csv"], capsys)
+    result = shell.json("score", "out", "holes.csv")
     assert result["nll"] == pytest.approx(-(np.log(table[0].sum()) + np.log(table[:, 0].sum())) / 2, rel=1e-10)
     assert result["kl"] is None
 
 
-def test_predict_agrees_with_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "ucb_admissions", "--order", "2", "--target", "Dept", "--out", "out", "--json"]) == 0
-    fitted = json.loads(capsys.readouterr().out)
+def test_predict_agrees_with_enumeration(shell: CommandLine) -> None:
+    fitted = shell.json("fit", "ucb_admissions", "--order", "2", "--target", "Dept", "--out", "out")
     load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
-    result = call_json(["predict", "out/model.safetensors", "cells.csv", "--target", "Dept"], capsys)
+    result = shell.json("predict", "out/model.safetensors", "cells.csv", "--target", "Dept")
     axis = load_table("ucb_admissions").domain.index("Dept")
     counts = np.moveaxis(load_table("ucb_admissions").table().numpy(), axis, -1)
     guess = np.moveaxis(probabilities(stored("out/model.safetensors")), axis, -1).argmax(-1)
@@ -169,14 +145,12 @@ def test_predict_agrees_with_enumeration(capsys: pytest.CaptureFixture[str]) -> 
     assert fitted["accuracy"]["train"]["accuracy"] == pytest.approx(result["accuracy"])
 
 
-def test_sample_has_the_conditional_law_and_is_reproducible(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "titanic", "--order", "1", "--out", "out"]) == 0
+def test_sample_has_the_conditional_law_and_is_reproducible(shell: CommandLine) -> None:
+    shell("fit", "titanic", "--order", "1", "--out", "out")
     number = "60000"
     arguments = ["sample", "out/model.safetensors", "-n", number, "--given", "Sex=Male", "--seed", "7"]
-    assert run([*arguments, "--out", "rows.csv"]) == 0
-    capsys.readouterr()
-    assert run(arguments) == 0
-    assert capsys.readouterr().out == Path("rows.csv").read_text(encoding="utf-8")
+    shell(*arguments, "--out", "rows.csv")
+    assert shell(*arguments).out == Path("rows.csv").read_text(encoding="utf-8")
     frame = pd.read_csv("rows.csv")
     assert list(frame.columns) == ["Class", "Sex", "Age", "Survived"] and set(frame["Sex"]) == {"Male"}
     domain = load_table("titanic").domain
@@ -189,70 +163,66 @@ def test_sample_has_the_conditional_law_and_is_reproducible(capsys: pytest.Captu
         assert_exact_law(counts.ravel(), np.full(16, 1 / 16))
 
 
-def test_interactions_and_log_z(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "czech_autoworkers", "--order", "2", "--out", "out"]) == 0
-    capsys.readouterr()
-    rows = call_json(["interactions", "out/model.safetensors", "--top", "5"], capsys)["interactions"]
+def test_interactions_and_log_z(shell: CommandLine) -> None:
+    shell("fit", "czech_autoworkers", "--order", "2", "--out", "out")
+    rows = shell.json("interactions", "out/model.safetensors", "--top", "5")["interactions"]
     assert len(rows) == 5 and [r["value"] for r in rows] == sorted((r["value"] for r in rows), reverse=True)
     model = stored("out/model.safetensors")
     for row in rows:
         table = model.tables[model.hypergraph.term_slices[tuple(row["edge"])]]
         assert row["value"] == pytest.approx(float(table.square().mean().sqrt()))
         assert abs(row["coefficient"]) == pytest.approx(float(table.abs().max()))
-    result = call_json(["log-z", "out/model.safetensors", "--method", "exact"], capsys)
+    result = shell.json("log-z", "out/model.safetensors", "--method", "exact")
     states = torch.tensor(list(itertools.product(range(2), repeat=6)))
     assert result["value"] == pytest.approx(float(torch.logsumexp(-model.energy(states), 0)), rel=1e-12)
     assert result == {**result, "kind": "exact", "std_error": 0.0, "lower": result["value"], "upper": result["value"]}
-    names = [t["name"] for t in call_json(["tables"], capsys)["tables"]]
+    names = [t["name"] for t in shell.json("tables")["tables"]]
     assert names == ["czech_autoworkers", "rochdale", "ucb_admissions", "titanic", "hair_eye_color"]
 
 
-def test_split_columns_and_validation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_split_columns_and_validation(shell: CommandLine) -> None:
     options = ["--columns", "smoke,mental,phys", "--split", "0.35,0.15,0.5", "--seed", "3"]
-    result = call_json(["fit", "czech_autoworkers", "--order", "2", *options, "--out", "a"], capsys)
+    result = shell.json("fit", "czech_autoworkers", "--order", "2", *options, "--out", "a")
     assert result["num_variables"] == 3 and sum(result["rows"].values()) == 1841
     assert result["rows"]["test"] == pytest.approx(0.5 * 1841, abs=1)
     assert result["status"] in ("early_stopped", "converged")
     for part in ("train", "validation", "test"):
         assert result["kl"][part] > 0 and result["nll"][part] > 0
-    again = call_json(["fit", "czech_autoworkers", "--order", "2", *options, "--out", "b"], capsys)
+    again = shell.json("fit", "czech_autoworkers", "--order", "2", *options, "--out", "b")
     assert again["nll"] == result["nll"]
-    other = call_json(["fit", "czech_autoworkers", "--order", "2", *options[:-1], "4", "--out", "c"], capsys)
+    other = shell.json("fit", "czech_autoworkers", "--order", "2", *options[:-1], "4", "--out", "c")
     assert other["nll"] != result["nll"]
 
 
-def test_missing_cells_dropped_or_marginalised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_cells_dropped_or_marginalised(shell: CommandLine) -> None:
     rows = ["a,b", *["x,0"] * 30, *["x,1"] * 10, *["y,0"] * 10, *["y,1"] * 30, *["x,"] * 40, *["y,?"] * 3]
     Path("holes.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     common = ["fit", "holes.csv", "--order", "2"]
-    dropped = call_json([*common, "--missing", "?", "--missing", "drop", "--out", "a"], capsys)
+    dropped = shell.json(*common, "--missing", "?", "--missing", "drop", "--out", "a")
     assert dropped["rows"]["train"] == 80
-    summed = call_json([*common, "--missing", "?", "--missing", "marginalise", "--out", "b"], capsys)
+    summed = shell.json(*common, "--missing", "?", "--missing", "marginalise", "--out", "b")
     assert summed["rows"]["train"] == 123 and summed["kl"]["train"] is None
     table = probabilities(stored("b/model.safetensors"))
     assert table.sum(1) == pytest.approx([80 / 123, 43 / 123], abs=1e-6)
     assert table[0] / table[0].sum() == pytest.approx([0.75, 0.25], abs=1e-6)
-    level = call_json([*common, "--missing", "drop", "--out", "c"], capsys)
+    level = shell.json(*common, "--missing", "drop", "--out", "c")
     assert level["num_states"] == "6" and level["rows"]["train"] == 83
 
 
-def test_one_column_and_a_constant_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_column_and_a_constant_column(shell: CommandLine) -> None:
     Path("one.csv").write_text("a,b\nx,k\ny,k\nx,k\n", encoding="utf-8")
-    result = call_json(["fit", "one.csv", "--out", "a"], capsys)
+    result = shell.json("fit", "one.csv", "--out", "a")
     assert result["num_states"] == "2" and result["num_parameters"] == 1
-    result = call_json(["fit", "one.csv", "--columns", "a", "--out", "b"], capsys)
+    result = shell.json("fit", "one.csv", "--columns", "a", "--out", "b")
     assert result["num_variables"] == 1 and result["edges"] == [["a"]]
 
 
-def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_and_version(shell: CommandLine) -> None:
+    text = shell("--help").out
     for command in ("fit", "sample", "score", "predict", "log-z", "interactions", "tables"):
         assert command in text
-        assert run([command, "--help"]) == 0
-    capsys.readouterr()
-    assert run([]) == 0
-    assert "Usage" in capsys.readouterr().out
+        shell(command, "--help")
+    assert "Usage" in shell().out
 
 
 @pytest.mark.fixed_seed  # moving the seeds of a process imports PyTorch
@@ -270,75 +240,69 @@ assert "numpy" in sys.modules  # the control
     assert "fit           Fit a model to a table and write a report." in done.stdout
 
 
-def test_impossible_rows_make_scores_infinite_not_arbitrary(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "titanic", "--order", "2", "--out", "out", "--json"]) == 0
-    fitted = json.loads(capsys.readouterr().out)
+def test_impossible_rows_make_scores_infinite_not_arbitrary(shell: CommandLine) -> None:
+    fitted = shell.json("fit", "titanic", "--order", "2", "--out", "out")
     assert fitted["impossible_rows"]["train"] == 0 and fitted["nll"]["train"] > 0
     Path("crew.csv").write_text("Class,Sex,Age,Survived\nCrew,Male,Child,No\nCrew,Male,Adult,No\n", encoding="utf-8")
-    result = call_json(["score", "out", "crew.csv"], capsys)
+    result = shell.json("score", "out", "crew.csv")
     assert result["impossible_rows"] == 1 and result["nll"] is None and result["rows"] == 2
-    assert run(["score", "out", "crew.csv"]) == 0
-    assert "infinite" in capsys.readouterr().out
-    rows = call_json(["interactions", "out"], capsys)["interactions"]
+    assert "infinite" in shell("score", "out", "crew.csv").out
+    rows = shell.json("interactions", "out")["interactions"]
     marked = {":".join(row["edge"]) for row in rows if row["is_infinite"]}
     assert marked == {"Class", "Age", "Class:Age"}
     assert [row["is_infinite"] for row in rows] == sorted((row["is_infinite"] for row in rows), reverse=True)
     (pair,) = [row for row in rows if row["edge"] == ["Class", "Age"]]
     assert (pair["value"], pair["levels"], pair["num_identified"]) == (None, ["Crew", "Child"], 2)
     assert len(pair["finite_contrasts"]) == 3
-    assert run(["interactions", "out", "--no-information"]) == 0
-    assert "Class:Age  Class 3rd to 1st, Age Child to Adult: +2.3276 +- 0.4384" in capsys.readouterr().out
-    assert run(["fit", "titanic", "--order", "2", "--split", "0.5,0.25,0.25", "--out", "stopped", "--json"]) == 0
-    stopped = json.loads(capsys.readouterr().out)
+    told = shell("interactions", "out", "--no-information").out
+    assert "Class:Age  Class 3rd to 1st, Age Child to Adult: +2.3276 +- 0.4384" in told
+    stopped = shell.json("fit", "titanic", "--order", "2", "--split", "0.5,0.25,0.25", "--out", "stopped")
     assert stopped["impossible_rows"] == {"train": 0, "validation": 0, "test": 0}
     assert all(stopped["kl"][part] < 1 for part in ("train", "validation", "test"))
 
 
-def test_missing_labels_of_embedded_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    result = call_json(["fit", "titanic", "--missing", "Crew", "--missing", "drop", "--order", "1"], capsys)
+def test_missing_labels_of_embedded_tables(shell: CommandLine) -> None:
+    result = shell.json("fit", "titanic", "--missing", "Crew", "--missing", "drop", "--order", "1")
     assert result["rows"]["train"] == 2201 - 885 and result["num_states"] == "24"
 
 
-def test_pseudo_likelihood_of_rows_with_missing_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "ucb_admissions", "--order", "2", "--out", "out"]) == 0
-    capsys.readouterr()
+def test_pseudo_likelihood_of_rows_with_missing_cells(shell: CommandLine) -> None:
+    shell("fit", "ucb_admissions", "--order", "2", "--out", "out")
     table = probabilities(stored("out/model.safetensors"))
     domain = load_table("ucb_admissions").domain
     labels = [v.labels for v in domain]
     Path("rows.csv").write_text(f"{','.join(domain.names)}\n{labels[0][0]},{labels[1][1]},\n", encoding="utf-8")
-    result = call_json(["score", "out", "rows.csv"], capsys)
+    result = shell.json("score", "out", "rows.csv")
     pair = table.sum(2)
     expected = np.log(pair[0, 1] / pair[:, 1].sum()) + np.log(pair[0, 1] / pair[0].sum())
     assert result["pseudo_nll"] == pytest.approx(-expected, rel=1e-10)
 
 
-def test_model_with_a_variable_named_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_with_a_variable_named_count(shell: CommandLine) -> None:
     from pyro_hoim.log_linear import ModelFile, save_model
     from pyro_hoim.schema import Domain
 
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"count": 2}), 1)
     save_model(Path("odd.safetensors"), ModelFile(graph, torch.zeros(1, dtype=torch.float64)))
-    assert run(["sample", "odd.safetensors", "-n", "2"]) == 0
-    assert capsys.readouterr().out.startswith("count\n")
+    assert shell("sample", "odd.safetensors", "-n", "2").out.startswith("count\n")
 
 
-def test_any_formula_is_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_formula_is_a_file_name(shell: CommandLine) -> None:
     Path("odd.csv").write_text("a/b,c\nx,1\ny,0\nx,0\ny,1\nx,1\n", encoding="utf-8")
     formula = " + ".join(["`a/b`*c"] * 40)
     options = ["--posterior", "--chains", "1", "--draws", "20", "--burn-in", "10"]
-    assert run(["fit", "odd.csv", "--edges", formula, *options, "--out", "out"]) == 0
+    shell("fit", "odd.csv", "--edges", formula, *options, "--out", "out")
     assert Path("out/posterior.nc").exists()
-    capsys.readouterr()
 
 
-def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_key_is_documented(shell: CommandLine) -> None:
     page = Path(__file__).parents[2] / "docs" / "api" / "cli.md"
     text = page.read_text(encoding="utf-8")
     documented, others = (
         set(re.findall(r"`([a-z_0-9]+)`", part)) for part in (text, text.partition("### The other commands")[2])
     )
     options = ["--posterior", "--chains", "2", "--draws", "60", "--burn-in", "20", "--target", "Admit"]
-    fitted = call_json(["fit", "ucb_admissions", *options, "--out", "out"], capsys)
+    fitted = shell.json("fit", "ucb_admissions", *options, "--out", "out")
     load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
     results = [
         fitted,
@@ -346,10 +310,10 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
         fitted["goodness_of_fit"],
         fitted["posterior"],
         fitted["accuracy"]["train"],
-        call_json(["score", "out", "cells.csv"], capsys),
-        call_json(["predict", "out", "cells.csv", "--target", "Admit"], capsys),
-        call_json(["log-z", "out"], capsys),
-        call_json(["interactions", "out"], capsys)["interactions"][0],
+        shell.json("score", "out", "cells.csv"),
+        shell.json("predict", "out", "cells.csv", "--target", "Admit"),
+        shell.json("log-z", "out"),
+        shell.json("interactions", "out")["interactions"][0],
     ]
     used = {key for result in results for key in result} - {"name", "log_likelihood"}
     assert used <= documented, used - documented
@@ -358,38 +322,33 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(fitted) >= DOCUMENTED_KEYS
 
 
-def test_the_main_job_keeps_to_the_columns_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_main_job_keeps_to_the_columns_asked_for(shell: CommandLine) -> None:
     options = ["--columns", "2", "--chains", "2", "--draws", "60", "--burn-in", "20", "--out", "out"]
-    result = call_json(["fit", *options], capsys)
+    result = shell.json("fit", *options)
     assert [record["name"] for record in result["models"]] == ["order 1", "order 2"]
 
 
-def test_a_cut_list_of_impossible_combinations_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_list_of_impossible_combinations_is_said(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._LISTED", 1)
     Path("diagonal.csv").write_text("a,b\nx,0\ny,1\nz,2\nx,0\n", encoding="utf-8")
-    result = call_json(["fit", "diagonal.csv", "--order", "2", "--out", "out"], capsys)
+    result = shell.json("fit", "diagonal.csv", "--order", "2", "--out", "out")
     assert len(result["infinite_combinations"]) == 1 and result["num_infinite_combinations"] == 6
-    assert run(["score", "out", "diagonal.csv"]) == 0
-    assert "only 1 of 6" in capsys.readouterr().err
+    assert "only 1 of 6" in shell("score", "out", "diagonal.csv").err
 
 
 def test_an_error_after_the_folder_was_made_takes_it_away_again(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shell: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise InputError("refused late")
 
     monkeypatch.setattr("pyro_hoim.study.command.fit.analyse", refuse)
-    assert run(["fit", "titanic", "--out", "new"]) == 2
-    assert "refused late" in capsys.readouterr().err and not Path("new").exists()
+    assert "refused late" in shell.refused("fit", "titanic", "--out", "new") and not Path("new").exists()
     kept = Path("kept/checkpoint")
     kept.mkdir(parents=True)
     (kept / "chain").write_text("hours of work", encoding="utf-8")
-    assert run(["fit", "titanic", "--out", "kept", "--resume"]) == 2
+    shell("fit", "titanic", "--out", "kept", "--resume", status=2)
     assert (kept / "chain").exists()
-    capsys.readouterr()
 
 
 def test_memory_is_null_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:

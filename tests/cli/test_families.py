@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from command_line import CommandLine
 
 from pyro_hoim import (
     CountTable,
@@ -35,7 +36,6 @@ from pyro_hoim import (
     save,
     score,
 )
-from pyro_hoim.cli import run
 from pyro_hoim.core import family, register
 from pyro_hoim.errors import FamilyWarning, InputError
 from pyro_hoim.families import families, register_installed
@@ -56,26 +56,14 @@ toy = _toy()
 
 
 @pytest.fixture(autouse=True)
-def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy family beside the others, in a folder with a table of two kinds of rows."""
-    monkeypatch.chdir(tmp_path)
     generator = torch.Generator().manual_seed(0)
     probs = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.2, 0.2]])[torch.randint(2, (300,), generator=generator)]
     rows = torch.bernoulli(probs, generator=generator).long().tolist()
     Path("t.csv").write_text("a,b,c\n" + "".join(",".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
     monkeypatch.setattr(family, "_FAMILIES", dict(family._FAMILIES))
     register(toy.FAMILY)
-
-
-def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    assert run([*words, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
-    assert run(list(words)) == status
-    captured = capsys.readouterr()
-    return captured.err if status else captured.out
 
 
 def law(model: Any) -> dict[tuple[int, ...], float]:
@@ -90,13 +78,13 @@ def law(model: Any) -> dict[tuple[int, ...], float]:
     return found
 
 
-def test_fit_page_and_files(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
+def test_fit_page_and_files(shell: CommandLine) -> None:
+    found = shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
     assert json.loads(Path("o/fit.json").read_text(encoding="utf-8")) == found
     assert found["constant_columns"] == [] and found["seed"] == 0 and len(found["weights"]) == 2
     page = Path("o/report.html").read_text(encoding="utf-8")
     assert "Mixture of t" in page and "<h2>Components</h2>" in page and f"{found['nll']['test']:.4f}" in page
-    text = said(capsys, "fit", "t.csv", "--model", "mixture", "--out", "p")
+    text = shell("fit", "t.csv", "--model", "mixture", "--out", "p").out
     assert f"NLL of test: {found['nll']['test']:.4f} nats a row." in text and "p/report.html" in text
     assert Path("o/model.safetensors").read_bytes()[-64:] == Path("p/model.safetensors").read_bytes()[-64:]
     model = toy.load(Path("o/model.safetensors"))
@@ -104,31 +92,31 @@ def test_fit_page_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["nll"]["train"] < 3 * math.log(2)  # two of the columns depend
 
 
-def test_score_predict_and_interactions_agree_with_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
-    fitted = answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
+def test_score_predict_and_interactions_agree_with_enumeration(shell: CommandLine) -> None:
+    fitted = shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
     probs = law(toy.load(Path("o/model.safetensors")))
     Path("r.csv").write_text("a,b,c\n1,,0\n0,1,1\n", encoding="utf-8")
     rows = [probs[1, 0, 0] + probs[1, 1, 0], probs[0, 1, 1]]
-    found = answered(capsys, "score", "o", "r.csv")
+    found = shell.json("score", "o", "r.csv")
     assert found["nll"] == pytest.approx(-sum(map(math.log, rows)) / 2, abs=1e-12) and found["parts"] is None
-    parts = answered(capsys, "score", "o", "t.csv")["parts"]
+    parts = shell.json("score", "o", "t.csv")["parts"]
     assert {name: part["nll"] for name, part in parts.items()} == {n: v for n, v in fitted["nll"].items() if v}
-    assert "NLL per row" in said(capsys, "score", "o", "t.csv")
-    assert answered(capsys, "predict", "o", "r.csv", "--target", "b", "--out", "b.csv")["accuracy"] in (0.0, 1.0)
+    assert "NLL per row" in shell("score", "o", "t.csv").out
+    assert shell.json("predict", "o", "r.csv", "--target", "b", "--out", "b.csv")["accuracy"] in (0.0, 1.0)
     first = pd.read_csv("b.csv").iloc[0]
     assert first["p(1)"] == pytest.approx(probs[1, 1, 0] / rows[0], abs=1e-12)
     means = [sum(p for row, p in probs.items() if row[i]) for i in range(3)]
     both = sum(p for row, p in probs.items() if row[0] and row[1])
-    strongest = answered(capsys, "interactions", "o", "--top", "1")["interactions"]
+    strongest = shell.json("interactions", "o", "--top", "1")["interactions"]
     assert strongest == [{"edge": ["a", "b"], "value": pytest.approx(both - means[0] * means[1], abs=1e-12)}]
-    assert said(capsys, "interactions", "o").splitlines()[1].startswith("a:b")
+    assert shell("interactions", "o").out.splitlines()[1].startswith("a:b")
 
 
-def test_sample_has_the_law(capsys: pytest.CaptureFixture[str]) -> None:
-    answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
+def test_sample_has_the_law(shell: CommandLine) -> None:
+    shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
     probs = law(toy.load(Path("o/model.safetensors")))
     number = 20_000
-    frame = pd.read_csv(io.StringIO(said(capsys, "sample", "o", "-n", str(number), "--given", "c=1")))
+    frame = pd.read_csv(io.StringIO(shell("sample", "o", "-n", str(number), "--given", "c=1").out))
     assert set(frame["c"]) == {1}
     total = sum(p for row, p in probs.items() if row[2])
     shares = frame.groupby(["a", "b"]).size().div(number)
@@ -139,9 +127,9 @@ def test_sample_has_the_law(capsys: pytest.CaptureFixture[str]) -> None:
     assert even > 2 * limit
 
 
-def test_an_interrupted_fit_is_continued(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fit_is_continued(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("fit", "t.csv", "--model", "mixture", "--components", "3", "--out")
-    whole = answered(capsys, *words, "o")
+    whole = shell.json(*words, "o")
     step, calls = toy.Mixture.step, []
 
     def interrupted(self: Any, rows: Any) -> Any:
@@ -151,14 +139,14 @@ def test_an_interrupted_fit_is_continued(capsys: pytest.CaptureFixture[str], mon
         return step(self, rows)
 
     monkeypatch.setattr(toy.Mixture, "step", interrupted)
-    assert run([*words, "p"]) == 130
+    shell(*words, "p", status=130)
     assert not Path("p/fit.json").exists()
-    found = answered(capsys, *words, "p", "--resume")
+    found = shell.json(*words, "p", "--resume")
     assert len(calls) == 37 + 70  # from the last checkpoint, at step 30
     assert found["weights"] == whole["weights"] and found["nll"] == whole["nll"]
 
 
-def test_its_options_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_options_are_its_own(shell: CommandLine) -> None:
     for words, message in (
         (
             ("fit", "t.csv", "--components", "1"),
@@ -168,26 +156,22 @@ def test_its_options_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
         (("fit", "t.csv", "--model", "mixture", "--prior", "unit"), "its components have one fictive row each"),
         (("fit", "t.csv", "--model", "mixture", "--components", "0"), "--components: expected a whole number from 1 "),
     ):
-        assert message in said(capsys, *words, status=2)
-    said(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
+        assert message in shell.refused(*words)
+    shell("fit", "t.csv", "--model", "mixture", "--out", "o")
     for words, message in (
         (("score", "o", "t.csv", "--method", "ais"), "--method: not for a mixture of independent columns"),
         (("sample", "o", "-n", "1", "--complete", "t.csv"), "--complete: not for a mixture of independent columns"),
         (("log-z", "o"), "which has no normalising constant: its probabilities sum to one"),
         (("sample", "o", "-n", "1", "--given", "a=7"), "unknown label '7'"),
     ):
-        assert message in said(capsys, *words, status=2)
-    assert "--components" in said(capsys, "fit", "--help") and "mixture" in said(capsys, "fit", "--help")
+        assert message in shell.refused(*words)
+    assert "--components" in shell("fit", "--help").out and "mixture" in shell("fit", "--help").out
 
 
-def test_a_kind_that_is_not_registered_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")
+def test_a_kind_that_is_not_registered_is_refused(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell("fit", "t.csv", "--model", "mixture", "--out", "o")
     monkeypatch.delitem(family._FAMILIES, "mixture")
-    assert "holds a model of kind 'bernoulli-mixture', expected 'hierarchical" in said(
-        capsys, "score", "o", "t.csv", status=2
-    )
+    assert "holds a model of kind 'bernoulli-mixture', expected 'hierarchical" in shell.refused("score", "o", "t.csv")
 
 
 def test_a_name_is_registered_once() -> None:
@@ -205,14 +189,14 @@ def _package(folder: Path, name: str, value: str) -> None:
 
 
 def test_installed_packages_register_families(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: CommandLine
 ) -> None:
     monkeypatch.delitem(family._FAMILIES, "mixture")
-    assert "mixture" not in said(capsys, "fit", "--help")
+    assert "mixture" not in shell("fit", "--help").out
     monkeypatch.syspath_prepend(tmp_path)
     _package(tmp_path, "mixtures", "bernoulli_mixture:FAMILY")
     register_installed()
-    assert answered(capsys, "fit", "t.csv", "--model", "mixture", "--out", "o")["num_variables"] == 3
+    assert shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")["num_variables"] == 3
 
 
 @pytest.mark.parametrize(
@@ -284,10 +268,10 @@ def test_models_of_every_family_are_kept_and_used_alike(kind: str) -> None:
         assert not filled.isna().any(axis=None)
 
 
-def test_scores_and_predictions_of_any_family_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_and_predictions_of_any_family_are_those_of_the_command(shell: CommandLine) -> None:
     found, rows = _fitted("log-linear")
     save(found, "m.safetensors")
-    printed = answered(capsys, "score", "m.safetensors", "t.csv")
+    printed = shell.json("score", "m.safetensors", "t.csv")
     assert {name: value for name, value in score(found, rows).items() if name in printed} == {
         name: value for name, value in printed.items() if name in score(found, rows)
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_line import CommandLine
 
 from pyro_hoim.cli import run
 
@@ -22,58 +22,48 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "m" / "model.safetensors")
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> str:
-    (tmp_path / "rows.csv").write_text(ROWS)
-    return str(tmp_path / "rows.csv")
+@pytest.fixture(autouse=True)
+def rows() -> None:
+    Path("rows.csv").write_text(ROWS)
 
 
-def test_rows_are_not_drawn_given_what_cannot_be(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Child"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "--given: Class=Crew, Age=Child has probability zero in the model" in captured.err
-    assert run(["sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Adult"]) == 0  # the control
-    assert capsys.readouterr().out.count("Crew") == 3
+def test_rows_are_not_drawn_given_what_cannot_be(model: str, shell: CommandLine) -> None:
+    told = shell.refused("sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Child")
+    assert "--given: Class=Crew, Age=Child has probability zero in the model" in told
+    # The control.
+    assert shell("sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Adult").out.count("Crew") == 3
 
 
-def test_such_rows_are_not_completed(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "gaps.csv").write_text("Class,Sex,Age,Survived\nCrew,,Child,No\n1st,Male,Adult,\n")
-    assert run(["sample", model, "-n", "1", "--complete", str(tmp_path / "gaps.csv")]) == 2
-    assert "--complete: Class=Crew, Age=Child, Survived=No has probability zero" in capsys.readouterr().err
+def test_such_rows_are_not_completed(model: str, shell: CommandLine) -> None:
+    Path("gaps.csv").write_text("Class,Sex,Age,Survived\nCrew,,Child,No\n1st,Male,Adult,\n")
+    told = shell.refused("sample", model, "-n", "1", "--complete", "gaps.csv")
+    assert "--complete: Class=Crew, Age=Child, Survived=No has probability zero" in told
 
 
-def test_a_row_whose_other_cells_cannot_be_gets_no_prediction(
-    model: str, rows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["predict", model, rows, "--target", "Survived", "--out", str(tmp_path / "out.csv"), "--json"]
-    assert run(arguments) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_a_row_whose_other_cells_cannot_be_gets_no_prediction(model: str, shell: CommandLine) -> None:
+    found = shell.json("predict", model, "rows.csv", "--target", "Survived", "--out", "out.csv")
     assert (found["rows"], found["predicted_rows"], found["impossible_rows"], found["kind"]) == (2, 2, 1, "exact")
     assert math.isfinite(found["log_loss"])
-    written = pd.read_csv(tmp_path / "out.csv")
+    written = pd.read_csv("out.csv")
     assert written["predicted"].isna().tolist() == [True, False, False]
     assert written["p(No)"].isna().tolist() == [True, False, False]
     assert written["is_exact"].tolist() == [False, True, True]
 
 
-def test_the_target_itself_may_be_what_cannot_be(model: str, rows: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["predict", model, rows, "--target", "Age", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_target_itself_may_be_what_cannot_be(model: str, shell: CommandLine) -> None:
+    found = shell.json("predict", model, "rows.csv", "--target", "Age")
     assert (found["predicted_rows"], found["impossible_rows"]) == (3, 0)
 
 
-def test_a_reader_is_told_how_many(model: str, rows: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["predict", model, rows, "--target", "Survived"]) == 0
-    assert "not predicted      1 row whose other cells have probability zero together" in capsys.readouterr().out
+def test_a_reader_is_told_how_many(model: str, shell: CommandLine) -> None:
+    told = shell("predict", model, "rows.csv", "--target", "Survived").out
+    assert "not predicted      1 row whose other cells have probability zero together" in told
 
 
-def test_a_column_of_which_every_level_is_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_column_of_which_every_level_is_excluded(shell: CommandLine) -> None:
     """a=0 was never seen with b=1, and a=1 never with c=1: given b=1 and c=1 nothing is left for a."""
     lines = [f"{a},{b},{c}" for a in "01" for b in "01" for c in "01" if (a, b) != ("0", "1") and (a, c) != ("1", "1")]
-    (tmp_path / "t.csv").write_text("a,b,c\n" + "\n".join(lines * 5) + "\n")
-    out = tmp_path / "m"
-    assert run(["fit", str(tmp_path / "t.csv"), "--edges", "a*b + a*c", "--out", str(out), "--json"]) == 0
-    capsys.readouterr()
-    assert run(["sample", str(out / "model.safetensors"), "-n", "2", "--given", "b=1", "--given", "c=1"]) == 2
-    assert "b=1, c=1 has probability zero" in capsys.readouterr().err
+    Path("t.csv").write_text("a,b,c\n" + "\n".join(lines * 5) + "\n")
+    shell("fit", "t.csv", "--edges", "a*b + a*c", "--out", "m")
+    told = shell.refused("sample", "m", "-n", "2", "--given", "b=1", "--given", "c=1")
+    assert "b=1, c=1 has probability zero" in told

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from command_line import CommandLine
 
-from pyro_hoim.cli import run
 from pyro_hoim.log_linear import load_model
 
 ROWS = "a,b\n" + "x,u\n" * 6 + "x,v\n" * 2 + "y,u\n" * 3 + "y,v\n" * 4
@@ -23,48 +23,30 @@ def folder() -> None:
     Path("known.csv").write_text("a,b,count\nx,u,2\nx,v,1\n", encoding="utf-8")
 
 
-def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert run(arguments) == 0, capsys.readouterr().err
-    return capsys.readouterr().out
-
-
-def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    return json.loads(call([*arguments, "--json"], capsys))
-
-
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert run(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1
-    return captured.err
-
-
 MODELS = {"log-linear": [], "dependency-network": ["--model", "dependency-network", "--split", "1,0,0"]}
 UNSEEN = {"unseen_label_rows": 5, "unseen_labels": {"a": ["z"], "b": ["w"]}}
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=list(MODELS))
-def test_rows_with_unseen_labels_are_counted_and_left_out(
-    options: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    call(["fit", "rows.csv", *options, "--out", "model"], capsys)
-    found = call_json(["score", "model", "new.csv"], capsys)
+def test_rows_with_unseen_labels_are_counted_and_left_out(options: list[str], shell: CommandLine) -> None:
+    shell("fit", "rows.csv", *options, "--out", "model")
+    found = shell.json("score", "model", "new.csv")
     assert {name: found[name] for name in UNSEEN} == UNSEEN and found["rows"] == 3
-    known = call_json(["score", "model", "known.csv"], capsys)
+    known = shell.json("score", "model", "known.csv")
     assert found == {**known, **UNSEEN}
     assert known["unseen_label_rows"] == 0 and known["unseen_labels"] == {}
-    text = call(["score", "model", "new.csv"], capsys)
+    text = shell("score", "model", "new.csv").out
     assert "rows left out       5 with a label that the fit did not know (a: z; b: w)" in text
     assert "would be infinite" in text and "--levels-from" in text
-    assert "left out" not in call(["score", "model", "known.csv"], capsys)
-    predicted = call_json(["predict", "model", "new.csv", "--target", "b"], capsys)
-    same = call_json(["predict", "model", "known.csv", "--target", "b"], capsys)
+    assert "left out" not in shell("score", "model", "known.csv").out
+    predicted = shell.json("predict", "model", "new.csv", "--target", "b")
+    same = shell.json("predict", "model", "known.csv", "--target", "b")
     assert predicted == {**same, **UNSEEN}
 
 
-def test_predictions_stand_beside_the_rows_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    call(["fit", "rows.csv", "--out", "model"], capsys)
-    text = call(["predict", "model", "new.csv", "--target", "b", "--out", "found.csv"], capsys)
+def test_predictions_stand_beside_the_rows_of_the_file(shell: CommandLine) -> None:
+    shell("fit", "rows.csv", "--out", "model")
+    text = shell("predict", "model", "new.csv", "--target", "b", "--out", "found.csv").out
     assert "they have no prediction" in text and "2 predictions written" in text
     frame = pd.read_csv("found.csv", skip_blank_lines=False)
     assert frame["predicted"].isna().tolist() == [False, True, False, True, True]
@@ -72,25 +54,23 @@ def test_predictions_stand_beside_the_rows_of_the_file(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=list(MODELS))
-def test_rows_with_unseen_labels_are_not_completed(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    call(["fit", "rows.csv", *options, "--out", "model"], capsys)
+def test_rows_with_unseen_labels_are_not_completed(options: list[str], shell: CommandLine) -> None:
+    shell("fit", "rows.csv", *options, "--out", "model")
     Path("gaps.csv").write_text("a,b\nx,\nz,\n,v\ny,w\n", encoding="utf-8")
     Path("known_gaps.csv").write_text("a,b\nx,\n,v\n", encoding="utf-8")
-    assert run(["sample", "model", "-n", "1", "--complete", "gaps.csv"]) == 0
-    found = capsys.readouterr()
+    found = shell("sample", "model", "-n", "1", "--complete", "gaps.csv")
     assert "rows left out       2 with a label that the fit did not know (a: z; b: w)" in found.err
     assert "they are not completed and not written" in found.err and "left out" not in found.out
-    assert run(["sample", "model", "-n", "1", "--complete", "known_gaps.csv"]) == 0
-    same = capsys.readouterr()
+    same = shell("sample", "model", "-n", "1", "--complete", "known_gaps.csv")
     assert same.out == found.out and "left out" not in same.err
     Path("other.csv").write_text("a,b\nz,\n", encoding="utf-8")
-    assert "'z'" in refused(["sample", "model", "-n", "1", "--complete", "other.csv"], capsys)
+    assert "'z'" in shell.refused("sample", "model", "-n", "1", "--complete", "other.csv")
 
 
-def test_a_file_of_unseen_labels_only_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    call(["fit", "rows.csv", "--out", "model"], capsys)
+def test_a_file_of_unseen_labels_only_is_refused(shell: CommandLine) -> None:
+    shell("fit", "rows.csv", "--out", "model")
     Path("other.csv").write_text("a,b\nz,u\nx,w\n", encoding="utf-8")
-    words = refused(["score", "model", "other.csv"], capsys)
+    words = shell.refused("score", "model", "other.csv")
     assert "line 2" in words and "'z'" in words
 
 
@@ -115,14 +95,14 @@ def levels_csv() -> list[str]:
     ids=["json", "csv", "rows"],
 )
 def test_levels_given_at_fit_have_a_probability_under_a_prior(
-    make: Any, labels: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    make: Any, labels: tuple[str, ...], shell: CommandLine
 ) -> None:
     """Oracle: under conjugate:N of the saturated model, cell probabilities are (count + N / 9) / (rows + N)."""
     options = ["--order", "2", "--prior", "conjugate:9", "--out", "model"]
-    text = call(["fit", "rows.csv", *make(), *options], capsys)
+    text = shell("fit", "rows.csv", *make(), *options).out
     assert "Levels that no row has: a=z, b=w." in text and "probability zero" in text
     assert load_model("model/model.safetensors").hypergraph.domain["a"].labels == labels
-    found = call_json(["score", "model", "new.csv"], capsys)
+    found = shell.json("score", "model", "new.csv")
     probability = {"xu": 7 / 24, "zu": 1 / 24, "xv": 3 / 24, "yw": 1 / 24, "zw": 1 / 24}
     weights = {"xu": 2, "zu": 3, "xv": 1, "yw": 1, "zw": 1}
     nll = -sum(weights[cell] * math.log(p) for cell, p in probability.items()) / 8
@@ -130,16 +110,16 @@ def test_levels_given_at_fit_have_a_probability_under_a_prior(
     assert found["nll"] == pytest.approx(nll, rel=1e-6)
 
 
-def test_without_a_prior_rows_of_a_given_level_are_impossible(capsys: pytest.CaptureFixture[str]) -> None:
-    call(["fit", "rows.csv", *levels_json(), "--order", "1", "--out", "model"], capsys)
-    found = call_json(["score", "model", "new.csv"], capsys)
+def test_without_a_prior_rows_of_a_given_level_are_impossible(shell: CommandLine) -> None:
+    shell("fit", "rows.csv", *levels_json(), "--order", "1", "--out", "model")
+    found = shell.json("score", "model", "new.csv")
     assert found["unseen_label_rows"] == 0 and found["impossible_rows"] == 5 and found["nll"] is None
 
 
-def test_a_network_smooths_given_levels(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_smooths_given_levels(shell: CommandLine) -> None:
     options = [*MODELS["dependency-network"], *levels_json(), "--out", "model"]
-    call(["fit", "rows.csv", *options], capsys)
-    found = call_json(["score", "model", "new.csv"], capsys)
+    shell("fit", "rows.csv", *options)
+    found = shell.json("score", "model", "new.csv")
     assert found["rows"] == 8 and found["unseen_label_rows"] == 0 and math.isfinite(found["pseudo_nll"])
 
 
@@ -153,16 +133,16 @@ def test_a_network_smooths_given_levels(capsys: pytest.CaptureFixture[str]) -> N
         ("{", "is not JSON"),
     ],
 )
-def test_bad_levels_are_refused(content: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_levels_are_refused(content: str, words: str, shell: CommandLine) -> None:
     Path("levels.json").write_text(content, encoding="utf-8")
-    error = refused(["fit", "rows.csv", "--levels", "levels.json"], capsys)
+    error = shell.refused("fit", "rows.csv", "--levels", "levels.json")
     assert words in error and "--levels" in error
 
 
-def test_other_levels_files_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_levels_files_are_refused(shell: CommandLine) -> None:
     Path("levels.csv").write_text("name,label\na,x\n", encoding="utf-8")
-    assert "column, level" in refused(["fit", "rows.csv", "--levels", "levels.csv"], capsys)
+    assert "column, level" in shell.refused("fit", "rows.csv", "--levels", "levels.csv")
     Path("far.csv").write_text("q\n1\n", encoding="utf-8")
-    assert "expected columns of the table" in refused(["fit", "rows.csv", "--levels-from", "far.csv"], capsys)
-    error = refused(["fit", "rows.csv", "--model", "grm", "--levels", "levels.csv"], capsys)
+    assert "expected columns of the table" in shell.refused("fit", "rows.csv", "--levels-from", "far.csv")
+    error = shell.refused("fit", "rows.csv", "--model", "grm", "--levels", "levels.csv")
     assert "--levels: belongs to --model" in error

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from command_line import CommandLine
 
 from pyro_hoim.cli import run
 from pyro_hoim.data import Observations
@@ -38,32 +38,12 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-
-
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line of an error; nothing may be left behind."""
-    capsys.readouterr()
-    before = sorted(Path().rglob("*"))
-    assert run(arguments) == 2
-    captured = capsys.readouterr()
-    lines = [line for line in captured.err.splitlines() if not line.startswith("[")]
-    assert len(lines) == 1
-    assert captured.out == ""
-    assert sorted(Path().rglob("*")) == before
-    return lines[0].removeprefix("pyro-hoim: error: ")
-
-
 # Good input
 
 
-def test_fit_prints_what_the_library_finds(capsys: pytest.CaptureFixture[str]) -> None:
-    found = call_json(
-        ["fit", "czech_autoworkers", *NETWORK, "--split", "0.6,0.1,0.3", "--seed", "3", "--target", "smoke"], capsys
+def test_fit_prints_what_the_library_finds(shell: CommandLine) -> None:
+    found = shell.json(
+        "fit", "czech_autoworkers", *NETWORK, "--split", "0.6,0.1,0.3", "--seed", "3", "--target", "smoke"
     )
     rows = load_table("czech_autoworkers")
     parts = dict(zip(("train", "validation", "test"), rows.split((0.6, 0.1, 0.3), 3), strict=True))
@@ -94,9 +74,9 @@ def test_fit_prints_what_the_library_finds(capsys: pytest.CaptureFixture[str]) -
     assert not Path("pyro-hoim-czech_autoworkers/checkpoint").exists()
 
 
-def test_options_of_learning_reach_the_learner(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_learning_reach_the_learner(shell: CommandLine) -> None:
     options = ["--alpha", "0", "--max-leaves", "2", "--lossless", "--jobs", "1"]
-    found = call_json(["fit", "czech_autoworkers", *NETWORK, *options], capsys)
+    found = shell.json("fit", "czech_autoworkers", *NETWORK, *options)
     learned = learn_network(load_table("czech_autoworkers"), alpha=0.0, max_leaves=2, lossless=True)
     assert found["alpha"] == 0.0
     assert [n["num_leaves"] for n in found["nodes"]] == [n.num_leaves for n in learned.nodes]
@@ -105,29 +85,26 @@ def test_options_of_learning_reach_the_learner(capsys: pytest.CaptureFixture[str
         assert torch.equal(node.probs, other.probs)  # type: ignore[attr-defined]
 
 
-def test_text_names_scores_arrows_and_files(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", str(fitted / "rows.csv"), *NETWORK, "--out", "again"]) == 0
-    out = capsys.readouterr().out
+def test_text_names_scores_arrows_and_files(fitted: Path, shell: CommandLine) -> None:
+    out = shell("fit", str(fitted / "rows.csv"), *NETWORK, "--out", "again").out
     assert "train  1,841" in out
     assert "mental → phys" in out
     assert "report: again/report.html" in out
 
 
-def test_score_agrees_with_the_fit(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_agrees_with_the_fit(fitted: Path, shell: CommandLine) -> None:
     fit = json.loads((fitted / "out" / "fit.json").read_text())
-    found = call_json(["score", str(fitted / "out"), str(fitted / "rows.csv")], capsys)
+    found = shell.json("score", str(fitted / "out"), str(fitted / "rows.csv"))
     for key in ("nll", "kl", "pseudo_nll", "fc", "fc_limit"):
         assert found[key] == pytest.approx(fit[key]["train"], abs=1e-12)
     assert found["rows"] == 1841
     assert found["impossible_rows"] == 0
 
 
-def test_predict_is_the_conditional_itself(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_is_the_conditional_itself(fitted: Path, shell: CommandLine) -> None:
     network = load_network(fitted / "out" / "model.safetensors").conditionals
     rows = Observations.from_csv(fitted / "rows.csv", domain=network.domain)
-    found = call_json(
-        ["predict", str(fitted / "out"), str(fitted / "rows.csv"), "--target", "phys", "--out", "p.csv"], capsys
-    )
+    found = shell.json("predict", str(fitted / "out"), str(fitted / "rows.csv"), "--target", "phys", "--out", "p.csv")
     log_probs = network.node("phys").log_probs(rows.codes)
     right = log_probs.argmax(-1) == rows.codes[:, 2]
     assert found["accuracy"] == pytest.approx(float((right * rows.counts).sum()) / 1841, abs=1e-12)
@@ -138,37 +115,21 @@ def test_predict_is_the_conditional_itself(fitted: Path, capsys: pytest.CaptureF
     )
 
 
-def test_interactions_are_directed_with_what_the_reader_gains(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interactions_are_directed_with_what_the_reader_gains(fitted: Path, shell: CommandLine) -> None:
     fit = json.loads((fitted / "out" / "fit.json").read_text())
-    assert call_json(["interactions", str(fitted / "out")], capsys) == {"interactions": fit["interactions"]}
-    assert (
-        call_json(["interactions", str(fitted / "out"), "--top", "2"], capsys)["interactions"]
-        == fit["interactions"][:2]
-    )
-    assert run(["interactions", str(fitted / "out"), "--top", "1"]) == 0
+    assert shell.json("interactions", str(fitted / "out")) == {"interactions": fit["interactions"]}
+    assert shell.json("interactions", str(fitted / "out"), "--top", "2")["interactions"] == fit["interactions"][:2]
     first = fit["interactions"][0]
-    line = capsys.readouterr().out.splitlines()[1]
+    line = shell("interactions", str(fitted / "out"), "--top", "1").out.splitlines()[1]
     assert line.split() == [first["edge"][0], "->", first["edge"][1], f"{first['value']:.4f}"]
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_sampled_rows_follow_the_clamped_law(fitted: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sampled_rows_follow_the_clamped_law(fitted: Path, method: str, shell: CommandLine) -> None:
     given = ["--given", "smoke=y", "--given", "mental=n", "--given", "systol=y", "--given", "protein=n"]
-    arguments = [
-        "sample",
-        str(fitted / "out"),
-        "-n",
-        "4000",
-        *given,
-        "--method",
-        method,
-        "--seed",
-        "7",
-        "--out",
-        "r.csv",
-    ]
-    assert run(arguments) == 0
-    assert ("200 sweeps of burn-in, no thinning" in capsys.readouterr().err) == (method == "gibbs")
+    options = ["-n", "4000", *given, "--method", method, "--seed", "7", "--out", "r.csv"]
+    told = shell("sample", str(fitted / "out"), *options).err
+    assert ("200 sweeps of burn-in, no thinning" in told) == (method == "gibbs")
     network = load_network(fitted / "out" / "model.safetensors").conditionals
     drawn = Observations.from_csv("r.csv", domain=network.domain)
     clamped = {"smoke": "y", "mental": "n", "systol": "y", "protein": "n"}
@@ -178,22 +139,19 @@ def test_sampled_rows_follow_the_clamped_law(fitted: Path, method: str, capsys: 
     assert_exact_law(counts.long(), stationary_law(network, clamped=clamped).probs.flatten())
 
 
-def test_clamping_every_column_gives_it_back(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clamping_every_column_gives_it_back(fitted: Path, shell: CommandLine) -> None:
     given = [w for n in ("smoke", "mental", "phys", "systol", "protein", "family") for w in ("--given", f"{n}=y")]
-    assert run(["sample", str(fitted / "out"), "-n", "2", *given]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["y,y,y,y,y,y"] * 2
+    assert shell("sample", str(fitted / "out"), "-n", "2", *given).out.splitlines()[1:] == ["y,y,y,y,y,y"] * 2
 
 
-def test_missing_cells_of_a_file_are_filled_scored_and_predicted(
-    fitted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_cells_of_a_file_are_filled_scored_and_predicted(fitted: Path, shell: CommandLine) -> None:
     Path("gaps.csv").write_text("smoke,mental,phys,systol,protein,family\ny,,,y,n,n\nn,y,y,n,y,y\n")
-    assert run(["sample", str(fitted / "out"), "-n", "3", "--complete", "gaps.csv", "--out", "full.csv"]) == 0
-    assert "1 row was filled approximately" in capsys.readouterr().err
+    told = shell("sample", str(fitted / "out"), "-n", "3", "--complete", "gaps.csv", "--out", "full.csv").err
+    assert "1 row was filled approximately" in told
     full = pd.read_csv("full.csv")
     assert full["imputation"].tolist() == [1, 1, 2, 2, 3, 3]
     assert full["systol"].tolist() == ["y", "n"] * 3
-    found = call_json(["score", str(fitted / "out"), "gaps.csv"], capsys)
+    found = shell.json("score", str(fitted / "out"), "gaps.csv")
     law = stationary_law(load_network(fitted / "out" / "model.safetensors").conditionals)
     states = [
         law.domain.encode_state(dict(zip(law.domain.names, words, strict=True))) for words in ("yyyynn", "nyynyy")
@@ -202,22 +160,22 @@ def test_missing_cells_of_a_file_are_filled_scored_and_predicted(
     nll = -float(law.probs[index[0][0], :, :, *index[0][3:]].sum().log() + law.probs[index[1]].log()) / 2
     assert found["nll"] == pytest.approx(nll, abs=1e-10)
     assert found["kl"] is None
-    found = call_json(["predict", str(fitted / "out"), "gaps.csv", "--target", "phys"], capsys)
+    found = shell.json("predict", str(fitted / "out"), "gaps.csv", "--target", "phys")
     assert found["predicted_rows"] == 2
     assert found["approximate_rows"] == 1
 
 
-def test_rows_with_missing_cells_teach_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_with_missing_cells_teach_too(shell: CommandLine) -> None:
     rows = load_table("rochdale")
     each = torch.repeat_interleave(rows.codes, rows.counts.long(), 0)
     gaps = torch.rand(each.shape, generator=torch.Generator().manual_seed(0)) < 0.1
     frame = Observations.from_tensor(torch.where(gaps, -1, each), rows.domain).to_pandas(count=None)
     frame.to_csv("gaps.csv", index=False)
-    line = refused(["fit", "gaps.csv", *NETWORK], capsys)
+    line = shell.refused("fit", "gaps.csv", *NETWORK)
     assert "--missing drop to leave out" in line
     assert "or --missing marginalise" in line
-    found = call_json(
-        ["fit", "gaps.csv", *NETWORK, "--columns", "4", "--missing", "marginalise", "--split", "0.5,0.2,0.3"], capsys
+    found = shell.json(
+        "fit", "gaps.csv", *NETWORK, "--columns", "4", "--missing", "marginalise", "--split", "0.5,0.2,0.3"
     )
     assert found["rows"] == {"train": 333, "validation": 132, "test": 200}
     assert found["kl"]["train"] is None
@@ -225,18 +183,18 @@ def test_rows_with_missing_cells_teach_too(capsys: pytest.CaptureFixture[str]) -
     assert found["fc_limit"]["train"] is None
 
 
-def test_an_interrupted_run_is_continued(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_continued(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     arguments = ["fit", "czech_autoworkers", *NETWORK, "--out", "run"]
     with monkeypatch.context() as patch:
         patch.setattr("pyro_hoim.dependency_network.study.analysis.edge_information", stop)
-        assert run(arguments) == 130
+        shell(*arguments, status=130)
     assert Path("run/checkpoint/network.safetensors").exists()
-    line = refused([*arguments, "--resume", "--max-leaves", "2"], capsys)
+    line = shell.refused(*arguments, "--resume", "--max-leaves", "2", progress=True)
     assert "started with no --max-leaves" in line
-    assert run([*arguments, "--resume"]) == 0
+    shell(*arguments, "--resume")
     learned = learn_network(load_table("czech_autoworkers"))
     assert load_network("run/model.safetensors").conditionals.edges == learned.conditionals.edges
 
@@ -244,35 +202,35 @@ def test_an_interrupted_run_is_continued(capsys: pytest.CaptureFixture[str], mon
 # Sensible answers
 
 
-def test_constant_columns_and_few_rows_are_learned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_constant_columns_and_few_rows_are_learned(shell: CommandLine) -> None:
     Path("rows.csv").write_text("a,b,c\n" + "".join(f"{k % 7},x,{'uv'[k % 2]}\n" for k in range(8)))
-    found = call_json(["fit", "rows.csv", *NETWORK], capsys)
+    found = shell.json("fit", "rows.csv", *NETWORK)
     assert found["constant_columns"] == ["b"]
     assert [n["num_leaves"] for n in found["nodes"]] == [1, 1, 1]
     assert found["num_interactions"] == 0
     assert found["pseudo_nll"]["train"] > 0
 
 
-def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell: CommandLine) -> None:
     Path("rows.csv").write_text("a,b\n" + "no,no\nyes,yes\n" * 50)
-    found = call_json(["fit", "rows.csv", *NETWORK, "--alpha", "0", "--out", "out"], capsys)
+    found = shell.json("fit", "rows.csv", *NETWORK, "--alpha", "0", "--out", "out")
     assert found["has_unique_law"] is False
     assert found["nll"]["train"] is None
     assert found["pseudo_nll"]["train"] == 0.0
     assert "Rows cannot be drawn from this network" in Path("out/report.html").read_text()
-    line = refused(["sample", "out", "-n", "2"], capsys)
+    line = shell.refused("sample", "out", "-n", "2")
     assert line == (
         "out: no single limiting law: the chain cannot go between a=no, b=no; a=yes, b=yes; "
         "fit again with an --alpha above 0"
     )
-    line = refused(["sample", "out", "-n", "2", "--given", "a=no", "--given", "b=yes"], capsys)
+    line = shell.refused("sample", "out", "-n", "2", "--given", "a=no", "--given", "b=yes")
     assert (
         line == "--given: a=no, b=yes has probability zero in the law of the network; fit again with an --alpha above 0"
     )
-    found = call_json(["score", "out", "rows.csv"], capsys)
+    found = shell.json("score", "out", "rows.csv")
     assert found["nll"] is None
     Path("other.csv").write_text("a,b\nno,yes\n")
-    found = call_json(["score", "out", "other.csv"], capsys)
+    found = shell.json("score", "out", "other.csv")
     assert found["pseudo_nll"] is None
     assert found["impossible_rows"] == 1
 
@@ -296,23 +254,23 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(capsys: pytes
         (["--jobs", "0"], "--jobs: expected a whole number of at least 1, received 0"),
     ],
 )
-def test_wrong_options_of_fit_are_named(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(["fit", "czech_autoworkers", *NETWORK, *words], capsys) == message
+def test_wrong_options_of_fit_are_named(words: list[str], message: str, shell: CommandLine) -> None:
+    assert shell.refused("fit", "czech_autoworkers", *NETWORK, *words) == message
 
 
-def test_options_of_networks_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_networks_are_refused_elsewhere(shell: CommandLine) -> None:
     for option in (["--alpha", "2"], ["--max-leaves", "3"], ["--lossless"]):
-        line = refused(["fit", "czech_autoworkers", *option], capsys)
+        line = shell.refused("fit", "czech_autoworkers", *option)
         assert line == f"{option[0]}: belongs to --model dependency-network, received --model log-linear"
-    line = refused(["fit", "czech_autoworkers", "--jobs", "1"], capsys)
+    line = shell.refused("fit", "czech_autoworkers", "--jobs", "1")
     assert line == "--jobs: of a log-linear model belongs to --posterior"
-    line = refused(["fit", "czech_autoworkers", "--model", "grm"], capsys)
+    line = shell.refused("fit", "czech_autoworkers", "--model", "grm")
     assert line == "czech_autoworkers: no such file, nor one of the data sets of counts classic3"
 
 
-def test_columns_that_name_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_name_rows_are_refused(shell: CommandLine) -> None:
     Path("rows.csv").write_text("id,a\n" + "".join(f"{k},{k % 2}\n" for k in range(30)))
-    assert "'id' (30 levels in 30 rows)" in refused(["fit", "rows.csv", *NETWORK], capsys)
+    assert "'id' (30 levels in 30 rows)" in shell.refused("fit", "rows.csv", *NETWORK)
 
 
 @pytest.mark.parametrize(
@@ -331,27 +289,23 @@ def test_columns_that_name_rows_are_refused(capsys: pytest.CaptureFixture[str]) 
         (["interactions", "OUT", "--samples", "500"], "--samples: not for a dependency network"),
     ],
 )
-def test_wrong_use_of_a_network_is_named(
-    words: list[str], message: str, fitted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_use_of_a_network_is_named(words: list[str], message: str, fitted: Path, shell: CommandLine) -> None:
     paths = {"OUT": str(fitted / "out"), "ROWS": str(fitted / "rows.csv")}
-    assert message in refused([paths.get(word, word) for word in words], capsys)
+    assert message in shell.refused(*[paths.get(word, word) for word in words])
 
 
-def test_large_networks_are_drawn_approximately_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_large_networks_are_drawn_approximately_or_refused(shell: CommandLine) -> None:
     domain = Domain.from_cardinalities({f"x{i}": 2 for i in range(17)})
     fair = torch.tensor([0.5, 0.5])
     network = DependencyConditionals(TableConditional(domain, name, [], fair) for name in domain.names)
     save_network("wide.safetensors", NetworkFile(network))
-    line = refused(["sample", "wide.safetensors", "-n", "1", "--method", "exact"], capsys)
+    line = shell.refused("sample", "wide.safetensors", "-n", "1", "--method", "exact")
     assert "131072 states, the limit is 65536" in line
-    assert run(["sample", "wide.safetensors", "-n", "2", "--burn-in", "3"]) == 0
-    assert "3 sweeps of burn-in" in capsys.readouterr().err
+    assert "3 sweeps of burn-in" in shell("sample", "wide.safetensors", "-n", "2", "--burn-in", "3").err
     Path("row.csv").write_text(",".join(domain.names) + "\n" + ",".join("0" * 17) + "\n")
-    found = call_json(["score", "wide.safetensors", "row.csv"], capsys)
+    found = shell.json("score", "wide.safetensors", "row.csv")
     assert found["nll"] is None
     assert found["pseudo_nll"] == pytest.approx(17 * torch.log(torch.tensor(2.0)).item(), abs=1e-6)
-    assert "it has 131,072 states, at most 65,536" in refused(
-        ["score", "wide.safetensors", "row.csv", "--method", "exact"], capsys
-    )
-    assert call_json(["interactions", "wide.safetensors"], capsys) == {"interactions": []}
+    told = shell.refused("score", "wide.safetensors", "row.csv", "--method", "exact")
+    assert "it has 131,072 states, at most 65,536" in told
+    assert shell.json("interactions", "wide.safetensors") == {"interactions": []}

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from pyro_hoim.cli import run
+from command_line import CommandLine
 
 
 def table(path: Path, empty: bool) -> str:
@@ -24,24 +23,15 @@ def table(path: Path, empty: bool) -> str:
     return str(path)
 
 
-def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command prints."""
-    assert run(arguments) == 0, capsys.readouterr().err
-    return capsys.readouterr().out
-
-
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 @pytest.mark.parametrize("empty", [True, False])
-def test_every_command_counts_the_parameters_that_the_rows_identify(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, empty: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = table(tmp_path / "rows.csv", empty)
+def test_every_command_counts_the_parameters_that_the_rows_identify(shell: CommandLine, empty: bool) -> None:
+    file = table(Path("rows.csv"), empty)
     # 2 + 1 + 1 single variables, 2 of a:b and 1 of b:c; the empty combination of a and b takes one away, and two cells.
     family, identified, cells = 7, 7 - empty, 12 - 2 * empty
 
-    page = call(["fit", file, "--edges", "a*b + b*c", "--out", "fit"], capsys)
-    text = call(["fit", file, "--select", "--out", "learned"], capsys)
+    page = shell("fit", file, "--edges", "a*b + b*c", "--out", "fit").out
+    text = shell("fit", file, "--select", "--out", "learned").out
     fitted, learned = (json.loads(Path(name, "fit.json").read_text(encoding="utf-8")) for name in ("fit", "learned"))
     (record,) = fitted["models"]
     assert fitted["num_parameters"] == record["num_parameters"] == identified
@@ -61,4 +51,4 @@ def test_every_command_counts_the_parameters_that_the_rows_identify(
     for folder, shown in (("fit", f"{identified} free parameters"), ("learned", words)):
         html = re.sub(r'src="data:[^"]*"', "", Path(folder, "report.html").read_text(encoding="utf-8"))
         assert shown in html
-        assert "num_parameters" not in json.loads(call(["score", folder, file, "--json"], capsys))
+        assert "num_parameters" not in shell.json("score", folder, file)

@@ -1,28 +1,15 @@
 """``--prior``: one grammar for every kind of fit, finite estimates, and one clear error where it has no meaning."""
 
-import json
-
 import pytest
 
-from pyro_hoim.cli import run
 from pyro_hoim.datasets import load_table
 from pyro_hoim.log_linear import Prior, fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def fitted(capsys, *options):
-    assert run(["fit", *options, "--out", "out", "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("text", ["unit", "normal:2", "ridge:0.25", "conjugate:1"])
-def test_estimates_are_the_finite_mode_under_the_prior(text, capsys):
-    result = fitted(capsys, "titanic", "--order", "2", "--prior", text)
+def test_estimates_are_the_finite_mode_under_the_prior(text, shell):
+    result = shell.json("fit", "titanic", "--order", "2", "--prior", text, "--out", "out")
     assert result["prior"] == text and result["status"] == "converged" and not result["infinite_combinations"]
     assert result["num_parameters"] == 18 and result["goodness_of_fit"]["p_value_method"] is None
     data = load_table("titanic")
@@ -33,16 +20,14 @@ def test_estimates_are_the_finite_mode_under_the_prior(text, capsys):
     assert stored.info["prior"] == text and stored.info["infinite_interactions"] == []
 
 
-def test_without_a_prior_estimates_are_those_of_maximum_likelihood(capsys):
+def test_without_a_prior_estimates_are_those_of_maximum_likelihood(shell):
     for options in ((), ("--prior", "none")):
-        assert run(["fit", "titanic", "--order", "2", *options, "--out", f"out{len(options)}", "--json"]) == 0
-        result = json.loads(capsys.readouterr().out)
+        result = shell.json("fit", "titanic", "--order", "2", *options, "--out", f"out{len(options)}")
         assert result["prior"] == "none" and result["status"] == "infinite"
 
 
-def test_the_report_says_which_prior(capsys):
-    assert run(["fit", "titanic", "--order", "2", "--prior", "ridge:4", "--out", "out"]) == 0
-    text = capsys.readouterr().out
+def test_the_report_says_which_prior(shell):
+    text = shell("fit", "titanic", "--order", "2", "--prior", "ridge:4", "--out", "out").out
     assert "independent normal priors with standard deviation 0.5 (prior ridge:4): they are finite" in text
     assert "there is no p-value, because the fit is penalised" in text and "infinite" not in text
 
@@ -58,23 +43,20 @@ def test_the_report_says_which_prior(capsys):
         (["titanic", "--model", "grm", "--prior", "unit"], "its coefficients are held back by --l1"),
     ],
 )
-def test_one_clear_error(options, message, capsys):
-    assert run(["fit", *options, "--out", "out"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and message in error
+def test_one_clear_error(options, message, shell):
+    assert message in shell.refused("fit", *options, "--out", "out")
 
 
-def test_a_search_keeps_the_strengths_of_the_prior(capsys):
+def test_a_search_keeps_the_strengths_of_the_prior(shell):
     options = ["titanic", "--select", "--order", "2", "--trainer", "exact", "--split", "0.6,0.4,0"]
-    result = fitted(capsys, *options, "--prior", "ridge:3")
+    result = shell.json("fit", *options, "--prior", "ridge:3", "--out", "out")
     assert result["prior"] == "ridge:3"
     assert {row["ridge"] for row in result["interactions"]} == {3.0}
-    assert run(["fit", *options, "--out", "free", "--json"]) == 0
-    free = json.loads(capsys.readouterr().out)
+    free = shell.json("fit", *options, "--out", "free")
     assert free["prior"] is None and {row["ridge"] for row in free["interactions"]} != {3.0}  # control: the rows choose
 
 
-def test_rows_with_missing_cells_have_a_mode_too(capsys, tmp_path):
+def test_rows_with_missing_cells_have_a_mode_too(shell, tmp_path):
     (tmp_path / "rows.csv").write_text("a,b,count\nx,u,9\nx,,3\ny,v,6\ny,,5\n", encoding="utf-8")
-    result = fitted(capsys, "rows.csv", "--order", "2", "--missing", "marginalise", "--prior", "normal:1")
+    result = shell.json("fit", "rows.csv", "--order", "2", "--missing", "marginalise", "--prior", "normal:1")
     assert result["status"] == "converged" and result["prior"] == "normal:1"

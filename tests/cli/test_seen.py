@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import CommandLine
 from scipy.stats import binomtest
 
 from pyro_hoim import Observations
-from pyro_hoim.cli import run
 from pyro_hoim.log_linear import LogLinearEnergy, load_model
 from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.runs import add_info
@@ -33,77 +32,67 @@ def write(name: str = "rows.csv", number: int = 100, seed: int = 0, *, gaps: int
     return lines
 
 
-def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("family", [NETWORK, GRM])
-def test_the_page_rests_on_rows_that_were_not_learned_from(
-    family: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_rests_on_rows_that_were_not_learned_from(family: list[str], shell: CommandLine) -> None:
     write()
-    assert run(["fit", "rows.csv", *family, "--out", "out"]) == 0
-    assert "On the test rows" in capsys.readouterr().out
+    assert "On the test rows" in shell("fit", "rows.csv", *family, "--out", "out").out
     assert json.loads(Path("out/fit.json").read_text())["rows"] == {"train": 80, "validation": 0, "test": 20}
     # Control: where all rows are learned from, the page says that too.
-    assert run(["fit", "rows.csv", *family, "--split", "1,0,0", "--out", "all"]) == 0
-    assert "These are the rows it was fitted to" in capsys.readouterr().out
+    told = shell("fit", "rows.csv", *family, "--split", "1,0,0", "--out", "all").out
+    assert "These are the rows it was fitted to" in told
 
 
 @pytest.mark.parametrize(
     ("family", "key"),
     [(NETWORK, "pseudo_nll"), (GRM, "pseudo_nll"), (["--order", "2", "--split", "0.5,0.2,0.3"], "nll")],
 )
-def test_score_says_which_rows_were_seen(family: list[str], key: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_says_which_rows_were_seen(family: list[str], key: str, shell: CommandLine) -> None:
     lines = write()
-    fitted = call(["fit", "rows.csv", *family, "--out", "out"], capsys)
-    found = call(["score", "out", "rows.csv"], capsys)
+    fitted = shell.json("fit", "rows.csv", *family, "--out", "out")
+    found = shell.json("score", "out", "rows.csv")
     held = {name: rows for name, rows in fitted["rows"].items() if rows}
     assert {name: part["rows"] for name, part in found["parts"].items()} == held
     for name, part in found["parts"].items():
         assert part[key] == pytest.approx(fitted[key][name], rel=1e-9)
-    assert run(["score", "out", "rows.csv"]) == 0
-    told = capsys.readouterr().out
+    told = shell("score", "out", "rows.csv").out
     assert "this is the file that the model was fitted from" in told
     assert f"{held['train']} rows fitted to" in told
     # Control: the same rows in another order are not recognised, nor are others.
     Path("other.csv").write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n", encoding="utf-8")
-    assert call(["score", "out", "other.csv"], capsys)["parts"] is None
+    assert shell.json("score", "out", "other.csv")["parts"] is None
     write("new.csv", seed=1)
-    assert call(["score", "out", "new.csv"], capsys)["parts"] is None
-    assert run(["score", "out", "new.csv"]) == 0
-    assert "fitted from" not in capsys.readouterr().out
+    assert shell.json("score", "out", "new.csv")["parts"] is None
+    assert "fitted from" not in shell("score", "out", "new.csv").out
 
 
 @pytest.mark.parametrize("family", [NETWORK, ["--select"]])
-def test_predict_says_which_rows_were_seen(family: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_says_which_rows_were_seen(family: list[str], shell: CommandLine) -> None:
     write(number=300)
-    fitted = call(["fit", "rows.csv", *family, "--target", "b", "--out", "out"], capsys)
-    found = call(["predict", "out", "rows.csv", "--target", "b"], capsys)["parts"]
+    fitted = shell.json("fit", "rows.csv", *family, "--target", "b", "--out", "out")
+    found = shell.json("predict", "out", "rows.csv", "--target", "b")["parts"]
     accuracies = {name: part["accuracy"] for name, part in found.items()}
     assert accuracies == {name: part["accuracy"] for name, part in fitted["accuracy"].items() if part}
 
 
 @pytest.mark.parametrize("policy", ["drop", "marginalise"])
-def test_rows_with_gaps_are_recognised(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_with_gaps_are_recognised(policy: str, shell: CommandLine) -> None:
     write(gaps=10)
-    fitted = call(["fit", "rows.csv", *NETWORK, "--missing", policy, "--out", "out"], capsys)
-    found = call(["score", "out", "rows.csv"], capsys)["parts"]
+    fitted = shell.json("fit", "rows.csv", *NETWORK, "--missing", policy, "--out", "out")
+    found = shell.json("score", "out", "rows.csv")["parts"]
     assert sum(part["rows"] for part in found.values()) == (90 if policy == "drop" else 100)
     assert found["test"]["pseudo_nll"] == pytest.approx(fitted["pseudo_nll"]["test"], rel=1e-6)
 
 
-def test_a_file_without_a_split_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_a_split_says_nothing(shell: CommandLine) -> None:
     write()
-    call(["fit", "rows.csv", "--order", "1", "--out", "out"], capsys)
+    shell.json("fit", "rows.csv", "--order", "1", "--out", "out")
     add_info("out/model.safetensors", {"split": None})
-    assert call(["score", "out", "rows.csv"], capsys)["parts"] is None
+    assert shell.json("score", "out", "rows.csv")["parts"] is None
 
 
-def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(shell: CommandLine) -> None:
     write(number=400)
-    fitted = call(["fit", "rows.csv", "--order", "2", "--target", "coin", "--out", "out"], capsys)
+    fitted = shell.json("fit", "rows.csv", "--order", "2", "--target", "coin", "--out", "out")
     stored = load_model("out/model.safetensors")
     rows = Observations.from_csv("rows.csv", domain=stored.hypergraph.domain)
     table = predict(LogLinearEnergy.from_theta(stored.hypergraph, stored.theta, stored.coding), rows, "coin").confusion
@@ -116,75 +105,66 @@ def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(capsys: py
         ["fit", "rows.csv", "--order", "2", "--target", "coin"],
         ["predict", "out", "rows.csv", "--target"],
     ):
-        assert run([*command, "coin"] if command[0] == "predict" else command) == 0
-        told = capsys.readouterr().out
+        told = shell(*([*command, "coin"] if command[0] == "predict" else command)).out
         assert "no better" in told or "not shown to be better" in told
     # Control: a column that is told by another.
-    assert run(["predict", "out", "rows.csv", "--target", "b"]) == 0
-    assert "always guessing" not in capsys.readouterr().out
+    assert "always guessing" not in shell("predict", "out", "rows.csv", "--target", "b").out
 
 
 @pytest.mark.parametrize("options", [["--order", "2"], ["--select"]], ids=["given", "learned"])
-def test_score_leads_with_the_gain_that_the_fit_reports(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_leads_with_the_gain_that_the_fit_reports(options: list[str], shell: CommandLine) -> None:
     write(number=400)
-    fitted = call(["fit", "rows.csv", *options, "--split", "0.5,0.2,0.3", "--out", "out"], capsys)
-    found = call(["score", "out", "rows.csv"], capsys)
+    fitted = shell.json("fit", "rows.csv", *options, "--split", "0.5,0.2,0.3", "--out", "out")
+    found = shell.json("score", "out", "rows.csv")
     for part in ("train", "validation", "test"):
         for key in ("gain", "gain_std_error"):
             assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-6)
     weights = {name: part["rows"] for name, part in found["parts"].items()}
     mean = sum(weights[name] * part["gain"] for name, part in found["parts"].items()) / sum(weights.values())
     assert found["gain"] == pytest.approx(mean, rel=1e-9)
-    assert run(["score", "out", "rows.csv"]) == 0
-    text = capsys.readouterr().out
+    text = shell("score", "out", "rows.csv").out
     assert text.startswith(f"On the file's rows the model gains {found['gain']:.3f} nats per row over independent")
     assert f"(standard error {found['gain_std_error']:.3f})" in text and "KL" not in text
     assert f"gain {found['parts']['test']['gain']:.4f}" in text
     # Control: a file of another source has neither parts nor the frequencies of the columns.
     write("other.csv", 50, seed=1)
-    assert "parts" in found and call(["score", "out", "other.csv"], capsys)["parts"] is None
+    assert "parts" in found and shell.json("score", "out", "other.csv")["parts"] is None
     model = Path("out/model.safetensors")
     assert "independent" in load_model(model).info
     add_info(model, {"independent": None})
-    assert run(["score", "out", "other.csv"]) == 0
-    assert "over independent columns is not known" in capsys.readouterr().out
+    assert "over independent columns is not known" in shell("score", "out", "other.csv").out
 
 
-def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(shell: CommandLine) -> None:
     write(number=400)
-    fitted = call(["fit", "rows.csv", *NETWORK, "--split", "0.5,0.2,0.3", "--out", "out"], capsys)
-    found = call(["score", "out", "rows.csv"], capsys)
+    fitted = shell.json("fit", "rows.csv", *NETWORK, "--split", "0.5,0.2,0.3", "--out", "out")
+    found = shell.json("score", "out", "rows.csv")
     for part in ("train", "validation", "test"):
         for key in ("gain", "gain_std_error"):
             assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-9)
-    assert run(["score", "out", "rows.csv"]) == 0
-    text = capsys.readouterr().out
+    text = shell("score", "out", "rows.csv").out
     assert text.startswith(f"On the file's rows the network gains {found['gain']:.3f} nats per row in log pseudo-lik")
     assert f"gain {found['parts']['test']['gain']:.4f}" in text
     # Control: a file without the columns' probabilities.
     add_info("out/model.safetensors", {"independent": None})
-    assert call(["score", "out", "rows.csv"], capsys)["gain"] is None
-    assert run(["score", "out", "rows.csv"]) == 0
-    assert "gain" not in capsys.readouterr().out
+    assert shell.json("score", "out", "rows.csv")["gain"] is None
+    assert "gain" not in shell("score", "out", "rows.csv").out
 
 
 @pytest.mark.parametrize("family", ["poisson", "truncated-poisson", "exponential", "gaussian"])
-def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(
-    family: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(family: str, shell: CommandLine) -> None:
     rng = np.random.default_rng(3)
     rows = rng.poisson(2 + 3 * rng.integers(0, 2, (300, 1)), (300, 3))
     values = rows.clip(max=9) if "poisson" in family else rows + rng.exponential(1.0, rows.shape)
     pd.DataFrame(values, columns=list("abc")).to_csv("rows.csv", index=False)
     options = ["--model", "grm", "--family", family, *(["--maximum", "9"] if family == "truncated-poisson" else [])]
-    fitted = call(["fit", "rows.csv", *options, "--split", "0.6,0,0.4", "--out", "out"], capsys)
-    found = call(["score", "out", "rows.csv"], capsys)
+    fitted = shell.json("fit", "rows.csv", *options, "--split", "0.6,0,0.4", "--out", "out")
+    found = shell.json("score", "out", "rows.csv")
     for part in ("train", "test"):
         for key in ("gain", "gain_std_error"):
             assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-6, abs=1e-12)
-    assert run(["score", "out", "rows.csv"]) == 0
-    assert capsys.readouterr().out.startswith("On the file's rows the model gains")
+    assert shell("score", "out", "rows.csv").out.startswith("On the file's rows the model gains")
     # Control: other rows have another gain.
     pd.DataFrame(values[:100], columns=list("abc")).to_csv("other.csv", index=False)
-    other = call(["score", "out", "other.csv"], capsys)
+    other = shell.json("score", "out", "other.csv")
     assert other["parts"] is None and other["gain"] != pytest.approx(found["gain"], rel=1e-3)
