@@ -1,127 +1,151 @@
-"""Wrong input at the command line: exit status 2, one clear line on standard error, nothing written."""
+"""Wrong input of every command: exit status 2, one clear line on standard error, nothing written."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-from pyro_hoim.cli import run
+from command_line import CommandLine
 
 GOOD = "a,b,c\nx,0,u\ny,1,v\nx,1,u\ny,0,v\nx,0,v\n"
-
-
-@pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run every command in a fresh folder."""
-    (tmp_path / "input").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+SIXTY = "a,b,c\n" + "".join(f"{i % 2},{i % 3},{i % 5 % 2}\n" for i in range(60))
+UNIQUE = "id,a\n" + "".join(f"{i},{i % 2}\n" for i in range(60))
+HOLE = "a,b\nx,\ny,1\nx,1\n"
+WIDE = ",".join(f"v{i}" for i in range(40)) + "\n" + ",".join("x" * 40) + "\n"
+SEED = "--seed: expected a whole number from 0 to 2147483647, received"
 
 
 def write(name: str, content: str | bytes) -> str:
-    """Write an input file and return its path as text."""
-    path = Path("input") / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
+    """Write an input file and return its name."""
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return name
 
 
-def check_refused(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on standard error with the words, nothing on standard output, status 2, nothing new on disk."""
-    before = sorted(str(p) for p in Path().rglob("*"))
-    status = run(arguments)
-    captured = capsys.readouterr()
-    assert status == 2, captured
-    assert captured.out == ""
-    assert captured.err.startswith("pyro-hoim: error: ") and captured.err.count("\n") == 1, captured.err
-    for word in words:
-        assert word in captured.err, captured.err
-    assert sorted(str(p) for p in Path().rglob("*")) == before
-
-
-FILES: list[tuple[str, str | bytes, list[str], list[str]]] = [
-    ("unknown column", GOOD, ["--columns", "a,bb"], ["'bb'", "'b'"]),
-    ("unknown edge variable", GOOD, ["--edges", "a*cc"], ["unknown variable 'cc'", "'c'"]),
-    ("not closed", GOOD, ["--edges", "a:b"], ["not closed", "missing a, b"]),
-    ("bad formula", GOOD, ["--edges", "a +* b"], ["formula"]),
-    ("unknown target", GOOD, ["--target", "z"], ["unknown variable 'z'"]),
-    ("order too high", GOOD, ["--order", "4"], ["1 to 3", "4"]),
-    ("order zero", GOOD, ["--order", "0"], ["1 to 3", "0"]),
-    ("order and edges", GOOD, ["--order", "1", "--edges", "a"], ["--order", "--edges", "not both"]),
-    ("text for grm", GOOD, ["--model", "grm"], ["expected a number", "received 'x'"]),
-    ("unknown model", GOOD, ["--model", "tree"], ["tree", "log-linear"]),
-    ("split sum", GOOD, ["--split", "0.5,0.5,0.5"], ["--split", "sum to 1"]),
-    ("split words", GOOD, ["--split", "half"], ["--split", "three fractions"]),
-    ("negative seed", GOOD, ["--seed", "-1"], ["--seed"]),
-    ("too many columns", GOOD, ["--columns", "9"], ["9"]),
-    ("duplicate header", "a,a\nx,y\n", [], ["'a'", "repeated"]),
-    ("duplicate column choice", GOOD, ["--columns", "a,a"], ["'a'", "repeated"]),
-    ("empty file", "", [], ["empty"]),
-    ("header only", "a,b\n", [], ["header only"]),
-    ("ragged", "a,b\nx,y\nx\n", [], ["line 3"]),
-    ("not text", b"a,b\n\xff\xfe,y\n", [], ["UTF-8"]),
-    ("negative count", "a,b,count\nx,y,3\ny,y,-1\n", [], ["count", "-1"]),
-    ("fractional count", "a,b,count\nx,y,1.5\ny,y,1\n", [], ["count", "1.5"]),
-    ("NaN count", "a,b,count\nx,y,nan\ny,y,1\n", [], ["count", "nan"]),
-    ("infinite count", "a,b,count\nx,y,inf\ny,y,1\n", [], ["count", "inf"]),
-    ("word as count", "a,b,count\nx,y,many\ny,y,1\n", [], ["count", "many"]),
-    ("zero counts", "a,b,count\nx,y,0\ny,y,0\n", [], ["at least one observation"]),
-    ("missing cells", "a,b\nx,\ny,1\nx,1\n", [], ["1 cell", "--missing drop", "--missing marginalise"]),
-    ("label as missing", "a,b\nx,?\ny,1\nx,?\n", ["--missing", "?"], ["2 cells", "--missing drop"]),
-    ("two policies", GOOD, ["--missing", "drop", "--missing", "marginalise"], ["not both"]),
-    (
-        "marginalise and validate",
-        "a,b\nx,\ny,1\nx,1\n",
-        ["--missing", "marginalise", "--split", "0.4,0.3,0.3"],
-        ["validation"],
-    ),
-    ("empty part", "a,b\nx,0\ny,1\n", ["--split", "0.8,0.1,0.1"], ["--split", "part"]),
-    ("empty column name", GOOD, ["--columns", ""], ["--columns"]),
-    (
-        "huge power",
-        ",".join(f"v{i}" for i in range(40)) + "\n" + ",".join("x" * 40) + "\n",
-        ["--edges", ".^12"],
-        ["sets"],
-    ),
-    ("parent of out missing", GOOD, ["--out", "no/such/folder"], ["does not exist"]),
-    ("nothing to resume", GOOD, ["--resume"], ["--resume"]),
+# The table, the options of ``fit`` as one line, and what the error begins with or the fragments that it has.
+OF_FIT: list[tuple[str | bytes, str, str | list[str]]] = [
+    # what is fitted
+    (GOOD, "--columns a,bb", ["'bb'", "'b'"]),
+    (GOOD, "--edges a*cc", ["unknown variable 'cc'", "'c'"]),
+    (GOOD, "--edges a:b", ["not closed", "missing a, b"]),
+    (GOOD, "--edges a+*b", ["formula"]),
+    (WIDE, "--edges .^12", ["sets"]),
+    (GOOD, "--target z", ["unknown variable 'z'"]),
+    (GOOD, "--order 4", ["1 to 3", "4"]),
+    (GOOD, "--order 0", ["1 to 3", "0"]),
+    (SIXTY, "--order many", "--order: expected a whole number, received 'many'"),
+    (GOOD, "--order 1 --edges a", ["--order", "--edges", "not both"]),
+    (GOOD, "--model grm", ["expected a number", "received 'x'"]),
+    (GOOD, "--model tree", ["tree", "log-linear"]),
+    (GOOD, "--split 0.5,0.5,0.5", ["--split", "sum to 1"]),
+    (GOOD, "--split half", ["--split", "three fractions"]),
+    ("a,b\nx,0\ny,1\n", "--split 0.8,0.1,0.1", ["--split", "part"]),
+    (SIXTY, "--seed x", f"{SEED} 'x'"),
+    (SIXTY, "--seed 1.5", f"{SEED} 1.5"),
+    (SIXTY, "--seed -1", f"{SEED} -1"),
+    (GOOD, "--columns 9", ["9"]),
+    (SIXTY, "--columns 0", "--columns: expected a number from 1 to 3 for t.csv, received 0"),
+    (SIXTY, "--columns a,a", "--columns: names must be unique, but 'a' is repeated"),
+    (GOOD, "--columns=", ["--columns"]),
+    (SIXTY, "--posterior --chains 0", "--chains: expected a whole number from 1 to 64, received 0"),
+    (SIXTY, "--trainer gibbs", "--trainer: 'gibbs' is not one of 'auto', 'exact', 'sampled', 'pseudo-likelihood'"),
+    (SIXTY, "--refit", ["--refit: belongs to --select"]),
+    (GOOD, "--out no/such/folder", ["does not exist"]),
+    (GOOD, "--resume", ["--resume"]),
+    (SIXTY, "--select --resume", ["--resume"]),
+    # the search
+    (SIXTY, "--select --order 1", ["--order", "2 to 3", "received 1"]),
+    (SIXTY, "--select --order 9", "--order: with --select expected 2 to 3 (the number of variables)"),
+    (SIXTY, "--select --edges a*b", ["--select", "--edges"]),
+    (SIXTY, "--select --posterior", ["--select", "--posterior"]),
+    (SIXTY, "--select --model grm", ["grm"]),
+    (SIXTY, "--select --heredity nan", "--heredity: expected a number above 0, up to 1, received 'nan'"),
+    (SIXTY, "--select --heredity 0", "--heredity: expected a number above 0, up to 1, received 0"),
+    (SIXTY, "--select --heredity 1.5", ["--heredity"]),
+    (SIXTY, "--select --per-round 0", "--per-round: expected a whole number of at least 1, received 0"),
+    (SIXTY, "--select --target z", ["unknown variable 'z'"]),
+    ("a,b\n" + "x,y\nz,w\n" * 9, "--select --target c", "--target: unknown variable 'c'; known: 'a', 'b'"),
+    (SIXTY, "--select --ordinal z", ["--ordinal", "'z'"]),
+    (SIXTY, "--select --split 0.5,0,0.5", ["validation part is empty", "--split"]),
+    (SIXTY, "--select --split 0.9,0.001,0.099", ["--split", "validation part"]),
+    (UNIQUE, "--select", ["error: --columns: expected columns that", "'id' (60 levels in 60 rows)", "unique per row"]),
+    ("a,b\nx,y\n", "--select", "--split: no row of 1 falls in the train part; use a larger fraction or more rows"),
+    # missing cells
+    (HOLE, "", ["1 cell", "--missing drop", "--missing marginalise"]),
+    ("a,b\nx,?\ny,1\nx,?\n", "--missing ?", ["2 cells", "--missing drop"]),
+    (GOOD, "--missing drop --missing marginalise", ["not both"]),
+    (HOLE, "--missing marginalise --split 0.4,0.3,0.3", ["validation"]),
+    (HOLE, "--select", ["1 cell", "--missing drop"]),
+    (HOLE, "--select --missing marginalise", ["validation", "--missing drop"]),
+    ("a,b\nx,\ny,\nz,\n,1\n", "--select --missing drop", ["no complete row"]),
+    ("a,b\n" + ",1\n" * 9, "--select --missing drop", "column 'a': expected at least one level"),
+]
+OF_FILES: list[tuple[str | bytes, str | list[str]]] = [
+    ("", "t.csv: expected a header and rows, received an empty file"),
+    ("a,b\n", "t.csv: expected rows below the header, received the header only"),
+    ("a,a\nx,y\n", "t.csv header: names must be unique, but 'a' is repeated"),
+    ("a,,c\n1,2,3\n", "t.csv: expected a name for every column, received none for column 2"),
+    ("a,b\nx,y\nx\n", ["line 3"]),
+    (b"a,b\n\xff\xfe,y\n", ["UTF-8"]),
+    ("a,b\ncaf\xe9,1\n".encode("latin-1"), "t.csv line 2: not UTF-8 (byte 0xe9); save the file as UTF-8"),
+    ("a,b\nx,1\n".encode("utf-16"), "t.csv line 1: not UTF-8 (byte 0xff); save the file as UTF-8"),
+    ("a;b\n1;2\n", "t.csv: expected cells separated by ',', but the header"),
+    ('a,b\n"1,2\n2,1\n', "t.csv line"),
+    ("a,count\nx,3\ny,-2\n", "t.csv line 3, column 'count': expected a non-negative whole"),
+    ("a,b,count\nx,y,1.5\ny,y,1\n", ["count", "1.5"]),
+    ("a,b,count\nx,y,nan\ny,y,1\n", ["count", "nan"]),
+    ("a,b,count\nx,y,inf\ny,y,1\n", ["count", "inf"]),
+    ("a,b,count\nx,y,many\ny,y,1\n", ["count", "many"]),
+    ("a,b,count\nx,y,0\ny,y,0\n", ["at least one observation"]),
 ]
 
 
-@pytest.mark.parametrize(("content", "options", "words"), [f[1:] for f in FILES], ids=[f[0] for f in FILES])
-def test_fit_refuses(
-    content: str | bytes, options: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_refused(["fit", write("table.csv", content), *options], words, capsys)
+def refused(content: str | bytes, options: list[str], told: str | list[str], shell: CommandLine) -> None:
+    line = shell.refused("fit", write("t.csv", content), *options, says=told if isinstance(told, list) else [])
+    assert isinstance(told, list) or line.startswith(told), line
 
 
-def test_control_the_same_table_without_fault_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", write("table.csv", GOOD), "--order", "1", "--out", "out"]) == 0
-    assert (Path("out") / "report.html").exists()
-    capsys.readouterr()
+@pytest.mark.parametrize(("content", "options", "told"), OF_FIT)
+def test_fit_refuses(content: str | bytes, options: str, told: str | list[str], shell: CommandLine) -> None:
+    refused(content, options.split(), told, shell)
 
 
-def test_source_must_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    check_refused(["fit", "nowhere.csv"], ["no such file", "czech_autoworkers"], capsys)
-    check_refused(["fit", "input"], ["input"], capsys)
+@pytest.mark.parametrize("search", [[], ["--select"]], ids=["fit", "select"])
+@pytest.mark.parametrize(("content", "told"), OF_FILES)
+def test_files_are_refused(content: str | bytes, search: list[str], told: str | list[str], shell: CommandLine) -> None:
+    refused(content, search, told, shell)
 
 
-def test_existing_folder_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [["--order", "1"], ["--select"]])
+def test_control_the_same_tables_without_fault_are_accepted(options: list[str], shell: CommandLine) -> None:
+    content = SIXTY if "--select" in options else GOOD
+    shell("fit", write("t.csv", content), *options, "--out", "out")
+    assert Path("out/report.html").exists()
+    shell("fit", write("unique.csv", UNIQUE), "--columns", "a", *options, "--out", "second")
+
+
+def test_source_must_exist(shell: CommandLine) -> None:
+    shell.refused("fit", "nowhere.csv", says=["no such file", "czech_autoworkers"])
+    Path("input").mkdir()
+    shell.refused("fit", "input", says=["input"])
+    shell.refused("fit", "--select", says=["--select"])
+
+
+def test_existing_folder_is_kept(shell: CommandLine) -> None:
     Path("full").mkdir()
     (Path("full") / "precious.txt").write_text("mine")
-    check_refused(["fit", "titanic", "--out", "full"], ["exists and is not empty", "--resume"], capsys)
-    check_refused(["fit", "titanic", "--out", "full/precious.txt"], ["is a file"], capsys)
+    shell.refused("fit", "titanic", "--out", "full", says=["exists and is not empty", "--resume"])
+    shell.refused("fit", "titanic", "--out", "full/precious.txt", says=["is a file"])
     assert (Path("full") / "precious.txt").read_text() == "mine"
 
 
-def test_beyond_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+def test_beyond_the_budget(shell: CommandLine) -> None:
     names = [f"v{i}" for i in range(40)]
     rows = "\n".join(",".join(str((i * 7 + j * j) % 2) for j in range(40)) for i in range(8))
     source = write("wide.csv", ",".join(names) + "\n" + rows + "\n")
-    check_refused(["fit", source, "--order", "2", "--posterior"], ["cells", "budget"], capsys)
+    shell.refused("fit", source, "--order", "2", "--posterior", says=["cells", "budget"])
 
 
-def test_foreign_model_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_model_files(shell: CommandLine) -> None:
     data = write("table.csv", GOOD)
     for name, content in [
         ("text.safetensors", "hello"),
@@ -130,26 +154,35 @@ def test_foreign_model_files(capsys: pytest.CaptureFixture[str]) -> None:
     ]:
         model = write(name, content)
         for command in (["log-z"], ["interactions"], ["sample", "-n", "1"]):
-            check_refused([command[0], model, *command[1:]], [name], capsys)
-        check_refused(["score", model, data], [name], capsys)
-        check_refused(["predict", model, data, "--target", "a"], [name], capsys)
-    check_refused(["log-z", "nowhere.safetensors"], ["nowhere.safetensors"], capsys)
+            shell.refused(command[0], model, *command[1:], says=[name])
+        shell.refused("score", model, data, says=[name])
+        shell.refused("predict", model, data, "--target", "a", says=[name])
+    shell.refused("log-z", "nowhere.safetensors", says=["nowhere.safetensors"])
 
 
-def test_wrong_use_of_a_good_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", write("table.csv", GOOD), "--order", "1", "--out", "out"]) == 0
-    capsys.readouterr()
+def test_wrong_use_of_a_good_model(shell: CommandLine) -> None:
+    shell("fit", write("table.csv", GOOD), "--order", "1", "--out", "out")
     model = "out/model.safetensors"
     other = write("other.csv", "a,b,c\nx,0,u\nz,1,v\n")
     unknown = write("unknown.csv", "a,b,c\nz,1,v\n")  # rows with labels that the fit did not know are left out
-    check_refused(["score", model, unknown], ["'z'", "a"], capsys)
-    check_refused(["score", model, write("short.csv", "a,b\nx,0\n")], ["'c'"], capsys)
-    check_refused(["predict", model, other, "--target", "q"], ["unknown variable 'q'"], capsys)
-    check_refused(["sample", model, "-n", "3", "--given", "a"], ["COL=VALUE"], capsys)
-    check_refused(["sample", model, "-n", "3", "--given", "a=w"], ["'w'", "'x'"], capsys)
-    check_refused(["sample", model, "-n", "3", "--given", "aa=x"], ["unknown variable 'aa'"], capsys)
-    check_refused(["sample", model, "-n", "-3"], ["-n"], capsys)
-    check_refused(["sample", model], ["-n"], capsys)
-    check_refused(["sample", model, "-n", "1", "--out", "out/model.safetensors"], ["exists"], capsys)
-    check_refused(["log-z", model, "--chains", "8"], ["--method ais"], capsys)
-    check_refused(["frobnicate"], ["frobnicate"], capsys)
+    shell.refused("score", model, unknown, says=["'z'", "a"])
+    shell.refused("score", model, write("short.csv", "a,b\nx,0\n"), says=["'c'"])
+    shell.refused("predict", model, other, "--target", "q", says=["unknown variable 'q'"])
+    shell.refused("sample", model, "-n", "3", "--given", "a", says=["COL=VALUE"])
+    shell.refused("sample", model, "-n", "3", "--given", "a=w", says=["'w'", "'x'"])
+    shell.refused("sample", model, "-n", "3", "--given", "aa=x", says=["unknown variable 'aa'"])
+    shell.refused("sample", model, "-n", "-3", says=["-n"])
+    shell.refused("sample", model, says=["-n"])
+    shell.refused("sample", model, "-n", "1", "--out", "out/model.safetensors", says=["exists"])
+    shell.refused("log-z", model, "--chains", "8", says=["--method ais"])
+    shell.refused("frobnicate", says=["frobnicate"])
+
+
+def test_numbers_of_other_commands(shell: CommandLine) -> None:
+    for arguments, shown in [
+        (["sample", "m", "-n", "0"], "-n: expected a whole number of at least 1, received 0"),
+        (["sample", "m", "-n", "x"], "-n: expected a whole number of at least 1, received 'x'"),
+        (["interactions", "m", "--top", "0"], "--top: expected a whole number of at least 1, received 0"),
+        (["log-z", "m", "--chains", "0"], "--chains: expected a whole number of at least 1, received 0"),
+    ]:
+        assert shell.refused(*arguments) == shown
