@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
-import forkserver
 import numpy as np
 import pytest
+from command_line import CommandLine, kill
 from safetensors.numpy import load_file
 
 from pyro_hoim import Observations
-from pyro_hoim.cli import run
 from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, load_model, score_rows
 from pyro_hoim.log_linear.learning import _trainers as _learn_trainers
 
@@ -38,20 +34,9 @@ def write(name: str, rows: list[list[str]], header: list[str] | None = None) -> 
     return name
 
 
-def fit_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Run ``fit --json`` and parse the one object on standard output."""
-    return call_json(["fit", *arguments], capsys)
-
-
-def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Run a command with ``--json`` and parse the one object on standard output."""
-    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
-def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_files(shell: CommandLine) -> None:
     source = write("coins.csv", rows_of(2000))
-    found = fit_json([source, "--select", "--target", "v4", "--out", "out"], capsys)
+    found = shell.json("fit", source, "--select", "--target", "v4", "--out", "out")
     edges = {tuple(edge) for edge in found["edges"]}
     assert {edge for edge in edges if len(edge) > 1} == {("v0", "v1"), ("v2", "v3", "v4")}
     assert found["predictive"]["num_interactions"] > found["num_interactions"]  # control: nothing is pruned there
@@ -59,7 +44,7 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert [test["edge"] for test in found["structure"]["tests"] if test["is_kept"]] == [
         line["edge"] for line in sorted(found["structure"]["tests"], key=lambda line: -line["gain"])[:2]
     ]
-    listed = call_json(["interactions", "out"], capsys)["interactions"]
+    listed = shell.json("interactions", "out")["interactions"]
     shared = {"edge", "value", "coefficient", "levels", "refined_information"}
     assert set(found["interactions"][0]) == shared | {"ridge"} and shared <= set(listed[0])
     there = {tuple(line["edge"]): line for line in listed}
@@ -107,9 +92,8 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["nll"]["test"] - nll == pytest.approx(found["predictive"]["advantage"]["test"], rel=1e-6, abs=1e-12)
 
 
-def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", write("coins.csv", rows_of(2000)), "--select", "--refit", "--out", "out"]) == 0
-    captured = capsys.readouterr()
+def test_text_names_what_was_learned(shell: CommandLine) -> None:
+    captured = shell("fit", write("coins.csv", rows_of(2000)), "--select", "--refit", "--out", "out")
     assert captured.out.startswith("On the test rows the model gains ")
     assert " nats per row over independent columns (standard error 0.0" in captured.out.splitlines()[0]
     assert "v2:v3:v4" in captured.out and "gain" in captured.out and "out/report.html" in captured.out
@@ -123,9 +107,9 @@ def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None
     assert len(captured.out.splitlines()) < 40
 
 
-def test_other_commands_take_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_commands_take_the_model(shell: CommandLine) -> None:
     source = write("coins.csv", rows_of(600))
-    fit_json([source, "--select", "--out", "out"], capsys)
+    shell.json("fit", source, "--select", "--out", "out")
     for command in (
         ["score", "out", source],
         ["predict", "out", source, "--target", "v1"],
@@ -133,44 +117,43 @@ def test_other_commands_take_the_model(capsys: pytest.CaptureFixture[str]) -> No
         ["interactions", "out"],
         ["sample", "out", "-n", "3"],
     ):
-        assert run(command) == 0, command
-        assert capsys.readouterr().out
+        assert shell(*command).out
 
 
-def test_maximum_order_and_seed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_maximum_order_and_seed(shell: CommandLine) -> None:
     source = write("coins.csv", rows_of(800))
-    pairs = fit_json([source, "--select", "--order", "2", "--out", "a"], capsys)
+    pairs = shell.json("fit", source, "--select", "--order", "2", "--out", "a")
     assert max(map(len, pairs["edges"])) == 2
-    again = fit_json([source, "--select", "--order", "2", "--out", "b"], capsys)
+    again = shell.json("fit", source, "--select", "--order", "2", "--out", "b")
     assert again["nll"] == pairs["nll"]
-    other = fit_json([source, "--select", "--order", "2", "--seed", "1", "--out", "c"], capsys)
+    other = shell.json("fit", source, "--select", "--order", "2", "--seed", "1", "--out", "c")
     assert other["nll"] != pairs["nll"]
 
 
-def test_constant_columns_and_levels_absent_from_training(capsys: pytest.CaptureFixture[str]) -> None:
+def test_constant_columns_and_levels_absent_from_training(shell: CommandLine) -> None:
     rows = [[*line, "same", "rare" if i == 7 else "usual"] for i, line in enumerate(rows_of(400))]
-    found = fit_json([write("t.csv", rows), "--select", "--out", "out"], capsys)
+    found = shell.json("fit", write("t.csv", rows), "--select", "--out", "out")
     assert found["num_variables"] == 7
     assert all("v5" not in edge for edge in found["edges"])
     assert found["constant_columns"] == ["v5"]
     assert all(value is not None for part in ("nll", "kl") for value in found[part].values())
 
 
-def test_all_rows_equal(capsys: pytest.CaptureFixture[str]) -> None:
-    found = fit_json([write("t.csv", [["x", "y"]] * 30), "--select", "--out", "out"], capsys)
+def test_all_rows_equal(shell: CommandLine) -> None:
+    found = shell.json("fit", write("t.csv", [["x", "y"]] * 30), "--select", "--out", "out")
     assert found["num_interactions"] == 0 and found["nll"]["test"] == 0 and found["gain"]["test"] == 0
 
 
-def test_ranges_are_ordered_levels(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranges_are_ordered_levels(shell: CommandLine) -> None:
     ages = ["10-19", "20-29", "5-9", "30-39"]
     rows = [[ages[i % 4], str(i % 3 % 2)] for i in range(200)]
     source = write("t.csv", rows, ["age", "answer"])
-    fit_json([source, "--select", "--out", "a"], capsys)
+    shell.json("fit", source, "--select", "--out", "a")
     age = load_model("a/model.safetensors").hypergraph.domain["age"]
     assert age.kind == "ordinal" and age.labels == ("5-9", "10-19", "20-29", "30-39")
     assert "Taken as ordered: age" in Path("a/report.html").read_text(encoding="utf-8")
     assert json.loads(Path("a/fit.json").read_text())["ordinal_columns"] == ["age"]
-    fit_json([source, "--select", "--ordinal", "none", "--out", "b"], capsys)
+    shell.json("fit", source, "--select", "--ordinal", "none", "--out", "b")
     assert load_model("b/model.safetensors").hypergraph.domain["age"].kind == "nominal"
 
 
@@ -191,12 +174,12 @@ def few_chains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("settings", ["short", pytest.param("default", marks=pytest.mark.slow)])
 def test_too_large_for_exact_inference_is_sampled(
-    settings: str, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+    settings: str, shell: CommandLine, request: pytest.FixtureRequest
 ) -> None:
     if settings == "short":
         request.getfixturevalue("few_chains")
     source = write("wide.csv", rows_of(300, 28))
-    found = fit_json([source, "--order", "2", "--out", "out"], capsys)
+    found = shell.json("fit", source, "--order", "2", "--out", "out")
     assert found["trainer"] == "sampled" and found["selection"] is None
     assert found["log_partition"]["kind"] != "exact" and found["log_partition"]["std_error"] <= 0.02
     assert found["num_interactions"] == 378 and found["gain"]["train"] > 0.3
@@ -205,28 +188,19 @@ def test_too_large_for_exact_inference_is_sampled(
 
 @pytest.mark.usefixtures("few_chains")
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_run_is_resumed(how: signal.Signals, shell: CommandLine) -> None:
     source = write("coins.csv", rows_of(500))
     options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
-    program = f"{FEW}from pyro_hoim.cli import main; main({[*options, 'broken']!r})"
-    process = forkserver.start(program, Path("output"))
-    first = Path("broken/checkpoint/search.safetensors")
-    deadline = time.monotonic() + 240
-    while not first.exists() and process.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.kill(process.pid, how)
-    process.join(60)
-    assert process.exitcode == (130 if how == signal.SIGINT else -9)
+    kill([*options, "broken"], Path("broken/checkpoint/search.safetensors"), how, FEW)
     assert not Path("broken/fit.json").exists()
 
-    assert run([*options, "broken"]) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in shell.refused(*options, "broken")
     record = json.loads(Path("broken/checkpoint/run.json").read_text())
-    assert run([*options, "broken", "--resume", "--seed", "1"]) == 2
-    assert "--resume: the run in broken was started with --seed 0, and received --seed 1;" in capsys.readouterr().err
+    told = shell.refused(*options, "broken", "--resume", "--seed", "1", progress=True)
+    assert "--resume: the run in broken was started with --seed 0, and received --seed 1;" in told
     Path("broken/checkpoint/run.json").write_text(json.dumps({**record, "seconds": 1000.0}))
-    assert run([*options, "broken", "--resume"]) == 0
-    assert run([*options, "whole"]) == 0
+    shell(*options, "broken", "--resume")
+    shell(*options, "whole")
     first_theta, second_theta = (load_file(f"{name}/model.safetensors")["theta"] for name in ("broken", "whole"))
     assert np.array_equal(first_theta, second_theta)
     broken, whole = (json.loads(Path(name, "fit.json").read_text()) for name in ("broken", "whole"))
@@ -238,6 +212,4 @@ def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixtur
     assert f"earlier sessions {broken['stage_seconds']['earlier_sessions']:.1f} s" in Path(
         "broken/report.html"
     ).read_text(encoding="utf-8")
-    capsys.readouterr()
-    assert run([*options, "broken", "--resume"]) == 2
-    assert "complete" in capsys.readouterr().err
+    assert "complete" in shell.refused(*options, "broken", "--resume")
