@@ -234,17 +234,14 @@ def test_csv_rows_cells_and_weights(tmp_path: Path) -> None:
     assert weighted.counts.tolist() == [0.5, 2]
     assert Observations.from_csv(path, weights="count", columns=["a"]).counts.tolist() == [3, 0]
     assert Observations.from_csv(path, count=None).domain.names == ("count", "a", "w")
+    path = write(tmp_path, "a,count\nx,1\ny,2.5\n")
+    assert Observations.from_csv(path, weights="count").counts.tolist() == [1, 2.5]
 
 
 def test_constant_columns_are_variables_of_one_state(tmp_path: Path) -> None:
     data = Observations.from_csv(write(tmp_path, "a,b\nx,1\nx,2\n"))
     assert data.domain.cardinalities == (1, 2)
     assert data.entropy() == pytest.approx(math.log(2), rel=RELATIVE)
-
-
-def test_csv_fractions_as_weights(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,count\nx,1\ny,2.5\n")
-    assert Observations.from_csv(path, weights="count").counts.tolist() == [1, 2.5]
 
 
 def test_csv_with_a_domain(tmp_path: Path) -> None:

@@ -43,18 +43,14 @@ def differences(data: Observations, path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_the_file(name: str, shared_data: Path) -> None:
-    assert differences(load_table(name), shared_data / "tables" / f"{name}.csv") == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_control_one_observation_moved(name: str, shared_data: Path) -> None:
-    """The comparison sees one observation in the wrong cell, and two levels interchanged."""
+    """As a control, the comparison sees one observation in the wrong cell, and two levels interchanged."""
     data = load_table(name)
+    path = shared_data / "tables" / f"{name}.csv"
+    assert differences(data, path) == []
     table = data.table()
     largest = table.argmax()
     table.view(-1)[largest] -= 1
     table.view(-1)[largest - 1] += 1
-    path = shared_data / "tables" / f"{name}.csv"
     assert len(differences(Observations.from_table(data.domain, table), path)) == 2
     assert differences(Observations.from_table(data.domain, data.table().flip(0)), path) != []
 
