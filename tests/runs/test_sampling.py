@@ -38,12 +38,8 @@ def small_model(seed: int = 0, scale: float = 0.7) -> LogLinearEnergy:
     )
 
 
-def chains_of(model: LogLinearEnergy, num_chains: int, **options: Any) -> GibbsChains:
-    return GibbsChains(model, num_chains, **options)
-
-
 def gibbs(num_chains: int = 8, *, other: int = 0, **options: Any) -> GibbsChains:
-    return chains_of(small_model(other), num_chains, **{"seed": 9, **options})
+    return GibbsChains(small_model(other), num_chains, **{"seed": 9, **options})
 
 
 def network(num_chains: int = 8, *, other: int = 0, **options: Any) -> PseudoGibbsChains:
@@ -172,7 +168,7 @@ def test_parts_that_were_not_asked_for_are_none_and_chains_can_be_continued(fami
 def test_batches() -> None:
     model = small_model()
     both = LogLinearEnergy(model.hypergraph, torch.stack([model.tables, 0 * model.tables]))
-    run = sample_chains(chains_of(both, 400), 64, burn_in=20, record=("statistics", "energies", "draws"))
+    run = sample_chains(GibbsChains(both, 400), 64, burn_in=20, record=("statistics", "energies", "draws"))
     assert run.eta is not None and run.std_error is not None and run.energies is not None and run.draws is not None
     assert run.eta.shape == (2, model.hypergraph.num_terms) and run.energies.shape == (64, 2, 400)
     assert run.draws.shape == (64, 2, 400, 3) and run.probs(["a", "b"])[0].shape == (2, 2, 3)
@@ -187,7 +183,7 @@ def test_batches() -> None:
 
 def test_standard_errors_allow_for_autocorrelation() -> None:
     """Variance of estimates between 150 equal runs over the variance that they claim."""
-    run = sample_chains(chains_of(pair(3.0, batch=150), 8, seed=11, engine="torch"), 900, burn_in=100)
+    run = sample_chains(GibbsChains(pair(3.0, batch=150), 8, seed=11, engine="torch"), 900, burn_in=100)
     assert run.eta is not None and run.std_error is not None
     actual = float((run.eta[:, 0] - 0.5).square().mean())
     # The autocorrelation time is 10 sweeps, so that batches of 30 claim 17 % too little; the mean of 150 squares has a
@@ -199,7 +195,7 @@ def test_standard_errors_allow_for_autocorrelation() -> None:
 def test_few_records_of_many_chains_have_errors_from_the_chains() -> None:
     model = small_model()
     for num_draws in (1, 5, 40):
-        run = sample_chains(chains_of(model, 4000, seed=num_draws), num_draws, burn_in=30)
+        run = sample_chains(GibbsChains(model, 4000, seed=num_draws), num_draws, burn_in=30)
         assert run.eta is not None and run.std_error is not None and run.is_mixed is None
         assert np.abs((run.eta.numpy() - exact_eta(model)) / run.std_error.numpy()).max() < 9.5
         independent = np.sqrt(exact_eta(model) * (1 - exact_eta(model)) / (4000 * num_draws))
@@ -209,16 +205,16 @@ def test_few_records_of_many_chains_have_errors_from_the_chains() -> None:
 
 def test_one_chain_has_errors_and_one_record_has_none() -> None:
     model = small_model()
-    run = sample_chains(chains_of(model, 1), 4000, burn_in=30)
+    run = sample_chains(GibbsChains(model, 1), 4000, burn_in=30)
     assert run.eta is not None and run.std_error is not None and run.between_chains is None and run.is_mixed is None
     assert np.abs((run.eta.numpy() - exact_eta(model)) / run.std_error.numpy()).max() < 7
-    single = sample_chains(chains_of(model, 1), 1)
+    single = sample_chains(GibbsChains(model, 1), 1)
     assert single.eta is not None and single.std_error is not None
     assert bool(single.std_error[(single.eta > 0) & (single.eta < 1)].isnan().all())
 
 
 def test_constant_cells_keep_an_error() -> None:
-    run = sample_chains(chains_of(small_model(), 10, clamped={"a": 1}), 100)
+    run = sample_chains(GibbsChains(small_model(), 10, clamped={"a": 1}), 100)
     assert run.eta is not None and run.std_error is not None
     assert run.eta[:2].tolist() == [0.0, 1.0]
     assert run.std_error[:2].tolist() == [2e-2, 2e-2]  # ten chains were looked at ten times
@@ -234,14 +230,14 @@ def test_chains_that_never_moved_claim_no_more_than_one_state_each() -> None:
     for seed in range(8):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            run = sample_chains(chains_of(model, 3, seed=seed), 1000, burn_in=50)
+            run = sample_chains(GibbsChains(model, 3, seed=seed), 1000, burn_in=50)
         assert run.eta is not None and run.std_error is not None
         verdicts.add(run.is_mixed)
         assert abs(float(run.eta[0]) - 0.5) < 2 * float(run.std_error[0])
         if run.is_mixed is None:
             assert run.std_error.unique().tolist() == [1 / 3]
     assert verdicts == {None, False}  # all in one mode, or in both
-    moving = sample_chains(chains_of(small_model(), 3), 1000, burn_in=50)  # the control
+    moving = sample_chains(GibbsChains(small_model(), 3), 1000, burn_in=50)  # the control
     assert moving.is_mixed is True and moving.std_error is not None and float(moving.std_error.max()) < 0.05
 
 
@@ -256,36 +252,31 @@ def test_rare_cells_raise_no_false_alarm(logit: float) -> None:
     """Visits of a block are Poisson variables with a mean of about 0.1 or 2, far from normal ones."""
     over = 0
     for seed in range(30):
-        run = sample_chains(chains_of(rare(logit), 512, seed=seed), 1000, burn_in=10)
+        run = sample_chains(GibbsChains(rare(logit), 512, seed=seed), 1000, burn_in=10)
         assert run.is_mixed is True and run.between_chains is not None
         over += float(run.between_chains.max()) > chi2.isf(1e-6 / 50, 15) / 15
     assert over or logit > -9  # the control: the law of frequent cells alarms
 
 
-def test_few_chains_stuck_in_a_rare_state_are_found_out() -> None:
-    init = torch.zeros(512, 2, dtype=torch.long)
-    init[0] = 1
+@pytest.mark.parametrize(("num_chains", "num_others"), [(512, 1), (64, 16)])
+def test_chains_that_do_not_mix_are_found_out(num_chains: int, num_others: int) -> None:
+    """One chain, or a quarter of the chains, starts in the other of two equal modes, and all stay where they are."""
+    init = torch.zeros(num_chains, 2, dtype=torch.long)
+    init[:num_others] = 1
     with pytest.warns(ConvergenceWarning, match="have not mixed"):
-        run = sample_chains(chains_of(pair(16.0), 512, init=init), 400)
-    assert run.is_mixed is False
-
-
-def test_chains_that_do_not_mix_are_found_out() -> None:
-    """Three quarters of the chains start in one of two equal modes and stay there."""
-    init = torch.zeros(64, 2, dtype=torch.long)
-    init[:16] = 1
-    with pytest.warns(ConvergenceWarning, match="have not mixed"):
-        run = sample_chains(chains_of(pair(16.0), 64, init=init), 400)
+        run = sample_chains(GibbsChains(pair(16.0), num_chains, init=init), 400)
     assert run.is_mixed is False and run.between_chains is not None and run.eta is not None
     assert run.std_error is not None
+    if num_others == 1:
+        return
     assert float(run.between_chains.min()) > 10  # the 20 looks at a chain count as one
     assert float(run.std_error[0]) > 0.03  # binomial, of 64 chains: 0.054
-    mixed = sample_chains(chains_of(pair(0.5), 64, init=init), 400)  # control
+    mixed = sample_chains(GibbsChains(pair(0.5), 64, init=init), 400)  # control
     assert mixed.is_mixed is True
 
 
 def test_the_rate_of_false_alarms_is_as_stated() -> None:
-    run = sample_chains(chains_of(pair(0.0, batch=500), 32), 100, burn_in=1)
+    run = sample_chains(GibbsChains(pair(0.0, batch=500), 32), 100, burn_in=1)
     assert run.is_mixed is True and run.between_chains is not None
     # Edges a and b are independent: chi-square with 15 degrees of freedom, divided by it.
     ratio = run.between_chains[:, :2].numpy()

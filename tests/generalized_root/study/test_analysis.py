@@ -43,11 +43,17 @@ def made_rows(num: int = 240, maximum: int = 3) -> np.ndarray:
     return np.minimum(generator.poisson(rate * np.array([1.0, 0.7, 0.5])), maximum)
 
 
+def made_table(num: int = 240, maximum: int = 3) -> CountTable:
+    return CountTable.from_matrix(made_rows(num, maximum), NAMES)
+
+
+def made_parts(shares: tuple[float, ...] = (0.5, 0.25, 0.25), seed: int = 1, **rows: int) -> dict[str, CountTable]:
+    return dict(zip(("train", "validation", "test"), made_table(**rows).split(shares, seed), strict=True))
+
+
 @lru_cache
 def analysis(order: int = 3) -> RootAnalysis:
-    table = CountTable.from_matrix(made_rows(), NAMES)
-    parts = dict(zip(("train", "validation", "test"), table.split((0.5, 0.25, 0.25), 1), strict=True))
-    return analyse_roots(parts, FAMILY, order=order, l1=[0.02, 0.005], title="made")
+    return analyse_roots(made_parts(), FAMILY, order=order, l1=[0.02, 0.005], title="made")
 
 
 def enumerated(model: RootModel) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,9 +79,7 @@ def test_scores_agree_with_enumeration() -> None:
         float(torch.logsumexp(torch.from_numpy(model.log_q(CountTable.from_matrix(states, NAMES))), 0)), rel=1e-10
     )
     place = {tuple(state): i for i, state in enumerate(states.int().tolist())}
-    table = CountTable.from_matrix(made_rows(), NAMES)
-    parts = dict(zip(("train", "validation", "test"), table.split((0.5, 0.25, 0.25), 1), strict=True))
-    for name, rows in parts.items():
+    for name, rows in made_parts().items():
         scores = found.parts[name].scores  # type: ignore[union-attr]
         values = [tuple(row) for row in rows.to_array().astype(int).tolist()]
         nll = -np.mean([float(log_probs[place[v]]) for v in values])
@@ -102,7 +106,7 @@ def test_fit_and_loaded_model_score_alike(tmp_path) -> None:
     assert torch.equal(stored.psi, found.fit.psi)
     assert stored.family == FAMILY
     assert stored.info["columns"] == NAMES
-    rows = CountTable.from_matrix(made_rows(50), NAMES)
+    rows = made_table(50)
     loaded = RootModel.from_file(stored).log_pseudo_prob(rows)
     assert loaded.tolist() == RootModel.from_fit(found.fit).log_pseudo_prob(rows).tolist()
     direct = found.fit.log_pseudo_prob(rows).numpy()
@@ -139,16 +143,14 @@ def test_impossible_validation_rows_do_not_spoil_the_choice() -> None:
 
 
 def test_ties_go_to_the_larger_penalty() -> None:
-    table = CountTable.from_matrix(made_rows(60, 9), NAMES)
-    parts = {"train": table, "validation": table}
+    parts = dict.fromkeys(("train", "validation"), made_table(60, 9))
     found = analyse_roots(parts, PoissonFamily(), order=2, l1=[50.0, 90.0, 70.0], pairwise=False)
     assert len({step.validation for step in found.path}) == 1
     assert found.l1 == 90.0
 
 
 def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = CountTable.from_matrix(made_rows(60, 9), NAMES)
-    parts = {"train": table, "validation": table}
+    parts = dict.fromkeys(("train", "validation"), made_table(60, 9))
     scores = [math.nan, -3.0, -2.0]
     monkeypatch.setattr(roots, "held_out_scores", lambda path, rows: (tuple(scores), ()))
     options: dict[str, Any] = {"order": 2, "l1": [0.5, 0.1, 0.05], "pairwise": False}
@@ -162,8 +164,7 @@ def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.fixed_seed  # of the few held-out rows
 def test_records_of_a_comparison() -> None:
-    table = CountTable.from_matrix(made_rows(120, maximum=50), NAMES)
-    parts = dict(zip(("train", "validation", "test"), table.split((0.6, 0.0, 0.4), 2), strict=True))
+    parts = made_parts((0.6, 0.0, 0.4), 2, num=120, maximum=50)
     records = analyse_roots(parts, PoissonFamily()).comparison_records()
     assert [r["model"] for r in records if r["part"] == "test"] == [
         "poisson", "negative-binomial", "pairwise", "grm order 3"
@@ -180,7 +181,7 @@ def test_records_of_a_comparison() -> None:
 def test_predictions_agree_with_enumeration() -> None:
     model = RootModel.from_fit(analysis().fit)
     states, log_probs = enumerated(model)
-    rows = CountTable.from_matrix(made_rows(30), NAMES)
+    rows = made_table(30)
     for s, target in enumerate(NAMES):
         found = predict_roots(model, rows, target)
         for i, row in enumerate(rows.to_array()):
@@ -227,7 +228,7 @@ def test_draws_follow_the_law(method: str) -> None:
     assert drawn.is_exact == (method == "exact")
     assert_exact_law(counted(drawn.values), log_probs.exp())
     # Control: the independent member is another law.
-    alone = fit_roots(CountTable.from_matrix(made_rows(), NAMES), FAMILY, order=1)
+    alone = fit_roots(made_table(), FAMILY, order=1)
     other = draw_roots(RootModel.from_fit(alone), 6000, seed=4).values
     with pytest.raises(AssertionError):
         assert_exact_law(counted(other), log_probs.exp())
@@ -328,7 +329,7 @@ def test_other_columns_are_refused() -> None:
     with raises("other-domain", "table"):
         model.log_pseudo_prob(other)
     with raises("other-domain", "parts['test']"):
-        analyse_roots({"train": CountTable.from_matrix(made_rows(), NAMES), "test": other}, FAMILY)
+        analyse_roots({"train": made_table(), "test": other}, FAMILY)
     energy = GeneralizedRootEnergy(RootStructure.independent(model.domain), torch.zeros(3), FAMILY)
     with raises("other-domain", "fixed"):
         RootModel(energy, model.domain, {"a": 0.0})
