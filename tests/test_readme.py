@@ -34,13 +34,13 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def _exactness() -> dict[str, dict[str, str]]:
-    body = README.split("<!-- exact-table-start -->")[1].split("<!-- exact-table-end -->")[0]
+def _table(name: str) -> dict[str, dict[str, str]]:
+    body = README.split(f"<!-- {name}-table-start -->")[1].split(f"<!-- {name}-table-end -->")[0]
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
     return {row[0]: dict(zip([name.strip("`") for name in header[1:]], row[1:], strict=True)) for row in rows}
 
 
-EXACTNESS = _exactness()
+EXACTNESS = _table("exact")
 BACKENDS = ("Enumeration", "VariableElimination", "Auto", "AnnealedImportance")
 KINDS = {"exact": "exact", "*biased low*": "biased"}
 
@@ -141,9 +141,7 @@ def test_commands_of_the_readme_exist() -> None:
 
 
 def test_networks_are_as_exact_as_their_table_says() -> None:
-    body = README.split("<!-- network-table-start -->")[1].split("<!-- network-table-end -->")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
-    says = {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
+    says = _table("network")
     assert len(says) == 4
     for column, num_variables in (("listed", 3), ("not listed", 40)):
         domain = Domain.from_cardinalities([2] * num_variables)
@@ -169,11 +167,9 @@ def test_networks_are_as_exact_as_their_table_says() -> None:
 
 
 def test_root_models_are_as_exact_as_their_table_says() -> None:
-    body = README.split("<!-- root-table-start -->")[1].split("<!-- root-table-end -->")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
-    says = {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
+    says = _table("root")
     assert len(says) == 6
-    backends = {"`RootAuto`": RootAuto(), "`RootAnnealed`": RootAnnealed(num_chains=64)}
+    backends = {"RootAuto": RootAuto(), "RootAnnealed": RootAnnealed(num_chains=64)}
     psi = torch.tensor([-1.0, -1.5, 0.2], dtype=torch.float64)
     sampled = {
         "samples of independent, Gaussian (k <= 2) and listed count models": (PoissonFamily(), GaussianFamily()),
@@ -192,7 +188,7 @@ def test_root_models_are_as_exact_as_their_table_says() -> None:
     words = Domain([Variable(f"w{i}", kind="count") for i in range(12)])
     dense = RootStructure.complete(words, 2)
     beyond = GeneralizedRoot(dense, torch.full((dense.num_terms,), -0.05, dtype=torch.float64), PoissonFamily())
-    assert says["log Z and `log_prob` of `GeneralizedRoot`, beyond"]["`RootAuto`"] == "refused"
+    assert says["log Z and `log_prob` of `GeneralizedRoot`, beyond"]["RootAuto"] == "refused"
     with pytest.raises(IntractableError):
         beyond.log_prob(torch.zeros(12, dtype=torch.float64))
     assert torch.isfinite(beyond.log_pseudo_prob(torch.zeros(12, dtype=torch.float64)))

@@ -134,28 +134,22 @@ def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: Learn
         assert words not in f"{exact} {bounded}"
 
 
-def test_a_small_p_value_is_not_zero(analysis: LearnedAnalysis) -> None:
+def page_of_tests(analysis: LearnedAnalysis, **changes: float) -> str:
+    """The page where every test of the structure has these figures."""
     model = analysis.model
     assert model.elimination is not None
-    tests = tuple(replace(test, z=40.0, p_value=0.0) for test in model.elimination.tests)
+    tests = tuple(replace(test, **changes) for test in model.elimination.tests)
     changed = replace(model, elimination=replace(model.elimination, tests=tests))
-    whole = replace(analysis.learned, structure=changed)
-    page = render_page(learned_page(replace(analysis, learned=whole)))
-    tests = tuple(replace(test, p_value=0.04) for test in tests)
-    changed = replace(model, elimination=replace(model.elimination, tests=tests))
-    larger = replace(analysis, learned=replace(analysis.learned, structure=changed))
-    assert "&lt; 1e-16" in page and "&lt; 1e-16" not in render_page(learned_page(larger))
+    return render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed))))
+
+
+def test_a_small_p_value_is_not_zero(analysis: LearnedAnalysis) -> None:
+    assert "&lt; 1e-16" in page_of_tests(analysis, z=40.0, p_value=0.0)
+    assert "&lt; 1e-16" not in page_of_tests(analysis, z=40.0, p_value=0.04)
 
 
 def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
-    model = analysis.model
-    assert model.elimination is not None
-    pages: list[str] = []
-    for apart in (9, 10):
-        tests = tuple(replace(t, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for t in model.elimination.tests)
-        changed = replace(model, elimination=replace(model.elimination, tests=tests))
-        pages.append(render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed)))))
-    few, enough = pages
+    few, enough = (page_of_tests(analysis, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for apart in (9, 10))
     assert "2162188.2" not in few and "± 1e-06" not in few
     assert "fewer than ten validation rows gain another amount" in few
     # Control: the rows are enough.
