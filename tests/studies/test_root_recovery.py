@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pyro_hoim.data import CountTable
+from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootSettings, fit_root_path, fit_roots
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, raises
 
@@ -200,3 +201,14 @@ OTHER: Any = CountTable.from_matrix([[1]])
 def test_bad_arguments_are_refused(call, code, argument) -> None:
     with raises(code, argument):
         call()
+
+
+def test_messages_say_what_is_wrong() -> None:
+    for call, words in (
+        (lambda: plant_roots(4, 0, 2), "no further set of 3 among 4"),
+        (lambda: root_recovery(plant_roots(2, 1, 0), [10]), "three variables"),
+        (lambda: root_recovery(PLANTED.expand((2,)), [10]), "simplified"),
+        (lambda: root_recovery(PLANTED, [10], penalties=[0.1, 0.2]), "falling order"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()
