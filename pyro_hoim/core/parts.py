@@ -31,7 +31,7 @@ class StudyRecord(Generic[Part]):
     about: tuple[str, ...]
     parts: Mapping[str, Part | None]
     seed: int
-    seconds: Mapping[str, float] = field(repr=False)
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
 
     @property
     def held(self) -> dict[str, Part]:

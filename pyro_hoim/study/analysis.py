@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from ..core.partition import LogPartition
-from ..core.parts import PARTS, check_part_names
+from ..core.parts import PARTS, StudyRecord, check_part_names
 from ..core.rows import check_rows
 from ..data.observations import Observations
 from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
@@ -110,28 +110,22 @@ class ModelAnalysis:
         return {f"{':'.join(i.edge)} ({', '.join(i.levels)})": tables[..., i.index].numpy() for i in rows}
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """Everything one report shows.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Analysis(StudyRecord[PartScores]):
+    """Everything one report shows, with the attributes of every study; parts are those of the model kept.
 
     Attributes:
-        title: name of the data.
-        about: provenance of the data and what to know before reading it, in sentences.
         train: the rows fitted.
         models: the fitted models in the order given.
         chosen_index: position of the model kept: the best by leave-one-out, otherwise by AIC, otherwise the last.
         comparison: leave-one-out comparison, best first; None without posteriors.
-        seed: seed of everything random.
         prior: of the fits; None for maximum likelihood.
     """
 
-    title: str
-    about: tuple[str, ...]
     train: Observations
     models: tuple[ModelAnalysis, ...]
     chosen_index: int
     comparison: pd.DataFrame | None
-    seed: int
     prior: Prior | None = None
 
     @property
@@ -259,7 +253,18 @@ def analyse(
             )
         )
     comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
-    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
+    chosen = _choose(models, comparison)
+    return Analysis(
+        title=title,
+        about=tuple(about),
+        parts=models[chosen].parts,
+        seed=seed,
+        train=train,
+        models=tuple(models),
+        chosen_index=chosen,
+        comparison=comparison,
+        prior=prior,
+    )
 
 
 def _check(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..core.parts import PARTS, StudyRecord, check_part_names
 from ..data.observations import Observations
 from ..information.interaction_values import RemovalValue, removal_values
 from ..log_linear.fitting.design import design_entries
@@ -16,7 +17,7 @@ from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
 from ..log_linear.learning.model import LearnResult
 from ..log_linear.scores import interaction_table, prediction_accuracy, score_rows
-from .parts import PartScores, PredictivePart, judged_on
+from .parts import PartScores, PredictivePart
 
 __all__ = ["LearnedAnalysis", "analyse_learned"]
 
@@ -24,32 +25,24 @@ _VALUED = 400
 _SAMPLES = 4096
 
 
-@dataclass(frozen=True)
-class LearnedAnalysis:
-    """A learned model with its scores and interactions.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LearnedAnalysis(StudyRecord[PartScores]):
+    """A learned model with its scores and interactions, with the attributes of every study.
 
     Attributes:
-        title: name of the data.
-        about: provenance of the data, in sentences.
         learned: the model, with its structure.
-        parts: scores of train, validation and test; None for an empty part.
         interactions: sets of two variables or more: ``edge``, ``strength`` (root mean square of the table),
             ``coefficient`` with its ``levels``, the penalty's ``ridge`` and what the model loses without it
             (``removal``), most valuable first.
         target: the column predicted.
-        seed: of everything random.
         num_parameters_fitted: free parameters of :attr:`model` that the rows it was fitted to identify, as
             :attr:`~pyro_hoim.log_linear.FitResult.num_parameters_fitted`; None where these were not counted.
         num_parameters_predictive: the same of ``learned``.
     """
 
-    title: str
-    about: tuple[str, ...]
     learned: LearnResult
-    parts: dict[str, PartScores | None]
     interactions: tuple[dict[str, Any], ...]
     target: str | None
-    seed: int
     num_parameters_fitted: int | None = None
     num_parameters_predictive: int | None = None
 
@@ -57,11 +50,6 @@ class LearnedAnalysis:
     def model(self) -> LearnResult:
         """The model that scores and interactions are of: the structure, where there is one."""
         return self.learned if self.learned.structure is None else self.learned.structure
-
-    @property
-    def judged_on(self) -> str:
-        """The part whose scores say how good the model is: the last that holds rows."""
-        return judged_on(self.parts)
 
 
 def analyse_learned(
@@ -88,12 +76,13 @@ def analyse_learned(
 
     Raises:
         UnknownNameError: ``target`` is no variable.
-        InputError: rows over other variables.
+        InputError: rows over other variables, or a part of another name.
     """
+    check_part_names(parts)
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
     found: dict[str, PartScores | None] = {}
-    for name, rows in parts.items():
+    for name, rows in sorted(parts.items(), key=lambda part: PARTS.index(part[0])):
         if rows is None or not rows.total_count > 0:
             found[name] = None
             continue
@@ -107,9 +96,17 @@ def analyse_learned(
     rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
     fitted = _together([part for part in rows if part is not None])
     number = _num_identified(model, fitted)
-    richer = number if model is learned else _num_identified(learned, fitted)
-    values = _interactions(model, seed)
-    return LearnedAnalysis(title, tuple(about), learned, found, values, target, seed, number, richer)
+    return LearnedAnalysis(
+        title=title,
+        about=tuple(about),
+        parts=found,
+        seed=seed,
+        learned=learned,
+        interactions=_interactions(model, seed),
+        target=target,
+        num_parameters_fitted=number,
+        num_parameters_predictive=number if model is learned else _num_identified(learned, fitted),
+    )
 
 
 def _together(parts: Sequence[Observations]) -> Observations | None:

@@ -21,7 +21,7 @@ from ..core.words import (
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
 from .learned import LearnedAnalysis
-from .parts import distinct_parts, held, num_rows, score_section
+from .parts import distinct_parts, num_rows, score_section
 from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
@@ -84,10 +84,8 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
             f"{_worth_sentence(analysis)}"
         )
     ]
-    where = analysis.judged_on
-    judged = analysis.parts[where]
-    if judged is not None:
-        sentences.insert(0, gain_sentence(where, "model", judged.gain, judged.gain_std_error))
+    judged = analysis.held[analysis.judged_on]
+    sentences.insert(0, gain_sentence(analysis.judged_on, "model", judged.gain, judged.gain_std_error))
     selection = learned.selection
     if selection is not None:
         reason = _STATUS.get(selection.status, selection.status)
@@ -141,7 +139,7 @@ _MEANING = {
 
 def _shows_kl(analysis: LearnedAnalysis) -> bool:
     """Whether KL says anything: some part has rows that are alike."""
-    return len(distinct_parts(analysis.parts)) < len(held(analysis.parts))
+    return len(distinct_parts(analysis.held)) < len(analysis.held)
 
 
 def _warnings(analysis: LearnedAnalysis) -> list[str]:
@@ -172,7 +170,7 @@ def _worth_text(removal: object) -> str:
 
 
 def _scores(analysis: LearnedAnalysis) -> Section:
-    names = distinct_parts(analysis.parts)
+    names = distinct_parts(analysis.held)
     laws, explained, told = {}, ".", [distinct_sentence(names)] if names else []
     if _shows_kl(analysis):
         laws = {"KL": "model", "KL independent": "independent", "KL of one-body": "one_body"}
@@ -184,7 +182,7 @@ def _scores(analysis: LearnedAnalysis) -> Section:
         told = ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
     return score_section(
         "How well it describes rows",
-        analysis.parts,
+        analysis.held,
         laws,
         "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with its "
         f"standard error over rows{explained}",
@@ -205,30 +203,13 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
             capacity_figure({"capacity curve": curve}, measure=measure),
             f"{what} training and validation rows against the parameters of the family, round by round",
         )
-    section.table(
-        [
-            "round",
-            "interactions",
-            "parameters of the family",
-            "training loss",
-            "validation loss",
-            "verdict",
-            "seconds",
-        ],
-        [
-            [
-                r.number,
-                r.num_interactions,
-                r.num_parameters,
-                f"{r.train_loss:.4f}",
-                f"{r.validation_loss:.4f}" + (f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""),
-                r.verdict,
-                f"{r.seconds:.1f}",
-            ]
-            for r in selection.rounds
-        ],
-        chosen=selection.best_round,
-    )
+    columns = ["round", "interactions", "parameters of the family", "training loss", "validation loss"]
+    rows: list[list[object]] = []
+    for r in selection.rounds:
+        error = f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""
+        losses = [f"{r.train_loss:.4f}", f"{r.validation_loss:.4f}{error}"]
+        rows.append([r.number, r.num_interactions, r.num_parameters, *losses, r.verdict, f"{r.seconds:.1f}"])
+    section.table([*columns, "verdict", "seconds"], rows, chosen=selection.best_round)
     section.note(
         "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
         "rows. The best collection was then trained longer."
@@ -301,12 +282,10 @@ def _making(analysis: LearnedAnalysis) -> Section:
     section.text(_log_z_sentence(analysis))
     log_z = learned.log_partition
     if log_z.kind != "exact":
+        limits = f"{_limit(log_z.lower)} to {_limit(log_z.upper)}"
         rows: list[list[object]] = [
             ["log Z", _with_error(log_z.value, log_z.std_error)],
-            [
-                f"one-sided limits, {AnnealedImportance.level:.0%} each",
-                f"{_limit(log_z.lower)} to {_limit(log_z.upper)}",
-            ],
+            [f"one-sided limits, {AnnealedImportance.level:.0%} each", limits],
             ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
             ["verdict", log_z.verdict],
         ]

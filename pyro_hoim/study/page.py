@@ -23,7 +23,7 @@ from .analysis import Analysis, ModelAnalysis
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 from .goodness import goodness_sentences
 from .infinite import add_interactions, coefficient_rows
-from .parts import distinct_parts, held, judged_on, num_rows, score_section
+from .parts import distinct_parts, num_rows, score_section
 
 __all__ = ["analysis_page"]
 
@@ -57,11 +57,11 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
         _interactions(model),
         _cells(model),
         _posterior(model),
-        _prediction(model),
+        _prediction(analysis),
     ]
     return Page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
-        rows=num_rows(model.parts),
+        rows=num_rows(analysis.parts),
         names=analysis.train.domain.names,
         summary=_summary(analysis),
         warnings=_warnings(analysis),
@@ -75,10 +75,9 @@ def _summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
     sentences: list[str] = []
-    parts = held(model.parts)
-    if len(parts) > 1:
-        where = judged_on(parts)
-        sentences.append(gain_sentence(where, "model kept", parts[where].gain, parts[where].gain_std_error))
+    where, judged = analysis.judged_on, analysis.held[analysis.judged_on]
+    if len(analysis.held) > 1:
+        sentences.append(gain_sentence(where, "model kept", judged.gain, judged.gain_std_error))
     sentences.append(
         f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
         f"{plural(model.fit.num_parameters_fitted, 'free parameter')}"
@@ -347,14 +346,14 @@ def _posterior(model: ModelAnalysis) -> Section | None:
     return section
 
 
-def _prediction(model: ModelAnalysis) -> Section | None:
-    parts = held(model.parts)
-    if len(parts) < 2 and all(part.accuracy is None for part in parts.values()):
+def _prediction(analysis: Analysis) -> Section | None:
+    held = analysis.held
+    if len(held) < 2 and all(part.accuracy is None for part in held.values()):
         return None
-    names = distinct_parts(parts)
+    names = distinct_parts(held)
     return score_section(
         "Prediction",
-        parts,
+        held,
         {"KL": "model", "KL independent": "independent"},
         "Nats a row; gain is the NLL of independent columns less that of the model, with its standard error over rows, "
         "KL the NLL less the entropy of the part's own empirical law.",

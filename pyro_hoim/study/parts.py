@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.page import Section
-from ..core.parts import PARTS
 from ..core.scores import rows_are_distinct
 from ..core.words import digits
 from ..log_linear.scores import RowScores
 
-__all__ = ["PartScores", "PredictivePart", "distinct_parts", "held", "judged_on", "num_rows", "score_section"]
+__all__ = ["PartScores", "PredictivePart", "distinct_parts", "num_rows", "score_section"]
 
 
 @dataclass(frozen=True)
@@ -65,32 +64,20 @@ class PartScores:
         return self.model.gain_std_error
 
 
-Parts = Mapping[str, PartScores | None]
-
-
-def held(parts: Parts) -> dict[str, PartScores]:
-    """The parts that hold rows."""
-    return {name: part for name, part in parts.items() if part is not None}
-
-
-def num_rows(parts: Parts) -> dict[str, float]:
+def num_rows(parts: Mapping[str, PartScores | None]) -> dict[str, float]:
     """Rows of every part."""
     return {name: 0.0 if part is None else part.model.rows for name, part in parts.items()}
 
 
-def judged_on(parts: Parts) -> str:
-    """The part whose scores say how good the model is: the last that holds rows."""
-    return [name for name in PARTS if parts.get(name) is not None][-1]
-
-
-def distinct_parts(parts: Parts) -> list[str]:
+def distinct_parts(held: Mapping[str, PartScores]) -> list[str]:
     """The parts whose rows are all distinct."""
-    return [n for n, p in held(parts).items() if rows_are_distinct(p.model.rows, p.model.nll, p.model.kl)]
+    return [n for n, p in held.items() if rows_are_distinct(p.model.rows, p.model.nll, p.model.kl)]
 
 
-def score_section(title: str, parts: Parts, laws: Mapping[str, str], explained: str, notes: list[str]) -> Section:
+def score_section(
+    title: str, held: Mapping[str, PartScores], laws: Mapping[str, str], explained: str, notes: list[str]
+) -> Section:
     """A line of scores for every part, with the KL of some laws: attributes of the part by column."""
-    lines = held(parts)
     rows = [
         [
             name,
@@ -98,12 +85,12 @@ def score_section(title: str, parts: Parts, laws: Mapping[str, str], explained: 
             *map(digits, (part.gain, part.gain_std_error, part.model.nll, part.model.pseudo_nll)),
             *(digits(getattr(part, law).kl) for law in laws.values()),
         ]
-        for name, part in lines.items()
+        for name, part in held.items()
     ]
     section = Section(title)
     section.table(["part", "rows", "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows))
     section.note(explained)
     for sentence in notes:
         section.note(sentence, brief=True)
-    section.accuracy_table({name: part.accuracy for name, part in lines.items()})
+    section.accuracy_table({name: part.accuracy for name, part in held.items()})
     return section

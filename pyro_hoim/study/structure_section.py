@@ -32,9 +32,8 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
             f"structure keeps {tested - rejected} and rejects {rejected}" + (f" ({why})." if rejected else ".")
         )
     ]
-    judged = analysis.parts[analysis.judged_on]
-    if judged is not None and judged.predictive is not None:
-        other = judged.predictive
+    other = analysis.held[analysis.judged_on].predictive
+    if other is not None:
         found.append(
             f"The predictive model (predictive.safetensors) keeps all of them: on the {analysis.judged_on} rows its "
             f"log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
@@ -65,8 +64,8 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
             f"{fixed(entry.predictive.advantage, 4, True)} ± {entry.predictive.advantage_std_error:.1g}",
             *_accuracies(entry.accuracy, entry.predictive.accuracy),
         ]
-        for name, entry in analysis.parts.items()
-        if entry is not None and entry.predictive is not None
+        for name, entry in analysis.held.items()
+        if entry.predictive is not None
     ]
     if compared:
         head = ["part", "gain of the structure", "gain of the predictive model", "difference"]

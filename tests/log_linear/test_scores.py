@@ -32,7 +32,6 @@ from pyro_hoim.log_linear import (
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analyse, file_stem, run_posterior
-from pyro_hoim.study.parts import judged_on
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2})
@@ -172,14 +171,15 @@ def joint_and_product(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_gain_and_its_error_against_rows_one_by_one() -> None:
     train = [[30, 10], [15, 45]]
-    found = analyse({"train": table(train), "test": table(WEIGHTED)}, {"saturated": SATURATED}).chosen.parts
+    analysis = analyse({"train": table(train), "test": table(WEIGHTED)}, {"saturated": SATURATED})
+    found = analysis.parts
     for part, counts in (("train", train), ("test", WEIGHTED)):
         gain, paired, unpaired = by_row(counts, *joint_and_product(train))
         scores = found[part]
         assert scores is not None and scores.gain == pytest.approx(gain, rel=1e-5)
         assert scores.gain_std_error == pytest.approx(paired, rel=1e-5)
         assert scores.gain_std_error != pytest.approx(unpaired, rel=0.01)  # the rows are the same
-    assert found["validation"] is None and judged_on(found) == "test"
+    assert found["validation"] is None and analysis.judged_on == "test"
 
 
 def test_gain_does_not_depend_on_how_rows_are_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations, product
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,6 +29,8 @@ _LEGEND_WIDTH = 3.1  # inches
 _LEGEND_LINE = 44  # characters
 
 Weights = Mapping[tuple[str, ...], float]
+_Edges = Sequence[tuple[str, ...]]
+_Places = Mapping[str, np.ndarray]
 
 
 def _weights(hypergraph: InteractionHypergraph, weights: Weights | None) -> dict[tuple[str, ...], float]:
@@ -104,7 +107,7 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
     return tuple(names[i] for i in turned)
 
 
-def _bonds(hypergraph: InteractionHypergraph, weights: Mapping[tuple[str, ...], float]) -> np.ndarray:
+def _bonds(hypergraph: InteractionHypergraph, weights: Weights) -> np.ndarray:
     """Symmetric matrix of pair weights, larger sets shared out over their pairs, (d, d)."""
     size = len(hypergraph.domain)
     bond = np.zeros((size, size))
@@ -196,12 +199,7 @@ def _font_size(num: int) -> float:
     return 11.0 if num <= _MAX_HORIZONTAL else 9.5 if num <= 30 else 7.0
 
 
-def _draw_pairs(
-    axes: Axes,
-    pairs: Sequence[tuple[str, ...]],
-    weights: Mapping[tuple[str, ...], float],
-    place: Mapping[str, np.ndarray],
-) -> None:
+def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, place: _Places) -> None:
     """Arcs bent towards the centre, the heaviest on top."""
     heaviest = _top([weights[e] for e in pairs])
     some_infinite = any(math.isinf(weights[e]) for e in pairs)
@@ -216,30 +214,23 @@ def _draw_pairs(
             points = (1 - step) ** 2 * start + 2 * step * (1 - step) * bend + step**2 * end
             draw_infinite(axes, points, points[16])
             continue
-        path = Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3])
-        axes.add_patch(
-            PathPatch(
-                path,
-                facecolor="none",
-                edgecolor=BLUE,
-                linewidth=0.5 + (WIDEST - 1.1) * share * (FINITE_SHARE if some_infinite else 1.0),
-                alpha=0.18 + 0.72 * share,
-                capstyle="round",
-                zorder=2 + share,
-            )
+        arc = PathPatch(
+            Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3]),
+            facecolor="none",
+            edgecolor=BLUE,
+            linewidth=0.5 + (WIDEST - 1.1) * share * (FINITE_SHARE if some_infinite else 1.0),
+            alpha=0.18 + 0.72 * share,
+            capstyle="round",
+            zorder=2 + share,
         )
+        axes.add_patch(arc)
 
 
 def _colour(edge: tuple[str, ...]) -> str:
     return ORDERS.get(len(edge), HIGHER)
 
 
-def _draw_sets(
-    axes: Axes,
-    sets: Sequence[tuple[str, ...]],
-    weights: Mapping[tuple[str, ...], float],
-    place: Mapping[str, np.ndarray],
-) -> None:
+def _draw_sets(axes: Axes, sets: _Edges, weights: Weights, place: _Places) -> None:
     """Hulls where there are few sets, stars where there are many."""
     heaviest = {k: _top([weights[e] for e in sets if len(e) == k]) for k in {len(e) for e in sets}}
     as_hulls = len(sets) <= _MAX_HULLS
@@ -249,39 +240,24 @@ def _draw_sets(
         if as_hulls:
             middle = corners.mean(0)
             outline = corners[np.argsort(np.arctan2(*(corners - middle).T[::-1]))]
+            style: dict[str, Any] = {"linewidth": 0.6 + 1.6 * share, "joinstyle": "round", "zorder": 1}
             for fill, edgecolour, alpha in ((_colour(edge), "none", 0.06 + 0.2 * share), ("none", _colour(edge), 0.7)):
-                axes.add_patch(
-                    Polygon(
-                        outline,
-                        facecolor=fill,
-                        edgecolor=edgecolour,
-                        alpha=alpha,
-                        linewidth=0.6 + 1.6 * share,
-                        joinstyle="round",
-                        zorder=1,
-                    )
-                )
+                axes.add_patch(Polygon(outline, facecolor=fill, edgecolor=edgecolour, alpha=alpha, **style))
             continue
         hub = corners.mean(0) * 0.82
+        style: dict[str, Any] = {
+            "linewidth": 0.7 + 2.2 * share,
+            "alpha": 0.3 + 0.6 * share,
+            "solid_capstyle": "round",
+            "zorder": 4,
+        }
         for corner in corners:
-            axes.plot(
-                [hub[0], corner[0]],
-                [hub[1], corner[1]],
-                color=_colour(edge),
-                linewidth=0.7 + 2.2 * share,
-                alpha=0.3 + 0.6 * share,
-                solid_capstyle="round",
-                zorder=4,
-            )
+            axes.plot(*np.stack([hub, corner], 1), color=_colour(edge), **style)
         axes.plot(*hub, marker="o", markersize=4 + 5 * share, color=_colour(edge), markeredgecolor="white", zorder=4.5)
 
 
 def draw_variables(
-    axes: Axes,
-    labels: Mapping[str, str],
-    weights: Mapping[tuple[str, ...], float],
-    place: Mapping[str, np.ndarray],
-    angle: Mapping[str, float],
+    axes: Axes, labels: Mapping[str, str], weights: Weights, place: _Places, angle: Mapping[str, float]
 ) -> None:
     """Circles with labels that point outward."""
     heaviest = _top([w for e, w in weights.items() if len(e) == 1])
@@ -302,18 +278,14 @@ def draw_variables(
             align, vertical = "center", "bottom" if y > 0 else "top"
         else:
             align, vertical = "right" if is_left else "left", "center"
-        axes.text(
-            x * out,
-            y * out,
-            literal(label),
-            rotation=(90.0 if is_middle and many else turn),
-            rotation_mode="anchor",
-            ha=align,
-            va=vertical,
-            color=INK,
-            fontsize=_font_size(len(place)),
-            zorder=6,
-        )
+        style: dict[str, Any] = {
+            "rotation_mode": "anchor",
+            "color": INK,
+            "fontsize": _font_size(len(place)),
+            "zorder": 6,
+        }
+        turn = 90.0 if is_middle and many else turn
+        axes.text(x * out, y * out, literal(label), rotation=turn, ha=align, va=vertical, **style)
 
 
 def _counted(what: str, drawn: int, total: int) -> str:
@@ -324,11 +296,11 @@ def _counted(what: str, drawn: int, total: int) -> str:
 def _legend(
     axes: Axes,
     labels: Mapping[str, str],
-    weights: Mapping[tuple[str, ...], float],
-    pairs: Sequence[tuple[str, ...]],
-    shown_pairs: Sequence[tuple[str, ...]],
-    sets: Sequence[tuple[str, ...]],
-    shown_sets: Sequence[tuple[str, ...]],
+    weights: Weights,
+    pairs: _Edges,
+    shown_pairs: _Edges,
+    sets: _Edges,
+    shown_sets: _Edges,
 ) -> None:
     """Counts, colours, and the names of the heaviest sets."""
     handles: list[Line2D | Patch] = []

@@ -105,8 +105,7 @@ def _summary(analysis: RootAnalysis) -> list[str]:
         sentences.append(
             "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
             f"which the model takes for dependence in part; {option('full', True)} adds roots of single columns, which "
-            "let "
-            "them."
+            "let them."
         )
     net = _net_pairs(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
@@ -167,8 +166,7 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
     if found.family.name == "gaussian" and not analysis.fit.is_full:
         warnings.append(
             f"Without {option('full', True)} every column of a Gaussian root model has mean zero: unless the columns "
-            "were "
-            "centred, their means are taken for spread and for ties between them."
+            "were centred, their means are taken for spread and for ties between them."
         )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
         warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
@@ -350,21 +348,12 @@ def _trust(analysis: RootAnalysis) -> Section:
         words = f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."
     section.text(words)
     slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
-    section.table(
-        ["column", "tuples", "objective", "residual", "steps", "state"],
-        [
-            [
-                edge_cell([n.variable]),
-                len(n.terms),
-                digits(n.objective),
-                f"{n.kkt_residual:.1e}",
-                n.num_steps,
-                n.status,
-            ]
-            for n in slowest
-        ],
-        folded=f"Regressions with the largest residuals ({len(slowest)})",
-    )
+    rows = [
+        [edge_cell([n.variable]), len(n.terms), digits(n.objective), f"{n.kkt_residual:.1e}", n.num_steps, n.status]
+        for n in slowest
+    ]
+    columns = ["column", "tuples", "objective", "residual", "steps", "state"]
+    section.table(columns, rows, folded=f"Regressions with the largest residuals ({len(slowest)})")
     section.note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + ".")
     return section
 
