@@ -214,8 +214,8 @@ def test_gain_of_a_network_and_of_a_root_model_is_paired() -> None:
     alone = analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1)).learned.conditionals
     ours, other = (c.log_conditionals(cells).sum(1).numpy() for c in (learned, alone))
     gain, paired, unpaired = by_row(WEIGHTED, ours, other)
-    assert (part.gain, part.gain_std_error) == pytest.approx((gain, paired), rel=1e-6)
-    assert part.gain_std_error != pytest.approx(unpaired, rel=0.01)
+    assert (part.gain, part.scores.gain_std_error) == pytest.approx((gain, paired), rel=1e-6)
+    assert part.scores.gain_std_error != pytest.approx(unpaired, rel=0.01)
 
     matrix = np.random.default_rng(0).poisson(2.0, (60, 1)) + np.random.default_rng(1).poisson(1.0, (60, 3))
     counts = CountTable.from_matrix(matrix, ["a", "b", "c"])
