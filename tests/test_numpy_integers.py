@@ -35,7 +35,7 @@ def search(n: Any, folder: Path) -> hoim.log_linear.SelectionResult:
 CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "order": lambda n, _: hoim.InteractionHypergraph.from_order(DOMAIN, n),
     "chains": lambda n, folder: hoim.sample_chains(
-        GibbsChains(model(), n, seed=n), n, thin=n, burn_in=n, checkpoint=folder / "run"
+        GibbsChains(model(), n, seed=n), n, thin=n, burn_in=n, run=hoim.runs.RunOptions(folder / "run")
     ),
     "annealed": lambda n, _: hoim.AnnealedImportance(num_chains=n, num_temperatures=n).log_partition(model()),
     "fit": lambda n, _: hoim.fit(PAIRS, ROWS, stopping=hoim.log_linear.Stopping(max_iterations=n)),

@@ -36,7 +36,8 @@ class Prediction:
         counts: count of every row, (N,).
 
     Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, predict
+        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
+        >>> from pyro_hoim.log_linear import predict
         >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
         >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64))
         >>> rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1], [0, 1]]), graph.domain)
