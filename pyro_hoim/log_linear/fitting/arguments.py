@@ -73,7 +73,8 @@ def check_options(
         raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
     if isinstance(penalty, Conjugate) and objective != "likelihood":
         raise conflict("penalty", f"{penalty!r} goes with the likelihood, received objective {objective!r}", "use L2")
-    check_type(partition, PartitionBackend | None, "partition", "a partition backend")
+    if partition is not None:  # a protocol is dear to ask
+        check_type(partition, PartitionBackend, "partition", "a partition backend")
     check_type(stopping, Stopping | None, "stopping", "Stopping or None")
 
 
@@ -99,7 +100,7 @@ def choose_method(
     check_choice(method, METHODS, "method")
     entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
-    is_coupled = isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
+    is_coupled = penalty is not None and isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):
         raise conflict("objective", "the pseudo-likelihood needs observations, received marginal counts")

@@ -178,7 +178,9 @@ def fit(
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
 
-    patience, entropies = None, (_entropy(problem, problem.rows), _entropy(problem, validation))
+    patience, entropies = None, (0.0, 0.0)
+    if run.progress or validation is not None:
+        entropies = (_entropy(problem, problem.rows), _entropy(problem, validation))
     if validation is not None:
         patience = Patience(problem.held_out(validation), stopping.patience)
     monitor = _Monitor(problem, patience, entropies, file, stopping.max_iterations if run.progress else None)
