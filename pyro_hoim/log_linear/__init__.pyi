@@ -29,7 +29,7 @@ from .goodness.goodness_of_fit import (
 from .imputation import impute as impute
 from .laws.cells import cell_log_likelihood as cell_log_likelihood
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
-from .laws.normal import normal_prior as normal_prior
+from .laws.normal import normal_prior as normal_prior, unit_information_prior as unit_information_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
 from .learning.learn import fit_collection as fit_collection, learn as learn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,7 +11,7 @@ from ..errors import conflict, refused, unexpected
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .fitting.penalties import L2, Conjugate, Penalty
-from .laws.normal import normal_prior
+from .laws.normal import normal_prior, unit_information_prior, unit_strengths
 from .laws.priors import DiaconisYlvisaker
 from .training.ridge import InteractionRidge
 
@@ -33,6 +32,7 @@ class Prior:
     ``none``          flat: maximum likelihood
     ``unit``          normal, standard deviation :math:`\prod_{i \in S} I_i^{1/2}` for the interaction S of variables
                       with :math:`I_i` levels: the information of one row of a uniform table
+                      (:func:`unit_information_prior`)
     ``normal:S``      normal, standard deviation S for every coordinate: penalty :math:`\|\theta\|^2 / (2 S^2)`
     ``ridge:S``       the same prior by its strength: penalty :math:`S \|\theta\|^2 / 2`, that is ``normal:`` with
                       :math:`S^{-1/2}`
@@ -106,7 +106,7 @@ class Prior:
             case "none":
                 return None
             case "unit":
-                return InteractionRidge(by_edge=_unit_strengths(hypergraph.domain, hypergraph.edges))
+                return InteractionRidge(by_edge=unit_strengths(hypergraph.domain, hypergraph.edges))
             case "conjugate":
                 assert self.number is not None
                 return Conjugate(self.number)
@@ -129,7 +129,7 @@ class Prior:
             problem = f"unit has a strength for each of {num} sets of columns, the limit is {_MAX_SETS}"
             raise refused(what, problem, "use ridge:S or normal:S", "over-budget")
         sets = itertools.chain.from_iterable(itertools.combinations(names, k) for k in range(1, max_order + 1))
-        return InteractionRidge(by_edge=_unit_strengths(domain, list(sets)))
+        return InteractionRidge(by_edge=unit_strengths(domain, list(sets)))
 
     def distribution(self, hypergraph: InteractionHypergraph, what: str = "prior") -> Any:
         """The prior as a distribution over the free coordinates."""
@@ -137,8 +137,7 @@ class Prior:
             case "none":
                 raise conflict(what, "a posterior needs a proper prior, received none", "use normal:S or another")
             case "unit":
-                strengths = _unit_strengths(hypergraph.domain, hypergraph.edges)
-                return normal_prior(hypergraph, {edge: strength**-0.5 for edge, strength in strengths.items()})
+                return unit_information_prior(hypergraph)
             case "conjugate":
                 assert self.number is not None
                 return DiaconisYlvisaker.uniform(hypergraph, self.number)
@@ -157,8 +156,3 @@ class Prior:
                 return f"the conjugate prior of {self.number:.4g} fictive {rows}, spread evenly over the cells"
             case _:
                 return f"independent normal priors with standard deviation {self.scale:.4g}"
-
-
-def _unit_strengths(domain: Domain, edges: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
-    """Information of one row of a uniform table about a coordinate of every set: one over its number of cells."""
-    return {edge: 1 / math.prod(domain[name].cardinality for name in edge) for edge in edges}

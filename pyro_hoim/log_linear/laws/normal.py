@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from numbers import Integral, Real
 from typing import Literal, TypeAlias, cast
@@ -12,10 +12,11 @@ import torch
 from pyro.distributions import Independent, Normal
 
 from ...checks import is_hidden
-from ...errors import check_type, conflict, out_of_range, unexpected, wrong_type
+from ...errors import check_positive, check_type, conflict, out_of_range, unexpected, wrong_type
+from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["normal_prior"]
+__all__ = ["normal_prior", "unit_information_prior", "unit_strengths"]
 
 _Value: TypeAlias = float | torch.Tensor
 _Per: TypeAlias = Literal["edge", "coordinate"]
@@ -85,6 +86,64 @@ def normal_prior(
     scales = hypergraph.spread(scale) if per == "edge" else scale
     scales = scales.to(dtype=dtype, device=device)
     return Normal(torch.zeros_like(scales), scales).to_event(1)
+
+
+def unit_information_prior(
+    hypergraph: InteractionHypergraph,
+    rows: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Independent:
+    r"""Independent normals that know as much as some rows of a uniform table: a default for comparing structures.
+
+    .. math:: \theta_{\mathrm{free}}^S \sim \mathcal N(0, \sigma_S^2 I), \qquad
+        \sigma_S^2 = \frac{1}{m} \prod_{i \in S} I_i
+
+    for m rows and variables of :math:`I_i` levels. The precision is that of m rows at the uniform law,
+    :math:`m \nabla^2 \log Z(0)`, and this holds exactly, for any numbers of levels and any collection: the free basis
+    of an interaction is a product of orthonormal contrasts that sum to zero, so that under the uniform law its
+    coordinates, and those of different interactions, are uncorrelated with variance :math:`\prod_{i \in S} I_i^{-1}`.
+    For binary variables it is the unit information prior of the literature; for more levels the same law in every
+    basis that an orthogonal change of contrasts leads to. Its constant is known, unlike that of
+    :class:`~pyro_hoim.log_linear.DiaconisYlvisaker` on collections that are not decomposable, and the law of the
+    coordinates of an interaction does not depend on which others are present.
+
+    Args:
+        hypergraph: the interactions.
+        rows: m, positive; 1 is the prior ``unit`` of :class:`~pyro_hoim.log_linear.Prior`.
+        dtype: floating dtype; PyTorch's default when None.
+        device: device of the parameters.
+
+    Shape:
+        batch shape (), event shape (num_parameters,).
+
+    Raises:
+        InputError: ``rows`` is not a positive finite number.
+        InputTypeError: ``hypergraph`` is none.
+
+    References:
+        Petros Dellaportas and Jonathan Forster, Markov chain Monte Carlo model determination for hierarchical and
+        graphical log-linear models, Biometrika 86, 1999, section 3; Robert Kass and Larry Wasserman, A reference
+        Bayesian test for nested hypotheses and its relationship to the Schwarz criterion, JASA 90, 1995.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> unit_information_prior(hypergraph).variance.round()
+        tensor([2., 3., 3., 6., 6.])
+    """
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    check_positive(rows, "rows")
+    strengths = unit_strengths(hypergraph.domain, hypergraph.edges, rows)
+    values = [strength**-0.5 for strength in strengths.values()]
+    scales = torch.tensor(values, dtype=dtype or torch.get_default_dtype(), device=device)
+    return normal_prior(hypergraph, scales, per="edge")
+
+
+def unit_strengths(domain: Domain, edges: Sequence[Edge], rows: float = 1.0) -> dict[Edge, float]:
+    """Information of some rows of a uniform table about a free coordinate of every set: rows over its cells."""
+    return {edge: rows / math.prod(domain[name].cardinality for name in edge) for edge in edges}
 
 
 def _meaning(hypergraph: InteractionHypergraph, size: int, per: _Per | None) -> _Per:

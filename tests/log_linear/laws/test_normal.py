@@ -12,7 +12,15 @@ import torch
 from law_models import theta_of
 
 from pyro_hoim.errors import HoimError, InputError
-from pyro_hoim.log_linear import normal_prior, parametrization
+from pyro_hoim.log_linear import (
+    Enumeration,
+    InteractionRidge,
+    Prior,
+    normal_prior,
+    parametrization,
+    unit_information_prior,
+)
+from pyro_hoim.log_linear.laws.natural_parameters import fisher_information
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
@@ -146,3 +154,45 @@ def test_scales_of_zero_inside_mcmc_are_left_to_the_kernel() -> None:
 def test_normal_prior_needs_a_hypergraph() -> None:
     with raises("wrong-type", "hypergraph"):
         normal_prior("a*b")  # type: ignore[arg-type]
+
+
+MIXED = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 3, "b": 2, "c": 3, "d": 2}), "a*b*c + c*d")
+WEAK = InteractionHypergraph(MIXED.domain, [["a"], ["a", "c"], ["b", "c", "d"]], hierarchical=False)
+
+
+@pytest.mark.parametrize("rows", [1.0, 0.5, 7])
+@pytest.mark.parametrize("hypergraph", [BINARY, SATURATED, CYCLE, MIXED, WEAK, DEGENERATE], ids=repr)
+def test_unit_information_is_the_information_of_rows_of_a_uniform_table(
+    hypergraph: InteractionHypergraph, rows: float
+) -> None:
+    zero = torch.zeros(hypergraph.num_parameters, dtype=Double)
+    information = rows * fisher_information(hypergraph, zero, Enumeration())
+    precision = torch.diag(unit_information_prior(hypergraph, rows, dtype=Double).variance.reciprocal())
+    torch.testing.assert_close(information, precision, rtol=1e-12, atol=1e-14)
+
+
+def test_control_a_normal_with_one_scale_has_not_the_information_of_a_row() -> None:
+    zero = torch.zeros(MIXED.num_parameters, dtype=Double)
+    information = fisher_information(MIXED, zero, Enumeration())
+    ratio = normal_prior(MIXED, 2.0, dtype=Double).variance.reciprocal() / information.diagonal()
+    assert ratio.max() / ratio.min() > 8  # interactions of 2 to 18 cells
+
+
+def test_the_prior_unit_of_the_command_line_is_unit_information_of_one_row() -> None:
+    for hypergraph in (BINARY, MIXED, WEAK):
+        named, direct = Prior.parse("unit").distribution(hypergraph), unit_information_prior(hypergraph)
+        assert torch.equal(named.stddev, direct.stddev) and named.stddev.dtype == torch.get_default_dtype()
+        penalty = Prior.parse("unit").penalty(hypergraph)
+        assert isinstance(penalty, InteractionRidge)
+        strengths = torch.tensor([penalty.by_edge[edge] for edge in hypergraph.edges], dtype=Double)
+        double = unit_information_prior(hypergraph, dtype=Double)
+        torch.testing.assert_close(hypergraph.spread(strengths), double.variance.reciprocal(), rtol=1e-14, atol=0)
+    assert unit_information_prior(BINARY, 4.0).stddev.tolist() == pytest.approx([0.5**0.5] * 3 + [1.0] * 3)
+
+
+@pytest.mark.parametrize("rows", [0, -1.0, math.nan, math.inf, "1"])
+def test_unit_information_needs_a_number_of_rows(rows: float) -> None:
+    with raises("out-of-range", "rows"):
+        unit_information_prior(BINARY, rows)
+    with raises("wrong-type", "hypergraph"):
+        unit_information_prior("a*b")  # type: ignore[arg-type]
