@@ -28,6 +28,7 @@ from .goodness.goodness_of_fit import (
 )
 from .imputation import impute as impute
 from .laws.cells import cell_log_likelihood as cell_log_likelihood
+from .laws.horseshoe import HorseshoePrior as HorseshoePrior, horseshoe_prior as horseshoe_prior
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
 from .laws.normal import normal_prior as normal_prior, unit_information_prior as unit_information_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
