@@ -12,6 +12,7 @@ from scipy import stats
 from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._adam import Adam
@@ -608,6 +609,8 @@ def test_settings_that_are_refused():
     for name, value in wrong.items():
         with raises("out-of-range", name):
             SampledTraining(**{name: value})
+    with raises("out-of-range", "num_iterations"):
+        SampledTraining(num_iterations=True)
     for name in ("chains", "start"):
         with raises("unknown-choice", name):
             SampledTraining(**{name: "tempered"})
@@ -617,10 +620,11 @@ def test_arguments_that_are_refused():
     with raises("wrong-type", "settings"):
         SampledTrainer(rows(), order(2), settings=3)
     made = trainer()
-    with raises("wrong-shape", "state"):
-        made.load_state_dict(trainer(order(3)).state_dict())
-    with raises("wrong-shape", "state"):
-        made.load_state_dict({**made.state_dict(), "log_weights": torch.zeros(3)})
+    lopsided = {**made.state_dict(), "log_weights": torch.zeros(3)}
+    for state, words in ((trainer(order(3)).state_dict(), "tables of shape .*restructure"), (lopsided, "log_weights")):
+        with pytest.raises(InputError, match=f"state: expected {words}") as caught:
+            made.load_state_dict(state)
+        assert caught.value.code == "wrong-shape"
     made.penalty = InteractionRidge(1.0, by_edge={("a", "b"): 2.0})
     assert made.penalty.strength(("b", "a")) == 2.0
 
