@@ -10,7 +10,6 @@ import torch
 from scipy import stats
 
 from pyro_hoim.annealing.weights import log_mean_weight
-from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
@@ -115,12 +114,6 @@ def test_the_laws_of_the_contract(penalty):
         margin_tolerance=total_variation_bound(24, 5000),
         loss_tolerance=0.1,
     )
-
-
-def test_a_sampled_trainer_is_a_trainer():
-    made = trainer()
-    assert isinstance(made, Trainer)
-    assert made.name == "sampled"
 
 
 # Weights, gradients and margins against enumeration
