@@ -19,15 +19,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import resource
-import subprocess
 import sys
 import time
 
 import numpy as np
 import torch
-from harness import about, markdown, publish, script
+from harness import about, markdown, peak_mb, printed, publish, script
 
 from pyro_hoim.data.information import InformationTable
 from pyro_hoim.log_linear import (
@@ -123,7 +120,7 @@ def one(num_variables: int, num_rows: int, seed: int) -> None:
     begin, wall = time.process_time(), time.perf_counter()
     learned = learn(train, validation, seed=seed, run=RunOptions(progress=True))
     total, wall = time.process_time() - begin, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    peak = peak_mb()
     recovery, joint = {}, {}
     structures = {"predictive": learned.hypergraph, "structure": learned.structure.hypergraph}
     for order in (2, 3):
@@ -179,9 +176,7 @@ def main() -> None:
     lines = markdown(HEAD)
     for d in variables:
         for n in rows:
-            command = [sys.executable, __file__, "--one", str(d), str(n), "--seed", str(options.seed)]
-            run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
-            found = json.loads(run.stdout.splitlines()[-1])
+            (found,) = printed([sys.executable, __file__, "--one", d, n, "--seed", options.seed], **threads)
             lines.append(line(found))
             error = found["log_z_error"] if math.isfinite(found["log_z_error"]) else math.nan
             print(lines[-1], f"wall {found['wall']:.0f} s, gain {found['gain']:.3f}, log Z ± {error:.3f}", flush=True)

@@ -9,10 +9,9 @@ the laws.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import torch
+from harness import markdown, plain_script
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.information import random_law
@@ -34,14 +33,13 @@ def generator(*key: int) -> torch.Generator:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = plain_script(__doc__)
     parser.add_argument("--laws", type=int, default=8)
     parser.add_argument("--rows", nargs="+", type=int, default=[160, 640, 2560, 10_240])
     parser.add_argument("--seed", type=int, default=2024)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| law | model |" + "".join(f" {n:,} |" for n in options.rows))
-    print("|" + "---|" * (2 + len(options.rows)))
+    print(*markdown(["law", "model", *(f"{n:,}" for n in options.rows)]), sep="\n")
     for which, (name, text) in enumerate(PATTERNS.items()):
         truth = InteractionHypergraph(DOMAIN, [tuple(edge) for edge in (*DOMAIN.names, *text.split())])
         cells: dict[str, list[str]] = {"structure": [], "predictive": []}
