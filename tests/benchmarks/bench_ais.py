@@ -7,8 +7,6 @@ grids of 16 x 16 spins at, near and below the critical temperature, log Z by eli
     python tests/benchmarks/bench_ais.py [--sections speed checks coverage hard] [--repeats 1000] [--no-append]
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from contextlib import nullcontext

@@ -7,8 +7,6 @@ PYRO_HOIM_PEER_PGMPY or PYRO_HOIM_PEER_MBI (path of a Python) or else made under
     python tests/benchmarks/bench_elimination.py [--sections small grids limits plans dense] [--no-append]
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

@@ -8,8 +8,6 @@ in its own virtual environment, named by PYRO_HOIM_PEER_DIT (path of a Python) o
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_fit.py [--repeats 31] [--no-append]
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -11,8 +11,6 @@ PYRO_HOIM_PEER_NUMPYRO (path of a Python) or else made under the temporary folde
         [--no-append]
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

@@ -7,8 +7,6 @@ and its sampler takes. Prints one JSON object.
     python tests/benchmarks/bench_memory.py [--chains 100000] [--sweeps 1000] [--threads 2] [--engine auto]
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import sys
@@ -27,7 +25,7 @@ from pyro_hoim.structure import InteractionHypergraph
 LIMIT_MB = 500
 
 
-def mushroom_model() -> LogLinearEnergy:
+def mushroom_model():
     """Single variables, 40 pairs and 20 triples; tables normal with standard deviation 0.3."""
     rng = np.random.default_rng(2)
     d = len(MUSHROOM)
@@ -37,7 +35,7 @@ def mushroom_model() -> LogLinearEnergy:
     return LogLinearEnergy(hypergraph, torch.from_numpy(rng.normal(0, 0.3, hypergraph.num_terms)))
 
 
-def main() -> int:
+def main():
     parser = plain_script(__doc__)
     parser.add_argument("--chains", type=int, default=100_000)
     parser.add_argument("--sweeps", type=int, default=1000)

@@ -11,8 +11,6 @@ be at least a third.
     python tests/benchmarks/bench_pseudo_gibbs.py [--chains 16 512 4096] [--no-append]
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

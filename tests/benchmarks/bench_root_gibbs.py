@@ -9,8 +9,6 @@ one thread and take turns. Draws from single conditionals of the other families 
     python tests/benchmarks/bench_root_gibbs.py [--chains 4 64 512] [--rounds 5]
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from harness import in_turns, plain_script

@@ -1,7 +1,5 @@
 """What the benchmark scripts share: timing, models as energies, peers' environments and the report."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

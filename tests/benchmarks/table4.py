@@ -15,8 +15,6 @@ pass: the divergence of the validation rows from the empirical law of *all* rows
 Needs the mushroom data (downloaded, or PYRO_HOIM_DATA).
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 
