@@ -13,7 +13,7 @@ import torch
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
-from pyro_hoim.generalized_root import RootFitResult, RootSettings, fit_root_path, fit_roots
+from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
 from pyro_hoim.generalized_root.regress import _run
 from pyro_hoim.runs import RunOptions
@@ -27,7 +27,7 @@ def count_table(seed=0, num_rows=120, width=6):
     return rng.poisson(hidden @ load + 0.15).astype(float)
 
 
-def check_equal(one: RootFitResult, other: RootFitResult):
+def check_equal(one, other):
     assert one.structure == other.structure
     assert torch.equal(one.psi, other.psi)
     assert torch.equal(one.kkt_residual, other.kkt_residual)
