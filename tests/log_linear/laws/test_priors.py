@@ -108,32 +108,26 @@ def test_posterior_of_observations_equals_that_of_counts() -> None:
 # Closed forms
 
 
-def test_saturated_marginal_likelihood_is_dirichlet_multinomial() -> None:
-    law, counts, size = random_law(SATURATED, 8), counts_of(SATURATED, 9, 30), 2.2
-    prior = DiaconisYlvisaker(SATURATED, flat(SATURATED, law), size)
-    alpha = size * law
-    expected = special.gammaln(alpha + counts).sum() - special.gammaln(alpha).sum()
-    expected += special.gammaln(size) - special.gammaln(size + 30)
-    value = prior.log_marginal_likelihood(flat(SATURATED, counts), 30)
-    assert value.item() == pytest.approx(expected, rel=1e-8)
+@pytest.mark.parametrize(
+    ("hypergraph", "cliques", "separators"), [(SATURATED, [()], []), (CHAIN, [(2,), (0,)], [(0, 2)])]
+)
+def test_marginal_likelihood_is_hyper_dirichlet(
+    hypergraph: InteractionHypergraph, cliques: list[tuple[int, ...]], separators: list[tuple[int, ...]]
+) -> None:
+    """Products of Dirichlet multinomials of cliques over those of separators, each given by the axes summed out."""
+    law, counts, size = random_law(hypergraph, 10), counts_of(hypergraph, 11, 30), 2.2
 
-
-def test_decomposable_marginal_likelihood_is_hyper_dirichlet() -> None:
-    law, counts, size = random_law(CHAIN, 10), counts_of(CHAIN, 11, 30), 2.2
-    prior = DiaconisYlvisaker(CHAIN, flat(CHAIN, law), size)
-
-    def clique(alpha: np.ndarray, n: np.ndarray) -> float:
+    def term(axes: tuple[int, ...]) -> float:
+        alpha, n = size * law.sum(axes), counts.sum(axes)
         change = special.gammaln(alpha + n).sum() - special.gammaln(alpha).sum()
         return change + special.gammaln(alpha.sum()) - special.gammaln((alpha + n).sum())
 
-    alpha = size * law
-    expected = clique(alpha.sum(2), counts.sum(2)) + clique(alpha.sum(0), counts.sum(0))
-    expected -= clique(alpha.sum((0, 2)), counts.sum((0, 2)))
-    value = prior.log_marginal_likelihood(flat(CHAIN, counts), 30)
-    assert value.item() == pytest.approx(expected, rel=1e-8)
-    # Control: ignoring the separator is another law.
-    wrong = clique(alpha.sum(2), counts.sum(2)) + clique(alpha.sum(0), counts.sum(0))
-    assert abs(value.item() - wrong) > 1.0
+    wrong = sum(map(term, cliques))
+    expected = wrong - sum(map(term, separators))
+    prior = DiaconisYlvisaker(hypergraph, flat(hypergraph, law), size)
+    value = prior.log_marginal_likelihood(flat(hypergraph, counts), 30).item()
+    assert value == pytest.approx(expected, rel=1e-8)
+    assert not separators or abs(value - wrong) > 1.0  # control: ignoring the separator is another law
 
 
 @pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN], ids=["saturated", "chain"])
