@@ -25,7 +25,7 @@ from ..errors import ConvergenceWarning, check_type, refused
 from ..inference.kernels import r_hat_limit
 from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
-from ..log_linear.laws.cells import cell_log_likelihood
+from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
 from ..runs.arguments import checked_seed
 from ..runs.container import FORMAT_VERSION

@@ -14,9 +14,9 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, trainer as sampled
-from pyro_hoim.log_linear.training.sampled._adam import Adam
 from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
 from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
+from pyro_hoim.log_linear.training.sampled._path import Adam
 from pyro_hoim.log_linear.training.sampled._start import forest_law, law_of_singles, network_law
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
