@@ -41,6 +41,7 @@ from ..data.columns import check_columns
 from ..data.observations import Observations
 from ..errors import InputError, IntractableError, conflict, out_of_reach
 from ..runs.container import DEPENDENCY_NETWORK
+from ..runs.options import RunOptions
 from .conditionals import DependencyConditionals
 from .file import NetworkFile, load_network, save_network
 from .law import DependencyNetwork
@@ -117,9 +118,7 @@ class _NetworkPlan:
             max_leaves=asked["max_leaves"],
             lossless=asked["lossless"],
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
-            checkpoint=request.checkpoint / "network.safetensors",
-            resume=request.resume,
-            progress=request.progress,
+            run=RunOptions(request.checkpoint / "network.safetensors", request.resume, request.progress),
         )
         analysis = analyse_network(
             request.parts,

@@ -27,9 +27,8 @@ from .goodness.goodness_of_fit import (
     likelihood_ratio_test as likelihood_ratio_test,
 )
 from .imputation import impute as impute
-from .laws.cells import cell_log_likelihood as cell_log_likelihood
 from .laws.horseshoe import HorseshoePrior as HorseshoePrior, horseshoe_prior as horseshoe_prior
-from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
+from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear, cell_log_likelihood as cell_log_likelihood
 from .laws.normal import normal_prior as normal_prior, unit_information_prior as unit_information_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ..errors import unexpected
+from ..errors import check_type, unexpected
 from .checkpoint import RunFile
 
-__all__ = ["RunOptions"]
+__all__ = ["RunOptions", "checked_run"]
 
 
 @dataclass(frozen=True)
@@ -36,3 +36,11 @@ class RunOptions:
     def file(self) -> RunFile | None:
         """The checkpoint, if there is to be one; refused as :class:`~pyro_hoim.runs.checkpoint.RunFile` says."""
         return None if self.checkpoint is None else RunFile(self.checkpoint, self.resume)
+
+
+def checked_run(run: RunOptions | None) -> RunOptions:
+    """The options, or those by default."""
+    if run is None:
+        return RunOptions()
+    check_type(run, RunOptions, "run")
+    return run

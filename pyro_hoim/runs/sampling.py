@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 import torch
 
 from ..core.chains import Chains, RecordPart
-from ..errors import ConvergenceWarning, check_choice, check_names, check_type, check_whole, conflict, wrong_type
+from ..errors import ConvergenceWarning, check_choice, check_names, check_whole, conflict, wrong_type
 from .jobs import follow, part_of
-from .options import RunOptions
+from .options import RunOptions, checked_run
 from .recorder import Recorder
 
 __all__ = ["ChainRun", "sample_chains"]
@@ -195,8 +195,7 @@ def sample_chains(
     burn_in, num_draws = check_whole(burn_in, "burn_in", 0), check_whole(num_draws, "num_draws")
     thin = check_whole(thin, "thin")
     parts = _checked_parts(record, chains.recordable)
-    run = RunOptions() if run is None else run
-    check_type(run, RunOptions, "run")
+    run = checked_run(run)
     file = run.file()
     recorder = Recorder(chains, num_draws, parts)
     sizes = {"burn_in": burn_in, "num_draws": num_draws, "thin": thin}

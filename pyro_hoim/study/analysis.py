@@ -42,7 +42,7 @@ from ..log_linear.scores import (
     score_rows,
 )
 from ..runs.arguments import checked_seed
-from ..runs.options import RunOptions
+from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
 from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
@@ -224,7 +224,7 @@ def analyse(
     """
     seed = checked_seed(seed)
     _check(parts, structures, posterior)
-    run = RunOptions() if run is None else run
+    run = checked_run(run)
     if run.checkpoint is not None:
         Path(run.checkpoint).mkdir(exist_ok=True)
     train = parts["train"]

@@ -25,11 +25,11 @@ from ..errors import ConvergenceWarning, check_type, refused
 from ..inference.kernels import r_hat_limit
 from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
-from ..log_linear.laws.cells import cell_log_likelihood
+from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
 from ..runs.arguments import checked_seed
 from ..runs.container import FORMAT_VERSION
-from ..runs.options import RunOptions
+from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
 from ._posterior_chains import Chain, draw_chains
 from .posterior_settings import PosteriorSettings
@@ -173,7 +173,7 @@ def run_posterior(
     check_rows(data)
     check_type(settings, PosteriorSettings, "settings")
     seed = checked_seed(seed)
-    run = RunOptions() if run is None else run
+    run = checked_run(run)
     found: dict[int, Chain] = {}
     digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
     folder = None if run.checkpoint is None else Path(run.checkpoint)

@@ -1,7 +1,5 @@
 """Options of annealed runs, which both backends check alike."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What backs the verdict on annealed estimates: states as bounds, limits without assumptions, runs from modes found."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

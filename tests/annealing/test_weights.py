@@ -1,7 +1,5 @@
 """Weights: resampling, the verdict on their mean, the acceptance ratio, and what they refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -7,17 +7,16 @@ grids of 16 x 16 spins at, near and below the critical temperature, log Z by eli
     python tests/benchmarks/bench_ais.py [--sections speed checks coverage hard] [--repeats 1000] [--no-append]
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from contextlib import nullcontext
+from functools import partial
 from unittest import mock
 
 import numpy as np
 import torch
-from bench_gibbs import spin_table, subsets
-from harness import CORES, Report, as_energy, median, script
+from bench_gibbs import spin_table
+from harness import CORES, Report, as_energy, grid_pairs, median, script, subsets
 
 from pyro_hoim.annealing import verdict
 from pyro_hoim.annealing.verdict import Checks
@@ -36,10 +35,10 @@ def model_c(scale=1.0):
 
 
 def ising(size, beta):
-    index = np.arange(size * size).reshape(size, size)
-    scopes = [(int(index[i, j]), int(index[i, j + 1])) for i in range(size) for j in range(size - 1)]
-    scopes = sorted(scopes + [(int(index[i, j]), int(index[i + 1, j])) for i in range(size - 1) for j in range(size)])
-    return as_energy(([2] * size**2, [(s, spin_table(2, beta)) for s in scopes]), torch.float64)
+    return as_energy(([2] * size**2, [(s, spin_table(2, beta)) for s in grid_pairs(size)]), torch.float64)
+
+
+RUNS = {"forward run alone": {"reverse": False}, "with the reverse run": {}, "combined": {"combine": True}}
 
 
 def estimates(model, repeats, **options):
@@ -69,18 +68,18 @@ def judge(results, exact):
     return "; ".join(parts)
 
 
-def speed(report):
+def speed(report, _):
     model = model_c()
     for threads in sorted({1, CORES}):
         torch.set_num_threads(threads)
-        for label, options in (("forward run alone", {"reverse": False}), ("with the reverse run", {})):
-            backend = AnnealedImportance(**options)
-            seconds, fastest = median(lambda backend=backend: backend.log_partition(model), 30, 5)
+        for label in list(RUNS)[:2]:
+            backend = AnnealedImportance(**RUNS[label])
+            seconds, fastest = median(partial(backend.log_partition, model), 30, 5)
             what = f"C: 1,000 temperatures x 512 chains, {threads} threads"
             report.add(what, f"ours, {label}", seconds, note=f"fastest {fastest * 1e3:.1f} ms")
 
 
-def checks(report):
+def checks(report, _):
     """Processor time of the states looked for and the runs from modes: with them, and with them switched off."""
     torch.set_num_threads(1)
     model, nothing = model_c(), np.zeros(1)
@@ -95,64 +94,46 @@ def checks(report):
     for label, options, start in cases:
         backend = AnnealedImportance(**options)
         with start:
-            own = processor_time(lambda backend=backend: backend.log_partition(model))
+            own, _ = median(partial(backend.log_partition, model), 15, 1, time.process_time)
             with off:
-                bare = processor_time(lambda backend=backend: backend.log_partition(model))
+                bare, _ = median(partial(backend.log_partition, model), 15, 1, time.process_time)
         note = f"without them {bare * 1e3:.3g} ms; {own / bare:.2f} times"
         report.add(f"C: checks of the verdict, {label}, processor time", "ours", own, note=note)
 
 
-def processor_time(call, repeats=15):
-    """Median seconds of processor time of a call."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return float(np.median(times))
+def judged(report, what, model, exact_backend, repeats, runs):
+    """Time and honesty of repeated runs of every kind."""
+    torch.set_num_threads(CORES)
+    exact = float(exact_backend.log_partition(model).value)
+    for label in runs:
+        start = time.perf_counter()
+        results = estimates(model, repeats, **RUNS[label])
+        each = (time.perf_counter() - start) / repeats
+        report.add(f"{what}: {repeats} repetitions, {label}", "ours", each, note=judge(results, exact))
 
 
 def coverage(report, repeats):
-    torch.set_num_threads(CORES)
     for scale in (0.3, 1.0, 3.0):
-        model = model_c(scale)
-        exact = float(Enumeration().log_partition(model).value)
-        for label, options in (("forward run alone", {"reverse": False}), ("with the reverse run", {})):
-            start = time.perf_counter()
-            results = estimates(model, repeats, **options)
-            each = (time.perf_counter() - start) / repeats
-            report.add(f"C x {scale}: {repeats} repetitions, {label}", "ours", each, note=judge(results, exact))
+        judged(report, f"C x {scale}", model_c(scale), Enumeration(), repeats, list(RUNS)[:2])
 
 
 def hard(report, repeats):
-    torch.set_num_threads(CORES)
+    repeats = max(20, repeats // 25)
     for beta in (0.4, 0.4407, 0.6, 1.0):
-        model = ising(16, beta)
-        exact = float(VariableElimination().log_partition(model).value)
-        runs = {"forward run alone": {"reverse": False}, "with the reverse run": {}, "combined": {"combine": True}}
-        for label, options in runs.items():
-            start = time.perf_counter()
-            results = estimates(model, repeats, **options)
-            each = (time.perf_counter() - start) / repeats
-            what = f"Ising 16 x 16, coupling {beta}: {repeats} repetitions, {label}"
-            report.add(what, "ours", each, note=judge(results, exact))
+        judged(report, f"Ising 16 x 16, coupling {beta}", ising(16, beta), VariableElimination(), repeats, RUNS)
+
+
+SECTIONS = {"speed": speed, "checks": checks, "coverage": coverage, "hard": hard}
 
 
 def main():
     parser = script(__doc__, appends=True)
-    parser.add_argument("--sections", nargs="+", default=["speed", "checks", "coverage", "hard"])
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--repeats", type=int, default=1000)
     options = parser.parse_args()
     report = Report()
-    if "speed" in options.sections:
-        speed(report)
-    if "checks" in options.sections:
-        checks(report)
-    if "coverage" in options.sections:
-        coverage(report, options.repeats)
-    if "hard" in options.sections:
-        hard(report, max(20, options.repeats // 25))
+    for name in options.sections:
+        SECTIONS[name](report, options.repeats)
     if not options.no_append:
         report.append("Annealed importance sampling")
 

@@ -13,13 +13,11 @@ of a printed list's tuples are in ours of the same length.
 
 import argparse
 import json
-import resource
-import subprocess
 import sys
 import time
 
 import torch
-from harness import ROOT, about, markdown, publish, script
+from harness import ROOT, about, markdown, peak_mb, printed, publish, script
 
 PUBLISHED_SECONDS = 2653.0
 GOLDEN = ROOT / "tests" / "golden" / "grm_classic3.json"
@@ -50,13 +48,12 @@ def fit(which, jobs, tolerance):
         table, "poisson", order=3, l1=0.01, refit="none", settings=RootSettings(tolerance=tolerance, jobs=jobs)
     )
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
-    unit = 1 if sys.platform == "darwin" else 1024
     return {
         "rows": table.num_rows,
         "imports": imports,
         "seconds": seconds,
         "busy": busy,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6,
+        "peak": peak_mb(),
         "residual": float(found.kkt_residual.max()),
         "statuses": sorted({node.status for node in found.nodes}),
         "terms": [(term.key, term.names, term.coefficient) for term in found.terms()],
@@ -64,13 +61,12 @@ def fit(which, jobs, tolerance):
 
 
 def in_a_fresh_process(which, jobs=1, tolerance=1e-6):
-    command = [sys.executable, __file__, "--process", which, str(jobs), str(tolerance)]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return printed([sys.executable, __file__, "--process", which, jobs, tolerance])[0]
 
 
-def agrees(ours, printed):
-    allowed = max(0.01 * abs(printed), 0.5e-4) if abs(printed) >= 0.05 else 0.003
-    return abs(ours - printed) <= allowed
+def agrees(ours, published):
+    allowed = max(0.01 * abs(published), 0.5e-4) if abs(published) >= 0.05 else 0.003
+    return abs(ours - published) <= allowed
 
 
 def compare(terms, golden):
@@ -80,24 +76,20 @@ def compare(terms, golden):
     for name, (key, sign) in LISTS.items():
         ours = [(v, frozenset(n)) for k, n, v in terms if tuple(k) == key and (sign == 0 or v * sign > 0)]
         ranked = [names for _, names in sorted(ours, key=lambda pair: -pair[0] * (sign or 1))]
-        printed = [(value, frozenset(words), words) for value, words in golden[name]]
-        top = set(ranked[: len(printed)])
-        readable = [row for row in printed if row[0] is not None]
+        listed = [(value, frozenset(words), words) for value, words in golden[name]]
+        top = set(ranked[: len(listed)])
+        readable = [row for row in listed if row[0] is not None]
         found = [(value, values.get((len(names), names), 0.0), words) for value, names, words in readable]
         rows += [(name, words, value, ours) for value, ours, words in found]
         counts[name] = {
-            "printed": len(printed),
+            "printed": len(listed),
             "readable": len(readable),
             "agree": sum(agrees(ours, float(value)) for value, ours, _ in found),
-            "overlap": sum(names in top for _, names, _ in printed),
-            "present": sum(names in ranked for _, names, _ in printed),
+            "overlap": sum(names in top for _, names, _ in listed),
+            "present": sum(names in ranked for _, names, _ in listed),
             "ours": len(ranked),
         }
     return counts, rows
-
-
-def row_of(cells):
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def main():

@@ -7,31 +7,22 @@ PYRO_HOIM_PEER_PGMPY or PYRO_HOIM_PEER_MBI (path of a Python) or else made under
     python tests/benchmarks/bench_elimination.py [--sections small grids limits plans dense] [--no-append]
 """
 
-from __future__ import annotations
-
 import json
-import subprocess
-import sys
 import tempfile
 import time
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
-from harness import CORES, MUSHROOM, PEERS, Report, as_energy, median, peer_python, script
+from harness import CORES, MUSHROOM, Report, as_energy, grid_pairs, median, run_peer, script, subsets, write_models
 
 from pyro_hoim.log_linear import Auto, Enumeration, VariableElimination
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph, elimination_order
 
-
-def subsets(rng, size, number):
-    found = set()
-    while len(found) < number:
-        found.add(tuple(sorted(int(i) for i in rng.choice(len(MUSHROOM), size, replace=False))))
-    return sorted(found)
+ORACLES = ("message_passing_hugin", "message_passing_shafer_shenoy")
 
 
 def mushroom_model(name):
@@ -45,17 +36,14 @@ def mushroom_model(name):
         scopes += [tuple(sorted(int(v) for v in path[i : i + 3])) for i in starts]
     else:
         rng = np.random.default_rng(11)
-        scopes = subsets(rng, 2, 22) + subsets(rng, 3, 6)
+        scopes = subsets(rng, d, 2, 22) + subsets(rng, d, 3, 6)
     scopes = [(i,) for i in range(d)] + scopes
     return MUSHROOM, [(s, rng.normal(0, 0.3, [MUSHROOM[i] for i in s]).astype(np.float32)) for s in scopes]
 
 
 def grid_model(size):
     rng = np.random.default_rng(0)
-    index = np.arange(size * size).reshape(size, size)
-    scopes = [(int(index[i, j]), int(index[i, j + 1])) for i in range(size) for j in range(size - 1)]
-    scopes += [(int(index[i, j]), int(index[i + 1, j])) for i in range(size - 1) for j in range(size)]
-    return [2] * size**2, [(s, rng.normal(0, 0.3, (2, 2)).astype(np.float32)) for s in sorted(scopes)]
+    return [2] * size**2, [(s, rng.normal(0, 0.3, (2, 2)).astype(np.float32)) for s in grid_pairs(size)]
 
 
 def min_fill(model):
@@ -81,23 +69,13 @@ def min_fill(model):
     return tuple(order)
 
 
-def write_models(folder, models):
-    arrays = {"names": json.dumps(list(models))}
-    for name, (cards, tables) in models.items():
-        arrays[f"{name}/cards"] = np.array(cards)
-        arrays[f"{name}/scopes"] = json.dumps([s for s, _ in tables])
-        arrays |= {f"{name}/{i}": table for i, (_, table) in enumerate(tables)}
-    path = Path(folder) / "models.npz"
-    np.savez(path, **arrays)
-    return path
-
-
-def run_peer(package, models, repeats, *arguments):
+def of_peer(package, models, repeats, *arguments):
+    written = {
+        name: {"cards": np.array(cards), "scopes": json.dumps([s for s, _ in tables]), "tables": [t for _, t in tables]}
+        for name, (cards, tables) in models.items()
+    }
     with tempfile.TemporaryDirectory() as folder:
-        path = write_models(folder, models)
-        command = [peer_python(package), str(PEERS / f"elimination_{package}.py"), str(path), str(repeats), *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=1500)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return run_peer(f"elimination_{package}", write_models(folder, written), repeats, *arguments)
 
 
 def pyro_contraction(model):
@@ -124,10 +102,7 @@ def small(report):
     """B1 and B1m on one thread: log Z and all marginals."""
     torch.set_num_threads(1)
     models = {name: mushroom_model(name) for name in ("B1", "B1m")}
-    peers = run_peer("pgmpy", {"B1": models["B1"]}, 9)
-    peers += run_peer(
-        "mbi", models, 50, "message_passing_hugin", "message_passing_shafer_shenoy", "message_passing_fast"
-    )
+    peers = of_peer("pgmpy", {"B1": models["B1"]}, 9) + of_peer("mbi", models, 50, *ORACLES, "message_passing_fast")
     for name, model in models.items():
         energy = as_energy(model)
         backend = VariableElimination()
@@ -169,8 +144,7 @@ def grids(report, sizes=(14, 16)):
     for size in sizes:
         model = grid_model(size)
         energy = as_energy(model)
-        oracles = ("message_passing_hugin", "message_passing_shafer_shenoy")
-        peers = run_peer("mbi", {f"{size}x{size}": model}, 7, *oracles)
+        peers = of_peer("mbi", {f"{size}x{size}": model}, 7, *ORACLES)
         for label, order in (("own order", None), ("min-fill order", min_fill(model))):
             backend = VariableElimination(order=order)
             cost = backend.plan(energy.hypergraph)
@@ -194,20 +168,15 @@ def limits(report):
     for size, with_marginals in ((18, False), (17, True)):
         model = grid_model(size)
         energy = as_energy(model)
-        backend = VariableElimination(order=min_fill(model))
-        cost = backend.plan(energy.hypergraph)
-        call = backend.expectations if with_marginals else backend.log_partition
-        seconds, fastest = median(lambda: call(energy), 5, 1)
         what = "log Z + all marginals" if with_marginals else "log Z"
-        note = (
-            f"largest table 2^{np.log2(cost.cells):.0f}, {cost.total_cells:.3g} cells in all; fastest {fastest:.2f} s"
-        )
-        report.add(f"{size}x{size} binary grid, min-fill order: {what}", "ours", seconds, note=note)
-        own = VariableElimination()
-        call = own.expectations if with_marginals else own.log_partition
-        seconds, _ = median(lambda: call(energy), 5, 1)
-        note = f"largest table 2^{np.log2(own.plan(energy.hypergraph).cells):.0f}"
-        report.add(f"{size}x{size} binary grid, own order: {what}", "ours", seconds, note=note)
+        for label, order in (("min-fill order", min_fill(model)), ("own order", None)):
+            backend = VariableElimination(order=order)
+            cost = backend.plan(energy.hypergraph)
+            call = backend.expectations if with_marginals else backend.log_partition
+            seconds, fastest = median(partial(call, energy), 5, 1)
+            note = f"largest table 2^{np.log2(cost.cells):.0f}, {cost.total_cells:.3g} cells in all"
+            note += f"; fastest {fastest:.2f} s"
+            report.add(f"{size}x{size} binary grid, {label}: {what}", "ours", seconds, note=note)
 
 
 def plans(report, sizes=(12, 20, 24, 30)):
@@ -239,9 +208,8 @@ def dense(report):
 
         seconds, fastest = median(both, 9)
         note = f"{Auto().plan(hypergraph).method}, {len(hypergraph.edges)} edges, fastest {fastest * 1e3:.0f} ms"
-        report.add(
-            f"complete order {order}, 829,440 states: log Z + all marginals, float64", "ours", seconds, note=note
-        )
+        what = f"complete order {order}, 829,440 states: log Z + all marginals, float64"
+        report.add(what, "ours", seconds, note=note)
         assert isinstance(Auto().select(hypergraph), Enumeration)
     torch.set_num_threads(1)
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
@@ -263,8 +231,7 @@ def main():
         SECTIONS[name](report)
     if not options.no_append:
         report.append("Elimination")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

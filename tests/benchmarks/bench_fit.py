@@ -8,11 +8,7 @@ in its own virtual environment, named by PYRO_HOIM_PEER_DIT (path of a Python) o
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_fit.py [--repeats 31] [--no-append]
 """
 
-from __future__ import annotations
-
-import json
 import os
-import subprocess
 import tempfile
 import time
 from importlib.metadata import version
@@ -21,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import statsmodels.api as sm
 import torch
-from harness import PEERS, about, extend, markdown, median, peer_python, script, stamp
+from harness import Report, in_turns, median, run_peer, script
 from pyro.infer.mcmc.util import initialize_model
 
 from pyro_hoim.data import Observations
@@ -48,17 +44,12 @@ def tables():
         yield name, order, rng.poisson(mean / mean.mean() * 20).astype(float) + 0.5
 
 
-def fits(rows, repeats):
+def fits(add, repeats):
     cases = list(tables())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.npz"
         np.savez(path, **{f"{i}/{order}": table for i, (_, order, table) in enumerate(cases)})
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        output = subprocess.run(
-            [peer_python("dit"), str(PEERS / "fit_dit.py"), path, str(min(repeats, 7))],
-            check=True, capture_output=True, text=True, env=environment,
-        ).stdout  # fmt: skip
-    peers = [json.loads(line) for line in output.splitlines()]
+        peers = run_peer("fit_dit", path, min(repeats, 7), OMP_NUM_THREADS="1")
     for (name, order, table), peer in zip(cases, peers, strict=True):
         domain = Domain.from_cardinalities(list(table.shape))
         hypergraph = InteractionHypergraph.from_order(domain, order)
@@ -68,19 +59,17 @@ def fits(rows, repeats):
         cold = time.perf_counter() - start
         ours, fastest = median(lambda h=hypergraph, d=data: fit(h, d), repeats)
         size = f"{hypergraph.num_parameters} parameters"
-        rows.append((name, "pyro_hoim", ours, fastest, 1.0, f"{size}, {result.num_iterations} Newton steps"))
-        rows.append((name, "pyro_hoim, first call", cold, cold, ours / cold, "matrices built"))
+        add(name, "pyro_hoim", ours, fastest, 1.0, f"{size}, {result.num_iterations} Newton steps")
+        add(name, "pyro_hoim, first call", cold, cold, ours / cold, "matrices built")
         matrix, counts = corner_design(hypergraph), table.ravel()
         model = sm.GLM(counts, matrix, family=sm.families.Poisson())
         error = np.abs(model.fit().mu / counts.sum() - result.probs.numpy()).max()
         seconds, fast = median(lambda m=matrix, c=counts: sm.GLM(c, m, family=sm.families.Poisson()).fit(), repeats)
         who = f"statsmodels {version('statsmodels')} GLM Poisson"
-        rows.append((name, who, seconds, fast, seconds / ours, f"largest difference of probabilities {error:.0e}"))
+        add(name, who, seconds, fast, seconds / ours, f"largest difference of probabilities {error:.0e}")
         error = np.abs(np.array(peer["probs"]) - result.probs.numpy()).max()
-        note = f"largest difference of probabilities {error:.0e}"
-        rows.append(
-            (name, peer["peer"] + " maxent_dist", peer["seconds"], peer["fastest"], peer["seconds"] / ours, note)
-        )
+        who, note = f"{peer['peer']} maxent_dist", f"largest difference of probabilities {error:.0e}"
+        add(name, who, peer["seconds"], peer["fastest"], peer["seconds"] / ours, note)
 
 
 def potential(hypergraph, counts, total):
@@ -102,7 +91,7 @@ def allocated(call):
     return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
 
 
-def posterior(rows, repeats):
+def posterior(add, repeats):
     data = load_table("czech_autoworkers")
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
     calls, memory, steps = {}, {}, {}
@@ -111,56 +100,16 @@ def posterior(rows, repeats):
         counts = data.marginal_counts(hypergraph.edges) * factor
         function, point = potential(hypergraph, counts, total)
         calls[total] = lambda f=function, p=point: gradient_of(f, p)
-        for _ in range(50):
-            calls[total]()
+        median(calls[total], 50)
         memory[total] = allocated(calls[total])
-        run = sample_posterior(
-            hypergraph,
-            counts,
-            total_count=total,
-            settings=NUTSSettings(num_draws=100, burn_in=200, num_chains=1),
-        )
-        steps[total] = leapfrog_steps(run)
-    times = {total: [] for total in calls}
-    for _ in range(40 * repeats):  # alternating, so that both see the same machine
-        for total, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[total].append(time.perf_counter() - start)
-    base = float(np.median(times[int(data.total_count)]))
-    for total in calls:
-        seconds = float(np.median(times[total]))
+        settings = NUTSSettings(num_draws=100, burn_in=200, num_chains=1)
+        run = sample_posterior(hypergraph, counts, total_count=total, settings=settings)
+        steps[total] = np.mean(run.mcmc.diagnostics()["sample_stats"]["chain 0"]["n_steps"])
+    times = {total: seconds for total, (seconds, _) in in_turns(calls, 40 * repeats).items()}
+    for total, seconds in times.items():
         note = f"{memory[total] / 1024:.1f} KiB allocated; NUTS: {steps[total]:.1f} leapfrog steps a draw (100 draws)"
-        rows.append(
-            (
-                f"Czech two-way posterior gradient, N = {total:,}",
-                "pyro_hoim",
-                seconds,
-                min(times[total]),
-                seconds / base,
-                note,
-            )
-        )
-    return memory
-
-
-def leapfrog_steps(run):
-    """Mean number of leapfrog steps per draw."""
-    return float(np.mean(run.mcmc.diagnostics()["sample_stats"]["chain 0"]["n_steps"]))
-
-
-def append(rows):
-    limit = os.environ.get("OMP_NUM_THREADS")
-    threads = "One thread" if limit == "1" else f"OMP_NUM_THREADS {limit or 'not set'}"
-    head = (
-        f"{stamp()}, {about()} {threads}. Milliseconds, median and fastest; the ratio is the peer's time over ours (in "
-        "the last rows: over the time at the smaller N)."
-    )
-    cells = [
-        (what, who, f"{seconds * 1e3:.2f}", f"{fastest * 1e3:.2f}", f"{ratio:.3g}", note)
-        for what, who, seconds, fastest, ratio, note in rows
-    ]
-    extend("Fits", "\n".join([head, "", *markdown(("what", "who", "ms", "fastest", "ratio", "note"), cells), ""]))
+        what = f"Czech two-way posterior gradient, N = {total:,}"
+        add(what, "pyro_hoim", seconds, None, seconds / times[int(data.total_count)], note)
 
 
 def main():
@@ -168,13 +117,19 @@ def main():
     parser.add_argument("--repeats", type=int, default=31)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    fits(rows, options.repeats)
-    posterior(rows, options.repeats)
-    for what, who, seconds, fastest, ratio, note in rows:
-        print(f"{what:48} {who:40} {seconds * 1e3:9.3f} ms (fastest {fastest * 1e3:.3f}) ratio {ratio:.3g}  {note}")
+    limit = os.environ.get("OMP_NUM_THREADS")
+    threads = "One thread" if limit == "1" else f"OMP_NUM_THREADS {limit or 'not set'}"
+    legend = f"{threads}. Milliseconds, median and fastest; the ratio is the peer's time over ours (in the last rows: "
+    report = Report(("what", "who", "ms", "fastest", "ratio", "note"), f"{legend}over the time at the smaller N).")
+
+    def add(what, who, seconds, fastest, ratio, note):
+        least = "" if fastest is None else f"{fastest * 1e3:.2f}"
+        report.row(what, who, f"{seconds * 1e3:.2f}", least, f"{ratio:.3g}", note)
+
+    fits(add, options.repeats)
+    posterior(add, options.repeats)
     if not options.no_append:
-        append(rows)
+        report.append("Fits")
 
 
 if __name__ == "__main__":

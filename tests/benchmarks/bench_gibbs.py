@@ -11,29 +11,29 @@ PYRO_HOIM_PEER_NUMPYRO (path of a Python) or else made under the temporary folde
         [--no-append]
 """
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from harness import CORES, MUSHROOM, PEERS, Report, as_energy, median, peer_python, script
+from harness import (
+    CORES,
+    MUSHROOM,
+    Report,
+    as_energy,
+    first_call,
+    grid_pairs,
+    median,
+    run_peer,
+    script,
+    subsets,
+    write_models,
+)
 
 from pyro_hoim.log_linear import GibbsChains
 from pyro_hoim.runs import GibbsSchedule
-
-
-def subsets(rng, num_variables, size, number):
-    found = set()
-    while len(found) < number:
-        found.add(tuple(sorted(int(i) for i in rng.choice(num_variables, size, replace=False))))
-    return sorted(found)
 
 
 def spin_table(size, weight):
@@ -48,9 +48,7 @@ def spin_table(size, weight):
 def workload(name):
     """Cardinalities, scopes, tables, weights of products (None for A3) and sweeps of one timed call."""
     if name == "A1":
-        index = np.arange(1024).reshape(32, 32)
-        scopes = [(int(index[i, j]), int(index[i, j + 1])) for i in range(32) for j in range(31)]
-        scopes = sorted(scopes + [(int(index[i, j]), int(index[i + 1, j])) for i in range(31) for j in range(32)])
+        scopes = grid_pairs(32)
         weights = np.full(len(scopes), 0.3)
         cards, sweeps = [2] * 1024, 40
     elif name == "A2":
@@ -68,26 +66,12 @@ def workload(name):
 
 
 def write_workloads(folder, names):
-    arrays = {"names": json.dumps(names)}
+    models = {}
     for name in names:
         cards, scopes, tables, weights, sweeps = workload(name)
-        arrays |= {f"{name}/cards": np.array(cards), f"{name}/scopes": json.dumps(scopes)}
-        arrays[f"{name}/sweeps"] = np.array(sweeps)
-        if weights is None:
-            arrays |= {f"{name}/{i}": table for i, table in enumerate(tables)}
-        else:
-            arrays[f"{name}/weights"] = weights
-    path = Path(folder) / "models.npz"
-    np.savez(path, **arrays)
-    return path
-
-
-def run_peer(package, script, *arguments):
-    command = [peer_python(package), str(PEERS / script), *map(str, arguments)]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=1500
-    )
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        models[name] = {"cards": np.array(cards), "scopes": json.dumps(scopes), "sweeps": np.array(sweeps)}
+        models[name] |= {"tables": tables} if weights is None else {"weights": weights}
+    return write_models(folder, models)
 
 
 def our_rate(name, num_chains, thin, *, is_clamped=True):
@@ -106,16 +90,15 @@ def our_rate(name, num_chains, thin, *, is_clamped=True):
 def against_thrml(report, names, chain_counts):
     torch.set_num_threads(CORES)
     with tempfile.TemporaryDirectory() as folder:
-        peers = run_peer("thrml", "gibbs_thrml.py", write_workloads(folder, names), 5, CORES, *chain_counts)
+        peers = run_peer("gibbs_thrml", write_workloads(folder, names), 5, CORES, *chain_counts)
     for name in names:
         for num_chains in chain_counts:
             found = [r for r in peers if (r["model"], r["chains"]) == (name, num_chains)]
             best = max(r["rate"] for r in found)
+            what = f"{name}, {num_chains} chains: per million updates"
             for row in found:
                 note = f"{row['rate'] / 1e6:.3g} million updates/s; first call {row['first_call']:.1f} s"
-                report.add(
-                    f"{name}, {num_chains} chains: per million updates", row["peer"], 1e6 / row["rate"], note=note
-                )
+                report.add(what, row["peer"], 1e6 / row["rate"], note=note)
             for thin, clamp in ((1, True), (10, True), (0, False)):
                 rate, states = our_rate(name, num_chains, thin, is_clamped=clamp)
                 how = f"recorded every {thin} sweeps, a tenth clamped" if thin else "bare"
@@ -123,7 +106,6 @@ def against_thrml(report, names, chain_counts):
                 if not clamp:
                     apart = distance(states, found[0]["means"])
                     note += f"; means are at most {apart:.1f} standard errors from the peer's"
-                what = f"{name}, {num_chains} chains: per million updates"
                 report.add(what, f"ours, {how}", 1e6 / rate, rate / best, note)
 
 
@@ -139,19 +121,13 @@ def against_numpyro(report):
     with tempfile.TemporaryDirectory() as folder:
         path = write_workloads(folder, ["A2"])
         for num_chains, sweeps in ((1, 2000), (64, 50)):
-            (row,) = run_peer("numpyro", "gibbs_numpyro.py", path, "A2", sweeps, num_chains)
+            (row,) = run_peer("gibbs_numpyro", path, "A2", sweeps, num_chains)
             note = f"{row['rate'] / 1e3:.4g} thousand updates/s, in the first run {row['rate_first'] / 1e3:.4g}"
             what = f"A2, {num_chains} chains: per million updates"
             report.add(what, row["peer"], 1e6 / row["rate"], note=note)
             rate, _ = our_rate("A2", num_chains, 1)
-            ratio = rate / row["rate"]
-            report.add(
-                what,
-                "ours, recorded every sweep, a tenth clamped",
-                1e6 / rate,
-                ratio,
-                f"{rate / 1e6:.4g} million updates/s",
-            )
+            who, note = "ours, recorded every sweep, a tenth clamped", f"{rate / 1e6:.4g} million updates/s"
+            report.add(what, who, 1e6 / rate, rate / row["rate"], note)
 
 
 FIRST = """
@@ -169,12 +145,9 @@ print(time.perf_counter() - start)
 def first_calls(report, names):
     """Chains made and moved for the first time in a process, with an empty and a filled cache of compiled code."""
     for name in names:
-        with tempfile.TemporaryDirectory() as cache:
-            variables = {**os.environ, "NUMBA_CACHE_DIR": cache}
-            for state in ("nothing compiled before", "compiled code in the cache"):
-                command = [sys.executable, "-c", FIRST, str(Path(__file__).parent), name]
-                done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
-                report.add(f"{name}: first call, {state}", "ours", float(done.stdout))
+        states = ("nothing compiled before", "compiled code in the cache")
+        for state, seconds in zip(states, first_call(FIRST, str(Path(__file__).parent), name), strict=True):
+            report.add(f"{name}: first call, {state}", "ours", seconds)
 
 
 def main():

@@ -11,8 +11,6 @@ unreliable and errs by more than 5 standard errors and 0.05 nats.
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_hard_log_z.py [--classes NAME ...] [--least N] [--no-append]
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -12,9 +12,6 @@ model, beside scikit-learn's logistic regression and naive Bayes, trained on the
 
 import argparse
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,14 +19,12 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from harness import about, markdown, publish, script
+from harness import LOADERS, about, markdown, peak_mb, printed, publish, script, spread
 
 from pyro_hoim import InteractionHypergraph
-from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.log_linear import fit_collection, learn, predict, score_rows
 from pyro_hoim.runs import RunOptions
 
-LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
 TARGETS = {
     "mushroom": {"class": 99.7, "odor": 79.7, "habitat": 66.0},
     "adult": {"income": 85.2, "race": 86.5, "sex": 84.5},
@@ -69,11 +64,9 @@ def one(name, seed):
         start = time.perf_counter()
         learned = learn(train, validation, seed=seed, run=RunOptions(checkpoint=folder, progress=True))
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        start = time.perf_counter()
-        refitted = learn(
-            train, validation, seed=seed, run=RunOptions(checkpoint=folder, resume=True, progress=True), refit=True
-        )
+        peak, start = peak_mb(), time.perf_counter()
+        again = RunOptions(checkpoint=folder, resume=True, progress=True)
+        refitted = learn(train, validation, seed=seed, run=again, refit=True)
         refit_seconds = time.perf_counter() - start
     log_z = learned.log_partition
     gap = None if log_z.sandwich is None else float(log_z.sandwich.gap)
@@ -86,31 +79,28 @@ def one(name, seed):
     for target in TARGETS[name]:
         logistic, bayes = peers(train, test, target)
         accuracies[target] = (predict(learned.energy, test, target).accuracy, logistic, bayes)
-    print(
-        json.dumps(
-            {
-                "name": name,
-                "seed": seed,
-                "one_body": independent - score_rows(one_body, test).nll,
-                "pairs": pairs.gain(test),
-                "pairs_se": float(pairs.log_partition.std_error),
-                "learned": learned.gain(test),
-                "refitted": refitted.gain(test),
-                "refit_seconds": refit_seconds,
-                "validation": learned.gain(validation),
-                "kl": learned.score(test).kl,
-                "independent_kl": independent - test.entropy(),
-                "interactions": len(learned.hypergraph),
-                "std_error": float(log_z.std_error),
-                "gap": gap,
-                "verdict": log_z.verdict,
-                "seconds": seconds,
-                "pair_seconds": pair_seconds,
-                "memory_mb": peak,
-                "accuracies": accuracies,
-            }
-        )
-    )
+    figures = {
+        "name": name,
+        "seed": seed,
+        "one_body": independent - score_rows(one_body, test).nll,
+        "pairs": pairs.gain(test),
+        "pairs_se": float(pairs.log_partition.std_error),
+        "learned": learned.gain(test),
+        "refitted": refitted.gain(test),
+        "refit_seconds": refit_seconds,
+        "validation": learned.gain(validation),
+        "kl": learned.score(test).kl,
+        "independent_kl": independent - test.entropy(),
+        "interactions": len(learned.hypergraph),
+        "std_error": float(log_z.std_error),
+        "gap": gap,
+        "verdict": log_z.verdict,
+        "seconds": seconds,
+        "pair_seconds": pair_seconds,
+        "memory_mb": peak,
+        "accuracies": accuracies,
+    }
+    print(json.dumps(figures))
 
 
 def main():
@@ -125,19 +115,16 @@ def main():
     results = []
     for name in options.data:
         for seed in range(options.seeds):
-            command = [sys.executable, __file__, "--one", name, str(seed)]
-            run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
-            results.append(json.loads(run.stdout.splitlines()[-1]))
+            results += printed([sys.executable, __file__, "--one", name, seed])
             print(results[-1], flush=True)
     frame = pd.DataFrame(results)
     seeds = f"split seeds 0 to {options.seeds - 1}"
     head = "data | all pairs | learned | refitted | published (pairs, selected) | sets | log Z error | s | MB"
     lines = [f"`python tests/benchmarks/bench_learn.py` {about()} {seeds}", "", *markdown(head.split(" | "))]
     for name, rows in frame.groupby("name", sort=False):
+        first = {kind: f"{spread(rows[kind])} (seed 0: {rows[kind].iloc[0]:.3f})" for kind in ("learned", "refitted")}
         lines.append(
-            f"| {name} | {rows.pairs.mean():.3f} ± {rows.pairs.std(ddof=0):.3f} | {rows.learned.mean():.3f} ± "
-            f"{rows.learned.std(ddof=0):.3f} (seed 0: {rows.learned.iloc[0]:.3f}) | "
-            f"{rows.refitted.mean():.3f} ± {rows.refitted.std(ddof=0):.3f} (seed 0: {rows.refitted.iloc[0]:.3f}) | "
+            f"| {name} | {spread(rows.pairs)} | {first['learned']} | {first['refitted']} | "
             f"{PUBLISHED[name][0]}, {PUBLISHED[name][1]} | {rows.interactions.mean():.0f} | "
             f"{rows.std_error.max():.3f} | {rows.seconds.mean():.0f} + {rows.refit_seconds.mean():.0f} | "
             f"{rows.memory_mb.max():.0f} |"

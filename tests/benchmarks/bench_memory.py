@@ -7,52 +7,36 @@ and its sampler takes. Prints one JSON object.
     python tests/benchmarks/bench_memory.py [--chains 100000] [--sweeps 1000] [--threads 2] [--engine auto]
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import platform
-import resource
 import sys
 import time
 from importlib.metadata import version
 
 import numpy as np
 import torch
+from harness import MUSHROOM, peak_mb, plain_script, subsets
 
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
 from pyro_hoim.runs import sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
-MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
 LIMIT_MB = 500
 
 
-def peak_mb() -> float:
-    """Largest resident set of this process so far, in units of 10^6 bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-
-
-def subsets(rng, size, number):
-    found = set()
-    while len(found) < number:
-        found.add(tuple(sorted(int(i) for i in rng.choice(len(MUSHROOM), size, replace=False))))
-    return sorted(found)
-
-
-def mushroom_model() -> LogLinearEnergy:
+def mushroom_model():
     """Single variables, 40 pairs and 20 triples; tables normal with standard deviation 0.3."""
     rng = np.random.default_rng(2)
-    scopes = [(i,) for i in range(len(MUSHROOM))] + subsets(rng, 2, 40) + subsets(rng, 3, 20)
+    d = len(MUSHROOM)
+    scopes = [(i,) for i in range(d)] + subsets(rng, d, 2, 40) + subsets(rng, d, 3, 20)
     domain = Domain.from_cardinalities({f"v{i}": n for i, n in enumerate(MUSHROOM)})
     hypergraph = InteractionHypergraph(domain, [tuple(f"v{i}" for i in s) for s in scopes], hierarchical=False)
     return LogLinearEnergy(hypergraph, torch.from_numpy(rng.normal(0, 0.3, hypergraph.num_terms)))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main():
+    parser = plain_script(__doc__)
     parser.add_argument("--chains", type=int, default=100_000)
     parser.add_argument("--sweeps", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -14,22 +14,17 @@ that keeps their probabilities from zero are chosen on the validation rows, by t
 network has its defaults; "chosen" takes penalty and alpha by the pseudo-log-likelihood of the validation rows.
 """
 
-import os
-import subprocess
-import sys
-import tempfile
 import time
 
 import numpy as np
 import torch
-from harness import Report, about, median, publish, script
+from harness import LOADERS, Report, about, first_call, markdown, median, publish, script
 
 from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
+from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.schema import Domain
 
-LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
 TARGETS = {
     "mushroom": ("class", "odor", "habitat"),
     "adult": ("income", "race", "sex"),
@@ -73,10 +68,8 @@ def trees(data, columns):
 
 
 def bench_speed(report):
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-        run = subprocess.run([sys.executable, "-c", FIRST_CALL], env=environment, check=True, stdout=subprocess.PIPE)
-        report.add("first call", "compilation", float(run.stdout), note="once per machine, then cached on disk")
+    compiling, _ = first_call(FIRST_CALL)
+    report.add("first call", "compilation", compiling, note="once per machine, then cached on disk")
     learn_network(load_mushroom())
     for name in ("mushroom", "adult"):
         data = LOADERS[name]()
@@ -164,8 +157,8 @@ def network_columns(learned, part):
 
 
 def bench_accuracy(names, num_seeds):
-    lines = ["| data | split seeds | model | pseudo-log-likelihood, nats a row | mean accuracy | accuracy | s |"]
-    lines.append("|" + "---|" * 7)
+    head = "data; split seeds; model; pseudo-log-likelihood, nats a row; mean accuracy; accuracy; s"
+    lines = markdown(head.split("; "))
     for name in names:
         data = LOADERS[name]()
         results = {}

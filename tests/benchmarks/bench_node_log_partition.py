@@ -7,8 +7,6 @@ peer adds the counts from 0 to 99 for all rows at once in NumPy, enough for thes
 scipy.integrate.quad, one row and one moment after the other.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,17 +11,14 @@ be at least a third.
     python tests/benchmarks/bench_pseudo_gibbs.py [--chains 16 512 4096] [--no-append]
 """
 
-from __future__ import annotations
-
 import os
-import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from bench_gibbs import workload
-from harness import CORES, MUSHROOM, Report, as_energy, script
+from harness import CORES, MUSHROOM, Report, as_energy, in_turns, script
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import (
@@ -59,18 +56,6 @@ def learned_network():
     if not folder or not Path(folder).is_dir():
         return None
     return learn_network(load_mushroom()).conditionals
-
-
-def in_turns(calls, rounds=7):
-    """Medians over rounds of elapsed and of processor time of every call, in seconds."""
-    times = {name: [] for name in calls}
-    for k in range(rounds + 1):
-        for name, call in calls.items():
-            start, used = time.perf_counter(), time.process_time()
-            call()
-            if k:  # the first round compiles
-                times[name].append((time.perf_counter() - start, time.process_time() - used))
-    return {name: np.median(found, axis=0) for name, found in times.items()}
 
 
 def main():

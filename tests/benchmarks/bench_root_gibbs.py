@@ -9,13 +9,9 @@ one thread and take turns. Draws from single conditionals of the other families 
     python tests/benchmarks/bench_root_gibbs.py [--chains 4 64 512] [--rounds 5]
 """
 
-from __future__ import annotations
-
-import argparse
-import time
-
 import numpy as np
 import torch
+from harness import in_turns, plain_script
 from scipy.special import gammaln
 
 from pyro_hoim.generalized_root import (
@@ -50,9 +46,7 @@ class Peer:
         self.rng = np.random.default_rng(0)
         d, order = len(energy.domain), energy.order
         self.linear, self.incident = np.zeros((d, order)), [[] for _ in range(d)]
-        for (j, _), names, a in zip(
-            *zip(*energy.structure.names, strict=True), energy.coefficients.tolist(), strict=True
-        ):
+        for ((j, _), names), a in zip(energy.structure.names, energy.coefficients.tolist(), strict=True):
             members = energy.domain.indices(names)
             for s in members:
                 if len(members) == 1:
@@ -82,34 +76,15 @@ class Peer:
         return self.roots[0].mean()
 
 
-def in_turns(calls, rounds):
-    """Medians of elapsed and processor seconds of every call."""
-    times = {name: [] for name in calls}
-    for k in range(rounds + 1):
-        for name, call in calls.items():
-            start, used = time.perf_counter(), time.process_time()
-            call()
-            if k:
-                times[name].append((time.perf_counter() - start, time.process_time() - used))
-    return {name: np.median(found, axis=0) for name, found in times.items()}
-
-
 CONDITIONALS = {
-    "poisson": [
-        [-2.3, 0.1, 0.1],
-        [1.0, 0.3, -0.2],
-        [3.0, 0.3, -0.2],
-        [5.5, 1.0, 0.0],
-        [16.0, 0.0, 0.0],
-        [16.2, -20, 4],
-    ],
+    "poisson": [[-2.3, 0.1, 0.1], [1.0, 0.3, -0.2], [3.0, 0.3, -0.2], [5.5, 1.0, 0.0], [16.0, 0, 0], [16.2, -20, 4]],
     "exponential": [[-1.0], [-1.0, 3.0, 0.2], [-1.0, -3.0, 2.0], [-1.0, 30.0, -47.3]],
     "gaussian": [[-0.5, 0.3], [-0.5, 0.3, -2.0], [-0.5, 0.3, 5.0]],
 }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = plain_script(__doc__)
     parser.add_argument("--chains", nargs="+", type=int, default=[4, 64, 512])
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

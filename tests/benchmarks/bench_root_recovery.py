@@ -13,8 +13,6 @@ log(d) / N; the one of the pseudo-likelihood is chosen on 4,000 rows of their ow
     above the truth        pseudo-likelihood, nats a row, less than the planted model's
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -29,7 +27,7 @@ HEAD = [
 ]  # fmt: skip
 
 
-def line(size, found) -> str:
+def line(size, found):
     """A row of the table: means over repeats."""
     ours, pairs, known = (found.loc[name] for name in ("pairs and triples", "pairs only", "known structure"))
     excess = found["pseudo_nll"] - found["pseudo_nll"]["truth"]
@@ -41,13 +39,13 @@ def line(size, found) -> str:
     return f"| {size:,} | {' | '.join(f'{value:.4f}' for value in cells)} | {ours['seconds'] + pairs['seconds']:.1f} |"
 
 
-def slope(errors) -> float:
+def slope(errors):
     """Least-squares slope of log error against log rows."""
     x, y = torch.tensor([(math.log(n), math.log(value)) for n, value in errors.items()]).T
     return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
 
 
-def main() -> None:
+def main():
     parser = script(__doc__)
     parser.add_argument("--rows", nargs="+", type=int, default=[250, 500, 1000, 2000, 4000, 8000, 16_000])
     parser.add_argument("--repeats", type=int, default=3)

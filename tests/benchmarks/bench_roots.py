@@ -1,26 +1,22 @@
-"""Root regressions of Classic3: time, memory, certificate, published tables; pairs beside a slow reference and skglm.
+"""Root regressions of Classic3: time by jobs, scores, pairs and a path; nodes beside a slow reference and skglm.
 
 usage: bench_roots.py [--nodes N] [--repeats N] [--append]
 
 The workload is that of the paper's section 5: 3,893 x 500 counts, k = 3, l1 = 0.01, Poisson (2,653 s there on a cluster
-node). FIRST_CALL is a process with an empty Numba cache. The reference is FISTA over all features of a node held as a
-sparse matrix, stopped at the same KKT residual or after 3,000 steps, timed on a few nodes; skglm, where it is
-installed, solves another problem of the same size (Poisson regression with a log link on the raw counts, pairs only).
-Without --append nothing is written to docs/benchmarks.md.
+node; memory and the published tables are those of bench_classic3.py). FIRST_CALL is a process with an empty Numba
+cache. The reference is FISTA over all features of a node held as a sparse matrix, stopped at the same KKT residual or
+after 3,000 steps, timed on a few nodes; skglm, where it is installed, solves another problem of the same size (Poisson
+regression with a log link on the raw counts, pairs only). Without --append nothing is written to docs/benchmarks.md.
 """
 
-import json
 import os
-import resource
-import subprocess
-import sys
-import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
-from harness import CORES, ROOT, Report, median, script
+from harness import CORES, Report, first_call, median, script
 from scipy.special import gammaln
 
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
@@ -43,28 +39,6 @@ def load():
     folder = Path(os.environ["PYRO_HOIM_DATA"])
     words = (folder / "classic3_sqr_top1000_vocab.txt").read_text().split()[:500]
     return words, scipy.sparse.load_npz(folder / "classic3_sqr_top1000.npz").tocsr()[:, :500]
-
-
-def published(fitted):
-    """(values within 1 %, half a unit or 0.003; values; leading tuples shared; leading tuples)."""
-    golden = json.loads((ROOT / "tests" / "golden" / "grm_classic3.json").read_text())
-    values = {frozenset(term.names): term.coefficient for term in fitted.terms()}
-    close = total = shared = listed = 0
-    for name, key, sign in (
-        ("singles", (1, 1), 0), ("positive_pairs", (2, 2), 1), ("negative_pairs", (2, 2), -1),
-        ("positive_triples", (3, 3), 1), ("negative_triples", (3, 3), -1),
-    ):  # fmt: skip
-        ours = sorted(fitted.terms(key, sign=sign), key=lambda term: -term.coefficient * (sign or 1))
-        leading = {frozenset(term.names) for term in ours[: len(golden[name])]}
-        for printed, words in golden[name]:
-            listed += 1
-            shared += frozenset(words) in leading
-            if printed is not None:
-                unit = 0.5 * 10.0 ** -len(printed.partition(".")[2])
-                off = abs(values.get(frozenset(words), 0.0) - float(printed))
-                close += off <= max(0.01 * abs(float(printed)), unit, 0.003)
-                total += 1
-    return close, total, shared, listed
 
 
 def slow_node(rows, node, l1, tolerance=1e-6, most=3000):
@@ -142,38 +116,25 @@ def main():
     report = Report()
     words, counts = load()
     what = f"Classic3, {counts.shape[0]} x {counts.shape[1]}, k = 3, l1 = 0.01"
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-        run = subprocess.run([sys.executable, "-c", FIRST_CALL], env=environment, check=True, stdout=subprocess.PIPE)
-        report.add("first call", "compilation", float(run.stdout), note="once per machine, then cached on disk")
+    compiling, _ = first_call(FIRST_CALL)
+    report.add("first call", "compilation", compiling, note="once per machine, then cached on disk")
     fit_roots(counts[:, :5], order=3)
-    fitted = None
+
+    def fitted(order=3, jobs=CORES):
+        return fit_roots(counts, order=order, l1=0.01, names=words, settings=RootSettings(jobs=jobs))
+
     for jobs in (1, CORES):
         busy = time.process_time()
-        seconds, _ = median(
-            lambda: fit_roots(counts, order=3, l1=0.01, names=words, settings=RootSettings(jobs=jobs)),
-            arguments.repeats,
-            warm=0,
-        )
+        seconds, _ = median(partial(fitted, jobs=jobs), arguments.repeats, warm=0)
         busy = (time.process_time() - busy) / arguments.repeats
         ratio = PUBLISHED_SECONDS / seconds
         report.add(what, f"fit_roots, {jobs} jobs", seconds, ratio, f"{busy:.1f} s of processor time; ratio to 2,653 s")
-    fitted = fit_roots(counts, order=3, l1=0.01, names=words, settings=RootSettings(jobs=CORES))
-    close, total, shared, listed = published(fitted)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(
-        f"{fitted}\n{close} of {total} printed values within 1 %, half a unit or 0.003; {shared} of {listed} printed "
-        f"tuples among as many leading ones; {memory:.0f} MB at most"
-    )
-    seconds, _ = median(lambda: fitted.log_pseudo_prob(counts), arguments.repeats, warm=0)
+    seconds, _ = median(partial(fitted().log_pseudo_prob, counts), arguments.repeats, warm=0)
     report.add(what, "log_pseudo_prob of all rows", seconds)
-    pairs, _ = median(
-        lambda: fit_roots(counts, order=2, l1=0.01, settings=RootSettings(jobs=CORES)), arguments.repeats, warm=0
-    )
+    pairs, _ = median(partial(fitted, 2), arguments.repeats, warm=0)
     report.add(what.replace("k = 3", "k = 2"), f"fit_roots, {CORES} jobs", pairs)
-    path, _ = median(
-        lambda: fit_root_path(counts, [0.08, 0.04, 0.02, 0.01], order=3, settings=RootSettings(jobs=CORES)), 1, warm=0
-    )
+    l1s, settings = [0.08, 0.04, 0.02, 0.01], RootSettings(jobs=CORES)
+    path, _ = median(partial(fit_root_path, counts, l1s, order=3, settings=settings), 1, warm=0)
     report.add("the same, l1 = 0.08, 0.04, 0.02, 0.01", f"fit_root_path, {CORES} jobs", path)
     rows = prepare_rows(counts, PoissonFamily(), 3, words)
     space = search_space(500, 3, {2: 0.01, 3: 0.01}, False, {})

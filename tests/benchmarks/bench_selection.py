@@ -14,20 +14,15 @@ seconds of its processor time, so that other work on the machine counts little. 
     log Z         annealed runs for the losses of the rounds and for the result
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
-import os
-import resource
-import subprocess
 import sys
 import time
 
 import numpy as np
 import torch
-from harness import about, markdown, publish, script
+from harness import about, markdown, peak_mb, printed, publish, script
 
 from pyro_hoim.data.information import InformationTable
 from pyro_hoim.log_linear import (
@@ -62,7 +57,7 @@ HEAD = ["variables", "rows", "trainer", "rounds", "candidates", "pairs", "triple
 class Stages:
     """Processor time of the outermost of some methods, by stage."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._is_inside = False
         for stage, methods in STAGES.items():
@@ -83,12 +78,12 @@ class Stages:
 
         return timed
 
-    def clear(self) -> None:
+    def clear(self):
         """Forget what was timed."""
         self.seconds = dict.fromkeys(STAGES, 0.0)
 
 
-def planted_model(num_variables: int, seed: int) -> LogLinearEnergy:
+def planted_model(num_variables, seed):
     """Blocks a-b-c, d-e and the triple c-d-e in random order; single variables beside them."""
     rng = np.random.default_rng(seed)
     domain = Domain.from_cardinalities({f"v{i:04d}": 2 for i in range(num_variables)})
@@ -108,7 +103,7 @@ def planted_model(num_variables: int, seed: int) -> LogLinearEnergy:
     return LogLinearEnergy(graph, flat)
 
 
-def one(num_variables: int, num_rows: int, seed: int) -> None:
+def one(num_variables, num_rows, seed):
     """One search; prints a JSON object."""
     torch.set_num_threads(1)
     stages = Stages()
@@ -123,7 +118,7 @@ def one(num_variables: int, num_rows: int, seed: int) -> None:
     begin, wall = time.process_time(), time.perf_counter()
     learned = learn(train, validation, seed=seed, run=RunOptions(progress=True))
     total, wall = time.process_time() - begin, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    peak = peak_mb()
     recovery, joint = {}, {}
     structures = {"predictive": learned.hypergraph, "structure": learned.structure.hypergraph}
     for order in (2, 3):
@@ -153,7 +148,7 @@ def one(num_variables: int, num_rows: int, seed: int) -> None:
     print(json.dumps(figures))
 
 
-def line(found: dict) -> str:
+def line(found):
     """A row of the table."""
     pairs, triples = (
         f"{number} ({precision:.2f} / {recall:.2f})" for number, precision, recall in found["recovery"].values()
@@ -163,7 +158,7 @@ def line(found: dict) -> str:
     return f"| {' | '.join(map(str, [*cells, round(found['total']), round(found['peak_mb'])]))} |"
 
 
-def main() -> None:
+def main():
     parser = script(__doc__)
     parser.add_argument("--variables", nargs="+", type=int, default=[20, 50, 100, 200, 500])
     parser.add_argument("--rows", nargs="+", type=int, default=[1000, 4000, 16_000])
@@ -179,9 +174,7 @@ def main() -> None:
     lines = markdown(HEAD)
     for d in variables:
         for n in rows:
-            command = [sys.executable, __file__, "--one", str(d), str(n), "--seed", str(options.seed)]
-            run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
-            found = json.loads(run.stdout.splitlines()[-1])
+            (found,) = printed([sys.executable, __file__, "--one", d, n, "--seed", options.seed], **threads)
             lines.append(line(found))
             error = found["log_z_error"] if math.isfinite(found["log_z_error"]) else math.nan
             print(lines[-1], f"wall {found['wall']:.0f} s, gain {found['gain']:.3f}, log Z ± {error:.3f}", flush=True)

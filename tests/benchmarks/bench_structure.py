@@ -7,12 +7,9 @@ split 35/15/50 as at the command line; F1, precision and recall are those of set
 the laws.
 """
 
-from __future__ import annotations
-
-import argparse
-
 import numpy as np
 import torch
+from harness import markdown, plain_script
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.information import random_law
@@ -28,32 +25,30 @@ PATTERNS = {
 DOMAIN = Domain.from_cardinalities(dict.fromkeys("1234", 5))
 
 
-def generator(*key: int) -> torch.Generator:
+def generator(*key):
     """A generator of its own for every key."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main():
+    parser = plain_script(__doc__)
     parser.add_argument("--laws", type=int, default=8)
     parser.add_argument("--rows", nargs="+", type=int, default=[160, 640, 2560, 10_240])
     parser.add_argument("--seed", type=int, default=2024)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| law | model |" + "".join(f" {n:,} |" for n in options.rows))
-    print("|" + "---|" * (2 + len(options.rows)))
+    print(*markdown(["law", "model", *(f"{n:,}" for n in options.rows)]), sep="\n")
     for which, (name, text) in enumerate(PATTERNS.items()):
         truth = InteractionHypergraph(DOMAIN, [tuple(edge) for edge in (*DOMAIN.names, *text.split())])
-        cells: dict[str, list[str]] = {"structure": [], "predictive": []}
+        cells = {"structure": [], "predictive": []}
         for size in options.rows:
-            found: dict[str, list[tuple[float, float, float]]] = {"structure": [], "predictive": []}
+            found = {"structure": [], "predictive": []}
             for law_number in range(options.laws):
                 law = random_law(DOMAIN, truth.edges, generator=generator(options.seed, which, law_number))
                 rows = draw_rows(law, size, generator=generator(options.seed, which, law_number, size))
                 train, validation, _ = rows.split([0.35, 0.15, 0.5], 0)
                 learned = learn(train, validation)
                 found["predictive"].append(structure_recovery(learned.hypergraph, truth))
-                assert learned.structure is not None
                 found["structure"].append(structure_recovery(learned.structure.hypergraph, truth))
             for model, values in found.items():
                 precision, recall, f1 = np.mean(values, axis=0)

@@ -1,11 +1,11 @@
 """What the benchmark scripts share: timing, models as energies, peers' environments and the report."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
+import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -26,12 +27,18 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 PEERS = Path(__file__).resolve().parent / "peers"
 MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
 CORES = os.cpu_count() or 1
+LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
 sys.path.append(str(ROOT / "tests" / "log_linear" / "goodness"))  # laws and tables that tests share with benchmarks
+
+
+def plain_script(doc):
+    """Parser of a script."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def script(doc, appends=False):
     """Parser of a script; its result goes to docs/benchmarks.md with ``--append``, or unless ``--no-append``."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = plain_script(doc)
     flag, what = ("--no-append", "print only") if appends else ("--append", "append to docs/benchmarks.md")
     parser.add_argument(flag, action="store_true", help=what)
     return parser
@@ -72,16 +79,49 @@ def extend(section, block):
     PAGE.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
 
 
-def median(call, repeats, warm=2):
+def median(call, repeats, warm=2, clock=time.perf_counter):
     """Median and fastest time in seconds."""
     for _ in range(warm):
         call()
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return float(np.median(times)), min(times)
+
+
+def in_turns(calls, rounds=7):
+    """Medians over rounds of elapsed and of processor time of every call, in seconds; the first round compiles."""
+    times = {name: [] for name in calls}
+    for k in range(rounds + 1):
+        for name, call in calls.items():
+            start, used = time.perf_counter(), time.process_time()
+            call()
+            if k:
+                times[name].append((time.perf_counter() - start, time.process_time() - used))
+    return {name: np.median(found, axis=0) for name, found in times.items()}
+
+
+def peak_mb():
+    """Largest resident set of this process so far, in units of 10^6 bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def subsets(rng, num_variables, size, number):
+    """Different random sets of variables, sorted."""
+    found = set()
+    while len(found) < number:
+        found.add(tuple(sorted(int(i) for i in rng.choice(num_variables, size, replace=False))))
+    return sorted(found)
+
+
+def grid_pairs(size):
+    """Neighbours in a square grid, sorted."""
+    index = np.arange(size * size).reshape(size, size)
+    right, below = (index[:, :-1], index[:, 1:]), (index[:-1], index[1:])
+    return sorted(tuple(pair) for ends in (right, below) for pair in np.stack(ends, -1).reshape(-1, 2).tolist())
 
 
 def as_energy(model, dtype=torch.float32):
@@ -108,6 +148,43 @@ def peer_python(package):
         subprocess.run([str(python), "-m", "pip", "install", "-q", package, *pins], check=True)
         (folder / "ready").touch()
     return str(python)
+
+
+def printed(command, **variables):
+    """The JSON objects that a command prints, one a line, with further environment variables."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def run_peer(name, *arguments, **variables):
+    """What the script of a peer prints in the environment of the peer."""
+    return printed([peer_python(name.rpartition("_")[2]), PEERS / f"{name}.py", *arguments], **variables)
+
+
+def first_call(program, *arguments):
+    """Seconds that a program prints, in processes with an empty and then a filled cache of compiled code."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, "-c", program, *arguments]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        for _ in range(2):
+            yield float(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout)
+
+
+def write_models(folder, models):
+    """A file of named arrays of every model, of which those called ``tables`` are numbered."""
+    arrays = {"names": json.dumps(list(models))}
+    for name, parts in models.items():
+        arrays |= {f"{name}/{i}": table for i, table in enumerate(parts.pop("tables", ()))}
+        arrays |= {f"{name}/{part}": value for part, value in parts.items()}
+    path = Path(folder) / "models.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def spread(values, digits=3):
+    """Mean and standard deviation, in words."""
+    return f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
 
 
 class Report:

@@ -15,8 +15,6 @@ pass: the divergence of the validation rows from the empirical law of *all* rows
 Needs the mushroom data (downloaded, or PYRO_HOIM_DATA).
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 
@@ -40,18 +38,17 @@ PUBLISHED_SELECTED = {
 RIDGE = 0.1
 
 
-def split(seed):
-    data = load_mushroom()
-    data = data.project(data.domain.names[:10])
-    _, rest = data.split([0.5, 0.5], seed)
-    return rest.split([0.7, 0.3], seed)
-
-
 def three_parts(seed):
-    """Train, validation and test rows; the first two are those of ``split``."""
+    """Train, validation and test rows."""
     data = load_mushroom()
-    test, _ = data.project(data.domain.names[:10]).split([0.5, 0.5], seed)
-    return (*split(seed), test)
+    test, rest = data.project(data.domain.names[:10]).split([0.5, 0.5], seed)
+    return (*rest.split([0.7, 0.3], seed), test)
+
+
+def shown(values):
+    """Mean, spread and number of values."""
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread} ({len(values)} seeds)"
 
 
 def attainable(seed):
@@ -74,12 +71,8 @@ def run_selected(objective, divide, heredity, seed, per_round=10, patience=3, st
     trainer = kind(train, begin, penalty=ridge, stopping=Stopping(1e-4, 60))
     score = "J-per-parameter" if divide else "J"
     start = time.perf_counter()
-    found = select(
-        train,
-        validation,
-        trainer,
-        search=SelectionOptions(heredity=heredity, score=score, per_round=per_round, patience=patience),
-    )
+    search = SelectionOptions(heredity=heredity, score=score, per_round=per_round, patience=patience)
+    found = select(train, validation, trainer, search=search)
     seconds = time.perf_counter() - start
     judge = ExactTrainer(train, found.hypergraph)
     judge.load_state_dict({"tables": found.tables})
@@ -89,12 +82,10 @@ def run_selected(objective, divide, heredity, seed, per_round=10, patience=3, st
 def selected_row(label, published, runs):
     """One line of the table of searches. The best validation KL is that of the whole curve, as in the paper."""
     curves = [found.capacity_curve() for found, _, _ in runs]
-    values = [float(curve["validation_kl"].min()) for curve in curves]
-    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     best = [curve.loc[curve["validation_kl"].idxmin()] for curve in curves]
     return (
         label,
-        f"{np.mean(values):.3f}{spread} ({len(values)} seeds)",
+        shown([float(curve["validation_kl"].min()) for curve in curves]),
         f"{np.mean([test for _, test, _ in runs]):.3f}",
         published,
         f"{np.median([b['num_interactions'] for b in best]):.0f}",
@@ -120,36 +111,31 @@ def selected_table(seeds, pseudo_seeds):
         rows.append(selected_row("likelihood, with division, 30%, five a round", "-", runs))
         print(rows[-1], flush=True)
         floors = [attainable(seed) for seed in range(seeds)]
-        spread = f" ± {np.std(floors, ddof=1):.3f}" if seeds > 1 else ""
-        rows.append(("law of all 8,124 rows", f"{np.mean(floors):.3f}{spread} ({seeds} seeds)", *["-"] * 5))
+        rows.append(("law of all 8,124 rows", shown(floors), *["-"] * 5))
         print(rows[-1], flush=True)
     return rows
 
 
 def run(order, seed, method="auto", **limits):
-    train, validation = split(seed)
+    train, validation, _ = three_parts(seed)
     hypergraph = InteractionHypergraph.from_order(train.domain, order)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        result = fit(
-            hypergraph, train, method=method, validation=validation, stopping=Stopping(**{"patience": 20, **limits})
-        )
+        stopping = Stopping(**{"patience": 20, **limits})
+        result = fit(hypergraph, train, method=method, validation=validation, stopping=stopping)
     return result, time.perf_counter() - start
 
 
 def summary(name, order, runs):
-    values = [result.validation_kl for result, _ in runs]
-    seconds = [s for _, s in runs]
-    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     iterations = int(np.median([result.best_iteration for result, _ in runs]))
     return (
         f"{order}-body, {runs[0][0].hypergraph.num_parameters:,} parameters",
         name,
-        f"{np.mean(values):.3f}{spread} ({len(values)} seeds)",
+        shown([result.validation_kl for result, _ in runs]),
         f"{PUBLISHED[order]:.4f}",
         f"{iterations}",
-        f"{np.median(seconds):.1f}",
+        f"{np.median([seconds for _, seconds in runs]):.1f}",
     )
 
 

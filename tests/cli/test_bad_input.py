@@ -54,6 +54,7 @@ OF_FIT: list[tuple[str | bytes, str, str | list[str]]] = [
     (SIXTY, "--select --resume", ["--resume"]),
     # the search
     (SIXTY, "--select --order 1", ["--order", "2 to 3", "received 1"]),
+    (SIXTY, "--select --order 4", ["--order: with --select expected 2 to 3 (the number of variables)", "received 4"]),
     (SIXTY, "--select --order 9", "--order: with --select expected 2 to 3 (the number of variables)"),
     (SIXTY, "--select --edges a*b", ["--select", "--edges"]),
     (SIXTY, "--select --posterior", ["--select", "--posterior"]),
@@ -90,7 +91,7 @@ OF_FILES: list[tuple[str | bytes, str | list[str]]] = [
     ("a,b\nx,1\n".encode("utf-16"), "t.csv line 1: not UTF-8 (byte 0xff); save the file as UTF-8"),
     ("a;b\n1;2\n", "t.csv: expected cells separated by ',', but the header"),
     ('a,b\n"1,2\n2,1\n', "t.csv line"),
-    ("a,count\nx,3\ny,-2\n", "t.csv line 3, column 'count': expected a non-negative whole"),
+    ("a,count\nx,3\ny,-2\n", "t.csv line 3, column 'count': expected a non-negative whole number, received '-2'"),
     ("a,b,count\nx,y,1.5\ny,y,1\n", ["count", "1.5"]),
     ("a,b,count\nx,y,nan\ny,y,1\n", ["count", "nan"]),
     ("a,b,count\nx,y,inf\ny,y,1\n", ["count", "inf"]),

@@ -1,7 +1,5 @@
 """Merging, marginal tables and splits against counting by hand."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 
@@ -13,7 +11,7 @@ from pyro_hoim.data.counting import marginal_tables, merge_rows, split_rows
 
 
 @st.composite
-def tables(draw: st.DrawFn, *, missing: bool = False):
+def tables(draw, *, missing=False):
     """Rows of up to four variables with whole counts."""
     cardinalities = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     row = st.tuples(*(st.integers(-1 if missing else 0, n - 1) for n in cardinalities))
@@ -23,16 +21,16 @@ def tables(draw: st.DrawFn, *, missing: bool = False):
     return codes, np.array(counts, dtype=float), tuple(cardinalities)
 
 
-def counted(codes: np.ndarray, counts: np.ndarray) -> Counter:
+def counted(codes, counts):
     """Total count of each distinct row, by a dictionary."""
-    total: Counter = Counter()
+    total = Counter()
     for row, count in zip(codes.tolist(), counts.tolist(), strict=True):
         total[tuple(row)] += count
     return +total
 
 
 @given(tables(missing=True), st.booleans())
-def test_merge_rows(case, wide: bool) -> None:
+def test_merge_rows(case, wide):
     codes, counts, cardinalities = case
     if wide:  # more states than a 64-bit key holds
         codes, cardinalities = (
@@ -45,9 +43,9 @@ def test_merge_rows(case, wide: bool) -> None:
     assert totals.tolist() == [expected[row] for row in sorted(expected)]
 
 
-def by_hand(codes: np.ndarray, counts: np.ndarray, cardinalities: tuple[int, ...], edges) -> list[float]:
+def by_hand(codes, counts, cardinalities, edges):
     """Marginal counts by enumerating the cells of every edge."""
-    flat: list[float] = []
+    flat = []
     for edge in edges:
         margin = counted(codes[:, list(edge)], counts)
         flat += [margin[cell] for cell in itertools.product(*(range(cardinalities[i]) for i in edge))]
@@ -55,7 +53,7 @@ def by_hand(codes: np.ndarray, counts: np.ndarray, cardinalities: tuple[int, ...
 
 
 @given(tables(), st.data())
-def test_marginal_tables(case, data) -> None:
+def test_marginal_tables(case, data):
     codes, counts, cardinalities = case
     subset = st.lists(st.integers(0, len(cardinalities) - 1), unique=True)  # any order, the empty set too
     edges = data.draw(st.lists(subset, max_size=4))
@@ -64,7 +62,7 @@ def test_marginal_tables(case, data) -> None:
     assert received.tolist() == by_hand(codes, counts, cardinalities, edges)
 
 
-def test_marginal_tables_control_transposed_axes() -> None:
+def test_marginal_tables_control_transposed_axes():
     """The comparison above sees axes in the wrong order."""
     codes, counts, cardinalities = np.array([[0, 2], [1, 0]]), np.array([3.0, 1.0]), (2, 3)
     received = marginal_tables(codes, counts, cardinalities, [(0, 1)])
@@ -72,7 +70,7 @@ def test_marginal_tables_control_transposed_axes() -> None:
 
 
 @given(tables(), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 3))
-def test_split_is_the_split_of_the_expanded_rows(case, shares: list[int], seed: int) -> None:
+def test_split_is_the_split_of_the_expanded_rows(case, shares, seed):
     codes, counts, _ = case
     fractions = [s / sum(shares) for s in shares]
     expanded = np.repeat(codes, counts.astype(int), axis=0)
@@ -97,21 +95,21 @@ def test_split_is_the_split_of_the_expanded_rows(case, shares: list[int], seed: 
         (0, (0.5, 0.5), (0, 0)),
     ],
 )
-def test_split_sizes(n: int, fractions: tuple[float, ...], sizes: tuple[int, ...]) -> None:
+def test_split_sizes(n, fractions, sizes):
     parts = split_rows(np.ones(n), fractions, 0)
     assert tuple(len(rows) for rows, _ in parts) == sizes
     assert sorted(np.concatenate([rows for rows, _ in parts]).tolist()) == list(range(n))
 
 
-def test_split_keeps_rows_of_fractional_weight_whole() -> None:
+def test_split_keeps_rows_of_fractional_weight_whole():
     weights = np.array([0.5, 2.0, 0.0, 1.5])
     parts = split_rows(weights, (0.5, 0.5), 1)
     assert [len(rows) for rows, _ in parts] == [2, 2]
     assert all((weights[rows] == part).all() for rows, part in parts)
 
 
-def test_split_depends_on_the_seed_alone() -> None:
-    def first(seed: int) -> list[int]:
+def test_split_depends_on_the_seed_alone():
+    def first(seed):
         return split_rows(np.ones(50), (0.5, 0.5), seed)[0][0].tolist()
 
     assert first(3) == first(3)

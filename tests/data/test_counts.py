@@ -1,11 +1,8 @@
 """Tables of counts: what is read is what was written, and every bad cell is named by its place."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,22 +20,22 @@ COUNTS = np.array([[0, 3, 0], [10_000_000, 0, 0], [1, 3, 0]])
 NAMES = ["a", "b", "c"]
 
 
-def csv_file(folder: Path, text: str) -> Path:
+def csv_file(folder, text):
     path = folder / "t.csv"
     path.write_text(text)
     return path
 
 
-def npz_file(folder: Path, matrix: object = COUNTS, names: list[str] | None = None, form: str = "csr") -> Path:
+def npz_file(folder, matrix=COUNTS, names=None, form="csr"):
     path = folder / "m.npz"
     sparse.save_npz(path, sparse.coo_matrix(matrix).asformat(form))
     (folder / "m_vocab.txt").write_text("\n".join(NAMES if names is None else names) + "\n")
     return path
 
 
-def refused(message: str, call: object, *arguments: object, error: type = InputError, **options: object) -> str:
+def refused(message, call, *arguments, error=InputError, **options):
     with pytest.raises(error) as caught:
-        call(*arguments, **options)  # type: ignore[operator]
+        call(*arguments, **options)
     assert message in str(caught.value), str(caught.value)
     return str(caught.value)
 
@@ -47,7 +44,7 @@ def refused(message: str, call: object, *arguments: object, error: type = InputE
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
-def test_all_readers_agree(form: str, tmp_path: Path) -> None:
+def test_all_readers_agree(form, tmp_path):
     frame = pd.DataFrame(COUNTS, columns=NAMES)
     frame.to_csv(tmp_path / "t.csv", index=False)
     found = [
@@ -73,12 +70,12 @@ def test_all_readers_agree(form: str, tmp_path: Path) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(*[st.integers(0, LARGEST_COUNT)] * 2), min_size=1, max_size=5))
-def test_counts_survive_a_frame(rows: list[tuple[int, int]]) -> None:
+def test_counts_survive_a_frame(rows):
     frame = pd.DataFrame(rows, columns=["x", "y"])
     pd.testing.assert_frame_equal(CountTable.from_pandas(frame).to_pandas(), frame)
 
 
-def test_real_numbers_are_dense(tmp_path: Path) -> None:
+def test_real_numbers_are_dense(tmp_path):
     table = CountTable.from_csv(csv_file(tmp_path, "a,b\n-1.5,0\n2e3,0.25\n"), kind="real")
     assert isinstance(table.matrix, np.ndarray)
     assert table.to_array().tolist() == [[-1.5, 0.0], [2000.0, 0.25]]
@@ -86,7 +83,7 @@ def test_real_numbers_are_dense(tmp_path: Path) -> None:
     assert CountTable.from_npz(npz_file(tmp_path), kind="real").kind == "real"
 
 
-def test_repetitions_as_in_other_readers(tmp_path: Path) -> None:
+def test_repetitions_as_in_other_readers(tmp_path):
     path = csv_file(tmp_path, "a,count,b\n1,2,0\n0,0,5\n4,1,7\n")
     table = CountTable.from_csv(path)
     assert table.to_array().tolist() == [[1, 0], [1, 0], [4, 7]]
@@ -100,7 +97,7 @@ def test_repetitions_as_in_other_readers(tmp_path: Path) -> None:
     refused("values", CountTable.from_csv, csv_file(tmp_path, "a,count\n1,1e12\n"), error=IntractableError)
 
 
-def test_entries_given_twice_are_added() -> None:
+def test_entries_given_twice_are_added():
     given = sparse.coo_matrix(([1, 2, 0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
     table = CountTable.from_matrix(given)
     assert table.to_array().tolist() == [[0, 3], [0, 0]]
@@ -112,7 +109,7 @@ def test_entries_given_twice_are_added() -> None:
     assert own.nnz == 2
 
 
-def test_columns_and_rows() -> None:
+def test_columns_and_rows():
     table = CountTable.from_matrix(COUNTS, NAMES)
     assert table.columns(2).domain.names == ("a", "b")
     assert table.columns(["c", "a"]).domain.names == ("c", "a")
@@ -123,14 +120,14 @@ def test_columns_and_rows() -> None:
     assert CountTable.from_matrix(COUNTS, NAMES, columns=["b"]).to_array().tolist() == COUNTS[:, [1]].tolist()
 
 
-def test_split_agrees_with_observations() -> None:
+def test_split_agrees_with_observations():
     table = CountTable.from_matrix(np.arange(20).reshape(20, 1))
     rows = Observations.from_numpy(np.arange(20).reshape(20, 1))
     for part, other in zip(table.split((0.6, 0.1, 0.3), 3), rows.split((0.6, 0.1, 0.3), 3), strict=True):
         assert part.column("x0").tolist() == other.codes[:, 0].tolist()
 
 
-def test_empty_tables() -> None:
+def test_empty_tables():
     table = CountTable.from_matrix(np.zeros((0, 2)))
     assert (table.num_rows, table.totals.tolist()) == (0, [0, 0])
     assert [part.num_rows for part in table.split((0.5, 0.5), 0)] == [0, 0]
@@ -144,7 +141,7 @@ CELLS = ["-1", "1.5", "9007199254740992", "9007199254740993", "inf", "-1e400", "
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_bad_cell_is_named(cell: str, tmp_path: Path) -> None:
+def test_a_bad_cell_is_named(cell, tmp_path):
     path = csv_file(tmp_path, f"a,b\n1,2\n3,{cell}\n4,5\n")
     with raises("out-of-range", f"{path} line 3, column 'b'"):
         CountTable.from_csv(path)
@@ -152,7 +149,7 @@ def test_a_bad_cell_is_named(cell: str, tmp_path: Path) -> None:
     assert CountTable.from_csv(csv_file(tmp_path, "a,b\n1,2\n3,9007199254740991\n4,5\n")).num_rows == 3
 
 
-def test_empty_cells_are_counted(tmp_path: Path) -> None:
+def test_empty_cells_are_counted(tmp_path):
     path = csv_file(tmp_path, "a,b,c\n,1,2\n,,3\n1,2,3\n")
     refused("3 empty cells in columns 'a', 'b';", CountTable.from_csv, path, error=MissingDataError)
     refused(
@@ -198,18 +195,18 @@ FIRST = "the matrix, row 0 (counted from 0), column 'x0'"
         (lambda: SMALL.split((1.0,), -1), "out-of-range", "split seed"),
     ],
 )
-def test_bad_input_is_refused(call, code, argument) -> None:
+def test_bad_input_is_refused(call, code, argument):
     with raises(code, argument):
         call()
 
 
-def test_messages_say_what_was_found() -> None:
+def test_messages_say_what_was_found():
     refused("(2 such cells)", CountTable.from_matrix, [[0.5, 0.25]])
     wanted = "row 1 (counted from 0), column 'x2': expected a whole number from 0 to 9007199254740991, received -7"
     refused(wanted, CountTable.from_matrix, sparse.csr_matrix([[1, 0, 0], [0, 0, -7]]))
 
 
-def test_ranges_are_checked_on_demand(tmp_path: Path) -> None:
+def test_ranges_are_checked_on_demand(tmp_path):
     table = CountTable.from_csv(csv_file(tmp_path, "a,b\n0,9\n4,1\n"))
     table.check_range(0, 9, "a family")
     refused("line 2, column 'b': a family takes numbers from 0 to 8, received 9", table.check_range, 0, 8, "a family")
@@ -226,7 +223,7 @@ def test_ranges_are_checked_on_demand(tmp_path: Path) -> None:
         ("count\n1\n", "empty"),
     ],
 )
-def test_bad_files(text: str, code, tmp_path: Path) -> None:
+def test_bad_files(text, code, tmp_path):
     with raises(code):
         CountTable.from_csv(csv_file(tmp_path, text))
 
@@ -234,7 +231,7 @@ def test_bad_files(text: str, code, tmp_path: Path) -> None:
 # Bad matrices and vocabularies
 
 
-def test_vocabulary_by_name(tmp_path: Path) -> None:
+def test_vocabulary_by_name(tmp_path):
     path = npz_file(tmp_path)
     (tmp_path / "words.txt").write_bytes(b"\xef\xbb\xbfx\r\ny\r\nz\r\n\r\n")
     assert CountTable.from_npz(path, tmp_path / "words.txt").domain.names == ("x", "y", "z")
@@ -245,10 +242,10 @@ def test_vocabulary_by_name(tmp_path: Path) -> None:
     refused("line 2: not UTF-8", CountTable.from_npz, path, tmp_path / "words.txt")
 
 
-def test_nothing_pickled_is_read(tmp_path: Path) -> None:
+def test_nothing_pickled_is_read(tmp_path):
     class Payload:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return (Path.touch, (Path(tmp_path / "executed"),))  # type: ignore[return-value]
+        def __reduce__(self):
+            return (Path.touch, (Path(tmp_path / "executed"),))
 
     path = npz_file(tmp_path)
     good = dict(np.load(path))
@@ -278,7 +275,7 @@ def test_nothing_pickled_is_read(tmp_path: Path) -> None:
         ("data", [1, 1, -2, 1], "row 2 (counted from 0), column 'a'"),
     ],
 )
-def test_bad_arrays_and_vocabularies(name: str, changed: Any, message: str, tmp_path: Path) -> None:
+def test_bad_arrays_and_vocabularies(name, changed, message, tmp_path):
     if name == "names":
         refused(message, CountTable.from_npz, npz_file(tmp_path, names=changed))
         return
@@ -287,7 +284,7 @@ def test_bad_arrays_and_vocabularies(name: str, changed: Any, message: str, tmp_
     assert str(path) in refused(message, CountTable.from_npz, path)
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files(tmp_path):
     path = npz_file(tmp_path, np.arange(3000).reshape(1000, 3))
     whole = path.read_bytes()
     for start in range(0, len(whole), max(1, len(whole) // 40)):
@@ -311,13 +308,13 @@ def test_damaged_files(tmp_path: Path) -> None:
     refused("received a folder", CountTable.from_npz, tmp_path)
 
 
-def pickle_free_array() -> bytes:
+def pickle_free_array():
     stream = io.BytesIO()
     np.save(stream, COUNTS)
     return stream.getvalue()
 
 
-def test_classic3_as_published(shared_data: Path) -> None:
+def test_classic3_as_published(shared_data):
     table = CountTable.from_npz(shared_data / "classic3_sqr_top1000.npz", columns=500)
     assert (table.num_rows, len(table.domain)) == (3893, 500)
     assert table.domain.names[:2] == ("flow", "information")

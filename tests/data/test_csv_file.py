@@ -1,7 +1,5 @@
 """CSV files: the same cells as the writer's, and one clear error for each thing that can be wrong."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -20,7 +18,7 @@ CELL = st.text(st.sampled_from('ab,"\n;é? 1'), max_size=4).map(str.strip)
     bom=st.booleans(),
     newline=st.sampled_from(["\n", "\r\n"]),
 )
-def test_cells_come_back_as_written(tmp_path_factory, rows, bom: bool, newline: str) -> None:
+def test_cells_come_back_as_written(tmp_path_factory, rows, bom, newline):
     path = tmp_path_factory.mktemp("csv") / "t.csv"
     with path.open("w", encoding="utf-8-sig" if bom else "utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator=newline, quoting=csv.QUOTE_ALL)
@@ -32,7 +30,7 @@ def test_cells_come_back_as_written(tmp_path_factory, rows, bom: bool, newline: 
     assert table.column("y, z") == tuple(y for _, y in rows)
 
 
-def write(folder: Path, content: bytes | str) -> Path:
+def write(folder, content):
     path = folder / "t.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -58,20 +56,20 @@ def write(folder: Path, content: bytes | str) -> Path:
         (b"a,b\n1,\0\n", "damaged-file", " line 2"),
     ],
 )
-def test_bad_files(tmp_path: Path, content: bytes | str, code, place: str) -> None:
+def test_bad_files(tmp_path, content, code, place):
     path = write(tmp_path, content)
     with raises(code, f"{path}{place}"):
         read_csv(path)
 
 
-def test_no_file_and_a_folder(tmp_path: Path) -> None:
+def test_no_file_and_a_folder(tmp_path):
     for path in (tmp_path / "absent.csv", tmp_path):
         with raises("no-file", str(path)):
             read_csv(path)
 
 
-def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
+def test_unreadable_file(tmp_path, monkeypatch):
+    def refuse(self):
         raise PermissionError(13, "Permission denied")
 
     path = write(tmp_path, "a\n1\n")
@@ -80,12 +78,12 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         read_csv(path)
 
 
-def test_blank_lines_are_skipped_and_lines_counted(tmp_path: Path) -> None:
+def test_blank_lines_are_skipped_and_lines_counted(tmp_path):
     table = read_csv(write(tmp_path, 'a\n\n1\n\n""\n2\n\n'))
     assert table.columns == (("1", "", "2"),)
     assert table.lines == (3, 5, 6)
     assert table.where(1).endswith("t.csv line 5")
 
 
-def test_other_delimiter(tmp_path: Path) -> None:
+def test_other_delimiter(tmp_path):
     assert read_csv(write(tmp_path, "a;b\n1; 2\n"), delimiter=";").columns == (("1",), ("2",))

@@ -1,7 +1,5 @@
 """Values to labels, labels to codes, numbers to counts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -15,7 +13,7 @@ from pyro_hoim.schema import Variable
 from pyro_hoim.testing import raises
 
 
-def where(row: int) -> str:
+def where(row):
     return f"row {row}"
 
 
@@ -25,7 +23,7 @@ def encode(values, **options):
 
 
 @given(st.lists(st.sampled_from(["a", "b", "10", "9", "?", "", "é"]), min_size=1))
-def test_decoding_gives_the_labels_back(values: list[str]) -> None:
+def test_decoding_gives_the_labels_back(values):
     if not any(values):
         with pytest.raises(InputError, match="missing cells only"):
             encode(values)
@@ -46,7 +44,7 @@ def test_decoding_gives_the_labels_back(values: list[str]) -> None:
         pd.Series(["3", "1", "20"], dtype="string"),
     ],
 )
-def test_numbers_are_in_numeric_order_whatever_their_type(values) -> None:
+def test_numbers_are_in_numeric_order_whatever_their_type(values):
     variable, codes = encode(values)
     assert variable.labels == ("1", "3", "20")
     assert codes == [1, 0, 2]
@@ -56,11 +54,11 @@ def test_numbers_are_in_numeric_order_whatever_their_type(values) -> None:
 @pytest.mark.parametrize(
     "values", [["b", None, "a"], [2.0, math.nan, 1.0], pd.Series([2, None, 1], dtype="Int64"), pd.Series([2, None, 1])]
 )
-def test_none_and_nan_are_missing(values) -> None:
+def test_none_and_nan_are_missing(values):
     assert encode(values)[1] == [1, -1, 0]
 
 
-def test_missing_values_are_a_choice() -> None:
+def test_missing_values_are_a_choice():
     assert encode(["?", "", "a"])[0].labels == ("?", "a")
     variable, codes = encode(["?", "", "a"], missing_values=("", "?"))
     assert (variable.labels, codes) == (("a",), [-1, -1, 0])
@@ -68,7 +66,7 @@ def test_missing_values_are_a_choice() -> None:
     assert (variable.labels, codes) == (("", "?", "a"), [1, 0, 2])
 
 
-def test_categories_keep_their_order_and_unused_levels() -> None:
+def test_categories_keep_their_order_and_unused_levels():
     series = pd.Series(pd.Categorical(["lo", "hi", None], categories=["mid", "lo", "hi"], ordered=True))
     variable, codes = encode(series)
     assert variable == Variable("v", ("mid", "lo", "hi"), "ordinal")
@@ -76,45 +74,45 @@ def test_categories_keep_their_order_and_unused_levels() -> None:
     assert encode(series.cat.as_unordered())[0].kind == "nominal"
 
 
-def test_unused_category_outside_a_known_domain_is_no_error() -> None:
+def test_unused_category_outside_a_known_domain_is_no_error():
     series = pd.Series(pd.Categorical(["a", "b"], categories=["a", "b", "c"]))
     known = Variable("v", ("b", "a"))
     assert encode(series, variable=known) == (known, [1, 0])
 
 
-def test_mixed_types_with_one_label_are_one_level() -> None:
+def test_mixed_types_with_one_label_are_one_level():
     assert encode(np.array([1, "1", 1.0], dtype=object)) == (Variable("v", ("1",)), [0, 0, 0])
 
 
-def test_booleans() -> None:
+def test_booleans():
     assert encode(np.array([True, False])) == (Variable("v", ("False", "True")), [1, 0])
 
 
-def test_unknown_label_names_row_column_and_closest() -> None:
+def test_unknown_label_names_row_column_and_closest():
     known = Variable("v", ("young", "old"))
     assert encode(["old", "", "young"], variable=known)[1] == [1, -1, 0]
     with pytest.raises(UnknownNameError, match=r"row 2, column 'v': unknown label 'yuong'; did you mean 'young'"):
         encode(["old", "young", "yuong", "yuong"], variable=known)
 
 
-def test_infinite_value() -> None:
+def test_infinite_value():
     with pytest.raises(InputError, match=r"column 'v': expected a finite value, received -inf"):
         encode([1.0, -math.inf])
 
 
-def test_labels_and_order() -> None:
+def test_labels_and_order():
     assert [label_of(v) for v in (1e300, 0.1, np.float32(0.5), np.int8(-3))] == ["1e+300", "0.1", "0.5", "-3"]
     assert sorted(["b", "2", "inf", "-1.5", "10", "nan"], key=level_order) == ["-1.5", "2", "10", "b", "inf", "nan"]
 
 
 @pytest.mark.parametrize("value", ["", "x", "nan", "inf", "-1", math.nan, math.inf, -1, -0.5, None])
 @pytest.mark.parametrize("fractional", [True, False])
-def test_bad_counts(value, fractional: bool) -> None:
+def test_bad_counts(value, fractional):
     with raises("out-of-range", "row 1, column 'count'"):
         parse_counts([1, value], name="column 'count'", where=where, fractional=fractional)
 
 
-def test_fractional_counts_only_as_weights() -> None:
+def test_fractional_counts_only_as_weights():
     assert parse_counts(["1", "2.5", "1e3"], name="c", where=where, fractional=True).tolist() == [1, 2.5, 1000]
     assert parse_counts(["1", "2.0", "0"], name="c", where=where, fractional=False).tolist() == [1, 2, 0]
     with pytest.raises(
@@ -127,7 +125,7 @@ def select(columns):
     return select_columns(["a", "b", "count", "d"], columns, exclude=("count",), source="t.csv")
 
 
-def test_select_columns() -> None:
+def test_select_columns():
     assert select(None) == select(3) == ["a", "b", "d"]
     assert select(2) == ["a", "b"]
     assert select(["d", "a"]) == ["d", "a"]
@@ -144,6 +142,6 @@ def test_select_columns() -> None:
         (["a", "count"], "conflict"),
     ],
 )
-def test_columns_that_cannot_be_selected(columns, code) -> None:
+def test_columns_that_cannot_be_selected(columns, code):
     with raises(code):
         select(columns)

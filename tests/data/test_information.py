@@ -1,7 +1,5 @@
 """H, I and J of many sets of variables: against brute force, closed forms and published estimators."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -55,7 +53,7 @@ def xor():
 # Closed forms
 
 
-def test_exclusive_or_of_figure_1() -> None:
+def test_exclusive_or_of_figure_1():
     table = InformationTable(xor())
     log2 = math.log(2)
     sets = subsets(ABC.names)
@@ -65,7 +63,7 @@ def test_exclusive_or_of_figure_1() -> None:
     assert_close(table.divergence(sets), [0.0] * 6 + [log2])
 
 
-def test_copies_share_all_their_information() -> None:
+def test_copies_share_all_their_information():
     data = Observations.from_tensor(torch.tensor([[0] * 6, [1] * 6]), Domain.from_cardinalities([2] * 6))
     table = InformationTable(data)
     for order in range(2, 7):
@@ -74,7 +72,7 @@ def test_copies_share_all_their_information() -> None:
         assert_close(table.interaction_information([edge]), [(-1) ** order * math.log(2)])
 
 
-def test_single_variables_have_the_divergence_from_the_uniform_law() -> None:
+def test_single_variables_have_the_divergence_from_the_uniform_law():
     data = Observations.from_table(Domain.from_cardinalities({"a": 4}), [5, 0, 2, 1])
     p = np.array([5, 2, 1]) / 8
     expected = float((p * np.log(p * 4)).sum())
@@ -85,7 +83,7 @@ def test_single_variables_have_the_divergence_from_the_uniform_law() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 40), st.integers(0, 10**6))
-def test_agrees_with_brute_force(sizes, rows, seed) -> None:
+def test_agrees_with_brute_force(sizes, rows, seed):
     data = random_data(seed, sizes, rows)
     probs = (data.table() / data.total_count).numpy()
     sets = subsets(data.domain.names)
@@ -99,7 +97,7 @@ def test_agrees_with_brute_force(sizes, rows, seed) -> None:
         assert_close(table.interaction_information(larger), signs * table.mutual_information(larger))
 
 
-def test_sets_of_six_variables_of_many_levels_use_rows_not_cells() -> None:
+def test_sets_of_six_variables_of_many_levels_use_rows_not_cells():
     data = random_data(3, [50] * 8, 300)  # 50^6 = 1.6e10 cells
     table = InformationTable(data)
     for edge in (data.domain.names[:6], data.domain.names[2:]):
@@ -114,7 +112,7 @@ def test_sets_of_six_variables_of_many_levels_use_rows_not_cells() -> None:
     assert_close(table.interaction_information([data.domain.names[:6]]), [expected], absolute=1e-12)
 
 
-def test_large_sets_of_many_variables_whose_keys_do_not_fit_an_integer() -> None:
+def test_large_sets_of_many_variables_whose_keys_do_not_fit_an_integer():
     rng = np.random.default_rng(0)
     data = Observations.from_tensor(
         torch.from_numpy(rng.integers(0, 2, (20, 600))), Domain.from_cardinalities([2] * 600)
@@ -125,7 +123,7 @@ def test_large_sets_of_many_variables_whose_keys_do_not_fit_an_integer() -> None
     assert_close(table.entropy(sets), [data.entropy(s) for s in sets])
 
 
-def test_neither_order_of_sets_nor_of_queries_matters() -> None:
+def test_neither_order_of_sets_nor_of_queries_matters():
     data = random_data(5, [2, 3, 4, 2, 3], 60)
     sets = subsets(data.domain.names)
     expected = InformationTable(data).interaction_information(sets)
@@ -137,7 +135,7 @@ def test_neither_order_of_sets_nor_of_queries_matters() -> None:
     assert_close(table.interaction_information([sets[3], sets[3]]), expected[[3, 3]])
 
 
-def test_relabelling_and_reordering_change_nothing() -> None:
+def test_relabelling_and_reordering_change_nothing():
     data = random_data(7, [3, 3, 3, 2], 80)
     sets = subsets(data.domain.names)
     expected = InformationTable(data).interaction_information(sets)
@@ -148,7 +146,7 @@ def test_relabelling_and_reordering_change_nothing() -> None:
     assert_close(InformationTable(other).interaction_information(sets), expected)
 
 
-def test_dense_laws_enter_as_weights() -> None:
+def test_dense_laws_enter_as_weights():
     probs = np.random.default_rng(2).dirichlet(np.ones(24)).reshape(2, 3, 4)
     domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 4})
     table = InformationTable(Observations.from_table(domain, weights=probs))
@@ -156,7 +154,7 @@ def test_dense_laws_enter_as_weights() -> None:
     assert_close(table.interaction_information(sets), [brute_j(probs, domain.indices(s)) for s in sets])
 
 
-def test_mobius_inversion_gives_the_divergence_back_and_a_wrong_sign_does_not() -> None:
+def test_mobius_inversion_gives_the_divergence_back_and_a_wrong_sign_does_not():
     table = InformationTable(random_data(11, [2, 3, 2, 4], 50))
     sets = subsets(table.data.domain.names)
     whole = float(table.divergence([table.data.domain.names]))
@@ -169,7 +167,7 @@ def test_mobius_inversion_gives_the_divergence_back_and_a_wrong_sign_does_not() 
 # Corrections
 
 
-def test_miller_madow_adds_half_the_free_cells_over_the_count() -> None:
+def test_miller_madow_adds_half_the_free_cells_over_the_count():
     data = random_data(13, [3, 4, 2], 25)
     sets = subsets(data.domain.names)
     plain, corrected = InformationTable(data), InformationTable(data, correction="miller-madow")
@@ -177,7 +175,7 @@ def test_miller_madow_adds_half_the_free_cells_over_the_count() -> None:
     assert_close(corrected.entropy(sets), plain.entropy(sets) + (cells - 1) / (2 * data.total_count))
 
 
-def test_the_correction_removes_most_of_the_bias_of_sparse_pairs() -> None:
+def test_the_correction_removes_most_of_the_bias_of_sparse_pairs():
     """Independent uniform pairs of 6 x 6 levels, 180 rows: J is 0; the plug-in is high by about 25 / 360."""
     rng = np.random.default_rng(19)
     domain = Domain.from_cardinalities([6] * 30)
@@ -189,7 +187,7 @@ def test_the_correction_removes_most_of_the_bias_of_sparse_pairs() -> None:
     assert abs(float(corrected.mean())) < 0.3 * float(plain.mean())
 
 
-def test_the_correction_vanishes_with_many_counts() -> None:
+def test_the_correction_vanishes_with_many_counts():
     domain = Domain.from_cardinalities({"a": 2, "b": 3})
     data = Observations.from_table(domain, np.array([[300_000, 100_000, 200_000], [100_000, 250_000, 50_000]]))
     sets = subsets(domain.names)
@@ -200,7 +198,7 @@ def test_the_correction_vanishes_with_many_counts() -> None:
 # Arguments
 
 
-def made(codes: list[list[int]], counts: list[float] | None = None) -> Observations:
+def made(codes, counts=None):
     return Observations(ABC, torch.tensor(codes).reshape(-1, 3), None if counts is None else torch.tensor(counts))
 
 
@@ -220,12 +218,12 @@ WEIGHTS = Observations.from_table(ABC, weights=np.full((2, 2, 2), 0.125))
         (lambda: InformationTable(xor()).entropy([("a", "a")]), "repeated-name"),
     ],
 )
-def test_wrong_arguments_are_refused(call, code) -> None:
+def test_wrong_arguments_are_refused(call, code):
     with raises(code):
         call()
 
 
-def test_empty_set_and_no_sets() -> None:
+def test_empty_set_and_no_sets():
     table = InformationTable(xor())
     assert table.entropy([()]).tolist() == [0.0]
     assert table.interaction_information([(), ("a", "b", "c")])[0] == 0

@@ -1,13 +1,10 @@
 """Observations: readers, statistics against brute force, and every error."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,7 +23,7 @@ RELATIVE = 1e-12
 
 
 @st.composite
-def observations(draw: st.DrawFn, *, missing: bool = False) -> Observations:
+def observations(draw, *, missing=False):
     """Up to twelve rows of up to four variables with whole counts."""
     cardinalities = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     row = st.tuples(*(st.integers(-1 if missing else 0, n - 1) for n in cardinalities))
@@ -35,9 +32,9 @@ def observations(draw: st.DrawFn, *, missing: bool = False) -> Observations:
     return Observations.from_tensor(torch.tensor(rows), Domain.from_cardinalities(cardinalities), counts)
 
 
-def law(data: Observations) -> Counter:
+def law(data):
     """Total count of each distinct row, by a dictionary."""
-    total: Counter = Counter()
+    total = Counter()
     for row, count in zip(data.codes.tolist(), data.counts.tolist(), strict=True):
         total[tuple(row)] += count
     return +total
@@ -47,7 +44,7 @@ def law(data: Observations) -> Counter:
 
 
 @given(observations())
-def test_table_and_entropy_against_enumeration(data: Observations) -> None:
+def test_table_and_entropy_against_enumeration(data):
     counts = law(data)
     table = data.table()
     assert table.dtype == torch.float64
@@ -70,7 +67,7 @@ def test_table_and_entropy_against_enumeration(data: Observations) -> None:
 
 
 @given(observations(), st.randoms(use_true_random=False))
-def test_statistics_do_not_depend_on_the_order_or_grouping_of_rows(data: Observations, random) -> None:
+def test_statistics_do_not_depend_on_the_order_or_grouping_of_rows(data, random):
     order = list(range(data.num_rows))
     random.shuffle(order)
     edges = [e for k in range(len(data.domain) + 1) for e in itertools.combinations(data.domain.names, k)]
@@ -84,7 +81,7 @@ def test_statistics_do_not_depend_on_the_order_or_grouping_of_rows(data: Observa
         assert not torch.equal(expanded.rows(torch.arange(1, expanded.num_rows)).marginal_counts(edges), expected)
 
 
-def test_marginal_counts_axes_follow_the_edge() -> None:
+def test_marginal_counts_axes_follow_the_edge():
     data = Observations.from_table(DOMAIN, [[1, 2, 3], [4, 5, 6]])
     assert data.marginal_counts([("smoke", "age")]).tolist() == [1, 2, 3, 4, 5, 6]
     assert data.marginal_counts([("age", "smoke")]).tolist() == [1, 4, 2, 5, 3, 6]
@@ -92,7 +89,7 @@ def test_marginal_counts_axes_follow_the_edge() -> None:
     assert data.marginal_counts([]).tolist() == []
 
 
-def test_missing_cells_are_counted_and_refused() -> None:
+def test_missing_cells_are_counted_and_refused():
     domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3})
     data = Observations(domain, torch.tensor([[0, -1, 2], [-1, -1, 1], [1, 0, 0]]))
     assert data.has_missing
@@ -111,7 +108,7 @@ def test_missing_cells_are_counted_and_refused() -> None:
 
 
 @given(observations(missing=True))
-def test_unique_keeps_missing_cells_apart(data: Observations) -> None:
+def test_unique_keeps_missing_cells_apart(data):
     merged = data.unique()
     assert law(merged) == law(data)
     assert merged.num_rows == len(law(data))
@@ -119,7 +116,7 @@ def test_unique_keeps_missing_cells_apart(data: Observations) -> None:
 
 
 @given(observations(missing=True))
-def test_missing_as_level(data: Observations) -> None:
+def test_missing_as_level(data):
     filled = data.missing_as_level("?")
     assert not filled.has_missing
     for i, (old, new) in enumerate(zip(data.domain, filled.domain, strict=True)):
@@ -129,7 +126,7 @@ def test_missing_as_level(data: Observations) -> None:
     assert filled.missing_as_level("?").domain == filled.domain
 
 
-def test_missing_as_level_joins_a_level_and_ends_an_order() -> None:
+def test_missing_as_level_joins_a_level_and_ends_an_order():
     data = Observations(DOMAIN, torch.tensor([[-1, -1]]))
     filled = data.missing_as_level("n")
     assert filled.codes.tolist() == [[1, 3]]
@@ -137,7 +134,7 @@ def test_missing_as_level_joins_a_level_and_ends_an_order() -> None:
     assert filled.domain["age"] == Variable("age", ("young", "old", "older", "n"), "nominal")
 
 
-def test_project_and_rows() -> None:
+def test_project_and_rows():
     data = Observations(DOMAIN, torch.tensor([[0, 2], [1, 1]]), torch.tensor([2.0, 3.0]))
     assert data.project(["age"]).codes.tolist() == [[2], [1]]
     assert data.project(["age", "smoke"]).domain == DOMAIN
@@ -149,7 +146,7 @@ def test_project_and_rows() -> None:
 
 
 @given(observations(missing=True), st.integers(0, 5))
-def test_split_parts_add_up(data: Observations, seed: int) -> None:
+def test_split_parts_add_up(data, seed):
     parts = data.split([0.5, 0.2, 0.3], seed)
     assert sum((law(p) for p in parts), Counter()) == law(data)
     total = data.total_count
@@ -157,7 +154,7 @@ def test_split_parts_add_up(data: Observations, seed: int) -> None:
     assert all(p.domain == data.domain for p in parts)
 
 
-def test_split_of_a_table_equals_the_split_of_its_rows() -> None:
+def test_split_of_a_table_equals_the_split_of_its_rows():
     data = Observations.from_table(DOMAIN, [[10, 0, 3], [7, 50, 1]])
     rows = Observations(DOMAIN, data.codes.repeat_interleave(data.counts.long(), 0))
     for part, same in zip(data.split([0.35, 0.15, 0.5], 7), rows.split([0.35, 0.15, 0.5], 7), strict=True):
@@ -166,7 +163,7 @@ def test_split_of_a_table_equals_the_split_of_its_rows() -> None:
     assert not torch.equal(data.split([0.5, 0.5], 7)[0].table(), data.split([0.5, 0.5], 8)[0].table())
 
 
-def test_split_leaves_global_random_state_alone() -> None:
+def test_split_leaves_global_random_state_alone():
     data = Observations.from_table(DOMAIN, torch.ones(2, 3))
     numpy_state, torch_state = np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
     data.split([0.5, 0.5], 0)
@@ -178,14 +175,14 @@ def test_split_leaves_global_random_state_alone() -> None:
 
 
 @given(observations(missing=True))
-def test_pandas_round_trip(data: Observations) -> None:
+def test_pandas_round_trip(data):
     back = Observations.from_pandas(data.to_pandas(), count="count")
     assert back.domain == data.domain
     assert torch.equal(back.codes, data.codes)
     assert torch.equal(back.counts, data.counts)
 
 
-def test_to_pandas() -> None:
+def test_to_pandas():
     data = Observations(DOMAIN, torch.tensor([[0, 2], [-1, 1]]), torch.tensor([2.0, 0.5]))
     frame = data.to_pandas()
     assert frame.columns.tolist() == ["smoke", "age", "count"]
@@ -197,14 +194,14 @@ def test_to_pandas() -> None:
     assert Observations.from_pandas(frame, weights="count").domain == DOMAIN
 
 
-def write(folder: Path, text: str) -> Path:
+def write(folder, text):
     path = folder / "t.csv"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 @given(data=observations(missing=True))
-def test_csv_equals_pandas(tmp_path_factory, data: Observations) -> None:
+def test_csv_equals_pandas(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("csv") / "t.csv"
     frame = data.to_pandas()
     frame.to_csv(path, index=False)
@@ -219,7 +216,7 @@ def test_csv_equals_pandas(tmp_path_factory, data: Observations) -> None:
         assert torch.equal(found.codes, same.codes)
 
 
-def test_csv_rows_cells_and_weights(tmp_path: Path) -> None:
+def test_csv_rows_cells_and_weights(tmp_path):
     rows = Observations.from_csv(write(tmp_path, "a,b\nx,1\ny,\nx,?\n"))
     assert rows.counts.tolist() == [1, 1, 1]
     assert rows.domain["b"].labels == ("1", "?")
@@ -238,13 +235,13 @@ def test_csv_rows_cells_and_weights(tmp_path: Path) -> None:
     assert Observations.from_csv(path, weights="count").counts.tolist() == [1, 2.5]
 
 
-def test_constant_columns_are_variables_of_one_state(tmp_path: Path) -> None:
+def test_constant_columns_are_variables_of_one_state(tmp_path):
     data = Observations.from_csv(write(tmp_path, "a,b\nx,1\nx,2\n"))
     assert data.domain.cardinalities == (1, 2)
     assert data.entropy() == pytest.approx(math.log(2), rel=RELATIVE)
 
 
-def test_csv_with_a_domain(tmp_path: Path) -> None:
+def test_csv_with_a_domain(tmp_path):
     path = write(tmp_path, "extra,age,smoke\n1,old,n\n2,,y\n3,older,y\n")
     data = Observations.from_csv(path, domain=DOMAIN)
     assert data.domain == DOMAIN
@@ -252,13 +249,13 @@ def test_csv_with_a_domain(tmp_path: Path) -> None:
     assert Observations.from_csv(path, domain=DOMAIN, columns=["age"]).domain.names == ("age",)
 
 
-def test_pandas_index_does_not_matter() -> None:
+def test_pandas_index_does_not_matter():
     frame = pd.DataFrame({"a": ["x", "y", "x"], "n": [1, 2, 3]}, index=[5, 5, 0])
     data = Observations.from_pandas(frame, count="n")
     assert (data.codes.tolist(), data.counts.tolist()) == ([[0], [1], [0]], [1, 2, 3])
 
 
-def test_numpy() -> None:
+def test_numpy():
     data = Observations.from_numpy(np.array([["b", "1"], ["a", "10"], ["", "9"]]), counts=[1, 2, 3])
     assert data.domain == Domain.from_labels({"x0": ("a", "b"), "x1": ("1", "9", "10")})
     assert data.codes.tolist() == [[1, 0], [0, 2], [-1, 1]]
@@ -268,7 +265,7 @@ def test_numpy() -> None:
     assert known.counts.tolist() == [0.5]
 
 
-def test_tensor_is_copied_and_checked() -> None:
+def test_tensor_is_copied_and_checked():
     codes = torch.tensor([[0, 2], [1, -1]], dtype=torch.int32)
     data = Observations.from_tensor(codes, DOMAIN)
     codes[0, 0] = 1
@@ -278,7 +275,7 @@ def test_tensor_is_copied_and_checked() -> None:
     assert Observations.from_tensor(np.array([[1, 0]]), DOMAIN, weights=[1.5]).total_count == 1.5
 
 
-def test_from_table() -> None:
+def test_from_table():
     table = torch.arange(6.0).reshape(2, 3)
     data = Observations.from_table(DOMAIN, table)
     assert torch.equal(data.table(), table.double())
@@ -288,17 +285,17 @@ def test_from_table() -> None:
     assert Observations.from_table(Domain(), np.array(3)).total_count == 3
 
 
-def test_frozen_pickled_and_shown() -> None:
+def test_frozen_pickled_and_shown():
     data = Observations(DOMAIN, torch.tensor([[0, -1], [1, 1]]))
     with pytest.raises(AttributeError):
-        data.counts = None  # type: ignore[misc]
+        data.counts = None
     copy = pickle.loads(pickle.dumps(data))
     assert copy.domain == data.domain
     assert torch.equal(copy.codes, data.codes)
     assert repr(data) == "Observations(2 variables, 2 rows, total 2, 1 missing cells)"
 
 
-def test_no_rows_are_allowed_in_code() -> None:
+def test_no_rows_are_allowed_in_code():
     empty = Observations(DOMAIN, torch.zeros((0, 2), dtype=torch.long))
     assert empty.total_count == 0
     assert empty.table().sum() == 0
@@ -306,7 +303,7 @@ def test_no_rows_are_allowed_in_code() -> None:
     assert empty.to_pandas().shape == (0, 3)
 
 
-def test_pandas_round_trip_keeps_the_counts() -> None:
+def test_pandas_round_trip_keeps_the_counts():
     data = load_table("czech_autoworkers")
     again = Observations.from_pandas(data.to_pandas())
     assert again.domain == data.domain
@@ -378,17 +375,17 @@ TWICE = pd.DataFrame([[1, 2]], columns=["a", "a"])
         (lambda: Observations([2], ONE[:, :1]), "wrong-type", "Observations domain"),
     ],
 )
-def test_bad_input_is_refused(call, code, argument) -> None:
+def test_bad_input_is_refused(call, code, argument):
     with raises(code, argument):
         call()
 
 
-def test_missing_numbers_of_a_frame_are_missing_cells() -> None:
+def test_missing_numbers_of_a_frame_are_missing_cells():
     assert Observations.from_pandas(FRAME).codes.tolist() == [[0, 0], [1, -1]]
 
 
 @pytest.mark.parametrize("count", [math.nan, math.inf, -1.0, 0.5])
-def test_bad_counts_are_refused(count: float, tmp_path: Path) -> None:
+def test_bad_counts_are_refused(count, tmp_path):
     for call in (
         lambda: Observations.from_tensor(ONE, DOMAIN, [count]),
         lambda: Observations.from_table(DOMAIN, torch.full((2, 3), count)),
@@ -425,13 +422,13 @@ COUNTS_CSV = "smoke,age,count\ny,old,3\n"
         ("age,smokes\nold,n\n", {"domain": DOMAIN}, "unknown-name", "PATH"),
     ],
 )
-def test_bad_files_are_refused(text: str, options: dict, code, argument: str, tmp_path: Path) -> None:
+def test_bad_files_are_refused(text, options, code, argument, tmp_path):
     path = write(tmp_path, text)
     with raises(code, argument.replace("PATH", str(path))):
         Observations.from_csv(path, **options)
 
 
-def test_messages_name_the_place_and_the_closest_names(tmp_path: Path) -> None:
+def test_messages_name_the_place_and_the_closest_names(tmp_path):
     with pytest.raises(InputError, match=r"t\.csv line 2, column 'count': .*'2\.5'; pass the column as weights="):
         Observations.from_csv(write(tmp_path, "a,count\nx,2.5\n"))
     with pytest.raises(InputError, match=r"line 2, column 'age': unknown label 'oldd'; did you mean 'old'"):

@@ -1,10 +1,7 @@
 """No local copies, an empty cache folder, and no network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pooch
 import pytest
@@ -14,13 +11,13 @@ Serve = Callable[[bytes | Exception], list[tuple[str, float]]]
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+def serve(monkeypatch):
     """A function that answers every download with its argument, and returns the requests made."""
 
-    def answers(content: bytes | Exception) -> list[tuple[str, float]]:
-        requests: list[tuple[str, float]] = []
+    def answers(content):
+        requests = []
 
-        def answer(self: Any, url: str, output_file: str, *_: Any) -> None:
+        def answer(self, url, output_file, *_):
             requests.append((url, self.kwargs["timeout"]))
             if isinstance(content, Exception):
                 raise content
@@ -33,7 +30,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
 
 
 @pytest.fixture
-def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> Path:
+def isolated(tmp_path, monkeypatch, serve):
     """A folder with an empty cache folder; downloads fail."""
     monkeypatch.delenv("PYRO_HOIM_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

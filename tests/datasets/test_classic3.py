@@ -1,11 +1,8 @@
 """Classic3: the pinned matrix in each of its files, and what is refused; nothing here uses the network."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ SMALL = np.array([[0, 2, 1], [5, 0, 0]])
 WORDS = ["flow", "heat", "wing"]
 
 
-def small_original() -> bytes:
+def small_original():
     stream = io.BytesIO()
     labels = np.empty((3, 1), dtype=object)
     labels[:, 0] = WORDS
@@ -33,7 +30,7 @@ def small_original() -> bytes:
 
 
 @pytest.fixture
-def small(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small(isolated, monkeypatch):
     """A folder with a small matrix in both forms, pinned in place of the published one."""
     folder = isolated / "data"
     folder.mkdir()
@@ -50,11 +47,11 @@ def small(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         hashlib.sha256(small_original()).hexdigest(),
         files=("m.npz", "m_vocab.txt"),
     )
-    monkeypatch.setitem(classic3._MATRICES, "published", pinned)  # type: ignore[attr-defined]
+    monkeypatch.setitem(classic3._MATRICES, "published", pinned)
     return folder
 
 
-def test_published_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_matrix(shared_data, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
     table, info = load_classic3(), classic3_info()
     assert (table.num_rows, len(table.domain)) == (info.num_rows, 1000) == (3893, 1000)
@@ -67,7 +64,7 @@ def test_published_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_rebuilt_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuilt_matrix(shared_data, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
     table = load_classic3("rebuilt")
     assert (table.num_rows, len(table.domain), table.matrix.nnz) == (3891, 5891, 203_253)
@@ -77,7 +74,7 @@ def test_rebuilt_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("removed", ["m.npz", "classic3.mat"])
-def test_both_files_give_the_same_table(removed: str, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_files_give_the_same_table(removed, small, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(small))
     (small / removed).unlink()
     table = load_classic3()
@@ -85,7 +82,7 @@ def test_both_files_give_the_same_table(removed: str, small: Path, monkeypatch: 
     assert table.domain.names == tuple(WORDS)
 
 
-def test_download_is_kept_and_verified(small: Path, isolated: Path, serve: Serve) -> None:
+def test_download_is_kept_and_verified(small, isolated, serve):
     asked = serve(small_original())
     for _ in range(2):
         assert load_classic3().totals.tolist() == [5, 2, 1]
@@ -102,7 +99,7 @@ def test_download_is_kept_and_verified(small: Path, isolated: Path, serve: Serve
     assert not cached.exists()
 
 
-def test_other_files_are_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_files_are_refused(small, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(small))
     sparse.save_npz(small / "m.npz", sparse.csr_matrix(SMALL + 1))
     with raises("damaged-file", str(small / "m.npz")):
@@ -116,16 +113,16 @@ def test_other_files_are_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -
         load_classic3()
 
 
-def test_errors_say_what_to_do(isolated: Path) -> None:
+def test_errors_say_what_to_do(isolated):
     with pytest.raises(InputError, match=r"could not be downloaded .*PYRO_HOIM_DATA to the folder that holds classic3"):
         load_classic3()
     with raises("no-file", "data set 'classic3_counts'"):
         load_classic3("rebuilt")
     with raises("unknown-name"):
-        load_classic3("rebuild")  # type: ignore[arg-type]
+        load_classic3("rebuild")
 
 
-def test_checksum_tells_names_and_counts_apart() -> None:
+def test_checksum_tells_names_and_counts_apart():
     table = CountTable.from_matrix(SMALL, WORDS)
     others = [
         CountTable.from_matrix(SMALL, ["flow", "heat", "wings"]),

@@ -1,10 +1,7 @@
 """Finding, downloading, verifying and caching data files; nothing here uses the network."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from requests import Timeout
@@ -19,7 +16,7 @@ INFO = {info.name: info for info in dataset_files()}
 NAMES = list(INFO)
 
 
-def published_form(clean: bytes, name: str) -> bytes:
+def published_form(clean, name):
     """The published bytes made from a clean copy, by undoing what cleaning did."""
     rows = clean.decode().splitlines()[1:]
     if name in ("mushroom", "breast_cancer"):
@@ -30,7 +27,7 @@ def published_form(clean: bytes, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pinned_checksums_of_both_forms(name: str, shared_data: Path) -> None:
+def test_pinned_checksums_of_both_forms(name, shared_data):
     info = INFO[name]
     assert info.url.startswith("https://archive.ics.uci.edu/") and "CC BY" in info.licence
     clean = (shared_data / f"{name}.csv").read_bytes()
@@ -45,14 +42,14 @@ def test_pinned_checksums_of_both_forms(name: str, shared_data: Path) -> None:
     assert canonical_form(raw.replace(b"e", b"f", 1), info) != clean
 
 
-def test_local_clean_copy(isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_clean_copy(isolated, shared_data, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
     assert data_file("breast_cancer") == shared_data / "breast_cancer.csv"
     assert not cache_folder().exists()
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "mushroom"])
-def test_local_published_copy(name: str, isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_published_copy(name, isolated, shared_data, monkeypatch):
     clean = (shared_data / f"{name}.csv").read_bytes()
     local = isolated / "local"
     local.mkdir()
@@ -63,16 +60,14 @@ def test_local_published_copy(name: str, isolated: Path, shared_data: Path, monk
     assert path.read_bytes() == clean
 
 
-def test_local_folder_without_the_file(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_folder_without_the_file(isolated, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(isolated))
     with pytest.raises(InputError, match=r"PYRO_HOIM_DATA: expected adult\.csv or adult\.data in the folder"):
         data_file("adult")
 
 
 @pytest.mark.parametrize("content", [b"class,age\n1,2\n", b"\xff\xfe", b"", None])
-def test_local_copy_that_differs(
-    content: bytes | None, isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_copy_that_differs(content, isolated, shared_data, monkeypatch):
     if content is None:  # one cell changed
         content = (shared_data / "breast_cancer.csv").read_bytes().replace(b"premeno", b"ge40", 1)
     (isolated / "breast_cancer.csv").write_bytes(content)
@@ -81,7 +76,7 @@ def test_local_copy_that_differs(
         data_file("breast_cancer")
 
 
-def test_download_once(isolated: Path, serve: Serve, shared_data: Path) -> None:
+def test_download_once(isolated, serve, shared_data):
     clean = (shared_data / "breast_cancer.csv").read_bytes()
     requests = serve(published_form(clean, "breast_cancer"))
     path = data_file("breast_cancer", timeout=3.0)
@@ -96,14 +91,14 @@ def test_download_once(isolated: Path, serve: Serve, shared_data: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["breast-cancer.data", "breast_cancer.csv"]
 
 
-def test_download_of_another_file_leaves_nothing(isolated: Path, serve: Serve) -> None:
+def test_download_of_another_file_leaves_nothing(isolated, serve):
     serve(b"<html>moved</html>")
     with pytest.raises(InputError, match=r"https://archive.*received another; the file differs from the published one"):
         data_file("mushroom")
     assert not list(cache_folder().iterdir())
 
 
-def test_offline_and_timeout(isolated: Path, serve: Serve) -> None:
+def test_offline_and_timeout(isolated, serve):
     words = r"^data set 'adult_test': https://arch.*\(no route to host\); .* that holds adult\.test or adult_test\.csv$"
     with pytest.raises(InputError, match=words):
         data_file("adult_test")
@@ -113,19 +108,19 @@ def test_offline_and_timeout(isolated: Path, serve: Serve) -> None:
         data_file("adult")
 
 
-def test_cache_that_cannot_be_written(isolated: Path, serve: Serve) -> None:
+def test_cache_that_cannot_be_written(isolated, serve):
     serve(b"")
     (isolated / "cache").write_text("a file where the folder should be")
     with pytest.raises(InputError, match=r"the cache folder cannot be written .* set XDG_CACHE_HOME"):
         data_file("breast_cancer")
 
 
-def test_unknown_data_set() -> None:
+def test_unknown_data_set():
     with pytest.raises(UnknownNameError, match="unknown data set 'mushrooms'; did you mean 'mushroom'"):
         data_file("mushrooms")
 
 
-def test_canonical_form_counts_cells() -> None:
+def test_canonical_form_counts_cells():
     info = FileInfo("t", "https://example.org/t.data", "", "", 1, "", header=("a", "b"))
     with pytest.raises(InputError, match="data set 't': expected 2 cells in line 3, received 1"):
         canonical_form(b"a,b\n1,2\n3\n", info)

@@ -1,9 +1,6 @@
 """The typed-in tables against the public files, cell by cell."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,7 @@ PUBLISHED = {
 }
 
 
-def differences(data: Observations, path: Path) -> list[str]:
+def differences(data, path):
     """Cells of a file that differ from the table, with names, level order and completeness."""
     with path.open(newline="", encoding="utf-8") as stream:
         header, *rows = csv.reader(stream)
@@ -42,7 +39,7 @@ def differences(data: Observations, path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equals_the_file(name: str, shared_data: Path) -> None:
+def test_equals_the_file(name, shared_data):
     """As a control, the comparison sees one observation in the wrong cell, and two levels interchanged."""
     data = load_table(name)
     path = shared_data / "tables" / f"{name}.csv"
@@ -56,7 +53,7 @@ def test_equals_the_file(name: str, shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_from_csv_reads_the_same_law(name: str, shared_data: Path) -> None:
+def test_from_csv_reads_the_same_law(name, shared_data):
     data = load_table(name)
     read = Observations.from_csv(shared_data / "tables" / f"{name}.csv", domain=data.domain)
     assert read.domain == data.domain
@@ -64,7 +61,7 @@ def test_from_csv_reads_the_same_law(name: str, shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_published_totals(name: str) -> None:
+def test_published_totals(name):
     total, shape = PUBLISHED[name]
     data = load_table(name)
     assert data.total_count == total
@@ -73,7 +70,7 @@ def test_published_totals(name: str) -> None:
     assert not data.has_missing
 
 
-def test_provenance() -> None:
+def test_provenance():
     assert load_table("rochdale").unique().num_rows == 91
     assert list(PUBLISHED) == NAMES
     for info in tables():
@@ -85,7 +82,7 @@ def test_provenance() -> None:
     assert family.tolist() == [1581, 260]
 
 
-def test_unknown_table() -> None:
+def test_unknown_table():
     for call in (load_table, table_info):
         with pytest.raises(UnknownNameError, match="unknown table 'titanik'; did you mean 'titanic'"):
             call("titanik")

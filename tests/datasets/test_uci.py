@@ -1,12 +1,9 @@
 """Mushroom, adult and breast cancer: sizes, orders and the published discretisation, against the raw files."""
 
-from __future__ import annotations
-
 import csv
 import math
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -31,19 +28,19 @@ ASIA = "India South Iran Philippines Cambodia Thailand Laos Taiwan China Japan V
 EUROPE = "Germany Italy Poland Portugal France Yugoslavia Scotland Greece Ireland Hungary Holand-Netherlands"
 
 
-def country_group(country: str) -> str:
+def country_group(country):
     single = {"United-States": "usa", "Mexico": "mexico", "England": "uk", "Canada": "canada", "?": "?"}
     return single.get(country) or (
         "asia" if country in ASIA.split() else "europe" if country in EUROPE.split() else "latAm"
     )
 
 
-def raw_rows(folder: Path, name: str) -> list[dict[str, str]]:
+def raw_rows(folder, name):
     with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
-def test_adult_number_of_states() -> None:
+def test_adult_number_of_states():
     domain = adult_domain()
     assert domain.cardinalities == (14, 9, 9, 16, 7, 15, 6, 5, 2, 6, 5, 10, 8, 2)
     assert f"{domain.num_states:.2e}" == "5.49e+11"
@@ -55,13 +52,13 @@ def test_adult_number_of_states() -> None:
     assert {v.name for v in domain if v.kind == "ordinal"} == {*STARTS, "education"}
 
 
-def test_adult_education_has_the_order_of_its_numbers(shared_data: Path) -> None:
+def test_adult_education_has_the_order_of_its_numbers(shared_data):
     numbers = {row["education"]: int(row["education-num"]) for row in raw_rows(shared_data, "adult")}
     assert adult_domain()["education"].labels == tuple(sorted(numbers, key=lambda label: numbers[label]))
 
 
 @pytest.mark.parametrize(("part", "file", "num_rows"), [("train", "adult", 32561), ("test", "adult_test", 16281)])
-def test_adult_every_cell(part, file: str, num_rows: int, shared_data: Path) -> None:
+def test_adult_every_cell(part, file, num_rows, shared_data):
     data = load_adult(part)
     assert data.num_rows == num_rows
     assert not data.has_missing
@@ -80,7 +77,7 @@ def test_adult_every_cell(part, file: str, num_rows: int, shared_data: Path) -> 
             assert set(codes) == set(range(variable.cardinality))
 
 
-def test_adult_interval_labels() -> None:
+def test_adult_interval_labels():
     domain = adult_domain()
     assert domain["age"].labels[0] == "15-19"
     assert domain["age"].labels[-4:] == ("65-69", "70-79", "80-89", "90-99")
@@ -91,14 +88,14 @@ def test_adult_interval_labels() -> None:
         assert domain[name].cardinality == len(starts) - 1
 
 
-def test_adult_unused_levels_change_no_code() -> None:
+def test_adult_unused_levels_change_no_code():
     wide, narrow = load_adult(unused_levels=True), load_adult()
     assert torch.equal(wide.codes, narrow.codes)
     assert wide.entropy() == narrow.entropy()
     assert wide.domain["workclass"].labels[-1] == "(unused)"
 
 
-def test_adult_questions_are_levels() -> None:
+def test_adult_questions_are_levels():
     data = load_adult()
     counts = {n: data.marginal_counts([(n,)])[data.domain[n].code("?")].item() for n in ("workclass", "occupation")}
     assert counts == {"workclass": 1836, "occupation": 1843}
@@ -118,7 +115,7 @@ def test_adult_questions_are_levels() -> None:
         ("workclass", "Privat", "unknown-name"),
     ],
 )
-def test_adult_values_outside(column: str, value: str, code, shared_data: Path, tmp_path: Path) -> None:
+def test_adult_values_outside(column, value, code, shared_data, tmp_path):
     row = raw_rows(shared_data, "adult")[0]
     path = tmp_path / "adult.csv"
     path.write_text(",".join(row) + "\n" + ",".join({**row, column: value}.values()) + "\n", encoding="utf-8")
@@ -129,7 +126,7 @@ def test_adult_values_outside(column: str, value: str, code, shared_data: Path, 
         _discretise_adult(read_csv(path), adult_domain())
 
 
-def test_adult_interval_ends(shared_data: Path, tmp_path: Path) -> None:
+def test_adult_interval_ends(shared_data, tmp_path):
     """Intervals are closed on the right: 50,000 belongs to the first, 50,001 to the second."""
     row = raw_rows(shared_data, "adult")[0]
     path = tmp_path / "adult.csv"
@@ -140,12 +137,12 @@ def test_adult_interval_ends(shared_data: Path, tmp_path: Path) -> None:
     assert codes[:, 2].tolist() == [0, 0, 1, 7, 8, 8]
 
 
-def test_adult_part() -> None:
+def test_adult_part():
     with raises("unknown-choice", "load_adult part"):
-        load_adult("all")  # type: ignore[arg-type]
+        load_adult("all")
 
 
-def test_mushroom(shared_data: Path) -> None:
+def test_mushroom(shared_data):
     data = load_mushroom()
     published = (2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7)
     assert data.domain.cardinalities == published
@@ -162,7 +159,7 @@ def test_mushroom(shared_data: Path) -> None:
     assert [p.num_rows for p in data.split([0.35, 0.15, 0.5], 0)] == [2843, 1219, 4062]
 
 
-def test_breast_cancer(shared_data: Path) -> None:
+def test_breast_cancer(shared_data):
     data = load_breast_cancer()
     assert data.domain.cardinalities == (2, 6, 3, 11, 7, 3, 3, 2, 6, 2)
     assert data.domain.num_states == 598_752
@@ -181,7 +178,7 @@ def test_breast_cancer(shared_data: Path) -> None:
     assert found == expected
 
 
-def test_a_large_file_is_read_in_about_a_second(shared_data: Path) -> None:
+def test_a_large_file_is_read_in_about_a_second(shared_data):
     start = time.process_time()
     data = Observations.from_csv(shared_data / "adult.csv")
     assert data.num_rows == 32561

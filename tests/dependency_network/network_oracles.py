@@ -1,7 +1,5 @@
 """Small dependency networks, and transition matrices of their chains from the definition of a network alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
@@ -12,12 +10,12 @@ from pyro_hoim.testing import enumerate_codes
 PAIR = Domain.from_cardinalities({"a": 2, "b": 2})
 
 
-def laws(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+def laws(shape, seed=0):
     """Positive random laws on the last axis."""
     return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]))
 
 
-def pair(of_a: torch.Tensor, of_b: torch.Tensor, domain: Domain = PAIR) -> DependencyConditionals:
+def pair(of_a, of_b, domain=PAIR):
     """Two variables that read each other, or nothing where the table is one law."""
     return DependencyConditionals(
         TableConditional(domain, name, other[: table.dim() - 1], table)
@@ -25,13 +23,7 @@ def pair(of_a: torch.Tensor, of_b: torch.Tensor, domain: Domain = PAIR) -> Depen
     )
 
 
-def random_network(
-    domain: Domain,
-    seed: int | np.random.Generator,
-    concentration: float = 1.0,
-    parents: int | None = None,
-    floor: float = 0.0,
-) -> DependencyConditionals:
+def random_network(domain, seed, concentration=1.0, parents=None, floor=0.0):
     """Tables over all other variables, or over some; no joint law."""
     rng = np.random.default_rng(seed)
     nodes = []
@@ -44,7 +36,7 @@ def random_network(
     return DependencyConditionals(nodes)
 
 
-def laws_of(conditionals: DependencyConditionals, name: str) -> np.ndarray:
+def laws_of(conditionals, name):
     """Law of a variable at every state (states, levels), by replaying graphs and looking into tables."""
     node, states = conditionals.node(name), enumerate_codes(conditionals.domain.cardinalities)
     if isinstance(node, LeafConditional):
@@ -55,7 +47,7 @@ def laws_of(conditionals: DependencyConditionals, name: str) -> np.ndarray:
     return node.log_probs(torch.from_numpy(states)).double().exp().numpy()
 
 
-def update_matrix(conditionals: DependencyConditionals, name: str) -> np.ndarray:
+def update_matrix(conditionals, name):
     """Transition matrix of one update of a variable, state by state."""
     domain = conditionals.domain
     states, laws, i = enumerate_codes(domain.cardinalities), laws_of(conditionals, name), domain.index(name)
@@ -67,7 +59,7 @@ def update_matrix(conditionals: DependencyConditionals, name: str) -> np.ndarray
     return matrix
 
 
-def fixed_law(matrix: np.ndarray) -> np.ndarray:
+def fixed_law(matrix):
     """The law that a matrix keeps, by linear equations."""
     size = len(matrix)
     system = np.vstack([matrix.T - np.eye(size), np.ones(size)])

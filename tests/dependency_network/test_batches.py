@@ -1,10 +1,6 @@
 """Batches of tables in dependency networks: equal to one network at a time; what needs one network says so."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -30,29 +26,29 @@ DOMAIN = Domain.from_labels({"a": "xy", "b": "uvw", "c": "pq"})
 STATES = torch.tensor(list(itertools.product(range(2), range(3), range(2))))
 
 
-def normalised(values: torch.Tensor) -> torch.Tensor:
+def normalised(values):
     return values / values.sum(-1, keepdim=True)
 
 
-def tables(dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+def tables(dtype=torch.float64):
     """Batches (2, 1), (3,) and none of the tables of a given b, c; of b given a; and of the leaves of c."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"a": (2, 1, 3, 2, 2), "b": (3, 2, 3), "c": (2, 2)}
     return {n: normalised(torch.rand(s, generator=generator, dtype=dtype) + 0.1) for n, s in shapes.items()}
 
 
-def network(found: dict[str, torch.Tensor]) -> DependencyConditionals:
+def network(found):
     of_c = LeafConditional(DecisionGraph(DOMAIN, "c").split(0, "a"), found["c"])
     read = {"a": ["b", "c"], "b": ["a"]}
     return DependencyConditionals([of_c, *(TableConditional(DOMAIN, n, read[n], found[n]) for n in read)])
 
 
-def element(found: dict[str, torch.Tensor], i: int, k: int) -> DependencyConditionals:
+def element(found, i, k):
     return network({"a": found["a"][i, 0], "b": found["b"][k], "c": found["c"]})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_pseudo_likelihoods_are_those_of_every_element(dtype: torch.dtype) -> None:
+def test_pseudo_likelihoods_are_those_of_every_element(dtype):
     found = tables(dtype)
     law = DependencyNetwork(network(found))
     assert law.batch_shape == network(found).batch_shape == (2, 3)
@@ -69,11 +65,11 @@ def test_pseudo_likelihoods_are_those_of_every_element(dtype: torch.dtype) -> No
     assert torch.equal(law.expand((4, 2, 3)).log_pseudo_prob(rows[:, None]), values[:, None].expand(12, 4, 2, 3))
 
 
-def test_gradients_reach_every_table() -> None:
+def test_gradients_reach_every_table():
     found = {name: value.requires_grad_() for name, value in tables().items()}
     batched = torch.autograd.grad(network(found).log_pseudo_prob(STATES[:, None, None]).sum(), list(found.values()))
     total = sum(element(found, i, k).log_pseudo_prob(STATES).sum() for i in range(2) for k in range(3))
-    for gradient, expected in zip(batched, torch.autograd.grad(total, list(found.values())), strict=True):  # type: ignore[arg-type]
+    for gradient, expected in zip(batched, torch.autograd.grad(total, list(found.values())), strict=True):
         assert_close(gradient, expected, absolute=1e-10)
 
 
@@ -86,7 +82,7 @@ def test_gradients_reach_every_table() -> None:
         {"a": torch.randint(2, (4, 2, 3), generator=torch.Generator().manual_seed(1))},
     ],
 )
-def test_clamped_rows_are_those_of_single_values(evidence: dict[str, Any]) -> None:
+def test_clamped_rows_are_those_of_single_values(evidence):
     found = tables()
     law = DependencyNetwork(network(found)).condition(evidence)
     assert law.batch_shape[-2:] == (2, 3)
@@ -102,7 +98,7 @@ def test_clamped_rows_are_those_of_single_values(evidence: dict[str, Any]) -> No
         assert_close(values[(slice(None), *where)], expected, absolute=1e-12)
 
 
-def test_rows_of_evidence_for_a_single_network() -> None:
+def test_rows_of_evidence_for_a_single_network():
     one = element(tables(), 0, 1)
     codes = torch.tensor([1, 0, 1])
     law = DependencyNetwork(one).condition({"a": codes})
@@ -112,7 +108,7 @@ def test_rows_of_evidence_for_a_single_network() -> None:
         assert_close(law.log_pseudo_prob(x)[row], one.condition({"a": code}).log_pseudo_prob(x), absolute=1e-12)
 
 
-CALLS: dict[str, Callable[[DependencyConditionals], object]] = {
+CALLS = {
     "log_prob": lambda n: DependencyNetwork(n).log_prob(STATES[0]),
     "sample": lambda n: DependencyNetwork(n).sample(),
     "log_prob_table": lambda n: DependencyNetwork(n).probs,
@@ -131,12 +127,12 @@ CALLS: dict[str, Callable[[DependencyConditionals], object]] = {
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_what_needs_one_network_says_so(what: str) -> None:
+def test_what_needs_one_network_says_so(what):
     with pytest.raises(InputError, match=rf"{what.strip()}: expected one .*batch of shape \(2,"):
         CALLS[what](network(tables()))
 
 
-def test_wrong_batches() -> None:
+def test_wrong_batches():
     found = tables()
     node = TableConditional(DOMAIN, "b", ["a"], found["b"])
     for argument, call in {

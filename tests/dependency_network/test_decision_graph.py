@@ -1,18 +1,15 @@
 """Decision graphs against partitions of all joint states that are split and united as sets, state by state."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.dependency_network import CompiledGraph, DecisionGraph, Merge, Split
+from pyro_hoim.dependency_network import DecisionGraph, Merge, Split
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import domains, enumerate_codes, raises
@@ -21,11 +18,11 @@ State = tuple[int, ...]
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 1})
 
 
-def all_states(domain: Domain) -> list[State]:
+def all_states(domain):
     return list(itertools.product(*(range(n) for n in domain.cardinalities)))
 
 
-def partition(domain: Domain, operations: tuple[Split | Merge, ...]) -> list[set[State]]:
+def partition(domain, operations):
     """The leaves as sets of states, in the order of equations (19) and (20)."""
     leaves = [set(all_states(domain))]
     for operation in operations:
@@ -39,11 +36,11 @@ def partition(domain: Domain, operations: tuple[Split | Merge, ...]) -> list[set
     return leaves
 
 
-def graph_strategy(max_operations: int = 12) -> st.SearchStrategy[DecisionGraph]:
+def graph_strategy(max_operations=12):
     """Graphs over random domains by random operations; empty leaves and splits on one level occur."""
 
     @st.composite
-    def build(draw: Any) -> DecisionGraph:
+    def build(draw):
         domain = draw(domains(min_variables=1, max_variables=4, max_states=60))
         variable = draw(st.sampled_from(domain.names))
         others = [name for name in domain.names if name != variable]
@@ -62,12 +59,12 @@ def graph_strategy(max_operations: int = 12) -> st.SearchStrategy[DecisionGraph]
     return build()
 
 
-def states(domain: Domain) -> torch.Tensor:
+def states(domain):
     return torch.from_numpy(enumerate_codes(domain.cardinalities))
 
 
 @given(graph_strategy())
-def test_replay_equals_the_partition_on_every_state(graph: DecisionGraph) -> None:
+def test_replay_equals_the_partition_on_every_state(graph):
     leaves = partition(graph.domain, graph.operations)
     assert graph.num_leaves == len(leaves)
     expected = [next(y for y, leaf in enumerate(leaves) if x in leaf) for x in all_states(graph.domain)]
@@ -75,14 +72,14 @@ def test_replay_equals_the_partition_on_every_state(graph: DecisionGraph) -> Non
 
 
 @given(graph_strategy())
-def test_compiled_graph_equals_replay_on_every_state(graph: DecisionGraph) -> None:
+def test_compiled_graph_equals_replay_on_every_state(graph):
     x = states(graph.domain)
     compiled = graph.compiled
     assert torch.equal(compiled.leaves(x), graph.leaves(x))
     assert [walk(compiled, state) for state in all_states(graph.domain)] == graph.leaves(x).tolist()
 
 
-def walk(compiled: CompiledGraph, state: State) -> int:
+def walk(compiled, state):
     """The walk as the documentation tells it, with its promise about the order of nodes."""
     node = 0
     while compiled.variables[node] >= 0:
@@ -93,7 +90,7 @@ def walk(compiled: CompiledGraph, state: State) -> int:
 
 
 @given(graph_strategy())
-def test_compiled_arrays_have_one_leaf_per_number_and_one_child_per_level(graph: DecisionGraph) -> None:
+def test_compiled_arrays_have_one_leaf_per_number_and_one_child_per_level(graph):
     compiled = graph.compiled
     inner = compiled.variables >= 0
     assert sorted(compiled.offsets[~inner].tolist()) == list(range(graph.num_leaves))
@@ -106,7 +103,7 @@ def test_compiled_arrays_have_one_leaf_per_number_and_one_child_per_level(graph:
 
 
 @given(graph_strategy())
-def test_neither_walk_reads_more_than_it_says(graph: DecisionGraph) -> None:
+def test_neither_walk_reads_more_than_it_says(graph):
     x = states(graph.domain)
     unread = [i for i, name in enumerate(graph.domain.names) if name not in graph.reads]
     assert graph.domain.index(graph.variable) in unread
@@ -117,15 +114,15 @@ def test_neither_walk_reads_more_than_it_says(graph: DecisionGraph) -> None:
 
 
 @given(graph_strategy(), st.randoms(use_true_random=False))
-def test_relabelled_levels_permute_leaves_and_nothing_else(graph: DecisionGraph, random: Any) -> None:
+def test_relabelled_levels_permute_leaves_and_nothing_else(graph, random):
     domain = graph.domain
     maps = [random.sample(range(n), n) for n in domain.cardinalities]
 
-    def image(leaf: set[State]) -> set[State]:
+    def image(leaf):
         return {tuple(m[code] for m, code in zip(maps, state, strict=True)) for state in leaf}
 
     # The same operations on the same sets, numbered in the relabelled domain.
-    renumbered: list[Split | Merge] = []
+    renumbered = []
     where = [0]  # number in the relabelled graph of every leaf
     for operation in graph.operations:
         if isinstance(operation, Split):
@@ -149,7 +146,7 @@ def test_relabelled_levels_permute_leaves_and_nothing_else(graph: DecisionGraph,
 
 
 @given(graph_strategy(), st.data())
-def test_conditioned_graph_has_the_leaves_of_the_states_with_the_evidence(graph: DecisionGraph, data: Any) -> None:
+def test_conditioned_graph_has_the_leaves_of_the_states_with_the_evidence(graph, data):
     domain = graph.domain
     others = [name for name in domain.names if name != graph.variable]
     fixed = data.draw(st.sets(st.sampled_from(others))) if others else set()
@@ -166,7 +163,7 @@ def test_conditioned_graph_has_the_leaves_of_the_states_with_the_evidence(graph:
 
 
 @given(graph_strategy())
-def test_json_round_trip_and_equality(graph: DecisionGraph) -> None:
+def test_json_round_trip_and_equality(graph):
     found = DecisionGraph.from_json(graph.domain, json.loads(json.dumps(graph.to_json())))
     assert found == graph
     assert hash(found) == hash(graph)
@@ -175,7 +172,7 @@ def test_json_round_trip_and_equality(graph: DecisionGraph) -> None:
     assert DecisionGraph(graph.domain, graph.variable, graph.operations) == graph
 
 
-def test_the_paper_s_numbers_of_leaves_by_hand() -> None:
+def test_the_paper_s_numbers_of_leaves_by_hand():
     graph = DecisionGraph(DOMAIN, "a")
     assert (graph.num_leaves, graph.num_parameters, graph.reads) == (1, 1, ())
     graph = graph.split(0, "b")  # b = 0, 1, 2
@@ -191,7 +188,7 @@ def test_the_paper_s_numbers_of_leaves_by_hand() -> None:
     assert repr(graph) == "DecisionGraph('a', num_leaves=3, reads=('b', 'c'))"
 
 
-def test_graphs_are_immutable_and_differ_by_what_they_hold() -> None:
+def test_graphs_are_immutable_and_differ_by_what_they_hold():
     root = DecisionGraph(DOMAIN, "a")
     longer = root.split(0, "b")
     assert root.operations == ()
@@ -203,14 +200,14 @@ def test_graphs_are_immutable_and_differ_by_what_they_hold() -> None:
         longer.compiled.children[0] = 5
 
 
-def test_a_split_on_a_variable_of_one_level_changes_no_leaf() -> None:
+def test_a_split_on_a_variable_of_one_level_changes_no_leaf():
     graph = DecisionGraph(DOMAIN, "a").split(0, "d")
     assert graph.num_leaves == 1
     assert graph.leaves(states(DOMAIN)).tolist() == [0] * 12
     assert DecisionGraph(DOMAIN, "d").num_parameters == 0
 
 
-def test_shapes_and_types_of_states() -> None:
+def test_shapes_and_types_of_states():
     graph = DecisionGraph(DOMAIN, "a").split(0, "b")
     for x in (states(DOMAIN).reshape(3, 4, 4), states(DOMAIN).double().reshape(3, 4, 4), states(DOMAIN).to(torch.int8)):
         assert torch.equal(graph.leaves(x).flatten(), states(DOMAIN)[:, 1])
@@ -219,7 +216,7 @@ def test_shapes_and_types_of_states() -> None:
     assert graph.leaves(torch.zeros(0, 4, dtype=torch.long)).shape == (0,)
 
 
-def test_long_sequences_stay_fast_to_build_and_walk() -> None:
+def test_long_sequences_stay_fast_to_build_and_walk():
     domain = Domain.from_cardinalities([2] * 12)
     graph = DecisionGraph(domain, "x0")
     for name in domain.names[1:]:
@@ -232,7 +229,7 @@ def test_long_sequences_stay_fast_to_build_and_walk() -> None:
     assert torch.equal(graph.leaves(x), (x[:, 1:] * 2 ** torch.arange(10, -1, -1)).sum(-1))
 
 
-def stored(*operations: Any) -> dict[str, Any]:
+def stored(*operations):
     return {"variable": "a", "operations": [*operations]}
 
 
@@ -264,13 +261,13 @@ def stored(*operations: Any) -> dict[str, Any]:
         (lambda g: DecisionGraph.from_json(DOMAIN, stored(["grow", 0, "b"])), "unknown-choice", "operations"),
     ],
 )
-def test_unsuitable_arguments_are_refused(call: Any, code: Any, argument: str | None) -> None:
+def test_unsuitable_arguments_are_refused(call, code, argument):
     graph = DecisionGraph(DOMAIN, "a").split(0, "b")
     with raises(code, argument) if code else pytest.raises(InputError, match="no cardinality"):
         call(graph)
 
 
-def test_control_a_wrong_number_of_a_leaf_is_seen() -> None:
+def test_control_a_wrong_number_of_a_leaf_is_seen():
     """The comparison with the partition tells apart two graphs that differ in one number."""
     graph = DecisionGraph(DOMAIN, "a").split(0, "b").split(1, "c")
     wrong = DecisionGraph(DOMAIN, "a").split(0, "b").split(0, "c")

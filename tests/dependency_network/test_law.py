@@ -1,7 +1,5 @@
 """Dependency networks as Pyro distributions, against transition matrices over all states made by loops."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
@@ -9,7 +7,6 @@ import pickle
 import sys
 import warnings
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -30,7 +27,6 @@ from pyro_hoim.dependency_network import (
     DependencyNetwork,
     LeafConditional,
     ModelConditional,
-    NodeConditional,
     PseudoGibbsChains,
     TableConditional,
 )
@@ -68,19 +64,19 @@ def fresh_pyro():
 SHAPES = ((2, 3, 2), (2, 3), (3, 2))
 
 
-def network_of(of_a: torch.Tensor, of_b: torch.Tensor, of_c: torch.Tensor) -> DependencyConditionals:
+def network_of(of_a, of_b, of_c):
     """A table, a decision graph with a merge and a table of one parent, of the shapes ``SHAPES``."""
     graph = DecisionGraph(DOMAIN, "b").split(0, "a").split(1, "c").merge(0, 2)
     of_others = [TableConditional(DOMAIN, "a", ["c", "b"], of_a), TableConditional(DOMAIN, "c", ["b"], of_c)]
     return DependencyConditionals([LeafConditional(graph, of_b), *of_others])
 
 
-def inconsistent(dtype: torch.dtype = torch.float64) -> DependencyConditionals:
+def inconsistent(dtype=torch.float64):
     """Three conditionals that belong to no joint law."""
     return network_of(*(laws(shape, seed) for seed, shape in enumerate(SHAPES))).to(dtype=dtype)
 
 
-def random_scan_law(network: DependencyConditionals, selection: dict[str, float] | None = None) -> np.ndarray:
+def random_scan_law(network, selection=None):
     """The stationary law (*cardinalities)."""
     names = network.domain.names
     weights = selection or dict.fromkeys(names, 1 / len(names))
@@ -88,7 +84,7 @@ def random_scan_law(network: DependencyConditionals, selection: dict[str, float]
     return fixed_law(np.asarray(matrix)).reshape(network.domain.cardinalities)
 
 
-def sequential_law(network: DependencyConditionals, order: tuple[str, ...]) -> np.ndarray:
+def sequential_law(network, order):
     """Mean of the laws after the update of every variable."""
     steps = [update_matrix(network, name) for name in order]
     law = fixed_law(np.linalg.multi_dot(steps) if len(steps) > 1 else steps[0])
@@ -99,7 +95,7 @@ def sequential_law(network: DependencyConditionals, order: tuple[str, ...]) -> n
     return np.mean(visited, axis=0).reshape(network.domain.cardinalities)
 
 
-def scans() -> list[tuple[dict[str, Any], np.ndarray]]:
+def scans():
     network = inconsistent()
     return [
         ({}, random_scan_law(network)),
@@ -181,7 +177,7 @@ def test_states_that_the_chain_leaves_for_good_have_probability_zero():
 # Batches, copies, precision
 
 
-def one_row(theta: torch.Tensor, validate_args: bool = True) -> DependencyNetwork:
+def one_row(theta, validate_args=True):
     """A network of any number of equal rows of theta, the logits of its tables."""
     parts = theta.reshape(-1, theta.shape[-1])[0].split([math.prod(shape) for shape in SHAPES])
     tables = (part.reshape(shape).softmax(-1) for part, shape in zip(parts, SHAPES, strict=True))
@@ -298,7 +294,7 @@ def test_few_sweeps_are_visible_as_such():
 def test_sequential_draws_in_blocks_and_with_variables_of_one_level(monkeypatch):
     monkeypatch.setattr("pyro_hoim.dependency_network._law._RECORDED_CODES", 1)
     domain = Domain.from_cardinalities({"n": 1, "a": 2, "b": 3, "m": 1})
-    nodes: list[NodeConditional] = [
+    nodes = [
         TableConditional(domain, "n", [], torch.ones(1).double()),
         TableConditional(domain, "a", ["b"], laws((3, 2), 5)),
         TableConditional(domain, "b", ["a", "m"], laws((2, 1, 3), 6)),
@@ -333,7 +329,7 @@ def test_expanded_members_are_drawn_independently():
 # Large networks
 
 
-def chain_network(size: int) -> DependencyConditionals:
+def chain_network(size):
     """A chain in which every variable copies its neighbour before it with probability 0.8."""
     domain = Domain.from_cardinalities([2] * size)
     copies = torch.tensor([[0.8, 0.2], [0.2, 0.8]])
@@ -451,7 +447,7 @@ def test_networks_that_remember_their_start_are_refused_and_the_states_named():
     assert network.log_pseudo_prob(torch.tensor([[0, 0], [0, 1]])).tolist() == [0.0, -math.inf]
 
 
-def foreign(domain: Domain, name: str) -> ModelConditional:
+def foreign(domain, name):
     """Even odds from a model of which nothing else is known: it may say zero."""
     fair = torch.full((2,), 0.5, dtype=torch.float64)
     return ModelConditional(DependencyConditionals(TableConditional(domain, n, [], fair) for n in domain.names), name)
@@ -506,12 +502,12 @@ def test_unsuitable_options_are_refused(options, code, argument):
 
 def test_other_objects_are_refused_and_holders_of_networks_are_taken():
     with pytest.raises(InputTypeError, match="expected DependencyConditionals, received str"):
-        DependencyNetwork("network")  # type: ignore[arg-type]
+        DependencyNetwork("network")
     conditionals = inconsistent()
-    assert DependencyNetwork(SimpleNamespace(conditionals=conditionals)).conditionals is conditionals  # type: ignore[arg-type]
+    assert DependencyNetwork(SimpleNamespace(conditionals=conditionals)).conditionals is conditionals
     network = DependencyNetwork(conditionals)
-    assert DependencyNetwork(network).conditionals is conditionals  # type: ignore[arg-type]
-    assert PseudoGibbsChains(network, 3).conditionals is conditionals  # type: ignore[arg-type]
+    assert DependencyNetwork(network).conditionals is conditionals
+    assert PseudoGibbsChains(network, 3).conditionals is conditionals
     with pytest.raises(InputTypeError, match="the string 'a'"):
         network.marginal("a")
     with pytest.raises(InputError, match="'a' is repeated"):
@@ -665,7 +661,7 @@ def test_log_prob_refuses_tables_whose_gradient_it_would_lose():
     with torch.no_grad():
         assert_close(network.log_prob(torch.zeros(2)), math.log(0.25), relative=1e-6)
     assert network.log_pseudo_prob(torch.zeros(2)).requires_grad
-    assert not network.condition({"b": 0}).conditionals.node("a").probs.is_leaf  # type: ignore[attr-defined]
+    assert not network.condition({"b": 0}).conditionals.node("a").probs.is_leaf
 
 
 def test_inspection_and_rendering_know_the_site(monkeypatch):

@@ -3,13 +3,9 @@
 Identities hold to a relative 1e-10 in float64.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +18,6 @@ from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
-    NodeFamily,
     PoissonFamily,
     RootStructure,
     TruncatedPoissonFamily,
@@ -32,13 +27,11 @@ from pyro_hoim.testing import raises
 from pyro_hoim.testing.root_models import domain_of
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
-FAMILIES: list[NodeFamily] = [PoissonFamily(), TruncatedPoissonFamily(9), ExponentialFamily(), GaussianFamily()]
+FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(9), ExponentialFamily(), GaussianFamily()]
 ALL = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 
 
-def build(
-    family: NodeFamily, d: int = 4, order: int = 4, batch: tuple[int, ...] = (), seed: int = 0, scale: float = 0.3
-) -> GeneralizedRootEnergy:
+def build(family, d=4, order=4, batch=(), seed=0, scale=0.3):
     """Model with every (j, l) and random entries."""
     structure = RootStructure.complete(domain_of(d, family), order)
     generator = torch.Generator().manual_seed(seed)
@@ -46,20 +39,20 @@ def build(
     return GeneralizedRootEnergy(structure, psi, family)
 
 
-def independent_of(model: GeneralizedRootEnergy) -> GeneralizedRootEnergy:
+def independent_of(model):
     """The control: the model without interactions."""
     alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
     return GeneralizedRootEnergy(model.structure, alone, model.family)
 
 
-def falling(model: GeneralizedRootEnergy, by: float) -> GeneralizedRootEnergy:
+def falling(model, by):
     """The model with less of the terms that make it normalisable."""
     psi = model.psi.clone()
     psi[..., model.structure.slices[1, 1]] -= by
     return GeneralizedRootEnergy(model.structure, psi, model.family)
 
 
-def draw(family: NodeFamily, shape: tuple[int, ...], seed: int = 1) -> torch.Tensor:
+def draw(family, shape, seed=1):
     """Values of the domain of a family, zeros among them."""
     rng = np.random.default_rng(seed)
     values = {
@@ -71,18 +64,18 @@ def draw(family: NodeFamily, shape: tuple[int, ...], seed: int = 1) -> torch.Ten
     return torch.from_numpy(values.astype(float))
 
 
-def literal_root(family: NodeFamily, x: float, j: int) -> float:
+def literal_root(family, x, j):
     """T_j as the paper defines it, with its misprint corrected."""
     if family.name != "gaussian":
         return x ** (1 / j)
     return {1: x * x, 2: x}.get(j, abs(x) ** (2 / j))
 
 
-def literal_base(family: NodeFamily, x: float) -> float:
+def literal_base(family, x):
     return -math.lgamma(x + 1) if family.is_discrete else 0.0
 
 
-def dense_tensors(model: GeneralizedRootEnergy) -> dict[tuple[int, int], np.ndarray]:
+def dense_tensors(model):
     """The super-symmetric tensors, written out in full."""
     d = len(model.domain)
     tensors = {key: np.zeros((d,) * key[1]) for key in model.structure.keys}
@@ -92,7 +85,7 @@ def dense_tensors(model: GeneralizedRootEnergy) -> dict[tuple[int, int], np.ndar
     return tensors
 
 
-def literal_energy(model: GeneralizedRootEnergy, x: list[float]) -> float:
+def literal_energy(model, x):
     """Equation 1: inner products of dense tensors with outer powers of the vector of roots."""
     total = sum(literal_base(model.family, value) for value in x)
     for (j, size), tensor in dense_tensors(model).items():
@@ -104,7 +97,7 @@ def literal_energy(model: GeneralizedRootEnergy, x: list[float]) -> float:
     return -total
 
 
-def close(left: torch.Tensor, right: Any, **tolerance: float) -> None:
+def close(left, right, **tolerance):
     expected = right.detach().numpy() if isinstance(right, torch.Tensor) else np.asarray(right)
     np.testing.assert_allclose(left.detach().numpy(), expected, **(tolerance or TOLERANCE))
 
@@ -112,7 +105,7 @@ def close(left: torch.Tensor, right: Any, **tolerance: float) -> None:
 @ALL
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_energy_is_the_dense_contraction(family: NodeFamily, d: int, order: int) -> None:
+def test_energy_is_the_dense_contraction(family, d, order):
     model, x = build(family, d, order, seed=d), draw(family, (6, d), seed=order)
     expected = [literal_energy(model, row) for row in x.tolist()]
     close(model.energy(x), expected)
@@ -122,7 +115,7 @@ def test_energy_is_the_dense_contraction(family: NodeFamily, d: int, order: int)
 
 
 @ALL
-def test_control_sees_a_missing_factorial_a_dropped_term_and_another_root(family: NodeFamily) -> None:
+def test_control_sees_a_missing_factorial_a_dropped_term_and_another_root(family):
     model, x = build(family), draw(family, (6, 4)) + (0.0 if family.name != "exponential" else 1.0)
     expected = np.array([literal_energy(model, row) for row in x.tolist()])
     dropped = model.psi.clone()
@@ -138,7 +131,7 @@ def test_control_sees_a_missing_factorial_a_dropped_term_and_another_root(family
 
 
 @ALL
-def test_interaction_score_is_the_part_that_tempering_multiplies(family: NodeFamily) -> None:
+def test_interaction_score_is_the_part_that_tempering_multiplies(family):
     model, x = build(family), draw(family, (5, 4))
     independent = independent_of(model)
     close(model.interaction_score(x), independent.energy(x) - model.energy(x))
@@ -147,7 +140,7 @@ def test_interaction_score_is_the_part_that_tempering_multiplies(family: NodeFam
 
 @ALL
 @pytest.mark.parametrize("d", [1, 3, 5])
-def test_natural_parameters_are_differences_of_energy(family: NodeFamily, d: int) -> None:
+def test_natural_parameters_are_differences_of_energy(family, d):
     """For any two values a, b of x_s: E(b) - E(a) = sum_j eta_j (T_j(a) - T_j(b)) + B(a) - B(b)."""
     model, x = build(family, d), draw(family, (4, d))
     natural = model.node_natural(x)
@@ -162,7 +155,7 @@ def test_natural_parameters_are_differences_of_energy(family: NodeFamily, d: int
             assert torch.equal(model.node_natural(left)[:, s], natural[:, s])
 
 
-def test_control_sees_natural_parameters_without_the_factor_l() -> None:
+def test_control_sees_natural_parameters_without_the_factor_l():
     """Equation 5 has l times a slice of the tensor; the coefficient of a term counts it l! / (l - 1)! times."""
     family = PoissonFamily()
     model = build(family)
@@ -180,7 +173,7 @@ def test_control_sees_natural_parameters_without_the_factor_l() -> None:
 # Conditionals against the joint law
 
 
-def conditional_of_sums(model: GeneralizedRootEnergy, x: torch.Tensor, s: int, top: int) -> torch.Tensor:
+def conditional_of_sums(model, x, s, top):
     """Log conditional of x_s from sums of exp(-energy) over 0, ..., top."""
     rows = x[:, None, :].repeat(1, top + 1, 1)
     rows[:, :, s] = torch.arange(top + 1)
@@ -189,7 +182,7 @@ def conditional_of_sums(model: GeneralizedRootEnergy, x: torch.Tensor, s: int, t
 
 @pytest.mark.parametrize("family", [PoissonFamily(), TruncatedPoissonFamily(9)], ids=lambda family: family.name)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_conditionals_of_counts_are_sums_of_the_joint_law(family: NodeFamily, order: int) -> None:
+def test_conditionals_of_counts_are_sums_of_the_joint_law(family, order):
     model, x = build(family, 3, order, scale=0.2), draw(family, (5, 3))
     found = model.node_log_prob(x)
     top = int(min(family.largest_value, 300))
@@ -198,7 +191,7 @@ def test_conditionals_of_counts_are_sums_of_the_joint_law(family: NodeFamily, or
     close(model.log_pseudo_prob(x), found.sum(-1))
 
 
-def literal_block(model: GeneralizedRootEnergy, x: list[float], block: list[int], values: int) -> np.ndarray:
+def literal_block(model, x, block, values):
     """Law of a block given the rest, from the energies of all its states one by one."""
     found = np.zeros([values] * len(block))
     for state in np.ndindex(*found.shape):
@@ -210,7 +203,7 @@ def literal_block(model: GeneralizedRootEnergy, x: list[float], block: list[int]
 
 
 @pytest.mark.parametrize("block", [[], [1], [2, 0], [0, 1, 2]])
-def test_blocks_of_truncated_counts_are_enumerated(block: list[int]) -> None:
+def test_blocks_of_truncated_counts_are_enumerated(block):
     model = build(TruncatedPoissonFamily(3), 3, 3, seed=7)
     names = [model.domain.names[i] for i in block]
     x = draw(model.family, (5, 3)).clamp(max=3)
@@ -233,7 +226,7 @@ def test_blocks_of_truncated_counts_are_enumerated(block: list[int]) -> None:
         close(batched[i, 0], one.block_conditional(names, x[0]))
 
 
-def test_unsuitable_blocks_are_refused() -> None:
+def test_unsuitable_blocks_are_refused():
     for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
         with raises("no-method", "block_conditional"):
             build(family, 2, 2).block_conditional(["v0"], torch.zeros(2))
@@ -252,7 +245,7 @@ def test_unsuitable_blocks_are_refused() -> None:
             model.block_conditional(block, torch.full((7,), value))
 
 
-def test_a_network_of_truncated_counts_settles_at_their_law() -> None:
+def test_a_network_of_truncated_counts_settles_at_their_law():
     model = build(TruncatedPoissonFamily(2), 3, 3, seed=5)
     apart = RootStructure.simplified(model.domain, [("v0", "v2")])
     pair = GeneralizedRootEnergy(apart, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64), model.family)
@@ -267,7 +260,7 @@ def test_a_network_of_truncated_counts_settles_at_their_law() -> None:
     assert (stationary_law(other).probs - torch.from_numpy(exact)).abs().max() > 0.01
 
 
-def test_control_sees_a_conditional_of_the_independent_model() -> None:
+def test_control_sees_a_conditional_of_the_independent_model():
     family = PoissonFamily()
     model, x = build(family, 3, 3, scale=0.2), draw(family, (5, 3)) + 1
     wrong = independent_of(model).node_log_prob(x)
@@ -275,7 +268,7 @@ def test_control_sees_a_conditional_of_the_independent_model() -> None:
 
 
 @pytest.mark.parametrize("family", [ExponentialFamily(), GaussianFamily()], ids=lambda family: family.name)
-def test_conditionals_of_reals_are_integrals_of_the_joint_law(family: NodeFamily) -> None:
+def test_conditionals_of_reals_are_integrals_of_the_joint_law(family):
     model = build(family, 3, 3, scale=0.1)
     psi = model.psi.clone()
     psi[model.structure.slices[1, 1]] = -1.0
@@ -287,7 +280,7 @@ def test_conditionals_of_reals_are_integrals_of_the_joint_law(family: NodeFamily
     u = (torch.from_numpy(nodes) + 1) / 2 * 80 ** (1 / 6)
     log_weights = (torch.from_numpy(weights) / 2 * 80 ** (1 / 6) * 6 * u**5).log()
     for s in range(3):
-        parts: list[torch.Tensor] = []
+        parts = []
         for sign in (1.0, -1.0) if family.name == "gaussian" else (1.0,):
             rows = x[:, None, :].repeat(1, 200, 1)
             rows[:, :, s] = sign * u**6
@@ -299,12 +292,12 @@ def test_conditionals_of_reals_are_integrals_of_the_joint_law(family: NodeFamily
 
 
 @ALL
-def test_independent_model(family: NodeFamily) -> None:
+def test_independent_model(family):
     domain = domain_of(3, family)
     psi = torch.tensor([-0.5, -1.0, -2.0], dtype=torch.float64)
     model = GeneralizedRootEnergy(RootStructure.independent(domain), psi, family)
     x = draw(family, (6, 3))
-    laws: dict[str, Callable[[], torch.distributions.Distribution]] = {
+    laws = {
         "poisson": lambda: torch.distributions.Poisson(psi.exp()),
         "exponential": lambda: torch.distributions.Exponential(-psi),
         "gaussian": lambda: torch.distributions.Normal(0.0, (-0.5 / psi).sqrt()),
@@ -319,7 +312,7 @@ def test_independent_model(family: NodeFamily) -> None:
 
 
 @pytest.mark.parametrize("family", [PoissonFamily(), ExponentialFamily()], ids=lambda family: family.name)
-def test_square_root_graphical_model(family: NodeFamily) -> None:
+def test_square_root_graphical_model(family):
     """Section 3.1: theta and Phi of the pairwise model; its exponent is sqrt(x)' Phi sqrt(x) + theta' sqrt(x)."""
     rng = np.random.default_rng(0)
     d = 4
@@ -339,7 +332,7 @@ def test_square_root_graphical_model(family: NodeFamily) -> None:
 
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_gaussian_pairs_are_the_multivariate_normal_law(batch: tuple[int, ...]) -> None:
+def test_gaussian_pairs_are_the_multivariate_normal_law(batch):
     generator = torch.Generator().manual_seed(4)
     d = 4
     model = falling(build(GaussianFamily(), d, 2, batch), 2.0)
@@ -355,7 +348,7 @@ def test_gaussian_pairs_are_the_multivariate_normal_law(batch: tuple[int, ...]) 
     close(model.node_log_prob(x), expected)
 
 
-def test_gaussian_parameters_refuse_other_models() -> None:
+def test_gaussian_parameters_refuse_other_models():
     for model in (build(PoissonFamily(), 2, 2), build(GaussianFamily(), 3, 3)):
         with pytest.raises(InputError, match="expected the gaussian family with k <= 2"):
             model.gaussian_parameters()
@@ -368,7 +361,7 @@ def test_gaussian_parameters_refuse_other_models() -> None:
 
 
 @ALL
-def test_radial_conditionals_are_the_energy_along_a_ray(family: NodeFamily) -> None:
+def test_radial_conditionals_are_the_energy_along_a_ray(family):
     model = build(family, 3, 4)
     direction = draw(family, (5, 3), seed=9) + (0.25 if family.name == "exponential" else 1.0)
     powers = model.radial_natural(direction)
@@ -384,7 +377,7 @@ def test_radial_conditionals_are_the_energy_along_a_ray(family: NodeFamily) -> N
     assert (wrong + model.energy(direction * 3, validate=False)).abs().max() > 1e-2
 
 
-def test_rays_refuse_wrong_arguments() -> None:
+def test_rays_refuse_wrong_arguments():
     model = build(PoissonFamily(), 3, 3)
     v = torch.ones(3)
     for code, direction in (("out-of-range", -v), ("not-finite", v * math.inf), ("wrong-shape", torch.ones(2))):
@@ -404,7 +397,7 @@ def test_rays_refuse_wrong_arguments() -> None:
 
 @ALL
 @pytest.mark.parametrize("fixed", [[], ["v2"], ["v3", "v0"], ["v0", "v1", "v2", "v3", "v4"]])
-def test_condition_is_the_energy_of_the_rest(family: NodeFamily, fixed: list[str]) -> None:
+def test_condition_is_the_energy_of_the_rest(family, fixed):
     model, x = build(family, 5, 4), draw(family, (6, 5))
     evidence = {name: float(value) for name, value in zip(fixed, draw(family, (5,), seed=8), strict=False)}
     for name, value in evidence.items():
@@ -416,7 +409,7 @@ def test_condition_is_the_energy_of_the_rest(family: NodeFamily, fixed: list[str
     close(rest.node_natural(x[:, free])[..., : model.order], model.node_natural(x)[:, free, : rest.order])
 
 
-def test_condition_keeps_the_roots_and_shrinks_the_sets() -> None:
+def test_condition_keeps_the_roots_and_shrinks_the_sets():
     family = PoissonFamily()
     structure = RootStructure.simplified(domain_of(4, family), [("v0", "v1"), ("v0", "v1", "v2"), ("v1", "v2", "v3")])
     model = GeneralizedRootEnergy(structure, torch.ones(structure.num_terms, dtype=torch.float64), family)
@@ -430,7 +423,7 @@ def test_condition_keeps_the_roots_and_shrinks_the_sets() -> None:
     close(rest.coefficients, [1.0, 1.0, 2 * math.sqrt(8), 6 * 2 + 6 * 3])
 
 
-def test_condition_refuses_wrong_evidence() -> None:
+def test_condition_refuses_wrong_evidence():
     model = build(PoissonFamily(), 2, 2)
     place = "evidence['v0']"
     for code, argument, evidence in (
@@ -444,7 +437,7 @@ def test_condition_refuses_wrong_evidence() -> None:
 
 
 @ALL
-def test_relabelling_permutes(family: NodeFamily) -> None:
+def test_relabelling_permutes(family):
     model, x = build(family, 4, 3), draw(family, (5, 4))
     order = [2, 0, 3, 1]
     domain = Domain([model.domain.variables[i] for i in order])
@@ -460,7 +453,7 @@ def test_relabelling_permutes(family: NodeFamily) -> None:
 @pytest.mark.parametrize(
     ("batch", "sample"), [((3,), (5, 1)), ((2, 3), (3,)), ((2, 3), (4, 2, 1)), ((3,), (2, 3)), ((1,), (4,))]
 )
-def test_batches_equal_single_models(family: NodeFamily, batch: tuple[int, ...], sample: tuple[int, ...]) -> None:
+def test_batches_equal_single_models(family, batch, sample):
     model, x = build(family, 3, 3, batch), draw(family, (*sample, 3))
     shape = torch.broadcast_shapes(batch, sample)
     states, psi = x.expand(*shape, 3), model.psi.expand(*shape, model.structure.num_terms)
@@ -479,7 +472,7 @@ def test_batches_equal_single_models(family: NodeFamily, batch: tuple[int, ...],
     close(constant - rest.energy(fixed[..., [0, 2]]), -model.energy(fixed))
 
 
-def test_many_states_are_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_states_are_worked_on_in_pieces(monkeypatch):
     model, x = build(PoissonFamily(), 6, 4), draw(PoissonFamily(), (50, 6))
     energy, natural = model.energy(x), model.node_natural(x)
     monkeypatch.setattr("pyro_hoim.generalized_root._products._CHUNK_CELLS", 130)
@@ -487,7 +480,7 @@ def test_many_states_are_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
     close(model.node_natural(x), natural)
 
 
-def test_expand_to_and_detach() -> None:
+def test_expand_to_and_detach():
     model = build(PoissonFamily(), 3, 3, (3,))
     x = draw(PoissonFamily(), (4, 1, 3))
     wide = model.expand((2, 3))
@@ -510,7 +503,7 @@ def test_expand_to_and_detach() -> None:
 
 
 @ALL
-def test_empty_domain_and_no_terms(family: NodeFamily) -> None:
+def test_empty_domain_and_no_terms(family):
     nothing = GeneralizedRootEnergy(RootStructure(Domain(), {}), torch.zeros(2, 0, dtype=torch.float64), family)
     x = torch.zeros(5, 1, 0)
     assert torch.equal(nothing.energy(x), torch.zeros(5, 2, dtype=torch.float64))
@@ -528,12 +521,12 @@ def test_empty_domain_and_no_terms(family: NodeFamily) -> None:
 
 @ALL
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_derivatives_in_psi(family: NodeFamily, batch: tuple[int, ...]) -> None:
+def test_derivatives_in_psi(family, batch):
     d = 2 if batch else 3
     model, x = build(family, d, 3, batch, scale=0.1), draw(family, (2, *[1] * len(batch), d))
     psi = falling(model, 1.5).psi.requires_grad_()
 
-    def at(function: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    def at(function):
         return lambda value: getattr(GeneralizedRootEnergy(model.structure, value, family), function)(x)
 
     for function in ("energy", "interaction_score", "node_natural"):
@@ -548,18 +541,18 @@ def test_derivatives_in_psi(family: NodeFamily, batch: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("family", [PoissonFamily(), GaussianFamily()], ids=lambda family: family.name)
-def test_log_pseudo_prob_is_twice_differentiable(family: NodeFamily) -> None:
+def test_log_pseudo_prob_is_twice_differentiable(family):
     model, x = build(family, 2, 2, scale=0.1), draw(family, (2, 2))
     psi = falling(model, 1.0).psi
 
-    def score(value: torch.Tensor) -> torch.Tensor:
+    def score(value):
         return GeneralizedRootEnergy(model.structure, value, family).log_pseudo_prob(x).sum()
 
     assert torch.autograd.gradgradcheck(score, (psi.requires_grad_(),), rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", [ExponentialFamily(), GaussianFamily()], ids=lambda family: family.name)
-def test_derivatives_in_the_state(family: NodeFamily) -> None:
+def test_derivatives_in_the_state(family):
     model = build(family, 3, 3)
     x = (draw(family, (4, 3)).abs() + 0.5).requires_grad_()
     assert torch.autograd.gradcheck(model.energy, (x,))
@@ -581,12 +574,12 @@ def test_derivatives_in_the_state(family: NodeFamily) -> None:
     ],
 )
 @pytest.mark.parametrize("function", ["energy", "interaction_score", "node_natural", "log_pseudo_prob", "statistics"])
-def test_wrong_states_are_refused(x: Any, code: Any, function: str) -> None:
+def test_wrong_states_are_refused(x, code, function):
     with raises(code, "x"):
         getattr(build(TruncatedPoissonFamily(9), 2, 2, (3,)), function)(x)
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_wrong_arguments_are_refused():
     family = PoissonFamily()
     structure = RootStructure.independent(domain_of(2, family))
     for arguments, code, argument in (
@@ -600,7 +593,7 @@ def test_wrong_arguments_are_refused() -> None:
         ((structure, torch.zeros(2), GaussianFamily()), "conflict", "structure"),
     ):
         with raises(code, argument):
-            GeneralizedRootEnergy(*arguments)  # type: ignore[arg-type]
+            GeneralizedRootEnergy(*arguments)
     exponential = ExponentialFamily()
     independent = RootStructure.independent(domain_of(2, exponential))
     growing = GeneralizedRootEnergy(independent, torch.tensor([-1.0, 1.0]), exponential)
@@ -608,7 +601,7 @@ def test_wrong_arguments_are_refused() -> None:
         growing.log_pseudo_prob(torch.ones(2))
 
 
-def test_sets_whose_factorial_is_no_number_are_refused() -> None:
+def test_sets_whose_factorial_is_no_number_are_refused():
     domain = domain_of(171, PoissonFamily())
     with pytest.raises(InputError, match="up to 170 variables"):
         RootStructure.simplified(domain, [domain.names])

@@ -1,7 +1,5 @@
 """Generalized root laws as Pyro distributions."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

@@ -1,11 +1,8 @@
 """Structures of generalized root models: order, equality, constructors, and one clear refusal for everything else."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +14,11 @@ from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 
 
-def counts(names: str = "abcd") -> Domain:
+def counts(names="abcd"):
     return Domain([Variable(name, kind="count") for name in names])
 
 
-TERMS: dict[tuple[int, int], list[tuple[str, ...]]] = {
+TERMS = {
     (3, 3): [("d", "a", "b")],
     (1, 1): [("c",), ("a",)],
     (2, 2): [("b", "a"), ("a", "d"), ("c", "b")],
@@ -30,7 +27,7 @@ TERMS: dict[tuple[int, int], list[tuple[str, ...]]] = {
 }
 
 
-def test_terms_are_sorted_by_key_and_then_by_schema_positions() -> None:
+def test_terms_are_sorted_by_key_and_then_by_schema_positions():
     structure = RootStructure(counts(), TERMS)
     assert structure.keys == ((1, 1), (2, 2), (3, 2), (3, 3))
     assert structure.names == (
@@ -53,12 +50,12 @@ def test_terms_are_sorted_by_key_and_then_by_schema_positions() -> None:
     assert structure.components() == (("a", "b", "c", "d"),)
 
 
-def test_schema_order_decides_not_the_alphabet() -> None:
+def test_schema_order_decides_not_the_alphabet():
     structure = RootStructure(counts("dcba"), {(2, 2): [("a", "d"), ("c", "d")]})
     assert structure.tuples((2, 2)) == (("d", "c"), ("d", "a"))
 
 
-def test_value_semantics() -> None:
+def test_value_semantics():
     structure = RootStructure(counts(), TERMS)
     again = RootStructure(counts(), {key: [names[::-1] for names in TERMS[key]][::-1] for key in reversed(TERMS)})
     assert structure == again
@@ -74,7 +71,7 @@ def test_value_semantics() -> None:
     assert structure.positions((1, 1)).tolist() == [[0], [2]]
 
 
-def test_index() -> None:
+def test_index():
     structure = RootStructure(counts(), TERMS)
     for place, ((root, _), names) in enumerate(structure.names):
         for given in itertools.permutations(names):
@@ -92,21 +89,21 @@ def test_index() -> None:
             structure.index(*arguments)
 
 
-def test_constructors() -> None:
+def test_constructors():
     domain = counts()
     independent = RootStructure.independent(domain)
     assert independent == RootStructure(domain, {(1, 1): [(name,) for name in domain.names]})
     assert independent.is_independent
     assert RootStructure.simplified(domain) == independent
     simplified = RootStructure.simplified(domain, [("c", "a"), ("a",), ("d", "b", "a")])
-    ones: dict[tuple[int, int], list[tuple[str, ...]]] = {(1, 1): [(name,) for name in domain.names]}
+    ones = {(1, 1): [(name,) for name in domain.names]}
     assert simplified == RootStructure(domain, {**ones, (2, 2): [("a", "c")], (3, 3): [("a", "b", "d")]})
     assert not simplified.is_independent
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 @pytest.mark.parametrize("names", ["", "a", "abc", "abcdef"])
-def test_complete_structure_counts(order: int, names: str) -> None:
+def test_complete_structure_counts(order, names):
     structure = RootStructure.complete(counts(names), order)
     expected = {
         (j, size): math.comb(len(names), size)
@@ -117,15 +114,15 @@ def test_complete_structure_counts(order: int, names: str) -> None:
     assert {key: len(structure.tuples(key)) for key in structure.keys} == {k: n for k, n in expected.items() if n}
 
 
-def test_terms_are_taken_away() -> None:
+def test_terms_are_taken_away():
     structure = RootStructure(counts(), TERMS)
-    more: dict[tuple[int, int], list[Any]] = {(4, 4): [("a", "b", "c", "d")]}
+    more = {(4, 4): [("a", "b", "c", "d")]}
     assert RootStructure(counts(), {**TERMS, **more}).without(more) == structure
     with pytest.raises(InputError, match="d is no term"):
         structure.without({(1, 1): [("d",)]})
 
 
-def test_empty() -> None:
+def test_empty():
     for structure in (RootStructure(Domain(), {}), RootStructure.complete(Domain(), 3), RootStructure(counts(), {})):
         assert (structure.num_terms, structure.order, structure.keys) == (0, 1, ())
         assert structure.multiplicity.shape == (0,)
@@ -135,7 +132,7 @@ def test_empty() -> None:
         assert RootStructure.from_json(structure.to_json()) == structure
 
 
-def test_positions_and_json_round_trip() -> None:
+def test_positions_and_json_round_trip():
     structure = RootStructure(counts(), TERMS)
     assert RootStructure.from_json(structure.to_json()) == structure
     rows = {key: structure.positions(key) for key in structure.keys}
@@ -144,7 +141,7 @@ def test_positions_and_json_round_trip() -> None:
     assert RootStructure.from_positions(counts(), shuffled) == structure
 
 
-def test_large_structures_are_cheap() -> None:
+def test_large_structures_are_cheap():
     rng = np.random.default_rng(0)
     d = 5_000
     domain = Domain([Variable(f"v{i}", kind="count") for i in range(d)])
@@ -165,7 +162,7 @@ def test_large_structures_are_cheap() -> None:
         (2, "two whole numbers"),
     ],
 )
-def test_wrong_keys_are_refused(key: Any, words: str) -> None:
+def test_wrong_keys_are_refused(key, words):
     with pytest.raises(InputError, match=f"^terms: .*{words}"):
         RootStructure(counts(), {key: [("a", "b")]})
 
@@ -183,20 +180,20 @@ def test_wrong_keys_are_refused(key: Any, words: str) -> None:
         ([("a",)], "wrong-type"),
     ],
 )
-def test_wrong_terms_are_refused(terms: Any, code: Any) -> None:
+def test_wrong_terms_are_refused(terms, code):
     with raises(code):
         RootStructure(counts(), terms)
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_wrong_arguments_are_refused():
     domain = counts()
     with raises("wrong-type", "domain"):
-        RootStructure("ab", {})  # type: ignore[arg-type]
+        RootStructure("ab", {})
     with raises("other-domain", "domain"):
         RootStructure(Domain.from_cardinalities([2]), {})
     for order in (0, -1, 1.0, True, "2"):
         with raises("out-of-range", "order"):
-            RootStructure.complete(domain, order)  # type: ignore[arg-type]
+            RootStructure.complete(domain, order)
     with raises("over-budget", "order"):
         RootStructure.complete(Domain([Variable(f"v{i}", kind="count") for i in range(1000)]), 3)
     with raises("empty", "tuples"):
@@ -229,7 +226,7 @@ def test_wrong_arguments_are_refused() -> None:
         {"terms": [{"root": 2, "size": 2, "positions": [[0], [1, 2]]}]},
     ],
 )
-def test_wrong_descriptions_are_refused(change: dict[str, Any]) -> None:
+def test_wrong_descriptions_are_refused(change):
     value = {**RootStructure(counts(), TERMS).to_json(), **change}
     with pytest.raises((InputError, InputTypeError)):
         RootStructure.from_json({name: item for name, item in value.items() if item is not None})

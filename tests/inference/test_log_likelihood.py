@@ -110,7 +110,7 @@ def test_predictive_samples_fit():
 
 
 def test_cell_terms_equal_the_exact_table(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.log_linear.laws.cells._BATCH", 3)
+    monkeypatch.setattr("pyro_hoim.log_linear.laws.law._BATCH", 3)
     graph = InteractionHypergraph(
         Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), [["a", "b"], ["c"]], closure=True
     )

@@ -1,7 +1,5 @@
 """The lattice of hierarchical collections: against enumeration of all sets of sets, and known counts."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -29,7 +27,7 @@ def brute_force(number):
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4])
-def test_collections_are_those_of_brute_force(number) -> None:
+def test_collections_are_those_of_brute_force(number):
     found = hierarchical_collections(binary(number))
     assert {frozenset(h.edge_indices) for h in found} == brute_force(number)
     assert len(set(found)) == len(found)
@@ -37,13 +35,13 @@ def test_collections_are_those_of_brute_force(number) -> None:
     assert all(h.is_hierarchical for h in found)
 
 
-def test_counts_are_the_dedekind_numbers_less_one() -> None:
+def test_counts_are_the_dedekind_numbers_less_one():
     dedekind = [2, 3, 6, 20, 168, 7581]  # monotone Boolean functions of 0 ... 5 variables
     assert [len(hierarchical_collections(binary(d))) for d in range(6)] == [n - 1 for n in dedekind]
 
 
 @pytest.mark.parametrize(("number", "arrows"), [(1, 1), (2, 5), (3, 31), (4, 453)])
-def test_addable_edges_lead_from_collection_to_collection(number, arrows) -> None:
+def test_addable_edges_lead_from_collection_to_collection(number, arrows):
     everything = brute_force(number)
     expected = sum(
         len(larger) == len(smaller) + 1 and smaller < larger for smaller in everything for larger in everything
@@ -58,7 +56,7 @@ def test_addable_edges_lead_from_collection_to_collection(number, arrows) -> Non
             assert enlarged == hypergraph or not enlarged.is_hierarchical
 
 
-def test_number_of_chains_of_four_variables_by_counting_paths() -> None:
+def test_number_of_chains_of_four_variables_by_counting_paths():
     paths = {}
     for hypergraph in reversed(hierarchical_collections(binary(4))):
         added = addable_edges(hypergraph)
@@ -66,7 +64,7 @@ def test_number_of_chains_of_four_variables_by_counting_paths() -> None:
     assert paths[InteractionHypergraph(binary(4))] == 1_680_384
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_refused():
     with pytest.raises(IntractableError, match="7,828,353"):
         hierarchical_collections(binary(6))
     with raises("wrong-type", "domain"):

@@ -1,7 +1,5 @@
 """Figure 9 of paper 1: correlation of |J| with the marginal refined information of the set of all variables."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -31,13 +29,13 @@ def is_published(value, num_variables):
 
 
 @pytest.mark.parametrize("num_variables", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
-def test_dirichlet_laws_of_concentration_03_have_the_published_correlations(num_variables) -> None:
+def test_dirichlet_laws_of_concentration_03_have_the_published_correlations(num_variables):
     found = correlation(num_variables, lambda domain, generator: random_dirichlet_law(domain, 0.3, generator=generator))
     assert is_published(found, num_variables)
 
 
 @pytest.mark.parametrize("num_variables", [3, 4])
-def test_log_linear_laws_of_appendix_b2_do_not(num_variables) -> None:
+def test_log_linear_laws_of_appendix_b2_do_not(num_variables):
     """Negative control, and a fact to know: with standard normal tables the correlation is below 0.3."""
     found = correlation(num_variables, lambda domain, generator: random_law(domain, generator=generator))
     assert not is_published(found, num_variables)

@@ -1,11 +1,7 @@
 """What interactions are worth: closed forms, projections by enumeration, and estimated bounds against them."""
 
-from __future__ import annotations
-
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +10,7 @@ from scipy.stats import norm
 
 from pyro_hoim import information
 from pyro_hoim.errors import ConvergenceWarning, InputTypeError
-from pyro_hoim.information.interaction_values import RemovalValue, removal_values, with_supersets
+from pyro_hoim.information.interaction_values import removal_values, with_supersets
 from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.log_linear.synthetic import synthesise
 from pyro_hoim.schema import Domain
@@ -26,19 +22,19 @@ CHAIN = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c"), ("c", "d")], clos
 LIMIT = norm.isf(FALSE_ALARM_RATE / 2)
 
 
-def model_of(graph: InteractionHypergraph, seed: int = 0, scale: float = 0.7) -> LogLinearEnergy:
+def model_of(graph, seed=0, scale=0.7):
     return LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(seed), scale=scale)))
 
 
-def law(model: LogLinearEnergy) -> np.ndarray:
+def law(model):
     return np.exp(exact_table(model.hypergraph, model.tables.numpy()))
 
 
-def divergence(p: np.ndarray, q: np.ndarray) -> float:
+def divergence(p, q):
     return float((p * (np.log(p) - np.log(q))).sum())
 
 
-def projection(p: np.ndarray, edges: list[tuple[int, ...]]) -> np.ndarray:
+def projection(p, edges):
     """Iterative proportional fitting of the margins of p, from the uniform law."""
     q = np.full_like(p, 1 / p.size)
     for _ in range(3000):
@@ -48,12 +44,12 @@ def projection(p: np.ndarray, edges: list[tuple[int, ...]]) -> np.ndarray:
     return q
 
 
-def mutual_information(p: np.ndarray, i: int, j: int) -> float:
+def mutual_information(p, i, j):
     pair = p.sum(tuple(k for k in range(p.ndim) if k not in (i, j)))
     return divergence(pair, np.outer(pair.sum(1), pair.sum(0)))
 
 
-def test_pairs_of_a_chain_are_worth_their_mutual_information() -> None:
+def test_pairs_of_a_chain_are_worth_their_mutual_information():
     model = model_of(CHAIN)
     pairs = [("a", "b"), ("c", "b"), ("c", "d")]
     for value, (i, j) in zip(removal_values(model, pairs), [(0, 1), (1, 2), (2, 3)], strict=True):
@@ -62,7 +58,7 @@ def test_pairs_of_a_chain_are_worth_their_mutual_information() -> None:
     assert removal_values(model, pairs)[0].value != pytest.approx(mutual_information(law(model), 1, 2), rel=1e-2)
 
 
-def test_exact_values_are_divergences_from_projections() -> None:
+def test_exact_values_are_divergences_from_projections():
     graph = InteractionHypergraph.from_order(DOMAIN, 3)
     model = model_of(graph, 1)
     by_edge = {v.edge: v for v in removal_values(model)}
@@ -74,7 +70,7 @@ def test_exact_values_are_divergences_from_projections() -> None:
         assert by_edge[edge].removed == tuple(e for e in graph.edges if set(edge) <= set(e))
 
 
-def test_a_projection_that_does_not_converge_gives_a_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_projection_that_does_not_converge_gives_a_bound_and_says_so(monkeypatch):
     model = model_of(InteractionHypergraph.from_order(DOMAIN, 3), 1)
     (exact,) = removal_values(model, [("a", "b", "c")])
     assert exact.kind == "exact"  # control: enough sweeps
@@ -88,12 +84,12 @@ def test_a_projection_that_does_not_converge_gives_a_bound_and_says_so(monkeypat
     assert tied[0].kind == "exact"
 
 
-def assert_agrees(found: RemovalValue, expected: float) -> None:
+def assert_agrees(found, expected):
     assert found.kind == "estimated upper bound" and 0 < found.std_error < 0.05
     assert abs(found.value - expected) < LIMIT * found.std_error, (found, expected)
 
 
-def test_bounds_are_sharp_where_refitting_inside_the_interaction_is_enough() -> None:
+def test_bounds_are_sharp_where_refitting_inside_the_interaction_is_enough():
     """A pair of a chain, and the last interaction of a saturated model, need nothing refitted outside them."""
     model = model_of(CHAIN)
     pairs = [("a", "b"), ("b", "c"), ("c", "d")]
@@ -106,7 +102,7 @@ def test_bounds_are_sharp_where_refitting_inside_the_interaction_is_enough() -> 
     assert_agrees(removal_values(triple, [("a", "b", "c")], exact=False, seed=5)[0], exact.value)
 
 
-def test_bounds_lie_above_exact_values_and_below_plain_zeroing() -> None:
+def test_bounds_lie_above_exact_values_and_below_plain_zeroing():
     model = model_of(InteractionHypergraph.from_order(DOMAIN, 3), 3, scale=0.4)
     p = law(model)
     exact = removal_values(model)
@@ -132,7 +128,7 @@ def test_bounds_lie_above_exact_values_and_below_plain_zeroing() -> None:
     assert_agrees(single, divergence(p, zeroed / zeroed.sum()))
 
 
-def test_no_interaction_no_value() -> None:
+def test_no_interaction_no_value():
     graph = InteractionHypergraph.from_order(DOMAIN, 2)
     tables = random_tables(graph, np.random.default_rng(0))
     tables[graph.term_slices["b", "c"]] = 0
@@ -141,7 +137,7 @@ def test_no_interaction_no_value() -> None:
     assert removal_values(model, [("b", "c")], exact=False)[0].value == pytest.approx(0, abs=1e-9)
 
 
-def test_large_models_and_given_samples() -> None:
+def test_large_models_and_given_samples():
     large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
     theta = 0.05 * torch.randn(large.num_parameters, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     model = LogLinearEnergy.from_theta(large, theta)
@@ -151,7 +147,7 @@ def test_large_models_and_given_samples() -> None:
     assert found[0].kind == "estimated upper bound" and found[0].removed == (("x3", "x9"),)
 
 
-def test_weights_that_support_no_error_say_so() -> None:
+def test_weights_that_support_no_error_say_so():
     """The hub of a strong star: without it the leaves are free, which aligned samples never show."""
     names = [f"x{i}" for i in range(21)]
     pairs = [("x0", n) for n in names[1:]]
@@ -179,12 +175,12 @@ LOOSE = InteractionHypergraph(DOMAIN, [("a", "b")], hierarchical=False)
         (lambda m: removal_values(model_of(LOOSE), exact=True), "no-method", "exact"),
     ],
 )
-def test_bad_arguments_are_refused(ask: Callable[[LogLinearEnergy], Any], code: Any, argument: str | None) -> None:
+def test_bad_arguments_are_refused(ask, code, argument):
     with raises(code, argument):
         ask(model_of(CHAIN))
 
 
-def test_a_name_is_no_interaction() -> None:
+def test_a_name_is_no_interaction():
     model = model_of(CHAIN)
     for take in (lambda: removal_values(model, ["ab"]), lambda: with_supersets(model.hypergraph, ["ab"])):
         with pytest.raises(InputTypeError, match="expected sets of names, received the string 'ab'"):

@@ -1,7 +1,5 @@
 """Laws and their projections: against closed forms, each other, and the conditions that define a projection."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings
@@ -92,13 +90,13 @@ UNIFORM = torch.full((2, 3, 2), 1 / 12)
         (ABC, "uniform", "wrong-type", "Law probs"),
     ],
 )
-def test_laws_are_checked(domain, probs, code, argument) -> None:
+def test_laws_are_checked(domain, probs, code, argument):
     assert Law(ABC, UNIFORM).probs.dtype == torch.float64  # control
     with raises(code, argument):
         Law(domain, probs)
 
 
-def test_empirical_law_of_observations() -> None:
+def test_empirical_law_of_observations():
     data = Observations.from_tensor(torch.tensor([[0, 1, 1], [0, 1, 1], [1, 2, 0], [0, 0, 0]]), ABC)
     law = Law.from_observations(data)
     assert float(law.probs[0, 1, 1]) == 0.5
@@ -117,7 +115,7 @@ def test_empirical_law_of_observations() -> None:
         Law.from_observations(data, max_cells=4)
 
 
-def test_random_laws_have_the_interactions_asked_for(generator) -> None:
+def test_random_laws_have_the_interactions_asked_for(generator):
     domain = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
     law = random_law(domain, [("a",), ("a", "b"), ("b", "c")], generator=generator)
     logs = law.probs.log().numpy()
@@ -129,7 +127,7 @@ def test_random_laws_have_the_interactions_asked_for(generator) -> None:
         assert (np.abs(part).max() > 1e-3) == (edge in {("a",), ("a", "b"), ("b", "c")})
 
 
-def test_random_laws_follow_appendix_b2(generator) -> None:
+def test_random_laws_follow_appendix_b2(generator):
     """Normal tables, then centred: entry variance is prod(1 - 1 / I_k); 500 laws, z-test of the mean square."""
     domain = Domain.from_cardinalities({"a": 5, "b": 3})
     squares = []
@@ -143,7 +141,7 @@ def test_random_laws_follow_appendix_b2(generator) -> None:
     assert abs(np.mean(squares) - 1) > 5 * error  # negative control: tables that were not centred
 
 
-def test_random_laws_are_reproducible_and_leave_the_global_state_alone() -> None:
+def test_random_laws_are_reproducible_and_leave_the_global_state_alone():
     before = torch.get_rng_state()
     for make in (random_law, random_dirichlet_law):
         one, two, other = (make(ABC, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2))
@@ -152,7 +150,7 @@ def test_random_laws_are_reproducible_and_leave_the_global_state_alone() -> None
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_dirichlet_laws_have_the_right_second_moment(generator) -> None:
+def test_dirichlet_laws_have_the_right_second_moment(generator):
     """Sum of squares of a symmetric Dirichlet law of K cells has the mean (a + 1) / (K a + 1)."""
     domain = Domain.from_cardinalities([5, 5])
     for concentration in (0.2, 1.0):
@@ -174,7 +172,7 @@ def test_dirichlet_laws_have_the_right_second_moment(generator) -> None:
         (lambda: random_law([2, 2]), "wrong-type", "domain"),
     ],
 )
-def test_arguments_of_random_laws_are_checked(make, code, argument) -> None:
+def test_arguments_of_random_laws_are_checked(make, code, argument):
     with raises(code, argument):
         make()
 
@@ -184,7 +182,7 @@ def test_arguments_of_random_laws_are_checked(make, code, argument) -> None:
 
 @settings(max_examples=60)
 @given(hypergraphs(), st.integers(0, 10**6), st.sampled_from([0.3, 1.0]))
-def test_newton_and_proportional_fitting_meet_the_conditions_of_a_projection(hypergraph, seed, scale) -> None:
+def test_newton_and_proportional_fitting_meet_the_conditions_of_a_projection(hypergraph, seed, scale):
     law = random_law(hypergraph.domain, scale=scale, generator=torch.Generator().manual_seed(seed))
     newton, ipf = (project(law, hypergraph, method=method) for method in ("newton", "ipf"))
     for result in (newton, ipf):
@@ -199,7 +197,7 @@ def test_newton_and_proportional_fitting_meet_the_conditions_of_a_projection(hyp
 
 @settings(max_examples=40)
 @given(hypergraphs(), st.integers(0, 10**6), st.floats(0.1, 0.9))
-def test_laws_with_zeros_are_projected_to_the_limit(hypergraph, seed, share) -> None:
+def test_laws_with_zeros_are_projected_to_the_limit(hypergraph, seed, share):
     rng = np.random.default_rng(seed)
     weights = rng.random(hypergraph.domain.cardinalities) * (rng.random(hypergraph.domain.cardinalities) < share)
     if weights.sum() == 0:
@@ -214,7 +212,7 @@ def test_laws_with_zeros_are_projected_to_the_limit(hypergraph, seed, share) -> 
     assert_close(project(near, hypergraph).divergence, result.divergence, absolute=1e-6)
 
 
-def test_facial_zeros_are_found_where_no_margin_is_empty() -> None:
+def test_facial_zeros_are_found_where_no_margin_is_empty():
     """Two opposite empty corners of a 2 x 2 x 2 table: all pairs are positive, yet the projection is p itself."""
     probs = np.full((2, 2, 2), 1 / 6)
     probs[0, 0, 0] = probs[1, 1, 1] = 0.0
@@ -239,7 +237,7 @@ def test_facial_zeros_are_found_where_no_margin_is_empty() -> None:
         ([("a", "b"), ("b", "c"), ("a", "c")], "newton"),
     ],
 )
-def test_decomposable_collections_have_a_closed_form(edges, method, generator) -> None:
+def test_decomposable_collections_have_a_closed_form(edges, method, generator):
     law = random_law(ABC, generator=generator)
     hypergraph = InteractionHypergraph(ABC, edges, closure=True)
     result = project(law, hypergraph, method="auto")
@@ -248,7 +246,7 @@ def test_decomposable_collections_have_a_closed_form(edges, method, generator) -
     assert_close(result.probs, expected)
 
 
-def test_large_tables_use_proportional_fitting(generator) -> None:
+def test_large_tables_use_proportional_fitting(generator):
     domain = Domain.from_cardinalities([5] * 5)
     law = random_dirichlet_law(domain, generator=generator)
     hypergraph = InteractionHypergraph.from_order(domain, 4)
@@ -260,7 +258,7 @@ def test_large_tables_use_proportional_fitting(generator) -> None:
     assert top.divergence == 0
 
 
-def test_projection_is_the_closest_member_and_a_fit_to_data() -> None:
+def test_projection_is_the_closest_member_and_a_fit_to_data():
     data = load_table("czech_autoworkers")
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
     result = project(data, hypergraph)
@@ -277,7 +275,7 @@ def test_projection_is_the_closest_member_and_a_fit_to_data() -> None:
         assert divergence(Law.from_observations(data).probs.numpy(), q / q.sum()) > result.divergence
 
 
-def test_projections_are_computed_once(generator) -> None:
+def test_projections_are_computed_once(generator):
     projections = Projections(random_law(ABC, generator=generator))
     pairs = InteractionHypergraph.from_order(ABC, 2)
     assert projections.project(pairs) is projections.project(InteractionHypergraph.from_order(ABC, 2))
@@ -301,12 +299,12 @@ PAIRS = InteractionHypergraph.from_order(ABC, 2)
         (PAIRS, {"max_iterations": 0}, "out-of-range", "max_iterations"),
     ],
 )
-def test_arguments_of_projections_are_checked(hypergraph, options, code, argument) -> None:
+def test_arguments_of_projections_are_checked(hypergraph, options, code, argument):
     with raises(code, argument):
         project(**{"law": Law(ABC, UNIFORM), "hypergraph": hypergraph, **options})
 
 
-def test_no_warning_escapes_where_the_projection_is_on_the_boundary() -> None:
+def test_no_warning_escapes_where_the_projection_is_on_the_boundary():
     law = Law(Domain.from_cardinalities([2, 2, 2]), np.array([0.5, 0, 0, 0, 0, 0, 0, 0.5]).reshape(2, 2, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -316,7 +314,7 @@ def test_no_warning_escapes_where_the_projection_is_on_the_boundary() -> None:
 
 
 @pytest.mark.parametrize("method", ["newton", "ipf"])
-def test_cells_below_the_normal_range_of_numbers_do_not_spoil_a_projection(method) -> None:
+def test_cells_below_the_normal_range_of_numbers_do_not_spoil_a_projection(method):
     probs = np.full((2, 2, 2), 0.25)
     probs[1] = 0
     probs[1, 0, 0] = 1e-310
@@ -328,7 +326,7 @@ def test_cells_below_the_normal_range_of_numbers_do_not_spoil_a_projection(metho
     assert_close(total, law.divergence(), absolute=1e-8)
 
 
-def test_every_hierarchical_collection_of_four_variables(generator) -> None:
+def test_every_hierarchical_collection_of_four_variables(generator):
     law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}), generator=generator)
     for hypergraph in itertools.islice(hierarchical_collections(law.domain), 0, None, 3):
         result = project(law, hypergraph)

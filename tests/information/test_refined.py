@@ -1,7 +1,5 @@
 """Refined information: closed forms, the identities of paper 1 over whole lattices, and what must break them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -46,7 +44,7 @@ def divergence(p, q):
 # Closed forms
 
 
-def test_exclusive_or_has_third_order_information_only() -> None:
+def test_exclusive_or_has_third_order_information_only():
     law = xor_law()
     assert_close(law.divergence(), LOG2)
     for step in all_refined_information(law):
@@ -61,7 +59,7 @@ def test_exclusive_or_has_third_order_information_only() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 10**6))
-def test_two_variables_have_their_mutual_information(first, second, seed) -> None:
+def test_two_variables_have_their_mutual_information(first, second, seed):
     domain = Domain.from_cardinalities({"a": first, "b": second})
     law = random_dirichlet_law(domain, generator=torch.Generator().manual_seed(seed))
     p = law.probs.numpy()
@@ -73,7 +71,7 @@ def test_two_variables_have_their_mutual_information(first, second, seed) -> Non
     assert_close(law.information.interaction_information([("a", "b")]), [expected])
 
 
-def test_causal_fork_of_figure_10() -> None:
+def test_causal_fork_of_figure_10():
     """A drives B and C: B and C share information, but none given A."""
     domain = Domain.from_cardinalities({"A": 2, "B": 2, "C": 2})
     a, b, c = np.array([0.4, 0.6]), np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.7, 0.3], [0.1, 0.9]])
@@ -94,7 +92,7 @@ def test_causal_fork_of_figure_10() -> None:
     )
 
 
-def test_markov_chain_of_four_variables_has_no_conditional_information_across(generator) -> None:
+def test_markov_chain_of_four_variables_has_no_conditional_information_across(generator):
     law = random_law(
         Domain.from_cardinalities(dict.fromkeys("abcd", 3)), [*map(tuple, ("a", "ab", "bc", "cd"))], generator=generator
     )
@@ -104,7 +102,7 @@ def test_markov_chain_of_four_variables_has_no_conditional_information_across(ge
         assert (value > 1e-3) if "".join(pair) in ("ab", "bc", "cd") else (value < 1e-12)
 
 
-def test_marginal_and_conditional_values_are_those_of_their_collections(generator) -> None:
+def test_marginal_and_conditional_values_are_those_of_their_collections(generator):
     law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}), generator=generator)
     saturated = InteractionHypergraph.saturated(law.domain)
     for edge in saturated.edges:
@@ -134,7 +132,7 @@ def chains_from(hypergraph):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_every_chain_of_three_variables_sums_to_the_divergence(generator, sparse) -> None:
+def test_every_chain_of_three_variables_sums_to_the_divergence(generator, sparse):
     law = random_law(MIXED, generator=generator)
     if sparse:
         probs = law.probs.clone()
@@ -153,7 +151,7 @@ def test_every_chain_of_three_variables_sums_to_the_divergence(generator, sparse
     assert len(projections) == 19
 
 
-def test_chains_of_four_variables_sum_to_the_divergence(generator) -> None:
+def test_chains_of_four_variables_sum_to_the_divergence(generator):
     law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 3}), generator=generator)
     projections = Projections(law)
     rng = np.random.default_rng(3)
@@ -166,7 +164,7 @@ def test_chains_of_four_variables_sum_to_the_divergence(generator) -> None:
         assert_close(decompose(projections, chain).total, law.divergence(), relative=1e-9)
 
 
-def test_wrong_conventions_do_not_sum_to_the_divergence(generator) -> None:
+def test_wrong_conventions_do_not_sum_to_the_divergence(generator):
     """Negative controls of the test above: another sign, another direction, values of another collection."""
     law = random_law(MIXED, generator=generator)
     table = decompose(law)
@@ -178,7 +176,7 @@ def test_wrong_conventions_do_not_sum_to_the_divergence(generator) -> None:
             assert_close(wrong, law.divergence(), relative=1e-9)
 
 
-def test_coarser_chains_add_up_to_the_same(generator) -> None:
+def test_coarser_chains_add_up_to_the_same(generator):
     law = random_law(MIXED, generator=generator)
     orders = [InteractionHypergraph(MIXED), *(InteractionHypergraph.from_order(MIXED, k) for k in (1, 2, 3))]
     coarse, fine = decompose(law, orders), decompose(law)
@@ -193,7 +191,7 @@ def test_coarser_chains_add_up_to_the_same(generator) -> None:
 
 @settings(max_examples=60)
 @given(hypergraphs(), hypergraphs(), st.integers(0, 10**6))
-def test_pythagorean_identity(hypergraph, other, seed) -> None:
+def test_pythagorean_identity(hypergraph, other, seed):
     law = random_law(hypergraph.domain, scale=0.7, generator=torch.Generator().manual_seed(seed))
     extra = [e for e in other.edges if set(e) <= set(law.domain.names)]
     larger = hypergraph.add_edges(extra, closure=True)
@@ -207,14 +205,14 @@ def test_pythagorean_identity(hypergraph, other, seed) -> None:
     assert_close(divergence(law.probs, member), far.divergence + divergence(far.probs, member), relative=1e-7)
 
 
-def test_projecting_twice_is_projecting_once(generator) -> None:
+def test_projecting_twice_is_projecting_once(generator):
     law = random_law(MIXED, generator=generator)
     pairs, singles = (InteractionHypergraph.from_order(MIXED, k) for k in (2, 1))
     twice = project(Law(MIXED, project(law, pairs).probs), singles)
     assert_close(twice.probs, project(law, singles).probs, relative=1e-9)
 
 
-def test_pairs_agree_with_j_in_sign_and_higher_sets_do_not_have_to(generator) -> None:
+def test_pairs_agree_with_j_in_sign_and_higher_sets_do_not_have_to(generator):
     law = random_law(Domain.from_cardinalities(dict.fromkeys("abc", 3)), generator=generator)
     for pair in itertools.combinations("abc", 2):
         j = float(law.information.interaction_information([pair]))
@@ -227,7 +225,7 @@ def test_pairs_agree_with_j_in_sign_and_higher_sets_do_not_have_to(generator) ->
     assert all(marginal_refined_information(p, tuple("abc")).value > 0 for p in laws)
 
 
-def test_relabelling_and_reordering_change_nothing(generator) -> None:
+def test_relabelling_and_reordering_change_nothing(generator):
     law = random_law(MIXED, generator=generator)
     turned = Law(MIXED, law.probs.flip(0)[:, [2, 0, 1]])
     swapped = Law(Domain.from_cardinalities({"c": 2, "a": 2, "b": 3}), law.probs.permute(2, 0, 1))
@@ -239,7 +237,7 @@ def test_relabelling_and_reordering_change_nothing(generator) -> None:
             assert_close(step.value, expected[edges, edge], relative=1e-9)
 
 
-def test_all_values_of_four_variables_take_one_projection_a_collection(generator) -> None:
+def test_all_values_of_four_variables_take_one_projection_a_collection(generator):
     law = random_law(Domain.from_cardinalities([2, 2, 2, 2]), generator=generator)
     projections = Projections(law)
     table = all_refined_information(projections)
@@ -256,7 +254,7 @@ def test_all_values_of_four_variables_take_one_projection_a_collection(generator
     assert "453 values" in repr(table)
 
 
-def test_values_come_in_schema_order(generator) -> None:
+def test_values_come_in_schema_order(generator):
     law = random_law(MIXED, generator=generator)
     table = decompose(law, [tuple(e) for e in ("c", "b", "bc", "a", "ab", "ac", "abc")])
     assert [step.edge for step in table] == list(InteractionHypergraph.saturated(MIXED).edges)
@@ -267,7 +265,7 @@ def test_values_come_in_schema_order(generator) -> None:
     assert frame["collection"].tolist()[:3] == ["b:c", "c", "1"]
 
 
-def test_observations_stand_for_their_empirical_law() -> None:
+def test_observations_stand_for_their_empirical_law():
     data = load_table("czech_autoworkers")
     names = data.domain.names
     value = marginal_refined_information(data, names[:2]).value
@@ -304,11 +302,11 @@ LOOSE = InteractionHypergraph(MIXED, [("a", "b")], hierarchical=False)
         ),
     ],
 )
-def test_wrong_arguments_are_refused(ask, code, argument) -> None:
+def test_wrong_arguments_are_refused(ask, code, argument):
     with raises(code, argument):
         ask()
 
 
-def test_a_missing_subset_is_named() -> None:
+def test_a_missing_subset_is_named():
     with pytest.raises(InputError, match="subset a:b is not in the collection"):
         refined_information(UNIFORM, SINGLES, tuple("abc"))

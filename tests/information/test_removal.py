@@ -1,7 +1,5 @@
 """Models without some interactions, and the measured effect, against enumeration."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -25,15 +23,15 @@ ROWS = load_table("ucb_admissions")
 GRAPH = InteractionHypergraph.from_order(ROWS.domain, 2)
 
 
-def fitted(graph: InteractionHypergraph) -> LogLinearEnergy:
+def fitted(graph):
     return fit(graph, ROWS).model
 
 
-def law(model: LogLinearEnergy) -> np.ndarray:
+def law(model):
     return np.exp(exact_table(model.hypergraph, model.tables.numpy()))
 
 
-def test_without_takes_out_the_tables_of_an_edge_and_its_supersets() -> None:
+def test_without_takes_out_the_tables_of_an_edge_and_its_supersets():
     graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}))
     model = LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(0), batch_shape=(2,))))
     rest = without(model, [("b", "a")])
@@ -49,7 +47,7 @@ def test_without_takes_out_the_tables_of_an_edge_and_its_supersets() -> None:
             without(single, edges)
 
 
-def test_log_z_differences_are_exact_within_reach_and_estimated_beyond() -> None:
+def test_log_z_differences_are_exact_within_reach_and_estimated_beyond():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2]), 2)
     first, second = (
         LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(s), scale=0.6)))
@@ -64,7 +62,7 @@ def test_log_z_differences_are_exact_within_reach_and_estimated_beyond() -> None
     assert math.isinf(_bridge(torch.tensor([-50.0] * 99 + [0.0]), torch.tensor([50.0] * 99 + [0.0]))[1])
 
 
-def test_a_bridge_that_does_not_converge_has_no_error_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bridge_that_does_not_converge_has_no_error_bar(monkeypatch):
     """Log ratios of normal laws with a difference of 3: E[exp(r)] = exp(3) under the first law."""
     draws = torch.randn(2, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ratios = (3.0 - 0.5 + draws[0], 3.0 + 0.5 + draws[1])
@@ -75,7 +73,7 @@ def test_a_bridge_that_does_not_converge_has_no_error_bar(monkeypatch: pytest.Mo
         assert math.isinf(_bridge(*ratios)[1])
 
 
-def test_a_large_model_with_a_known_difference() -> None:
+def test_a_large_model_with_a_known_difference():
     """Two variables apart from sixty others: their interaction changes log Z by a closed form."""
     domain = Domain.from_cardinalities([2] * 62)
     names = domain.names
@@ -93,7 +91,7 @@ def test_a_large_model_with_a_known_difference() -> None:
     assert abs(value) > LIMIT * error  # control: no difference would be seen
 
 
-def test_effect_by_enumeration() -> None:
+def test_effect_by_enumeration():
     model = fitted(GRAPH)
     test = Observations.from_table(ROWS.domain, counts=np.ones(ROWS.domain.cardinalities, dtype=int))
     effect = removal_effect(
@@ -129,7 +127,7 @@ def test_effect_by_enumeration() -> None:
     assert "refitted, test: log-likelihood" in effect.text and "P(Admit = Admitted) differs by" in effect.text
 
 
-def test_effect_without_target() -> None:
+def test_effect_without_target():
     effect = removal_effect(fitted(GRAPH), [("Admit", "Dept")], ROWS)
     assert effect.prediction is None and effect.groups is None and effect.parity_difference == {}
     assert effect.text.count("\n") == 1 and effect.log_likelihood["part"].tolist() == ["train"]
@@ -151,6 +149,6 @@ SMALL = LogLinearEnergy(InteractionHypergraph.saturated(Domain.from_cardinalitie
         ({"refit": lambda _: SMALL}, "other-domain", "refit"),
     ],
 )
-def test_bad_arguments_are_refused(options, code, argument) -> None:
+def test_bad_arguments_are_refused(options, code, argument):
     with raises(code, argument):
         removal_effect(**{"model": fitted(GRAPH), "edges": [("Admit", "Dept")], "train": ROWS, **options})

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+
+sys.path += [str(Path(__file__).parent / folder) for folder in ("goodness", "laws", "search")]  # models they share
 
 CASES: dict[str, tuple[list[int], list[list[int]], bool]] = {
     "empty domain": ([], [], True),

@@ -126,15 +126,6 @@ def test_conversion_keeps_the_law(graph: InteractionHypergraph, source: str, tar
     close(codings.from_tables(codings.to_tables(theta, source), target), converted)
 
 
-def test_conversion_over_the_named_structures(hierarchical: InteractionHypergraph) -> None:
-    codings = parametrization(hierarchical)
-    for source, target in itertools.product(CODINGS, CODINGS):
-        theta = draw(hierarchical, source)
-        converted = codings.convert(theta, source, target)
-        close(literal_log_probs(hierarchical, converted, target), literal_log_probs(hierarchical, theta, source))
-        close(codings.convert(converted, target, source), theta)
-
-
 @given(hypergraphs(hierarchical=False), st.integers(0, 9))
 def test_free_and_balanced_agree_without_hierarchy(graph: InteractionHypergraph, seed: int) -> None:
     codings = parametrization(graph)

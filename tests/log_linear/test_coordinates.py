@@ -76,20 +76,6 @@ def test_control_the_basis_turned_round_fails(shape, seed, step):
     assert not any(bool(found[name]) for name in graph.domain.names)
 
 
-@pytest.mark.parametrize("shape", [*((n,) for n in range(2, 7)), (2, 2), (2, 5), (6, 3), (2, 2, 2), (2, 3, 4)])
-@pytest.mark.parametrize("is_control", [False, True])
-def test_sign_of_the_only_coordinate(shape, is_control):
-    """Where all others are zero, a positive coordinate makes its levels more probable than their share."""
-    graph = labelled(shape)
-    size = graph.num_parameters
-    probs = named_probs(graph, balanced_tables(graph, torch.eye(size, dtype=torch.float64), is_control)).diagonal()
-    sizes = [
-        math.prod(graph.domain[name].cardinality for name in e.split(":")) for e in theta_coords(graph)["interaction"]
-    ]
-    above = probs > 1 / torch.tensor(sizes, dtype=torch.float64)
-    assert bool(above.all()) is not is_control
-
-
 @pytest.mark.parametrize("n", range(2, 7))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_value_of_a_coordinate_of_one_variable(n, dtype):

@@ -1,14 +1,11 @@
 """Pictures of hypergraphs: what is drawn, in which order and how wide, and that every size can be rendered."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Polygon
 
 from pyro_hoim.core.figures.drawing import BLUE, ORANGE, as_data_uri
@@ -24,16 +21,16 @@ MANY = InteractionHypergraph.from_order(
 )
 
 
-def arcs(figure: Figure) -> list[PathPatch]:
+def arcs(figure):
     return [p for p in figure.axes[0].patches if isinstance(p, PathPatch)]
 
 
-def legend_texts(figure: Figure) -> list[str]:
+def legend_texts(figure):
     legend = figure.axes[0].get_legend()
     return [] if legend is None else [t.get_text() for t in legend.get_texts()]
 
 
-def test_pairs_are_as_wide_as_they_are_heavy() -> None:
+def test_pairs_are_as_wide_as_they_are_heavy():
     weights = {("a", "b"): 4.0, ("c", "a"): 2.0, ("b", "c"): 0.0, ("d", "e"): 1.0}
     found = sorted(arc.get_linewidth() for arc in arcs(hypergraph_figure(FIVE, weights)))
     assert found == pytest.approx([0.5 + 5.5 * s for s in (0.25, 0.5, 1.0)])
@@ -45,7 +42,7 @@ def test_pairs_are_as_wide_as_they_are_heavy() -> None:
     assert not arcs(hypergraph_figure(FIVE, {}))
 
 
-def test_larger_sets_are_hulls_when_few_and_stars_when_many() -> None:
+def test_larger_sets_are_hulls_when_few_and_stars_when_many():
     few = hypergraph_figure(FIVE, max_sets=4)
     hulls = [p for p in few.axes[0].patches if isinstance(p, Polygon)]
     assert len(hulls) == 8  # a face and an outline each
@@ -61,7 +58,7 @@ def test_larger_sets_are_hulls_when_few_and_stars_when_many() -> None:
     assert "a : b : c" not in legend_texts(hypergraph_figure(FIVE, weights, max_sets=1))
 
 
-def test_infinite_pairs_are_dashed_marked_and_the_widest() -> None:
+def test_infinite_pairs_are_dashed_marked_and_the_widest():
     figure = hypergraph_figure(FIVE, {("a", "b"): math.inf, ("c", "d"): 2})
     (finite,) = arcs(figure)
     (infinite,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
@@ -71,7 +68,7 @@ def test_infinite_pairs_are_dashed_marked_and_the_widest() -> None:
     assert "infinite" in legend_texts(hypergraph_figure(FIVE, {("a", "b"): math.inf}))
 
 
-def test_bound_variables_are_neighbours_on_the_circle() -> None:
+def test_bound_variables_are_neighbours_on_the_circle():
     names = MANY.domain.names
     chain = [names[i] for i in (0, 7, 3, 19, 11)]
     weights = dict.fromkeys(itertools.pairwise(chain), 5.0)
@@ -83,7 +80,7 @@ def test_bound_variables_are_neighbours_on_the_circle() -> None:
     assert circle_order(FIVE) == FIVE.domain.names
 
 
-def overlapping(figure: Figure) -> int:
+def overlapping(figure):
     """Pairs of labels of one figure whose boxes on the canvas overlap."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -119,14 +116,14 @@ def overlapping(figure: Figure) -> int:
     return count
 
 
-def test_labels_of_many_variables_are_inside_and_apart() -> None:
+def test_labels_of_many_variables_are_inside_and_apart():
     assert overlapping(hypergraph_figure(MANY)) == 0
     assert overlapping(hypergraph_figure(FIVE)) == 0
     crowded = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 220), 1)
     assert overlapping(hypergraph_figure(crowded)) > 0  # control: the check sees labels that touch
 
 
-def test_matrix_holds_the_weights_in_circle_order() -> None:
+def test_matrix_holds_the_weights_in_circle_order():
     weights = {("a", "b"): 4.0, ("c", "d"): 2.0, ("a", "e"): math.inf}
     figure = pair_matrix_figure(FIVE, weights, label="nats", title="pairs")
     axes = figure.axes[0]
@@ -143,20 +140,20 @@ def test_matrix_holds_the_weights_in_circle_order() -> None:
 
 
 @pytest.mark.parametrize("num", [0, 1, 2, 3, 9, 23, 40])
-def test_any_size_can_be_rendered(num: int) -> None:
+def test_any_size_can_be_rendered(num):
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * num), min(2, num)) if num else None
     graph = graph or InteractionHypergraph(Domain())
     assert as_data_uri(hypergraph_figure(graph, title="t")).startswith("data:image/png")
     assert as_data_uri(pair_matrix_figure(graph)).startswith("data:image/png")
 
 
-def test_sets_of_every_order_can_be_rendered() -> None:
+def test_sets_of_every_order_can_be_rendered():
     graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2] * 6))
     for max_sets in (0, 5, 50):
         as_data_uri(hypergraph_figure(graph, max_sets=max_sets))
 
 
-def test_bad_weights_are_refused() -> None:
+def test_bad_weights_are_refused():
     for value in (-1.0, math.nan):
         with pytest.raises(InputError, match="weights: expected numbers of at least 0"):
             hypergraph_figure(FIVE, {("a", "b"): value})

@@ -1,7 +1,5 @@
 """Long names are shortened where they are read, counts and nouns agree, and every part has its rows."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -16,7 +14,7 @@ from pyro_hoim.log_linear import SelectionOptions, learn
 from pyro_hoim.report import plain_text, render_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import LearnedAnalysis, analyse, analyse_learned, analysis_page, learned_page
+from pyro_hoim.study import analyse, analyse_learned, analysis_page, learned_page
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff (1)"
 OTHER = LONG.replace("(1)", "(2)")
@@ -26,12 +24,12 @@ ROWS = Observations.from_table(DOMAIN, [[[30, 8], [4, 9]], [[5, 9], [8, 31]]])
 
 
 @pytest.fixture(scope="module")
-def learned() -> LearnedAnalysis:
+def learned():
     parts = {"train": ROWS, "validation": ROWS, "test": None}
     return analyse_learned(learn(ROWS, ROWS), parts, target=LONG, title="survey")
 
 
-def test_terminal_lines_stay_short(learned: LearnedAnalysis) -> None:
+def test_terminal_lines_stay_short(learned):
     table = plain_text(learned_page(learned)).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
     structures = {"all pairs": InteractionHypergraph.from_order(DOMAIN, 2)}
@@ -39,7 +37,7 @@ def test_terminal_lines_stay_short(learned: LearnedAnalysis) -> None:
     assert "…" in table and max(map(len, table.splitlines())) <= 110
 
 
-def test_page_shows_short_names_and_has_the_full_ones_at_hand(learned: LearnedAnalysis) -> None:
+def test_page_shows_short_names_and_has_the_full_ones_at_hand(learned):
     page = re.sub(r'src="data:[^"]*"', "", render_page(learned_page(learned)))
     assert f'title="{LONG}:{OTHER}"' in page and "Names in full (2)" in page
     (lead,) = re.findall(r'<p class="lead"([^>]*)>([^<]*)</p>', page)
@@ -53,7 +51,7 @@ def test_page_shows_short_names_and_has_the_full_ones_at_hand(learned: LearnedAn
     assert "104 rows of 3 variables: how satis" in other and f'title="{LONG}:{OTHER}"' in other
 
 
-def test_pictures_have_a_size_that_does_not_depend_on_names() -> None:
+def test_pictures_have_a_size_that_does_not_depend_on_names():
     long = InteractionHypergraph.from_order(DOMAIN, 3)
     for draw in (hypergraph_figure, pair_matrix_figure):
         figure = draw(long)
@@ -63,7 +61,7 @@ def test_pictures_have_a_size_that_does_not_depend_on_names() -> None:
     assert len(set(labels)) == 3 and max(map(len, labels)) <= 22 and r"price in \$ or \$" in labels
 
 
-def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
+def test_counts_and_nouns_agree(learned):
     domain = Domain.from_labels({"a": ["x", "y"], "b": ["x", "y"]})
     rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
     found = analyse_learned(
@@ -78,7 +76,7 @@ def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
     assert "3 pairs and 1 triple, with 7 parameters, estimated from " in plain_text(learned_page(whole))
 
 
-def test_no_minus_zero(learned: LearnedAnalysis) -> None:
+def test_no_minus_zero(learned):
     part = learned.parts["train"]
     assert part is not None and part.model.kl is not None
     tiny = replace(part, model=replace(part.model, nll=part.independent.nll + 1e-9, kl=-1e-12))

@@ -1,13 +1,10 @@
 """The page and the text of a learned model say what the analysis holds."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,10 +19,10 @@ from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, fit_collec
 from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import LearnedAnalysis, analyse_learned, learned_page, save_learned
+from pyro_hoim.study import analyse_learned, learned_page, save_learned
 
 
-def coins(number: int, seed: int) -> Observations:
+def coins(number, seed):
     """Four coins; the second follows the first, the fourth is mostly the exclusive or of the first and third."""
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 2, (number, 4))
@@ -36,7 +33,7 @@ def coins(number: int, seed: int) -> Observations:
 
 
 @pytest.fixture(scope="module")
-def analysis() -> LearnedAnalysis:
+def analysis():
     train, validation, test = (coins(n, s) for n, s in ((400, 0), (200, 1), (400, 2)))
     learned = learn(train, validation)
     parts = {"train": train, "validation": validation, "test": test}
@@ -44,7 +41,7 @@ def analysis() -> LearnedAnalysis:
 
 
 @pytest.fixture(scope="module")
-def sampled() -> LearnedAnalysis:
+def sampled():
     train = coins(300, 0)
     graph = InteractionHypergraph.from_order(train.domain, 2)
     sampling = SampledTraining(num_chains=500, num_iterations=100, refresh_every=None)
@@ -52,7 +49,7 @@ def sampled() -> LearnedAnalysis:
     return analyse_learned(learned, {"train": train, "validation": None, "test": None}, title="weather")
 
 
-def test_page_holds_pictures_numbers_and_names(analysis: LearnedAnalysis) -> None:
+def test_page_holds_pictures_numbers_and_names(analysis):
     page = render_page(learned_page(analysis))
     assert "What was learned from weather" in page and "Read from the sky." in page
     assert "rain:wet" in page and "storm &amp; &lt;hail&gt;" in page and "<hail>" not in page
@@ -63,12 +60,11 @@ def test_page_holds_pictures_numbers_and_names(analysis: LearnedAnalysis) -> Non
         pixels = image.imread(io.BytesIO(base64.b64decode(picture)))
         assert pixels.shape[0] > 100 and float(pixels[..., :3].std()) > 0.02
     test = analysis.parts["test"]
-    assert test is not None
     for value in (test.model.nll, test.model.kl, test.gain, test.model.pseudo_nll):
         assert f"{value:.4f}" in page
 
 
-def test_times_of_all_stages_are_shown_and_add_up(analysis: LearnedAnalysis) -> None:
+def test_times_of_all_stages_are_shown_and_add_up(analysis):
     seconds = {"earlier_sessions": 100.0, "search": 20.0, "training": 3.0, "tests": 0.5}
     model = replace(analysis.model, seconds=seconds)
     page = render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=model))))
@@ -81,7 +77,7 @@ def test_times_of_all_stages_are_shown_and_add_up(analysis: LearnedAnalysis) -> 
     assert 0.7 * elapsed < sum(found.seconds.values()) <= elapsed
 
 
-def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
+def test_parts_in_reading_order(analysis, sampled):
     titles = [part.title for part in learned_page(analysis).sections]
     assert titles == [
         "How well it describes rows",
@@ -94,9 +90,8 @@ def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnaly
     assert "The search" not in [part.title for part in learned_page(sampled).sections]
 
 
-def test_summary_judges_on_rows_the_model_has_not_seen(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
+def test_summary_judges_on_rows_the_model_has_not_seen(analysis, sampled):
     test, train = analysis.parts["test"], sampled.parts["train"]
-    assert test is not None and train is not None
     words = " ".join(learned_page(analysis).summary)
     assert learned_page(analysis).summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row over independent columns "
@@ -108,16 +103,15 @@ def test_summary_judges_on_rows_the_model_has_not_seen(analysis: LearnedAnalysis
     assert "estimated" in other and "standard error" in other
 
 
-def test_estimates_are_shown_with_their_sandwich(sampled: LearnedAnalysis) -> None:
+def test_estimates_are_shown_with_their_sandwich(sampled):
     page = render_page(learned_page(sampled))
     log_z = sampled.learned.log_partition
-    assert log_z.sandwich is not None
     for value in (log_z.value, log_z.sandwich.forward, log_z.sandwich.reverse):
         assert f"{float(value):.4f} ±" in page
     assert "The estimate is consistent: every check that could be made agrees" in page
 
 
-def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
+def test_numbers_say_what_they_rest_on(analysis, sampled):
     exact, page = " ".join(learned_page(analysis).summary), render_page(learned_page(sampled))
     values = [line["removal"].value for line in analysis.interactions]
     many = sum(value >= 0.01 for value in values)
@@ -134,21 +128,20 @@ def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: Learn
         assert words not in f"{exact} {bounded}"
 
 
-def page_of_tests(analysis: LearnedAnalysis, **changes: float) -> str:
+def page_of_tests(analysis, **changes):
     """The page where every test of the structure has these figures."""
     model = analysis.model
-    assert model.elimination is not None
     tests = tuple(replace(test, **changes) for test in model.elimination.tests)
     changed = replace(model, elimination=replace(model.elimination, tests=tests))
     return render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed))))
 
 
-def test_a_small_p_value_is_not_zero(analysis: LearnedAnalysis) -> None:
+def test_a_small_p_value_is_not_zero(analysis):
     assert "&lt; 1e-16" in page_of_tests(analysis, z=40.0, p_value=0.0)
     assert "&lt; 1e-16" not in page_of_tests(analysis, z=40.0, p_value=0.04)
 
 
-def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
+def test_a_gain_that_few_rows_vary_has_no_z(analysis):
     few, enough = (page_of_tests(analysis, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for apart in (9, 10))
     assert "2162188.2" not in few and "± 1e-06" not in few
     assert "fewer than ten validation rows gain another amount" in few
@@ -156,10 +149,9 @@ def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
     assert "2162188.2" in enough and "± 1e-06" in enough and "fewer than ten" not in enough
 
 
-def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:
+def test_text_has_the_table_of_scores(analysis):
     text = plain_text(learned_page(analysis))
     test = analysis.parts["test"]
-    assert test is not None and test.accuracy is not None
     line = next(entry for entry in text.splitlines() if entry.startswith("test "))
     scores = [test.gain, test.gain_std_error, test.model.nll, test.model.pseudo_nll]
     scores += [test.model.kl, test.independent.kl, test.one_body.kl]
@@ -167,7 +159,7 @@ def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:
     assert re.search(rf"test +wet +{test.accuracy['accuracy']:.4f}", text)
 
 
-def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -> None:
+def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis):
     rows = coins(400, 2)
     codes = torch.unique(rows.codes, dim=0)
     parts = {"train": coins(400, 0), "validation": None, "test": Observations.from_tensor(codes, rows.domain)}
@@ -175,7 +167,6 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
     assert sentence in plain_text(learned_page(found)) and sentence in render_page(learned_page(found))
     test = found.parts["test"]
-    assert test is not None
     assert test.model.kl == pytest.approx(test.model.nll - np.log(len(codes)), abs=1e-12)
     # Where no part has rows that are alike, KL is left out, and the figure of the search shows the NLL.
     alone = analyse_learned(analysis.learned, {**parts, "train": None})
@@ -188,7 +179,7 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -
     assert "Divergence from training" in render_page(learned_page(found))
 
 
-def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnalysis) -> None:
+def test_warnings_only_where_there_is_something_to_warn_of(analysis):
     assert learned_page(analysis).warnings == []
     learned = replace(analysis.learned, structure=None)
     refit = replace(analysis, learned=replace(learned, refit=True))
@@ -202,7 +193,7 @@ def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnal
     assert "few chains" in learned_page(replace(analysis, learned=doubtful)).warnings[0]
 
 
-def test_model_without_interactions(tmp_path: Path) -> None:
+def test_model_without_interactions(tmp_path):
     domain = Domain.from_labels({"a": ["x"], "b": ["y"]})
     rows = Observations.from_tensor(torch.zeros(5, 2, dtype=torch.long), domain)
     found = analyse_learned(learn(rows, rows), {"train": rows, "validation": rows, "test": None}, title="nothing")

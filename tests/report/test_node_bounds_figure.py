@@ -1,7 +1,5 @@
 """The picture of node bounds shows the terms, g, and lines on their sides."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -19,7 +17,7 @@ def lines(axes, colour):
     return [line for line in axes.lines if line.get_color() == colour]
 
 
-def test_figure_two_of_the_paper() -> None:
+def test_figure_two_of_the_paper():
     poisson = PoissonFamily()
     bounds = [node_bounds(poisson, ETA, num_subdomains=n) for n in (2, 5)]
     figure = node_bounds_figure(poisson, ETA, bounds)
@@ -45,7 +43,7 @@ def test_figure_two_of_the_paper() -> None:
     assert as_data_uri(figure).startswith("data:image/png")
 
 
-def test_reals_and_powers() -> None:
+def test_reals_and_powers():
     eta = (-1.0, 2.0, -3.0)
     bound = node_bounds(ExponentialFamily(), eta, 1.0, 5)
     figure = node_bounds_figure(ExponentialFamily(), eta, [bound])
@@ -53,7 +51,7 @@ def test_reals_and_powers() -> None:
     assert as_data_uri(figure).startswith("data:image/png")
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_what_cannot_be_drawn_is_refused():
     poisson = PoissonFamily()
     with pytest.raises(InputError, match="at least one"):
         node_bounds_figure(poisson, ETA, [])

@@ -1,17 +1,13 @@
 """Reports: figures show what they are given, pages hold what the analysis says, numbers read well."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import image
-from matplotlib.figure import Figure
 
 from pyro_hoim import Observations, load_table
 from pyro_hoim.core.figures.drawing import as_data_uri
@@ -19,14 +15,14 @@ from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
 from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import Analysis, PosteriorSettings, analyse, analysis_page, save_analysis
+from pyro_hoim.study import PosteriorSettings, analyse, analysis_page, save_analysis
 from pyro_hoim.study.figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 
 pytestmark = pytest.mark.fixed_seed  # of the short chains below, whose convergence is not what is tested
 
 
 @pytest.fixture(scope="module")
-def analysis() -> Analysis:
+def analysis():
     """Two small models of the admissions table with short chains."""
     data = load_table("ucb_admissions")
     structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
@@ -58,7 +54,7 @@ def analysis() -> Analysis:
         (True, "yes"),
     ],
 )
-def test_number(value: object, shown: str) -> None:
+def test_number(value, shown):
     assert number(value) == shown
 
 
@@ -74,17 +70,17 @@ def test_number(value: object, shown: str) -> None:
         pytest.param(2**20_000, "4.0e6020", id="more digits than an int prints"),
     ],
 )
-def test_num_states_text(count: int, shown: str) -> None:
+def test_num_states_text(count, shown):
     assert num_states_text(count) == shown
 
 
-def pixels(figure: Figure) -> np.ndarray:
+def pixels(figure):
     """Decoded picture of a figure."""
     uri = as_data_uri(figure, dpi=40)
     return image.imread(io.BytesIO(base64.b64decode(uri.split(",")[1])), format="png")
 
 
-def test_an_infinite_estimate_is_an_arrow() -> None:
+def test_an_infinite_estimate_is_an_arrow():
     centre, lower, upper = np.array([-np.inf, 0.5]), np.array([-np.inf, 0.2]), np.array([-np.inf, 0.8])
     (axes,) = forest_figure(["x", "y"], centre, lower, upper, axis_label="nats").axes
     (arrow,) = [text for text in axes.texts if text.arrow_patch is not None]
@@ -92,7 +88,7 @@ def test_an_infinite_estimate_is_an_arrow() -> None:
     assert axes.get_xlim()[0] < -0.92
 
 
-def test_other_figures_hold_their_data_and_render() -> None:
+def test_other_figures_hold_their_data_and_render():
     rng = np.random.default_rng(0)
     centre = np.array([0.5, -0.2, 0.0])
     figure = forest_figure(["p", "q", "r"], centre, centre - 0.1, centre + 0.1, axis_label="nats")
@@ -112,8 +108,8 @@ def test_other_figures_hold_their_data_and_render() -> None:
     assert pixels(trace_figure({})).std() == pixels(rank_figure({})).std() == 0
 
 
-def test_rank_bars_tell_agreeing_from_shifted_chains() -> None:
-    def spread(values: np.ndarray) -> float:
+def test_rank_bars_tell_agreeing_from_shifted_chains():
+    def spread(values):
         (axes,) = rank_figure({"x": values}).axes[:1]
         return float(np.std([patch.get_height() for patch in axes.patches]))
 
@@ -121,7 +117,7 @@ def test_rank_bars_tell_agreeing_from_shifted_chains() -> None:
     assert spread(draws) < 0.3 < spread(draws + np.arange(4)[:, None])
 
 
-def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Path) -> None:
+def test_page_holds_the_numbers_of_the_analysis(analysis, tmp_path):
     page = render_page(analysis_page(analysis))
     test = analysis.models[1].goodness
     assert test is not None and number(test.deviance) == "20.204"
@@ -141,9 +137,9 @@ def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Pa
     }
 
 
-def test_a_count_of_the_family_is_named(analysis: Analysis) -> None:
+def test_a_count_of_the_family_is_named(analysis):
     kept = analysis.models[analysis.chosen_index]
-    pages: list[tuple[str, str]] = []
+    pages = []
     for exists in (True, None):
         fit = replace(kept.fit, existence=MLEExistence(exists, "interior" if exists else "unknown"), _face=None)
         model = replace(kept, fit=fit)
@@ -156,7 +152,7 @@ def test_a_count_of_the_family_is_named(analysis: Analysis) -> None:
     assert "of the family" not in decided + counted  # control: the estimate exists, and all are identified
 
 
-def test_a_single_chain_is_not_praised(analysis: Analysis) -> None:
+def test_a_single_chain_is_not_praised(analysis):
     run = analysis.models[1].posterior
     assert run is not None and not any(
         "one chain" in s for s in analysis_page(analysis).warnings
@@ -168,23 +164,22 @@ def test_a_single_chain_is_not_praised(analysis: Analysis) -> None:
     assert any("1 chain of 200 draws; largest R-hat –" in s for s in analysis_page(alone).summary)
 
 
-def test_html_is_escaped(analysis: Analysis) -> None:
+def test_html_is_escaped(analysis):
     assert "<script>" not in render_page(analysis_page(analysis, title="<script>alert(1)</script>"))
 
 
-def test_text(analysis: Analysis) -> None:
+def test_text(analysis):
     text = plain_text(analysis_page(analysis))
     assert "order 2" in text and "20.204" in text and "accuracy" in text and "R-hat" in text
     tables = text.split("\n\n", 1)[1].split("note: ")[0]
     assert max(map(len, tables.splitlines())) <= 110
 
 
-def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
+def test_held_out_gain_leads_and_kl_leads_nothing():
     train, _, test = load_table("ucb_admissions").split((0.6, 0.0, 0.4), 0)
     structure = {"pairs": InteractionHypergraph.from_order(train.domain, 2)}
     found = analyse({"train": train, "test": test}, structure)
     scores = found.chosen.parts["test"]
-    assert scores is not None
     gain, error = scores.gain, scores.gain_std_error
     assert gain is not None and error is not None and gain > 0.1
     assert analysis_page(found).summary[0] == (

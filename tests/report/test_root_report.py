@@ -1,7 +1,5 @@
 """Report of a generalized root model: pictures from known numbers, the page and the text from an analysis."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -17,7 +15,6 @@ from pyro_hoim.generalized_root import (
     GaussianFamily,
     PathStep,
     PoissonFamily,
-    RootAnalysis,
     RootScores,
     RootTerm,
     analyse_roots,
@@ -30,15 +27,15 @@ from pyro_hoim.generalized_root import (
 from pyro_hoim.report import plain_text, render_page
 
 
-def html(found: RootAnalysis) -> str:
+def html(found):
     return render_page(root_page(found))
 
 
-def plain(found: RootAnalysis) -> str:
+def plain(found):
     return plain_text(root_page(found))
 
 
-def strongest_pair(found: RootAnalysis) -> RootTerm:
+def strongest_pair(found):
     return max(found.fit.terms((2, 2)), key=lambda term: term.coefficient)
 
 
@@ -46,7 +43,7 @@ NAMES = ["flow", "heat", "<b>wing</b>", "$x$", "never"]
 
 
 @lru_cache
-def analysis() -> RootAnalysis:
+def analysis():
     generator = np.random.default_rng(5)
     rate = generator.gamma(0.7, 1.5, size=(200, 1))
     rows = generator.poisson(rate * np.array([1.0, 0.8, 0.6]))
@@ -59,7 +56,7 @@ def analysis() -> RootAnalysis:
 # Pictures
 
 
-def test_network_of_strongest_tuples() -> None:
+def test_network_of_strongest_tuples():
     terms = [
         RootTerm((2, 2), ("a", "b"), 2.0),
         RootTerm((2, 2), ("c", "d"), -1.0),
@@ -76,7 +73,7 @@ def test_network_of_strongest_tuples() -> None:
         root_network_figure([RootTerm((1, 1), ("a",), 2.0)])
 
 
-def test_bars_are_as_long_as_the_scores() -> None:
+def test_bars_are_as_long_as_the_scores():
     scores = {"test": {"one": RootScores(5, 0, 3.0, 0.1), "two": RootScores(5, 1, math.inf, math.inf)}}
     figure = root_scores_figure(scores)
     assert [bar.get_width() for bar in figure.axes[0].patches] == [3.0]
@@ -85,7 +82,7 @@ def test_bars_are_as_long_as_the_scores() -> None:
         root_scores_figure({"test": {"two": scores["test"]["two"]}})
 
 
-def test_path_of_penalties() -> None:
+def test_path_of_penalties():
     steps = [PathStep(0.1, 3, 5.0, 5.5, 1e-7), PathStep(0.01, 9, 4.0, 5.0, 1e-7)]
     figure = penalty_path_figure(steps, 0.01)
     left, right = figure.axes
@@ -99,7 +96,7 @@ def test_path_of_penalties() -> None:
 # The page
 
 
-def test_page_holds_what_the_analysis_found() -> None:
+def test_page_holds_what_the_analysis_found():
     found = analysis()
     page = html(found)
     assert page.count("data:image/png") == page.count("<img")
@@ -123,11 +120,11 @@ def test_page_holds_what_the_analysis_found() -> None:
     assert chosen.rows[chosen.chosen][0] == f"{found.l1:g}"
 
 
-def test_sentences() -> None:
+def test_sentences():
     found = analysis()
     summary = " ".join(root_page(found).summary)
     assert "120 rows of 5 columns" in summary
-    assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary  # type: ignore[union-attr]
+    assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary
     assert "new rows will gain less" not in summary
     test = found.parts["test"]
     assert test is not None and root_page(found).summary[0] == (
@@ -138,7 +135,6 @@ def test_sentences() -> None:
     only = replace(found, parts={"train": found.parts["train"], "validation": None, "test": None})
     assert "new rows will gain less" in " ".join(root_page(only).summary)
     test = found.parts["test"]
-    assert test is not None
     bad = replace(test, scores=replace(test.scores, impossible_rows=2, pseudo_nll=math.inf))
     broken = replace(found, parts={**found.parts, "test": bad}, no_log_partition="the model cannot be normalised: x")
     warnings = " ".join(root_page(broken).warnings)
@@ -147,7 +143,7 @@ def test_sentences() -> None:
     assert "∞" in html(broken)
 
 
-def test_text() -> None:
+def test_text():
     found = analysis()
     text = plain(found)
     assert "independent negative binomial" in text
@@ -156,7 +152,7 @@ def test_text() -> None:
     assert f"{strongest.coefficient:+.4f}" in text
 
 
-def test_roots_of_single_columns_are_listed() -> None:
+def test_roots_of_single_columns_are_listed():
     rows = np.random.default_rng(0).negative_binomial(0.5, 0.3, size=(80, 2))
     found = analyse_roots(
         {"train": CountTable.from_matrix(rows, ["a", "b"])},
@@ -171,7 +167,7 @@ def test_roots_of_single_columns_are_listed() -> None:
         assert shown == f"{values[str(name)]:+.4f}".replace("-", "−")
 
 
-def test_independent_columns_have_a_report() -> None:
+def test_independent_columns_have_a_report():
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table}, PoissonFamily(), order=1)
     assert "no tuples" in root_page(found).summary[1]
@@ -179,17 +175,16 @@ def test_independent_columns_have_a_report() -> None:
     assert "\ntest " not in plain(found)
 
 
-def test_penalties_of_independent_columns_are_not_compared() -> None:
+def test_penalties_of_independent_columns_are_not_compared():
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=1, l1=[0.1, 0.01])
     assert found.l1 is None
     assert "The penalty" not in [part.title for part in root_page(found).sections]
 
 
-def test_a_model_worse_than_independent_columns_is_told() -> None:
+def test_a_model_worse_than_independent_columns_is_told():
     found = analysis()
     test = found.parts["test"]
-    assert test is not None
     assert test.gain > 0
     assert not any("worse than independent" in sentence for sentence in root_page(found).warnings)
     bad = replace(test, scores=replace(test.scores, pseudo_nll=test.independent.pseudo_nll + 0.25))
@@ -203,10 +198,9 @@ def test_a_model_worse_than_independent_columns_is_told() -> None:
     assert "refit='all' mends that" in told
 
 
-def test_a_refit_is_told() -> None:
+def test_a_refit_is_told():
     found = analysis()
     refit = found.fit.refit
-    assert refit is not None
     page = html(found)
     assert "all coefficients were fitted again, together under 50 % of the penalties" in page
     assert f"{refit.joined_pseudo_nll:.4f} before, {refit.pseudo_nll:.4f} after" in page
@@ -218,14 +212,14 @@ def test_a_refit_is_told() -> None:
     assert any("25 % of the way" in sentence for sentence in root_page(replace(found, fit=short)).warnings)
 
 
-def test_a_pair_is_named_once() -> None:
+def test_a_pair_is_named_once():
     """Under full models a pair may have roots with coefficients of both signs."""
     rows = np.random.default_rng(1).poisson(np.random.default_rng(2).gamma(0.5, 2.0, (200, 1)) * np.ones(3))
     table = CountTable.from_matrix(rows, ["a", "b", "c"])
     found = analyse_roots(
         {"train": table}, PoissonFamily(), l1=0.002, learn=partial(fit_root_path, full=True, refit="all")
     )
-    signs: dict[tuple[str, ...], set[bool]] = {}
+    signs = {}
     for term in found.fit.terms():
         if term.key[1] == 2:
             signs.setdefault(term.names, set()).add(term.coefficient > 0)
@@ -235,7 +229,7 @@ def test_a_pair_is_named_once() -> None:
     assert sorted(named) == sorted(set(named))
 
 
-def test_means_of_gaussian_columns_are_told() -> None:
+def test_means_of_gaussian_columns_are_told():
     rows = np.random.default_rng(0).normal(3.0, 1.0, (50, 2))
     table = CountTable.from_matrix(rows, ["a", "b"], kind="real")
     for full in (False, True):
@@ -246,14 +240,14 @@ def test_means_of_gaussian_columns_are_told() -> None:
 
 
 @lru_cache
-def counts_of_one_spread(size: float) -> CountTable:
+def counts_of_one_spread(size):
     """Independent counts: negative binomial of this size, close to Poisson where it is large."""
     rows = np.random.default_rng(8).negative_binomial(size, size / (size + 2.0), size=(300, 3))
     return CountTable.from_matrix(rows, ["a", "b", "c"])
 
 
-def test_counts_more_spread_than_poisson_ones_are_told() -> None:
-    def words(size: float, full: bool) -> str:
+def test_counts_more_spread_than_poisson_ones_are_told():
+    def words(size, full):
         parts = {"train": counts_of_one_spread(size)}
         found = analyse_roots(
             parts, PoissonFamily(), order=2, l1=0.05, learn=partial(fit_root_path, full=full, refit="all")
@@ -265,7 +259,7 @@ def test_counts_more_spread_than_poisson_ones_are_told() -> None:
     assert "full=True" not in words(1000.0, full=False)  # control: nearly Poisson
 
 
-def test_advice_is_in_the_words_of_the_caller() -> None:
+def test_advice_is_in_the_words_of_the_caller():
     found = analyse_roots({"train": counts_of_one_spread(0.5)}, PoissonFamily(), order=2, l1=0.05)
     with options_written(written):
         page = plain(found) + html(found)

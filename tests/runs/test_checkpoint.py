@@ -1,7 +1,5 @@
 """Checkpoints: whole or absent, never another run's, one clear error for each fault; Ctrl-C is held back."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import struct
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
@@ -32,14 +29,14 @@ TENSORS = {
 SETTINGS = {"kind": "chains", "thin": 2, "record": ("energy",), "model digest": "aa"}
 
 
-def written(path: Path) -> Path:
+def written(path):
     file = RunFile(path)
     assert file.start(SETTINGS) is None
     file.write(TENSORS)
     return path
 
 
-def model() -> LogLinearEnergy:
+def model():
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
     return LogLinearEnergy(hypergraph, torch.full((hypergraph.num_terms,), 0.3))
 
@@ -47,7 +44,7 @@ def model() -> LogLinearEnergy:
 # Files
 
 
-def test_tensors_come_back_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_tensors_come_back_and_nothing_else_is_left(tmp_path):
     path = written(tmp_path / "run")
     found = RunFile(path, resume=True).start(SETTINGS)
     assert found is not None and found.keys() == TENSORS.keys()
@@ -57,17 +54,17 @@ def test_tensors_come_back_and_nothing_else_is_left(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_file_that_is_not_there_starts_a_run(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_starts_a_run(tmp_path):
     assert RunFile(tmp_path / "run", resume=True).start(SETTINGS) is None
 
 
-def test_a_fault_while_writing_keeps_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_writing_keeps_the_last_file(tmp_path, monkeypatch):
     path = written(tmp_path / "run")
     before = path.read_bytes()
     file = RunFile(path, resume=True)
     file.start(SETTINGS)
 
-    def broken(tensors: Any, name: str, metadata: Any) -> None:
+    def broken(tensors, name, metadata):
         Path(name).write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
@@ -82,7 +79,7 @@ def test_a_fault_while_writing_keeps_the_last_file(tmp_path: Path, monkeypatch: 
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
-def test_large_files_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_written_less_often(tmp_path, monkeypatch):
     monkeypatch.setattr(RunFile, "SECONDS", 1e-6)
     file = RunFile(tmp_path / "run")
     file.start(SETTINGS)
@@ -90,7 +87,7 @@ def test_large_files_are_written_less_often(tmp_path: Path, monkeypatch: pytest.
     assert file.is_due
     original = safetensors.torch.save_file
 
-    def slow(*args: Any, **options: Any) -> None:
+    def slow(*args, **options):
         time.sleep(0.2)
         original(*args, **options)
 
@@ -101,14 +98,14 @@ def test_large_files_are_written_less_often(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])
-def test_truncated_file_is_named(keep: int, tmp_path: Path) -> None:
+def test_truncated_file_is_named(keep, tmp_path):
     path = written(tmp_path / "run")
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match=r"run cannot be read, it is damaged .*; delete it to start again"):
         RunFile(path, resume=True).start(SETTINGS)
 
 
-def test_one_wrong_bit_is_noticed(tmp_path: Path) -> None:
+def test_one_wrong_bit_is_noticed(tmp_path):
     path = written(tmp_path / "run")
     data = bytearray(path.read_bytes())
     start = 8 + struct.unpack("<Q", data[:8])[0]
@@ -133,14 +130,14 @@ def test_one_wrong_bit_is_noticed(tmp_path: Path) -> None:
         ({"pyro-hoim-run": json.dumps({"format_version": 1})}, "the checksum differs"),
     ],
 )
-def test_files_of_other_programs_and_releases_are_refused(metadata: Any, message: str, tmp_path: Path) -> None:
+def test_files_of_other_programs_and_releases_are_refused(metadata, message, tmp_path):
     path = tmp_path / "run"
     safetensors.torch.save_file(TENSORS, str(path), metadata=metadata)
     with pytest.raises(InputError, match=message):
         RunFile(path, resume=True).start(SETTINGS)
 
 
-def test_other_settings_are_refused(tmp_path: Path) -> None:
+def test_other_settings_are_refused(tmp_path):
     path = written(tmp_path / "run")
     for change in ({"record": ("energy", "codes")}, {"model digest": "bb"}, {"new": 5}):
         with raises("other-run", "checkpoint"):
@@ -149,11 +146,11 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
         RunFile(path, resume=True).start({**SETTINGS, "thin": 1})
 
 
-def test_bad_places_are_refused(tmp_path: Path) -> None:
+def test_bad_places_are_refused(tmp_path):
     written(tmp_path / "run")
     with pytest.raises(InputError, match="exists; pass resume=True to continue that run, or choose another name"):
         RunFile(tmp_path / "run")
-    places: list[tuple[Any, Any]] = [(tmp_path, "no-file"), (tmp_path / "none" / "run", "no-file"), (3, "wrong-type")]
+    places = [(tmp_path, "no-file"), (tmp_path / "none" / "run", "no-file"), (3, "wrong-type")]
     for place, code in places:
         with raises(code, "checkpoint"):
             RunFile(place, resume=True)
@@ -162,11 +159,11 @@ def test_bad_places_are_refused(tmp_path: Path) -> None:
 # Interruption
 
 
-def test_interrupt_is_held_back_and_then_delivered() -> None:
+def test_interrupt_is_held_back_and_then_delivered():
     before = signal.getsignal(signal.SIGINT)
-    steps: list[str] = []
+    steps = []
 
-    def work() -> None:
+    def work():
         with DeferredInterrupt() as interrupt:
             os.kill(os.getpid(), signal.SIGINT)
             steps.append("still running")
@@ -179,15 +176,15 @@ def test_interrupt_is_held_back_and_then_delivered() -> None:
     assert steps == ["still running"] and signal.getsignal(signal.SIGINT) is before
 
 
-def test_interrupt_in_the_last_step_is_not_lost() -> None:
+def test_interrupt_in_the_last_step_is_not_lost():
     with pytest.raises(KeyboardInterrupt), DeferredInterrupt():
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_second_interrupt_acts_at_once() -> None:
-    steps: list[int] = []
+def test_second_interrupt_acts_at_once():
+    steps = []
 
-    def work() -> None:
+    def work():
         with DeferredInterrupt():
             for k in range(3):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -198,8 +195,8 @@ def test_second_interrupt_acts_at_once() -> None:
     assert steps == [0]
 
 
-def test_handlers_of_others_are_called_and_put_back() -> None:
-    called: list[int] = []
+def test_handlers_of_others_are_called_and_put_back():
+    called = []
     former = signal.signal(signal.SIGINT, lambda number, frame: called.append(number))
     try:
         with DeferredInterrupt() as interrupt:
@@ -212,8 +209,8 @@ def test_handlers_of_others_are_called_and_put_back() -> None:
         signal.signal(signal.SIGINT, former)
 
 
-def test_runs_in_other_threads_leave_handlers_alone() -> None:
-    results: list[Any] = []
+def test_runs_in_other_threads_leave_handlers_alone():
+    results = []
     thread = threading.Thread(target=lambda: results.append(sample_chains(GibbsChains(model(), 3), 20)))
     thread.start()
     thread.join(60)

@@ -1,7 +1,5 @@
 """Long runs of chains of every family: records, estimates and their errors, interruption and resuming."""
 
-from __future__ import annotations
-
 import os
 import signal
 import textwrap
@@ -31,22 +29,22 @@ Run = ChainRun[Any]
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 
 
-def small_model(seed: int = 0, scale: float = 0.7) -> LogLinearEnergy:
+def small_model(seed=0, scale=0.7):
     hypergraph = InteractionHypergraph.from_order(DOMAIN, 2)
     return LogLinearEnergy(
         hypergraph, torch.from_numpy(random_tables(hypergraph, np.random.default_rng(seed), scale=scale))
     )
 
 
-def gibbs(num_chains: int = 8, *, other: int = 0, **options: Any) -> GibbsChains:
+def gibbs(num_chains=8, *, other=0, **options):
     return GibbsChains(small_model(other), num_chains, **{"seed": 9, **options})
 
 
-def network(num_chains: int = 8, *, other: int = 0, **options: Any) -> PseudoGibbsChains:
+def network(num_chains=8, *, other=0, **options):
     """Every variable reads the two others; no joint law."""
     rng = np.random.default_rng(other)
 
-    def table(name: str) -> TableConditional:
+    def table(name):
         parents = [parent for parent in DOMAIN.names if parent != name]
         shape = [DOMAIN[parent].cardinality for parent in parents]
         probs = torch.from_numpy(rng.dirichlet([1.0] * DOMAIN[name].cardinality, shape))
@@ -56,7 +54,7 @@ def network(num_chains: int = 8, *, other: int = 0, **options: Any) -> PseudoGib
     return PseudoGibbsChains(conditionals, num_chains, **{"seed": 9, "engine": "torch", **options})
 
 
-def roots(num_chains: int = 8, *, other: int = 0, **options: Any) -> RootChains:
+def roots(num_chains=8, *, other=0, **options):
     domain = Domain([Variable(name, kind="count") for name in "abc"])
     structure = RootStructure.simplified(domain, [("a", "b"), ("a", "b", "c")])
     psi = torch.tensor([0.5, 0.0, -0.5, 0.3 + 0.1 * other, -0.1], dtype=torch.float64)
@@ -68,7 +66,7 @@ FAMILIES = {"gibbs": gibbs, "network": network, "roots": roots}
 families = pytest.mark.parametrize("family", FAMILIES)
 
 
-def pair(strength: float, batch: int | None = None) -> LogLinearEnergy:
+def pair(strength, batch=None):
     """Two spins with a coupling: single-site chains change mode about once in exp(2 * strength) sweeps."""
     hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
     theta = torch.tensor([0.0, 0.0, strength], dtype=torch.float64)
@@ -76,11 +74,11 @@ def pair(strength: float, batch: int | None = None) -> LogLinearEnergy:
     return model if batch is None else LogLinearEnergy(hypergraph, model.tables.expand(batch, -1))
 
 
-def exact_eta(model: LogLinearEnergy) -> np.ndarray:
+def exact_eta(model):
     return exact_statistics(model.hypergraph, exact_table(model.hypergraph, model.tables))
 
 
-def assert_equal_runs(first: Run, second: Run) -> None:
+def assert_equal_runs(first, second):
     """Bit for bit, except for the time taken."""
     for name in ("eta", "std_error", "between_chains", "energies", "draws"):
         left, right = getattr(first, name), getattr(second, name)
@@ -90,7 +88,7 @@ def assert_equal_runs(first: Run, second: Run) -> None:
         assert torch.equal(value, second.chains.state_dict()[name]), name
 
 
-def short_calls(family: str, sweeps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def short_calls(family, sweeps, monkeypatch):
     """So many sweeps a call of the chains."""
     kind = type(FAMILIES[family](1))
     monkeypatch.setattr(kind, "sweeps_per_call", property(lambda chains: sweeps))
@@ -100,7 +98,7 @@ def short_calls(family: str, sweeps: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("thin", [1, 3])
-def test_statistics_and_traces_are_those_of_the_states(thin: int) -> None:
+def test_statistics_and_traces_are_those_of_the_states(thin):
     model = small_model()
     run = sample_chains(gibbs(5), 30, burn_in=7, thin=thin, record=("draws", "energies", "statistics"))
     assert run.draws is not None and run.energies is not None and run.eta is not None
@@ -121,14 +119,14 @@ def test_statistics_and_traces_are_those_of_the_states(thin: int) -> None:
 
 @families
 @pytest.mark.parametrize("unit", [1, 20, 10**9])
-def test_records_of_a_run_are_those_of_its_chains(family: str, unit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_a_run_are_those_of_its_chains(family, unit, monkeypatch):
     chains = FAMILIES[family](4)
     short_calls(family, unit, monkeypatch)
-    run: Run = sample_chains(FAMILIES[family](4), 30, burn_in=7, thin=3, record=chains.recordable)
+    run = sample_chains(FAMILIES[family](4), 30, burn_in=7, thin=3, record=chains.recordable)
     chains.sweep(7)
     for t in range(30):
         chains.sweep(3)
-        assert torch.equal(run.draws[t].to(chains.states), chains.states)  # pyright: ignore[reportOptionalSubscript]
+        assert torch.equal(run.draws[t].to(chains.states), chains.states)
     if run.eta is not None and run.draws is not None:
         probs, errors = run.probs(["b", "a"] if family == "gibbs" else "b")
         levels = run.values("b").long()
@@ -140,8 +138,8 @@ def test_records_of_a_run_are_those_of_its_chains(family: str, unit: int, monkey
 
 @pytest.mark.parametrize("engine", ["torch", "auto"])
 @pytest.mark.parametrize("scan", ["sequential", "random"])
-def test_length_of_calls_changes_nothing(engine: Any, scan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run() -> Run:
+def test_length_of_calls_changes_nothing(engine, scan, monkeypatch):
+    def run():
         chains = gibbs(6, schedule=GibbsSchedule("interactions", scan=scan), engine=engine)
         return sample_chains(chains, 30, burn_in=11, thin=4, record=("draws", "statistics"))
 
@@ -152,24 +150,23 @@ def test_length_of_calls_changes_nothing(engine: Any, scan: Any, monkeypatch: py
 
 
 @families
-def test_parts_that_were_not_asked_for_are_none_and_chains_can_be_continued(family: str) -> None:
-    run: Run = sample_chains(FAMILIES[family](4), 10, record=())
+def test_parts_that_were_not_asked_for_are_none_and_chains_can_be_continued(family):
+    run = sample_chains(FAMILIES[family](4), 10, record=())
     assert run.eta is None and run.std_error is None and run.energies is None and run.draws is None
     assert run.is_mixed is None
-    again: Run = sample_chains(run.chains, 10, record="draws")
+    again = sample_chains(run.chains, 10, record="draws")
     assert again.chains is run.chains and again.chains.num_sweeps == 20
     assert again.draws is not None and again.draws.shape == (10, 4, 3)
-    one_go: Run = sample_chains(FAMILIES[family](4), 20, record=())
+    one_go = sample_chains(FAMILIES[family](4), 20, record=())
     assert torch.equal(one_go.chains.states, again.chains.states)
-    default: Run = sample_chains(FAMILIES[family](4), 10)
+    default = sample_chains(FAMILIES[family](4), 10)
     assert (default.eta is None, default.draws is None) == (family == "roots", family != "roots")
 
 
-def test_batches() -> None:
+def test_batches():
     model = small_model()
     both = LogLinearEnergy(model.hypergraph, torch.stack([model.tables, 0 * model.tables]))
     run = sample_chains(GibbsChains(both, 400), 64, burn_in=20, record=("statistics", "energies", "draws"))
-    assert run.eta is not None and run.std_error is not None and run.energies is not None and run.draws is not None
     assert run.eta.shape == (2, model.hypergraph.num_terms) and run.energies.shape == (64, 2, 400)
     assert run.draws.shape == (64, 2, 400, 3) and run.probs(["a", "b"])[0].shape == (2, 2, 3)
     flat = exact_statistics(model.hypergraph, exact_table(model.hypergraph, 0 * model.tables))
@@ -181,10 +178,9 @@ def test_batches() -> None:
 # Estimates and errors
 
 
-def test_standard_errors_allow_for_autocorrelation() -> None:
+def test_standard_errors_allow_for_autocorrelation():
     """Variance of estimates between 150 equal runs over the variance that they claim."""
     run = sample_chains(GibbsChains(pair(3.0, batch=150), 8, seed=11, engine="torch"), 900, burn_in=100)
-    assert run.eta is not None and run.std_error is not None
     actual = float((run.eta[:, 0] - 0.5).square().mean())
     # The autocorrelation time is 10 sweeps, so that batches of 30 claim 17 % too little; the mean of 150 squares has a
     # standard deviation of 12 %, 4.9 of them are 1e-6.
@@ -192,7 +188,7 @@ def test_standard_errors_allow_for_autocorrelation() -> None:
     assert actual / (0.25 / (8 * 900)) > 5  # control: errors as if records were independent
 
 
-def test_few_records_of_many_chains_have_errors_from_the_chains() -> None:
+def test_few_records_of_many_chains_have_errors_from_the_chains():
     model = small_model()
     for num_draws in (1, 5, 40):
         run = sample_chains(GibbsChains(model, 4000, seed=num_draws), num_draws, burn_in=30)
@@ -203,7 +199,7 @@ def test_few_records_of_many_chains_have_errors_from_the_chains() -> None:
         assert 0.8 < np.sqrt((ratio**2).mean()) < 2
 
 
-def test_one_chain_has_errors_and_one_record_has_none() -> None:
+def test_one_chain_has_errors_and_one_record_has_none():
     model = small_model()
     run = sample_chains(GibbsChains(model, 1), 4000, burn_in=30)
     assert run.eta is not None and run.std_error is not None and run.between_chains is None and run.is_mixed is None
@@ -213,14 +209,13 @@ def test_one_chain_has_errors_and_one_record_has_none() -> None:
     assert bool(single.std_error[(single.eta > 0) & (single.eta < 1)].isnan().all())
 
 
-def test_constant_cells_keep_an_error() -> None:
+def test_constant_cells_keep_an_error():
     run = sample_chains(GibbsChains(small_model(), 10, clamped={"a": 1}), 100)
-    assert run.eta is not None and run.std_error is not None
     assert run.eta[:2].tolist() == [0.0, 1.0]
     assert run.std_error[:2].tolist() == [2e-2, 2e-2]  # ten chains were looked at ten times
 
 
-def test_chains_that_never_moved_claim_no_more_than_one_state_each() -> None:
+def test_chains_that_never_moved_claim_no_more_than_one_state_each():
     """A ferromagnet that single-site moves do not turn round: both values of a spin are equally likely."""
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
     theta = torch.tensor([0.0] * 6 + [4.0] * 15, dtype=torch.float64)
@@ -231,7 +226,6 @@ def test_chains_that_never_moved_claim_no_more_than_one_state_each() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             run = sample_chains(GibbsChains(model, 3, seed=seed), 1000, burn_in=50)
-        assert run.eta is not None and run.std_error is not None
         verdicts.add(run.is_mixed)
         assert abs(float(run.eta[0]) - 0.5) < 2 * float(run.std_error[0])
         if run.is_mixed is None:
@@ -241,14 +235,14 @@ def test_chains_that_never_moved_claim_no_more_than_one_state_each() -> None:
     assert moving.is_mixed is True and moving.std_error is not None and float(moving.std_error.max()) < 0.05
 
 
-def rare(logit: float) -> LogLinearEnergy:
+def rare(logit):
     """Fifty independent binary variables."""
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 50), 1)
     return LogLinearEnergy(hypergraph, torch.tensor([0.0, logit] * 50, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("logit", [-9.0, -6.0])
-def test_rare_cells_raise_no_false_alarm(logit: float) -> None:
+def test_rare_cells_raise_no_false_alarm(logit):
     """Visits of a block are Poisson variables with a mean of about 0.1 or 2, far from normal ones."""
     over = 0
     for seed in range(30):
@@ -259,14 +253,13 @@ def test_rare_cells_raise_no_false_alarm(logit: float) -> None:
 
 
 @pytest.mark.parametrize(("num_chains", "num_others"), [(512, 1), (64, 16)])
-def test_chains_that_do_not_mix_are_found_out(num_chains: int, num_others: int) -> None:
+def test_chains_that_do_not_mix_are_found_out(num_chains, num_others):
     """One chain, or a quarter of the chains, starts in the other of two equal modes, and all stay where they are."""
     init = torch.zeros(num_chains, 2, dtype=torch.long)
     init[:num_others] = 1
     with pytest.warns(ConvergenceWarning, match="have not mixed"):
         run = sample_chains(GibbsChains(pair(16.0), num_chains, init=init), 400)
     assert run.is_mixed is False and run.between_chains is not None and run.eta is not None
-    assert run.std_error is not None
     if num_others == 1:
         return
     assert float(run.between_chains.min()) > 10  # the 20 looks at a chain count as one
@@ -275,7 +268,7 @@ def test_chains_that_do_not_mix_are_found_out(num_chains: int, num_others: int) 
     assert mixed.is_mixed is True
 
 
-def test_the_rate_of_false_alarms_is_as_stated() -> None:
+def test_the_rate_of_false_alarms_is_as_stated():
     run = sample_chains(GibbsChains(pair(0.0, batch=500), 32), 100, burn_in=1)
     assert run.is_mixed is True and run.between_chains is not None
     # Edges a and b are independent: chi-square with 15 degrees of freedom, divided by it.
@@ -289,7 +282,7 @@ def test_the_rate_of_false_alarms_is_as_stated() -> None:
 
 
 @families
-def test_progress_is_shown_on_standard_error_only_if_asked_for(family: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_standard_error_only_if_asked_for(family, capfd):
     sample_chains(FAMILIES[family](4), 10)
     shown = capfd.readouterr()
     assert shown.out == "" and shown.err == ""
@@ -298,20 +291,20 @@ def test_progress_is_shown_on_standard_error_only_if_asked_for(family: str, capf
     assert shown.out == "" and "sweep" in shown.err
 
 
-SETTINGS: dict[str, Any] = {"burn_in": 200, "thin": 2}
+SETTINGS = {"burn_in": 200, "thin": 2}
 
 
-def long_run(family: str, chains: Any = None, **options: Any) -> Run:
+def long_run(family, chains=None, **options):
     chains = FAMILIES[family]() if chains is None else chains
     return sample_chains(chains, 200, record=chains.recordable, **SETTINGS, **options)
 
 
-def interrupt_after(calls: int, kind: type, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def interrupt_after(calls, kind, monkeypatch):
     """Ctrl-C within the given call of the chains."""
     count = [0]
     original = kind.sweep
 
-    def sweep(self: Any, *args: Any, **options: Any) -> Any:
+    def sweep(self, *args, **options):
         count[0] += 1
         if count[0] == calls:
             os.kill(os.getpid(), signal.SIGINT)
@@ -322,9 +315,7 @@ def interrupt_after(calls: int, kind: type, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @families
-def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(family, tmp_path, monkeypatch):
     short_calls(family, 20, monkeypatch)
     kind = type(FAMILIES[family]())
     whole = long_run(family)
@@ -350,14 +341,14 @@ def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(
         assert_equal_runs(whole, long_run(family, FAMILIES[family](), run=RunOptions(path, resume=True)))
 
 
-def test_interrupt_without_a_checkpoint_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_without_a_checkpoint_is_an_interrupt(monkeypatch):
     interrupt_after(1, GibbsChains, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         sample_chains(gibbs(), 400)
 
 
 @families
-def test_checkpoint_of_another_run_is_refused(family: str, tmp_path: Path) -> None:
+def test_checkpoint_of_another_run_is_refused(family, tmp_path):
     made, path = FAMILIES[family], tmp_path / "run"
     sample_chains(made(3), 40, run=RunOptions(path))
     before = path.read_bytes()
@@ -392,12 +383,12 @@ PROGRAM = """
 """
 
 
-def killed_run(run: RunOptions | None) -> Run:
+def killed_run(run):
     return sample_chains(gibbs(50), 10_000, record=("statistics", "energies", "draws"), run=run, **SETTINGS)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path: Path) -> None:
+def test_killed_run_is_resumed_with_the_same_bits(how, tmp_path):
     path = tmp_path / "run.safetensors"
     program = textwrap.dedent(PROGRAM.format(folder=str(Path(__file__).parent), path=str(path)))
     for pause in (0.3, 0.1, 0.03, 0.0):  # a busy machine may let the run end before the signal is sent
@@ -435,9 +426,7 @@ def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path:
         ({"num_draws": 10**14, "record": "draws", "thin": 1}, "conflict", "record"),
     ],
 )
-def test_bad_input_is_refused_before_work(
-    family: str, options: dict[str, Any], code: Any, argument: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bad_input_is_refused_before_work(family, options, code, argument, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     chains = FAMILIES[family](3)
     monkeypatch.setattr(type(chains), "sweep", None)
@@ -446,16 +435,16 @@ def test_bad_input_is_refused_before_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_parts_that_chains_do_not_have() -> None:
+def test_parts_that_chains_do_not_have():
     with raises("wrong-type", "chains"):
-        sample_chains(small_model(), 3)  # type: ignore[type-var]
+        sample_chains(small_model(), 3)
     with pytest.raises(InputError, match="record: expected 'statistics' or 'draws', received 'energies'"):
         sample_chains(network(3), 5, record="energies")
     with raises("unknown-choice", "record"):
         sample_chains(roots(3), 5, record="statistics")
 
 
-def test_what_a_run_did_not_record_is_refused() -> None:
+def test_what_a_run_did_not_record_is_refused():
     run, draws = sample_chains(network(3), 10), sample_chains(network(3), 10, record="draws")
     for call, code, argument in (
         (lambda: run.probs(["b", "a"]), "conflict", "probs"),

@@ -1,9 +1,6 @@
 """Schedules of Gibbs samplers: blocks, orders, frequencies, and refusal of what makes no sense."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,19 +18,19 @@ GRAPH = InteractionHypergraph(
 )
 
 
-def _names(blocks: tuple[tuple[int, ...], ...]) -> list[tuple[str, ...]]:
+def _names(blocks):
     return [tuple(GRAPH.domain.names[i] for i in block) for block in blocks]
 
 
 # Blocks
 
 
-def test_sites_are_all_free_variables_in_schema_order() -> None:
+def test_sites_are_all_free_variables_in_schema_order():
     assert _names(GibbsSchedule().resolve(GRAPH)) == [("age",), ("sex",), ("job",), ("smoke",), ("lone",)]
     assert _names(GibbsSchedule().resolve(GRAPH, ["sex", "lone"])) == [("age",), ("job",), ("smoke",)]
 
 
-def test_colour_classes_follow_each_other_and_share_no_interaction() -> None:
+def test_colour_classes_follow_each_other_and_share_no_interaction():
     blocks = GibbsSchedule("colours").resolve(GRAPH)
     assert sorted(_names(blocks)) == sorted(_names(GibbsSchedule().resolve(GRAPH)))
     order = [name for (name,) in _names(blocks)]
@@ -43,21 +40,21 @@ def test_colour_classes_follow_each_other_and_share_no_interaction() -> None:
         assert all(b not in GRAPH.neighbours(a) for a, b in itertools.combinations(group, 2))
 
 
-def test_interactions_are_the_maximal_ones_and_single_variables() -> None:
+def test_interactions_are_the_maximal_ones_and_single_variables():
     blocks = _names(GibbsSchedule("interactions").resolve(GRAPH))
     assert set(blocks) == {("age", "sex", "job"), ("job", "smoke"), ("lone",)}
     clamped = _names(GibbsSchedule("interactions").resolve(GRAPH, ["job"]))
     assert set(clamped) == {("age", "sex"), ("smoke",), ("lone",)}
 
 
-def test_user_blocks_are_sorted_without_repetition_or_clamped_members() -> None:
+def test_user_blocks_are_sorted_without_repetition_or_clamped_members():
     schedule = GibbsSchedule([["smoke", "age"], ("age", "smoke"), ("sex", "town"), ("job",), ("lone", "job")])
     assert _names(schedule.resolve(GRAPH)) == [("age", "smoke"), ("sex",), ("job",), ("job", "lone")]
     assert _names(schedule.resolve(GRAPH, ["age", "job"])) == [("smoke",), ("sex",), ("lone",)]
     assert GibbsSchedule([["age"]]).resolve(GRAPH, ["sex", "job", "smoke", "lone"]) == ((0,),)
 
 
-def test_everything_clamped_leaves_no_block_and_an_empty_order() -> None:
+def test_everything_clamped_leaves_no_block_and_an_empty_order():
     for scan in ("sequential", "random"):
         schedule = GibbsSchedule("interactions", scan)
         blocks = schedule.resolve(GRAPH, GRAPH.domain.names)
@@ -68,7 +65,7 @@ def test_everything_clamped_leaves_no_block_and_an_empty_order() -> None:
 # Orders
 
 
-def test_sequential_order_is_one_row_for_all_sweeps() -> None:
+def test_sequential_order_is_one_row_for_all_sweeps():
     schedule = GibbsSchedule("sites")
     blocks = schedule.resolve(GRAPH)
     for first, num in ((0, 1), (7, 100)):
@@ -78,7 +75,7 @@ def test_sequential_order_is_one_row_for_all_sweeps() -> None:
 
 
 @pytest.mark.parametrize("schedule", [GibbsSchedule("sites", "random"), GibbsSchedule(emphasised=[("job", "smoke")])])
-def test_orders_depend_on_sweep_and_seed_only(schedule: GibbsSchedule) -> None:
+def test_orders_depend_on_sweep_and_seed_only(schedule):
     blocks = schedule.resolve(GRAPH)
     whole = schedule.order(GRAPH, blocks, 0, 40, 9)
     parts = [schedule.order(GRAPH, blocks, first, 10, 9) for first in range(0, 40, 10)]
@@ -91,7 +88,7 @@ def test_orders_depend_on_sweep_and_seed_only(schedule: GibbsSchedule) -> None:
         assert (whole != schedule.order(GRAPH, blocks, 0, 40, 10)).any()
 
 
-def test_random_scan_visits_are_independent_and_uniform() -> None:
+def test_random_scan_visits_are_independent_and_uniform():
     """Frequencies of pairs: within a sweep, in the next sweep at every offset of 4 and 8 visits."""
     domain = Domain.from_cardinalities([2] * 20)
     graph = InteractionHypergraph.from_order(domain, 1)
@@ -113,7 +110,7 @@ def test_random_scan_visits_are_independent_and_uniform() -> None:
 
 
 @pytest.mark.parametrize("emphasis", [0.2, 0.5, 0.8])
-def test_random_emphasis_is_the_share_of_visits(emphasis: float) -> None:
+def test_random_emphasis_is_the_share_of_visits(emphasis):
     schedule = GibbsSchedule("sites", "random", emphasised=[("job", "smoke")], emphasis=emphasis)
     blocks = schedule.resolve(GRAPH)
     order = schedule.order(GRAPH, blocks, 0, 4000, 2)
@@ -125,7 +122,7 @@ def test_random_emphasis_is_the_share_of_visits(emphasis: float) -> None:
 
 
 @pytest.mark.parametrize("emphasis", [0.25, 0.4, 0.5, 0.75, 0.9])
-def test_sequential_emphasis_visits_all_new_blocks_and_the_others_in_turns(emphasis: float) -> None:
+def test_sequential_emphasis_visits_all_new_blocks_and_the_others_in_turns(emphasis):
     """The share is met within the rounding of one visit of a sweep, of which one at least goes to the others."""
     schedule = GibbsSchedule("sites", emphasised=[("job", "smoke")], emphasis=emphasis)
     blocks = schedule.resolve(GRAPH)
@@ -140,7 +137,7 @@ def test_sequential_emphasis_visits_all_new_blocks_and_the_others_in_turns(empha
     assert abs(share - min(emphasis, 2 / 3)) <= 0.5 / order.shape[1]
 
 
-def test_emphasis_of_blocks_that_contain_an_interaction() -> None:
+def test_emphasis_of_blocks_that_contain_an_interaction():
     schedule = GibbsSchedule("interactions", emphasised=[("age", "sex")], emphasis=0.5)
     blocks = schedule.resolve(GRAPH)
     new = _names(blocks).index(("age", "sex", "job"))
@@ -150,7 +147,7 @@ def test_emphasis_of_blocks_that_contain_an_interaction() -> None:
 
 
 @pytest.mark.parametrize("scan", ["sequential", "random"])
-def test_emphasis_of_all_or_no_block_is_none(scan: Any) -> None:
+def test_emphasis_of_all_or_no_block_is_none(scan):
     everything = GibbsSchedule(scan=scan, emphasised=[GRAPH.domain.names])
     plain = GibbsSchedule(scan=scan)
     blocks = plain.resolve(GRAPH)
@@ -185,7 +182,7 @@ def test_emphasis_of_all_or_no_block_is_none(scan: Any) -> None:
         ({"blocks": [("age",)]}, ("sex",), "missing-part", "blocks"),
     ],
 )
-def test_bad_schedules_are_refused(arguments: dict[str, Any], clamped: Any, code, argument) -> None:
+def test_bad_schedules_are_refused(arguments, clamped, code, argument):
     """Most when they are made, the others against a hypergraph."""
     if clamped is None:
         with raises(code, argument):
@@ -196,7 +193,7 @@ def test_bad_schedules_are_refused(arguments: dict[str, Any], clamped: Any, code
             made.resolve(GRAPH, clamped)
 
 
-def test_too_large_blocks_are_refused_with_numbers() -> None:
+def test_too_large_blocks_are_refused_with_numbers():
     graph = InteractionHypergraph(Domain.from_cardinalities([17, 16, 16]), [])
     with pytest.raises(IntractableError, match="4352 joint states, more than the limit of 4096"):
         GibbsSchedule([("x0", "x1", "x2")]).resolve(graph)

@@ -167,13 +167,6 @@ POISSON = [
 ]
 
 
-@pytest.mark.parametrize("natural", POISSON, ids=str)
-def test_poisson_conditionals(natural):
-    draws = node_draws("poisson", natural, 11)
-    counts, probs = in_cells(draws, count_law(natural, int(1.2 * draws.max() + 400)))
-    assert_exact_law(counts, probs)
-
-
 def test_negative_control_poisson_conditional_with_a_parameter_off():
     draws = node_draws("poisson", [14.0005], 11)
     counts, probs = in_cells(draws, count_law([14.0], int(1.2 * draws.max())))
@@ -181,13 +174,15 @@ def test_negative_control_poisson_conditional_with_a_parameter_off():
         assert_exact_law(counts, probs)
 
 
-@pytest.mark.parametrize(
-    ("maximum", "natural"), [(1, [3.0]), (5, [3.0, -2.0]), (300, [8.0, -30.0, 2.0]), (2000, [9.0]), (10**5, [9.0, 3.0])]
-)
-def test_truncated_conditionals(maximum, natural):
-    draws = node_draws(node_family("truncated-poisson", maximum=maximum), natural, 12)
-    assert draws.max() <= maximum
-    assert_exact_law(*in_cells(draws, count_law(natural, maximum)))
+TRUNCATED = [(1, [3.0]), (5, [3.0, -2.0]), (300, [8.0, -30.0, 2.0]), (2000, [9.0]), (10**5, [9.0, 3.0])]
+
+
+@pytest.mark.parametrize(("maximum", "natural"), [*((None, natural) for natural in POISSON), *TRUNCATED], ids=str)
+def test_conditionals_of_counts(maximum, natural):
+    family = "poisson" if maximum is None else node_family("truncated-poisson", maximum=maximum)
+    draws = node_draws(family, natural, 11 if maximum is None else 12)
+    assert maximum is None or draws.max() <= maximum
+    assert_exact_law(*in_cells(draws, count_law(natural, int(1.2 * draws.max() + 400) if maximum is None else maximum)))
 
 
 def assert_uniform(shares):
@@ -236,17 +231,6 @@ def exponential_shares(natural, draws):
     return line_cdf(log_density, draws, breaks)
 
 
-@pytest.mark.parametrize("natural", EXPONENTIAL, ids=str)
-def test_exponential_conditionals(natural):
-    draws = node_draws("exponential", natural, 13)
-    assert_uniform(exponential_shares(natural, draws))
-
-
-def test_negative_control_exponential_conditional_with_a_root_off():
-    with pytest.raises(AssertionError):
-        assert_uniform(exponential_shares([-1.0, 3.1], node_draws("exponential", [-1.0, 3.0], 13)))
-
-
 GAUSSIAN = [
     [-0.5],
     [-2.0, 3.0],
@@ -274,15 +258,25 @@ def gaussian_shares(natural, draws):
     return line_cdf(log_density, draws, breaks)
 
 
-@pytest.mark.parametrize("natural", GAUSSIAN, ids=str)
-def test_gaussian_conditionals(natural):
-    draws = node_draws("gaussian", natural, 14)
-    assert_uniform(gaussian_shares(natural, draws))
+REALS = {"exponential": (exponential_shares, 13), "gaussian": (gaussian_shares, 14)}
 
 
-def test_negative_control_gaussian_conditional_with_the_sign_of_the_mean_wrong():
+@pytest.mark.parametrize(
+    ("name", "natural"), [*(("exponential", eta) for eta in EXPONENTIAL), *(("gaussian", eta) for eta in GAUSSIAN)]
+)
+def test_conditionals_of_reals(name, natural):
+    shares, seed = REALS[name]
+    assert_uniform(shares(natural, node_draws(name, natural, seed)))
+
+
+@pytest.mark.parametrize(
+    ("name", "natural", "of", "sign"),
+    [("exponential", [-1.0, 3.1], [-1.0, 3.0], 1), ("gaussian", [-0.5, 0.3, -2.0], [-0.5, 0.3, -2.0], -1)],
+)
+def test_negative_control_conditionals_with_a_root_off_or_the_sign_of_the_mean_wrong(name, natural, of, sign):
+    shares, seed = REALS[name]
     with pytest.raises(AssertionError):
-        assert_uniform(gaussian_shares([-0.5, 0.3, -2.0], -node_draws("gaussian", [-0.5, 0.3, -2.0], 14)))
+        assert_uniform(shares(natural, sign * node_draws(name, of, seed)))
 
 
 # Sweeps of models of reals

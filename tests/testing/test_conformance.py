@@ -1,11 +1,8 @@
 """The conformance suites accept a plain correct implementation and refuse each of its broken variants."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ class _Codes(constraints.Constraint):
     is_discrete = True
     event_dim = 1
 
-    def check(self, value: torch.Tensor) -> torch.Tensor:
+    def check(self, value):
         whole = (value == value.floor()) & (value >= 0)
         return (whole & (value < torch.tensor(CARDINALITIES))).all(-1)
 
@@ -32,24 +29,24 @@ class _Codes(constraints.Constraint):
 class Saturated(TorchDistribution):
     """A law on 2 x 3 cells given by its logits (*batch, 6): the plain correct implementation."""
 
-    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+    arg_constraints = {}  # noqa: RUF012
     support = _Codes()
     has_enumerate_support = True
 
-    def __init__(self, theta: torch.Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, theta, validate_args=None):
         if not bool(torch.isfinite(theta).all()):
             raise InputError("theta: expected finite numbers")
         self.logits = theta
         super().__init__(theta.shape[:-1], torch.Size((2,)), validate_args=validate_args)
 
     @classmethod
-    def infer_shapes(cls, *, theta: torch.Size) -> tuple[torch.Size, torch.Size]:
+    def infer_shapes(cls, *, theta):
         return theta[:-1], torch.Size((2,))
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Saturated:
+    def expand(self, batch_shape, _instance=None):
         return type(self)(self.logits.expand(*batch_shape, 6), validate_args=self._validate_args)
 
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         if self._validate_args:
             self._validate_sample(value)
         index = (value[..., 0] * 3 + value[..., 1]).long()
@@ -57,40 +54,40 @@ class Saturated(TorchDistribution):
         shape = torch.broadcast_shapes(index.shape, logits.shape[:-1])
         return logits.expand(*shape, 6).gather(-1, index.expand(shape)[..., None])[..., 0]
 
-    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+    def sample(self, sample_shape=()):
         index = torch.distributions.Categorical(logits=self.logits).sample(torch.Size(sample_shape))
         return torch.stack([index // 3, index % 3], -1)
 
-    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+    def enumerate_support(self, expand=True):
         states = torch.tensor(list(itertools.product(range(2), range(3))))
         states = states.reshape(6, *(1 for _ in self.batch_shape), 2)
         return states.expand(6, *self.batch_shape, 2) if expand else states
 
 
 class Unnormalised(Saturated):
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         return super().log_prob(value) + 1e-6
 
 
 class BiasedSampler(Saturated):
-    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+    def sample(self, sample_shape=()):
         return Saturated(0.8 * self.logits).sample(sample_shape)
 
 
 class SharedBatchSampler(Saturated):
     """Expanded members share their draw."""
 
-    def __init__(self, theta: torch.Tensor, validate_args: bool | None = None, batch: Any = None) -> None:
+    def __init__(self, theta, validate_args=None, batch=None):
         super().__init__(theta, validate_args)
         self.own, self._batch_shape = theta, torch.Size(theta.shape[:-1] if batch is None else batch)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Saturated:
+    def expand(self, batch_shape, _instance=None):
         return SharedBatchSampler(self.own, self._validate_args, batch_shape)
 
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         return Saturated(self.own.expand(*self.batch_shape, 6), self._validate_args).log_prob(value)
 
-    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+    def sample(self, sample_shape=()):
         draws = Saturated(self.own).sample(sample_shape)
         extra = len(self.batch_shape) - (self.own.dim() - 1)
         for _ in range(extra):
@@ -99,12 +96,12 @@ class SharedBatchSampler(Saturated):
 
 
 class DefaultExpand(Saturated):
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape, _instance=None):
         return TorchDistribution.expand(self, batch_shape, _instance)
 
 
 class Unvalidated(Saturated):
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         clean = value.nan_to_num().floor().clamp(min=0).minimum(torch.tensor(CARDINALITIES) - 1)[..., :2]
         return Saturated(self.logits, False).log_prob(clean)
 
@@ -112,40 +109,40 @@ class Unvalidated(Saturated):
 class MemberZeroOnly(Saturated):
     """Every member of a batch gets the first one's log Z."""
 
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         log_z = self.logits.logsumexp(-1)
         return super().log_prob(value) + log_z - log_z.reshape(-1)[0]
 
 
 class Detached(Saturated):
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         constant = self.logits.logsumexp(-1)
         return super().log_prob(value) + constant - constant.detach()
 
 
 class Unpicklable(Saturated):
-    def __init__(self, theta: torch.Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, theta, validate_args=None):
         super().__init__(theta, validate_args)
         self.hook = lambda: None
 
 
 class FloatSamples(Saturated):
-    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+    def sample(self, sample_shape=()):
         return super().sample(sample_shape).float()
 
 
 class DoubleOnly(Saturated):
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, value):
         return super().log_prob(value).double()
 
 
 class WrongShapes(Saturated):
     @classmethod
-    def infer_shapes(cls, *, theta: torch.Size) -> tuple[torch.Size, torch.Size]:
+    def infer_shapes(cls, *, theta):
         return theta, torch.Size((2,))
 
 
-def _case() -> tuple[torch.Tensor, np.ndarray]:
+def _case():
     theta = torch.as_tensor(np.random.default_rng(0).standard_normal((2, 6)))
     return theta, torch.log_softmax(theta, -1).reshape(2, 2, 3).numpy()
 
@@ -182,7 +179,7 @@ def test_broken_distribution_is_refused(broken, check):
 
 def test_hidden_randomness_is_refused():
     class Seedless(Saturated):
-        def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        def sample(self, sample_shape=()):
             torch.manual_seed(next(counter))
             return super().sample(sample_shape)
 
@@ -209,23 +206,23 @@ class Plain:
 
     is_exact = True
 
-    def plan(self, hypergraph: Any) -> Any:
+    def plan(self, hypergraph):
         return SimpleNamespace(feasible=True)
 
-    def _scores(self, model: LogLinearEnergy) -> torch.Tensor:
+    def _scores(self, model):
         codes = torch.as_tensor(testing.enumerate_codes(model.domain.cardinalities))
         shape = (len(codes), *(1 for _ in model.batch_shape), len(model.domain))
         return -model.energy(codes.reshape(shape)).movedim(0, -1)
 
-    def log_partition(self, model: LogLinearEnergy) -> Any:
+    def log_partition(self, model):
         return SimpleNamespace(value=self._scores(model).logsumexp(-1), kind="exact", coding="balanced")
 
-    def expectations(self, model: LogLinearEnergy) -> torch.Tensor:
+    def expectations(self, model):
         tables = model.tables.detach().requires_grad_()
         value = self.log_partition(LogLinearEnergy(model.hypergraph, tables)).value
         return torch.autograd.grad(value.sum(), tables)[0] if tables.numel() else tables.detach()
 
-    def marginal(self, model: LogLinearEnergy, names: Any) -> torch.Tensor:
+    def marginal(self, model, names):
         probs = self._scores(model).softmax(-1).reshape(*model.batch_shape, *model.domain.cardinalities)
         lead, positions = len(model.batch_shape), model.domain.indices(names)
         others = [lead + i for i in range(len(model.domain)) if i not in positions]
@@ -233,14 +230,14 @@ class Plain:
         summed = probs.sum(others) if others else probs
         return summed.permute(*range(lead), *(lead + kept.index(i) for i in positions))
 
-    def log_marginal(self, model: LogLinearEnergy, names: Any) -> torch.Tensor:
+    def log_marginal(self, model, names):
         return self.marginal(model, names).log()
 
-    def mode(self, model: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+    def mode(self, model):
         best = self._scores(model).max(-1)
         return torch.as_tensor(testing.enumerate_codes(model.domain.cardinalities))[best.indices], best.values
 
-    def sample(self, model: LogLinearEnergy, sample_shape: Any, generator: Any = None) -> torch.Tensor:
+    def sample(self, model, sample_shape, generator=None):
         probs = self._scores(model).softmax(-1)
         flat = probs.reshape(-1, probs.shape[-1])
         index = torch.multinomial(flat, math.prod(sample_shape), replacement=True, generator=generator)
@@ -249,13 +246,13 @@ class Plain:
 
 
 class WrongLogZ(Plain):
-    def log_partition(self, model: LogLinearEnergy) -> Any:
+    def log_partition(self, model):
         result = super().log_partition(model)
         return SimpleNamespace(value=result.value + 1e-8, kind="exact", coding="balanced")
 
 
 class OneInteractionDropped(Plain):
-    def _scores(self, model: LogLinearEnergy) -> torch.Tensor:
+    def _scores(self, model):
         if model.hypergraph.num_terms:
             tables = model.tables.clone()
             tables[..., list(model.hypergraph.term_slices.values())[-1]] = 0
@@ -264,22 +261,22 @@ class OneInteractionDropped(Plain):
 
 
 class SchemaOrder(Plain):
-    def marginal(self, model: LogLinearEnergy, names: Any) -> torch.Tensor:
+    def marginal(self, model, names):
         return super().marginal(model, tuple(sorted(names)))
 
 
 class HotSampler(Plain):
-    def sample(self, model: LogLinearEnergy, sample_shape: Any, generator: Any = None) -> torch.Tensor:
+    def sample(self, model, sample_shape, generator=None):
         return super().sample(LogLinearEnergy(model.hypergraph, 0.8 * model.tables), sample_shape, generator)
 
 
 class GlobalRandomness(Plain):
-    def sample(self, model: LogLinearEnergy, sample_shape: Any, generator: Any = None) -> torch.Tensor:
+    def sample(self, model, sample_shape, generator=None):
         return super().sample(model, sample_shape)
 
 
 class FirstOrderOnly(Plain):
-    def log_partition(self, model: LogLinearEnergy) -> Any:
+    def log_partition(self, model):
         value = super().log_partition(model).value
         eta = super().expectations(model)
         linear = (eta.detach() * (model.tables - model.tables.detach())).sum(-1)
@@ -287,7 +284,7 @@ class FirstOrderOnly(Plain):
 
 
 class WorstState(Plain):
-    def mode(self, model: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+    def mode(self, model):
         return super().mode(LogLinearEnergy(model.hypergraph, -model.tables))
 
 
@@ -330,7 +327,7 @@ def test_random_models_are_balanced_and_small(model):
 
 
 def test_strategies_reach_the_edge_cases():
-    seen: dict[str, bool] = dict.fromkeys(
+    seen = dict.fromkeys(
         ["no edges", "saturated", "one variable", "one state", "disconnected", "holes", "scale 0", "scale 30"], False
     )
 

@@ -1,7 +1,5 @@
 """Log Z of the hard models against sums over all states, and the rule of false claims."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

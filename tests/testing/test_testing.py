@@ -1,7 +1,5 @@
 """The oracles against closed forms, and every statistical assertion beside a control that it must refuse."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -16,7 +14,7 @@ from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
 
 @pytest.fixture
-def graph() -> InteractionHypergraph:
+def graph():
     domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
     return InteractionHypergraph(domain, [["a", "b"], ["c"]], closure=True)
 
@@ -194,7 +192,7 @@ def test_law_arguments_are_checked(counts, probs):
 # --- calibration -----------------------------------------------------------------------------------------------------
 
 
-def _normal_ranks(rng: np.random.Generator, scale: float) -> np.ndarray:
+def _normal_ranks(rng, scale):
     """Ranks in a conjugate normal model (noise sd 10) the posterior using ``scale`` times the prior sd."""
     truth = rng.standard_normal(1000)
     data = truth + 10 * rng.standard_normal(1000)

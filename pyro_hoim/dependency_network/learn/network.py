@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,8 +16,9 @@ import torch
 from tqdm import tqdm
 
 from ...data.observations import Observations
-from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, unexpected, wrong_type
+from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, wrong_type
 from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ...runs.options import RunOptions, checked_run
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional
 from ._rows import PreparedRows, checked_rows
@@ -96,9 +96,7 @@ def learn_network(
     reads: Mapping[str, Sequence[str]] | None = None,
     max_leaves: int | None = None,
     jobs: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = False,
+    run: RunOptions | None = None,
 ) -> LearnedNetwork:
     r"""Learn a dependency network: for every variable a decision graph and the tables of its leaves.
 
@@ -133,9 +131,8 @@ def learn_network(
         max_leaves: no split may make more leaves of a graph than this.
         jobs: nodes at a time, as ``n_jobs`` of :class:`joblib.Parallel`; default one, or what a surrounding
             :func:`joblib.parallel_config` says, which also chooses processes or a Dask cluster in place of threads.
-        checkpoint: file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted.
-        resume: continue from ``checkpoint`` if that file exists; rows and arguments must be the same.
-        progress: show the nodes that are done on standard error.
+        run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
+            whether to continue from it (rows and arguments must be the same); and progress.
 
     Raises:
         InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
@@ -162,10 +159,8 @@ def learn_network(
         raise wrong_type("jobs", "a whole number", received=repr(jobs))
     if jobs == 0:
         raise out_of_range("jobs", "a number of nodes at a time, or a negative one as joblib reads it", received="0")
-    if resume and checkpoint is None:
-        expected = "the path of a checkpoint"
-        raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
-    file = None if checkpoint is None else RunFile(checkpoint, resume)
+    run = checked_run(run)
+    file = run.file()
     prepared = PreparedRows.from_rows(rows)
     done: dict[int, Found] = {}
     if file is not None:
@@ -183,7 +178,7 @@ def learn_network(
         return NodeTask(prepared, rows.domain, index, asked[index])
 
     missing = [i for i in range(len(names)) if i not in done]
-    bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not progress)
+    bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
         with closing(_run(task, missing, options, jobs)) as results, bar:
             for index, found in results:

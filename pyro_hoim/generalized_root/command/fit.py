@@ -19,6 +19,7 @@ from ...core.words import listed, option, plural
 from ...data.counts import CountTable
 from ...datasets.classic3 import classic3_info, load_classic3
 from ...errors import conflict, none_received, out_of_range, refused, unexpected
+from ...runs.options import RunOptions
 from ..nodes.families import NodeFamily, node_family
 from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings
@@ -171,7 +172,6 @@ class _RootPlan:
             stagewise=asked["stagewise"],
             symmetrize=asked["symmetrize"],
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
-            progress=request.progress,
         )
 
         def learn(*learned: Any, order: int) -> tuple[RootFitResult, ...]:
@@ -181,8 +181,7 @@ class _RootPlan:
                 full=self.family.name == "gaussian" if full is None else full,
                 refit=asked["refit_terms"],
                 settings=settings,
-                checkpoint=request.checkpoint / f"roots-{order}.safetensors",
-                resume=request.resume,
+                run=RunOptions(request.checkpoint / f"roots-{order}.safetensors", request.resume, request.progress),
             )
 
         analysis = analyse_roots(

@@ -26,8 +26,15 @@ _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalle
 class RegressionRun:
     """Solutions of all nodes, stage by stage, each along a path; the header is what a continued run must repeat."""
 
-    def __init__(self, rows: RootRows, settings: RootSettings, file: RunFile | None, header: Mapping[str, Any]) -> None:
-        self.rows, self.settings, self.file = rows, settings, file
+    def __init__(
+        self,
+        rows: RootRows,
+        settings: RootSettings,
+        progress: bool,
+        file: RunFile | None,
+        header: Mapping[str, Any],
+    ) -> None:
+        self.rows, self.settings, self.progress, self.file = rows, settings, progress, file
         self._tensors: dict[str, torch.Tensor] = {}
         if file is not None:
             self._tensors = file.start({**header, "data digest": rows.digest}) or {}
@@ -39,9 +46,7 @@ class RegressionRun:
         count = len(self.rows.domain)
         done = {i: self._restored(f"{stage}.{i}", len(spaces)) for i in range(count)}
         missing = [i for i in range(count) if not done[i]]
-        bar = tqdm(
-            total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.settings.progress
-        )
+        bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
         # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
         parallel = joblib.Parallel(n_jobs=self.settings.jobs, prefer="threads", return_as="generator_unordered")
         tasks = (
@@ -68,7 +73,7 @@ class RegressionRun:
         begin = None
         if place + "steps" in self._tensors:
             begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
-        bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.settings.progress)
+        bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
 
         def advance(coefficients: Floats, steps: int) -> None:
             bar.update()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...data.counts import CountTable
 from ...errors import check_type, check_whole, conflict
+from ...runs.options import checked_run
 from ..nodes.families import NodeFamily
 from ._space import Penalty
 from .fit import check_penalties, checked_family, fit_root_path
@@ -97,8 +98,8 @@ def choose_l1(
     rule = L1Rule() if rule is None else rule
     check_type(rule, L1Rule, "rule")
     check_penalties(l1s)
-    for name in {"checkpoint", "resume"} & options.keys():
-        raise conflict(name, "several paths are fitted here, which have no common checkpoint")
+    if checked_run(options.get("run")).checkpoint is not None:
+        raise conflict("checkpoint", "several paths are fitted here, which have no common checkpoint")
     order = options.get("order", 3)
     check_whole(order, "order")
     rows = prepare_rows(data, checked_family(family), order, options.pop("names", None))

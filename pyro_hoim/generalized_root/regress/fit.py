@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from ...errors import (
     unexpected,
     wrong_type,
 )
-from ...runs.options import RunOptions
+from ...runs.options import RunOptions, checked_run
 from ..nodes.families import NodeFamily, node_family
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
@@ -48,8 +47,7 @@ def fit_roots(
     full: bool = False,
     refit: Refit = "none",
     settings: RootSettings | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
+    run: RunOptions | None = None,
 ) -> RootFitResult:
     r"""Learn a generalized root model by l1-penalised regressions of every variable on all others.
 
@@ -79,8 +77,8 @@ def fit_roots(
             or ``all`` (best coefficients of all terms found, never worse than independent columns on these rows); see
             :func:`~pyro_hoim.generalized_root.refit_roots`.
         settings: how to search, solve, join and refit.
-        checkpoint: file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted.
-        resume: continue from ``checkpoint`` if that file exists; rows and arguments must be the same.
+        run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
+            whether to continue from it (rows and arguments must be the same); and progress.
 
     Raises:
         InputError: values outside the family's support (the first one is named with its place), a negative penalty,
@@ -102,7 +100,7 @@ def fit_roots(
         >>> fitted.structure.num_terms, bool((fitted.kkt_residual < 1e-6).all())
         (3, True)
     """
-    return _fit(data, [l1], family, order, names, full, refit, settings, checkpoint, resume)[0]
+    return _fit(data, [l1], family, order, names, full, refit, settings, run)[0]
 
 
 def fit_root_path(
@@ -115,8 +113,7 @@ def fit_root_path(
     full: bool = False,
     refit: Refit = "none",
     settings: RootSettings | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
+    run: RunOptions | None = None,
 ) -> tuple[RootFitResult, ...]:
     """Fits for several penalties, each started from the one before (the strong rule chooses the first features).
 
@@ -130,7 +127,7 @@ def fit_root_path(
         [2, 3, 3]
     """
     check_penalties(l1s)
-    return _fit(data, list(l1s), family, order, names, full, refit, settings, checkpoint, resume)
+    return _fit(data, list(l1s), family, order, names, full, refit, settings, run)
 
 
 def _fit(
@@ -142,8 +139,7 @@ def _fit(
     full: bool,
     refit: Refit,
     given: RootSettings | None,
-    checkpoint: str | os.PathLike[str] | None,
-    resume: bool,
+    run: RunOptions | None,
 ) -> tuple[RootFitResult, ...]:
     start = time.perf_counter()
     kind = checked_family(family)
@@ -151,36 +147,38 @@ def _fit(
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
-    file = RunOptions(checkpoint, resume).file()
+    run = checked_run(run)
+    file = run.file()
     rows = prepare_rows(data, kind, order, names)
     listed = checked_candidates(settings.candidates, rows.domain, order)
     stages = range(2, order + 1) if settings.stagewise and order > 2 else [order]
     first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
     spaces = [first, *(first.with_l1(penalty) for penalty in penalties[1:])]
     _check_work(rows, first, len(penalties), settings.max_work)
-    run = RegressionRun(rows, settings, file, _header(settings, order, penalties, full, listed))
+    header = _header(settings, order, penalties, full, listed)
+    regressions = RegressionRun(rows, settings, run.progress, file, header)
 
     def joined(solutions: Sequence[NodeSolution], i: int) -> RootFitResult:
         seconds = time.perf_counter() - start
         return RootFitResult.from_solutions(rows, solutions, penalties[i], settings, full, seconds)
 
     if len(stages) == 1:
-        by_penalty: list[Sequence[NodeSolution]] = list(zip(*run.solve("all", spaces), strict=True))
+        by_penalty: list[Sequence[NodeSolution]] = list(zip(*regressions.solve("all", spaces), strict=True))
     else:
         by_penalty = []
         for i, space in enumerate(spaces):
-            solutions = [found[0] for found in run.solve(f"{i}.{stages[0]}", [space])]
+            solutions = [found[0] for found in regressions.solve(f"{i}.{stages[0]}", [space])]
             for stage in stages[1:]:  # the cliques of the pairs, size by size
                 graph = joined(solutions, i).pair_graph
                 lists = {size: listed.get(size, clique_candidates(graph, size)) for size in range(3, stage + 1)}
                 lists |= {2: listed[2]} if 2 in listed else {}
                 larger = search_space(len(rows.domain), stage, penalties[i], full, lists)
-                solutions = [found[0] for found in run.solve(f"{i}.{stage}", [larger], solutions)]
+                solutions = [found[0] for found in regressions.solve(f"{i}.{stage}", [larger], solutions)]
             by_penalty.append(solutions)
     fits = [joined(solutions, i) for i, solutions in enumerate(by_penalty)]
     _warn(fits)
     if refit != "none":
-        fits = [run.refit(fitted, refit, f"{i}") for i, fitted in enumerate(fits)]
+        fits = [regressions.refit(fitted, refit, f"{i}") for i, fitted in enumerate(fits)]
         warn_refits(fits, 3)
     return tuple(fits)
 

@@ -35,7 +35,6 @@ class RootSettings:
         jobs: nodes (of a refit: columns, or parts of the rows) at a time, as ``n_jobs`` of :class:`joblib.Parallel`;
             default one, or what a surrounding :func:`joblib.parallel_config` says, which also chooses processes or a
             Dask cluster in place of threads. The result does not depend on it.
-        progress: show on standard error what is done.
 
     Raises:
         InputError: a number out of range, or an unknown way to symmetrize.
@@ -50,7 +49,6 @@ class RootSettings:
     max_iterations: int = 500
     max_work: float = 1e13
     jobs: int | None = None
-    progress: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self.symmetrize, get_args(Symmetrize), "symmetrize")

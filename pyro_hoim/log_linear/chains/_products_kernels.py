@@ -320,37 +320,17 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def move(
-    first,
-    step,
-    x,
-    rng,
-    structure,
-    weights,
-    products,
-    whole,
-    layout,
-    order,
-    betas,
-    sweeps_per_step,
-    thin,
-    is_annealing,
-    is_tracking,
-    cells,
-    model_energy,
-    reference_energy,
-    log_weights,
-    counts,
-    energies,
-    codes,
-):
+def move(first, step, x, rng, structure, weights, products, whole, cells, layout, path, is_annealing, is_tracking, out):
     """Move the tiles first, first + step, ... of x (tiles, d, width) through all inverse temperatures.
 
-    Weights have rows by group, or one for all, and betas (groups or 1, steps). When annealing, log weights grow by the
-    change of beta before every step but the first; when tracking, energies follow from differences (single sites only).
-    Out: energies of the model and the reference (tiles, width), counts (tiles, products), energies (records, tiles,
-    width) and codes (records, tiles, d, width), of which the last three may be empty.
+    Weights have rows by group, or one for all. The path is (order, betas (groups or 1, steps), sweeps per step, sweeps
+    between records). When annealing, log weights grow by the change of beta before every step but the first; when
+    tracking, energies follow from differences (single sites only). Out: energies of the model and the reference and log
+    weights (tiles, width), counts (tiles, products), energies (records, tiles, width) and codes (records, tiles, d,
+    width), of which the last four may be empty.
     """
+    order, betas, sweeps_per_step, thin = path
+    model_energy, reference_energy, log_weights, counts, energies, codes = out
     num_tiles, size, width = x.shape
     tiles_per_group, num_chains = layout
     field_first, member_first, member = structure[0], structure[1], structure[2]

@@ -216,41 +216,19 @@ def _mix(first, second, share, result):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def run(
-    tiles,
-    random,
-    shape,
-    work,
-    sites,
-    joint,
-    edges,
-    sizes,
-    weights,
-    start_weights,
-    reference,
-    start,
-    model_cells,
-    reference_cells,
-    gap_cells,
-    order,
-    betas,
-    growth,
-    num_sweeps,
-    thin,
-    parts,
-    log_weights,
-    counts,
-    energies,
-    codes,
-    energy,
-    reference_energy,
-):
+def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, lookups, path, parts, counts, out):
     """Run sweeps of the tiles work = (first, end, step), note what is asked for, and leave their energies.
 
-    Rows of weights, start_weights (tables at beta 0, or none), reference and cells are one per group or one for all;
-    betas (steps, groups) and growth (steps,) drive log_weights (groups, chains); parts says whether counts (groups,
-    cells), energies (records, groups, chains), codes (records, groups, chains, d) and the last energies are wanted.
+    The law is (weights, weights at beta 0 or none, reference), with rows for every group or one for all, as have the
+    cells to be looked up: of the model, the reference, and the gap between both ends. The path is (order, betas (steps,
+    groups), their growth (steps,), sweeps per step, sweeps between records). Parts says whether counts (groups, cells),
+    energies (records, groups, chains), codes (records, groups, chains, d) and the last energies are wanted; out is (log
+    weights (groups, chains), energies, codes, last energies, those of the reference).
     """
+    weights, start_weights, reference = law
+    model_cells, reference_cells, gap_cells = lookups
+    order, betas, growth, num_sweeps, thin = path
+    log_weights, energies, codes, energy, reference_energy = out
     num_groups, num_chains = shape
     width = tiles.shape[2]
     per_group = tiles.shape[0] // num_groups

@@ -186,32 +186,19 @@ class ProductsEngine:
         spins = self._states
         empty = np.zeros((0, 0))
         whole = _NOTHING if energies is None else self._whole()
+        laws = self._kept.structure, self._weights, self._terms, whole, self._products.counted
+        layout, path = (self._per_group, self._shape[1]), (order, betas, sweeps_per_step, thin)
+        out = (
+            self._model_energy,
+            self._reference_energy,
+            empty if log_weights is None else log_weights,
+            empty.astype(np.int64) if counts is None else counts,
+            np.zeros((0, 0, 0)) if energies is None else energies,
+            np.zeros((0, 0, 0, 0), dtype=np.uint8) if codes is None else codes,
+        )
 
         def work(first: int, step: int) -> None:
-            move(
-                first,
-                step,
-                spins,
-                self._rng,
-                self._kept.structure,
-                self._weights,
-                self._terms,
-                whole,
-                (self._per_group, self._shape[1]),
-                order,
-                betas,
-                sweeps_per_step,
-                thin,
-                is_annealing,
-                is_tracking,
-                self._products.counted,
-                self._model_energy,
-                self._reference_energy,
-                empty if log_weights is None else log_weights,
-                empty.astype(np.int64) if counts is None else counts,
-                np.zeros((0, 0, 0)) if energies is None else energies,
-                np.zeros((0, 0, 0, 0), dtype=np.uint8) if codes is None else codes,
-            )
+            move(first, step, spins, self._rng, *laws, layout, path, is_annealing, is_tracking, out)
 
         run_threads(work, len(spins))
         self._is_stale = False

@@ -128,39 +128,31 @@ class TablesEngine:
 
         ``start`` has the copies of tables at beta 0 that stand in place of the reference.
         """
-        structure = self._structure
+        structure, none = self._structure, np.zeros((1, 0), dtype=self._real)
         counts = np.zeros((1, 1, 0), dtype=np.int32) if counts is None else counts
         base = self._reference_cells if start is None else start[0]
-        arguments = (
-            structure.sites,
-            structure.joint,
-            structure.edges,
-            (structure.max_states, structure.max_factors),
-            self._weights,
-            np.zeros((1, 0), dtype=self._real) if start is None else start[1],
-            self._reference,
-            structure.reference_start,
-            self._cells,
-            self._reference_cells,
-            np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells,
+        gap = np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells
+        sizes = structure.max_states, structure.max_factors
+        law = self._weights, none if start is None else start[1], self._reference
+        path = (
             np.ascontiguousarray(order, dtype=np.int32),
             np.ascontiguousarray(betas, dtype=self._real),
             np.zeros(0) if growth is None else growth,
             num_sweeps,
             thin,
-            parts,
-            np.zeros((0, 0)) if log_weights is None else log_weights,
         )
-        records = (
+        arguments = structure.sites, structure.joint, structure.edges, sizes, structure.reference_start, law
+        lookups = self._cells, self._reference_cells, gap
+        out = (
+            np.zeros((0, 0)) if log_weights is None else log_weights,
             np.zeros((0, 0, 0)) if energies is None else energies,
             np.zeros((0, 0, 0, 0), dtype=self._code) if codes is None else codes,
             self._energy,
             self._reference_energy,
         )
 
-        def work(copy: int, begin: int, end: int, step: int) -> None:
-            part = (begin, end, step)
-            run(self._tiles, self._random, self._shape, part, *arguments, counts[copy], *records)
+        def work(copy: int, *part: int) -> None:
+            run(self._tiles, self._random, self._shape, part, *arguments, lookups, path, parts, counts[copy], out)
 
         num_groups, per_group = self._shape[0], self._per_group
         visits = num_groups * per_group * max(1, order.shape[1] * len(betas) * num_sweeps)

@@ -1,47 +1,32 @@
-"""Compiled loops of elimination in scaled linear space (Numba, CPU). Imported when first needed.
+"""Compiled loops of elimination and perfect sampling in scaled linear space (Numba, CPU). Imported when first needed.
 
 Values are stored divided by scales that are kept as logarithms. For every node a lower and an upper bound of the log
 of its stored values is known; before a step whose result might leave the range of the dtype, its operands are
 rescaled by their true maximum. If that does not help, the step number is returned and the caller turns to log space.
-The functions release the interpreter lock and use no parallel runtime, so that a forked process may call them.
+The functions release the interpreter lock and use no parallel runtime, so that a forked process may call them. What
+they call a program are the :class:`~._program.Arrays` of one.
 
 The counters of the loop nest are written out in both ``contract_rows`` and ``accumulate``: shared through a helper,
 even an inlined one, they no longer stay in registers, and small models take 1.2 to 1.6 times as long.
 """
-# pyright: reportConstantRedefinition=false, reportReturnType=false, reportArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportConstantRedefinition=false
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...compute.jit import njit
-
-Floats = NDArray[Any]
-Ints = NDArray[Any]
 
 LOG_TWO = math.log(2.0)
 _FLAGS = {"reassoc", "contract", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
-def contract_rows(
-    X: Floats,
-    x: int,
-    Y: Floats,
-    y: int,
-    Z: Floats,
-    z: int,
-    loops: Ints,
-    first: int,
-    last: int,
-    low: int,
-    high: int,
-    num_reduced: int,
-) -> None:
+def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
     """Rows ``low`` to ``high`` of Z = sum X Y; each row is written, then added to ``num_reduced`` - 1 times."""
     q = last - 1
     n, ix, iy, iz = loops[0, q], loops[1, q], loops[2, q], loops[3, q]
@@ -125,18 +110,7 @@ def contract_rows(
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
-def accumulate(
-    X: Floats,
-    x: int,
-    Y: Floats,
-    y: int,
-    sums: Floats,
-    loops: Ints,
-    first: int,
-    last: int,
-    low: int,
-    high: int,
-) -> None:
+def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
     """Add iterations ``low`` to ``high`` of a contraction to the small float64 array ``sums``."""
     q = last - 1
     n, ix, iy, iz = loops[0, q], loops[1, q], loops[2, q], loops[3, q]
@@ -184,21 +158,10 @@ def accumulate(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def contract(
-    X: Floats,
-    x: int,
-    Y: Floats,
-    y: int,
-    Z: Floats,
-    z: int,
-    size: int,
-    loops: Ints,
-    first: int,
-    last: int,
-    form: Ints,
-    sums: Floats,
-) -> None:
+def contract(X, x, Y, y, Z, z, size, program, number, sums):
     """One whole contraction into Z[z : z + size]."""
+    loops, form = program.loops, program.form[number]
+    first, last = program.pointer[number], program.pointer[number + 1]
     total = 1
     for k in range(first, last - 1):
         total *= loops[0, k]
@@ -212,13 +175,7 @@ def contract(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def load(
-    tables: Floats,
-    start: Ints,
-    V: Floats,
-    bounds: Floats,
-    exponential: bool,
-) -> float:
+def load(tables, start, V, bounds, exponential):
     """Copy tables less their maxima to V[1:], exponentiated if wanted; returns the sum of the maxima."""
     scale = 0.0
     for t in range(len(start) - 1):
@@ -246,14 +203,7 @@ def load(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def tighten(
-    V: Floats,
-    start: int,
-    size: int,
-    node: int,
-    bounds: Floats,
-    factor: Floats,
-) -> float:
+def tighten(V, start, size, node, bounds, factor):
     """Divide a node's values by a power of two near their maximum and bound them; returns its log."""
     top = V[start]
     bottom = top
@@ -274,16 +224,7 @@ def tighten(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def prepare(
-    V: Floats,
-    step: Ints,
-    offset: Ints,
-    size: Ints,
-    cells: int,
-    bounds: Floats,
-    factor: Floats,
-    limit: float,
-) -> float:
+def prepare(V, step, offset, size, cells, bounds, factor, limit):
     """Make a step safe: bound its result, rescaling operands if need be.
 
     Returns the log of the scales taken out, or NaN if the result may leave the range of the dtype.
@@ -306,23 +247,9 @@ def prepare(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def upward(
-    V: Floats,
-    steps: Ints,
-    size: Ints,
-    offset: Ints,
-    pointer: Ints,
-    loops: Ints,
-    form: Ints,
-    work: Ints,
-    bounds: Floats,
-    factor: Floats,
-    limit: float,
-    sums: Floats,
-    begin: int,
-    end: int,
-) -> float:
+def upward(V, program, offset, bounds, factor, limit, sums, begin, end):
     """Steps ``begin`` to ``end``; returns the log of the scales taken out, NaN if the range does not suffice."""
+    steps, size, work, form = program.steps, program.size, program.work, program.form
     scale = 0.0
     for i in range(begin, end):
         more = prepare(V, steps[i], offset, size, work[i], bounds, factor, limit)
@@ -332,30 +259,14 @@ def upward(
         x, y, z = steps[i, 0], steps[i, 1], steps[i, 2]
         if form[3 * i, 0]:
             x, y = y, x
-        c = 3 * i
-        contract(
-            V, offset[x], V, offset[y], V, offset[z], size[z], loops, pointer[c], pointer[c + 1], form[c], sums
-        )  # fmt: skip
+        contract(V, offset[x], V, offset[y], V, offset[z], size[z], program, 3 * i, sums)
     return scale
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def downward(
-    V: Floats,
-    G: Floats,
-    steps: Ints,
-    size: Ints,
-    offset: Ints,
-    gradient: Ints,
-    pointer: Ints,
-    loops: Ints,
-    form: Ints,
-    factor: Floats,
-    sums: Floats,
-    begin: int,
-    end: int,
-) -> None:
+def downward(V, G, program, offset, factor, sums, begin, end):
     """Adjoints of steps ``end`` - 1 down to ``begin``."""
+    steps, size, gradient, form = program.steps, program.size, program.gradient, program.form
     for i in range(end - 1, begin - 1, -1):
         z = steps[i, 2]
         if factor[z] != 1.0:
@@ -365,52 +276,73 @@ def downward(
             node, other = steps[i, r - 1], steps[i, 2 - r]
             if node == 0:
                 continue
-            c = 3 * i + r
             X, x, Y, y = G, gradient[z], V, offset[other]
-            if form[c, 0]:
+            if form[3 * i + r, 0]:
                 X, x, Y, y = Y, y, X, x
-            contract(X, x, Y, y, G, gradient[node], size[node], loops, pointer[c], pointer[c + 1], form[c], sums)
+            contract(X, x, Y, y, G, gradient[node], size[node], program, 3 * i + r, sums)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def run_batch(
-    tables: Floats,
-    log_z: Floats,
-    eta: Floats,
-    want_eta: bool,
-    constant: float,
-    start: Ints,
-    steps: Ints,
-    size: Ints,
-    offset: Ints,
-    gradient: Ints,
-    pointer: Ints,
-    loops: Ints,
-    form: Ints,
-    work: Ints,
-    roots: Ints,
-    num_values: int,
-    num_gradients: int,
-    limit: float,
-) -> None:
+def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_values, num_gradients, limit):
     """Log Z (B,) and, if wanted, eta (B, num_terms) of small programs; NaN where the range does not suffice."""
+    start, gradient, num_steps = program.table_start, program.gradient, len(program.steps)
     V = np.empty(num_values, dtype=tables.dtype)
     G = np.empty(num_gradients if want_eta else 0, dtype=tables.dtype)
     sums = np.empty(256, dtype=np.float64)
-    bounds = np.empty((len(size), 2), dtype=np.float64)
-    factor = np.empty(len(size), dtype=np.float64)
+    bounds = np.empty((len(program.size), 2), dtype=np.float64)
+    factor = np.empty(len(program.size), dtype=np.float64)
     for b in range(len(tables)):
         factor[:] = 1.0
         scale = constant + load(tables[b], start, V, bounds, True)
-        scale += upward(
-            V, steps, size, offset, pointer, loops, form, work, bounds, factor, limit, sums, 0, len(steps)
-        )  # fmt: skip
-        for r in roots:
+        scale += upward(V, program, offset, bounds, factor, limit, sums, 0, num_steps)
+        for r in program.roots:
             scale += np.log(np.float64(V[offset[r]]))
         log_z[b] = scale
         if want_eta and not np.isnan(scale):
-            for r in roots:
+            for r in program.roots:
                 G[gradient[r]] = 1.0 / V[offset[r]]
-            downward(V, G, steps, size, offset, gradient, pointer, loops, form, factor, sums, 0, len(steps))
+            downward(V, G, program, offset, factor, sums, 0, num_steps)
             for i in range(start[-1]):
                 eta[b, i] = V[i + 1] * G[i + 1]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def trace_back(V, visits, outer, uniforms, states, begin, end):
+    """Draw columns ``begin`` to ``end`` of states (d, n), one variable at a time.
+
+    Args:
+        V: values of all nodes.
+        visits: rows (variable, levels; place and stride in the first node, in the second; first outer variable of the
+            first node, of the second, and the end).
+        outer: rows (variable, stride) of the other variables of the nodes.
+        uniforms: numbers in [0, 1), (visits, n).
+        states: out; zero where a variable has one level.
+        begin: first column.
+        end: end of the columns.
+    """
+    count = end - begin
+    x, y = np.empty(count, np.int64), np.empty(count, np.int64)
+    for k in range(len(visits)):
+        variable, levels = visits[k, 0], visits[k, 1]
+        x_step, y_step = visits[k, 3], visits[k, 5]
+        x[:] = visits[k, 2]
+        y[:] = visits[k, 4]
+        for j in range(visits[k, 6], visits[k, 7]):
+            v, step = outer[j, 0], outer[j, 1]
+            for i in range(count):
+                x[i] += states[v, begin + i] * step
+        for j in range(visits[k, 7], visits[k, 8]):
+            v, step = outer[j, 0], outer[j, 1]
+            for i in range(count):
+                y[i] += states[v, begin + i] * step
+        for i in range(count):
+            total = 0.0
+            for level in range(levels):
+                total += np.float64(V[x[i] + level * x_step]) * np.float64(V[y[i] + level * y_step])
+            threshold = uniforms[k, begin + i] * total
+            total = 0.0
+            code = 0
+            for level in range(levels - 1):
+                total += np.float64(V[x[i] + level * x_step]) * np.float64(V[y[i] + level * y_step])
+                code += threshold >= total
+            states[variable, begin + i] = code

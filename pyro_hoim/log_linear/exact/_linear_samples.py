@@ -5,30 +5,22 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ._buckets import BucketPlan
 from ._linear_space import values_of
-from ._program import compiled
+from ._program import Ints, compiled
 
 _LARGE = 2**20  # variables times draws from which on threads share the draws
 _UNIFORMS = 2**22  # random numbers held at once
 _FEW, _TINY = 8, 2**13  # models, and cells of one for which Python's overhead does not count
 
 
-class _Lists(NamedTuple):
-    """What the compiled loop reads (see there)."""
-
-    visits: NDArray[np.int64]
-    outer: NDArray[np.int64]
-
-
 @lru_cache(maxsize=128)
-def _lists(plan: BucketPlan) -> _Lists:
+def _lists(plan: BucketPlan) -> tuple[Ints, Ints]:
+    """The visits and the outer variables that the compiled loop reads (see there)."""
     program = compiled(plan)
     visits: list[list[int]] = []
     outer: list[tuple[int, int]] = []
@@ -49,7 +41,7 @@ def _lists(plan: BucketPlan) -> _Lists:
             row += [int(program.offset[node]), own]
             first.append(len(outer))
         visits.append([*row, *first])
-    return _Lists(np.array(visits, dtype=np.int64).reshape(-1, 9), np.array(outer, dtype=np.int64).reshape(-1, 2))
+    return np.array(visits, dtype=np.int64).reshape(-1, 9), np.array(outer, dtype=np.int64).reshape(-1, 2)
 
 
 def is_faster(plan: BucketPlan, num_models: int, max_memory_bytes: int) -> bool:
@@ -86,7 +78,7 @@ def sample(
 
 def _draw(plan: BucketPlan, values: np.ndarray, num_draws: int, generator: torch.Generator | None) -> torch.Tensor:
     """States (n, d) of one slice."""
-    from ._sample_kernels import trace_back
+    from ._kernels import trace_back
 
     visits, outer = _lists(plan)
     parts: list[torch.Tensor] = []

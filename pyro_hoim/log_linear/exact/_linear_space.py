@@ -33,18 +33,16 @@ def _run_small(program: Program, tables: np.ndarray, want_eta: bool) -> tuple[np
 
     values = np.empty(len(tables), dtype=np.float64)
     eta = np.empty(tables.shape if want_eta else (0, 0), dtype=tables.dtype)
-    place, length = (program.offset, program.buffers[0]) if want_eta else (program.reused, program.buffers[1])
+    place = program.offset if want_eta else program.reused
+    sizes = program.buffers[0 if want_eta else 1], program.buffers[2]
     limit = _LIMITS[torch.float32 if tables.dtype == np.float32 else torch.float64]
 
     def run(low: int, high: int) -> None:
-        kernels.run_batch(
-            tables[low:high], values[low:high], eta[low:high], want_eta, program.log_constant, program.table_start,
-            program.steps, program.size, place, program.gradient, program.pointer, program.loops, program.form,
-            program.work, program.roots, length, program.buffers[2], limit,
-        )  # fmt: skip
+        parts = tables[low:high], values[low:high], eta[low:high]
+        kernels.run_batch(*parts, want_eta, program.log_constant, program.arrays, place, *sizes, limit)
 
     threads = min(torch.get_num_threads(), len(tables))
-    if threads > 1 and len(tables) * int(program.work.sum()) > _LARGE_BATCH:
+    if threads > 1 and len(tables) * int(program.arrays.work.sum()) > _LARGE_BATCH:
         cuts = [len(tables) * i // threads for i in range(threads + 1)]
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(run, cuts[:-1], cuts[1:]))
@@ -63,16 +61,16 @@ class _LargeRun:
         self.place = program.offset if want_eta else program.reused
         self.values = torch.empty(program.buffers[0 if want_eta else 1], dtype=table.dtype)
         self.limit = _LIMITS[table.dtype]
-        self.bounds = np.empty((len(program.size), 2))
-        self.factor = np.ones(len(program.size))
+        self.bounds = np.empty((len(program.arrays.size), 2))
+        self.factor = np.ones(len(program.arrays.size))
         self.sums = np.empty(256)
         self.table = table
         self.threads = torch.get_num_threads()
 
     def _ranges(self) -> Iterator[tuple[int, int, bool]]:
         """Runs of small steps and single large ones: begin, end, is_large."""
-        begin, end = 0, len(self.program.steps)
-        for i in np.flatnonzero(self.program.work >= _LARGE_STEP).tolist():
+        begin, end = 0, len(self.program.arrays.steps)
+        for i in np.flatnonzero(self.program.arrays.work >= _LARGE_STEP).tolist():
             if i > begin:
                 yield begin, i, False
             yield i, i + 1, True
@@ -82,7 +80,7 @@ class _LargeRun:
 
     def _contract(self, number: int, x: tuple[Any, int], y: tuple[Any, int], z: tuple[Any, int], size: int) -> None:
         """Contraction ``number``, its rows or its sums divided between the threads."""
-        program, kernels = self.program, self.kernels
+        program, kernels = self.program.arrays, self.kernels
         first, last = int(program.pointer[number]), int(program.pointer[number + 1])
         swapped, by_rows, num_reduced = (int(v) for v in program.form[number])
         if swapped:
@@ -108,54 +106,46 @@ class _LargeRun:
     def upward(self) -> float:
         """Log Z, NaN if the range of the dtype does not suffice."""
         program, kernels, values = self.program, self.kernels, self.values.numpy()
-        scale = program.log_constant
+        arrays, scale = program.arrays, program.log_constant
         is_small = program.num_terms < _LARGE_STEP  # waking PyTorch's threads takes longer than few exponentials
-        scale += kernels.load(self.table.numpy(), program.table_start, values, self.bounds, is_small)
+        scale += kernels.load(self.table.numpy(), arrays.table_start, values, self.bounds, is_small)
         if not is_small:
             self.values[1 : 1 + program.num_terms].exp_()
         common = (self.bounds, self.factor, self.limit)
         for begin, end, is_large in self._ranges():
             if not is_large:
-                scale += kernels.upward(
-                    values, program.steps, program.size, self.place, program.pointer, program.loops, program.form,
-                    program.work, *common, self.sums, begin, end,
-                )  # fmt: skip
+                scale += kernels.upward(values, arrays, self.place, *common, self.sums, begin, end)
             else:
-                step = program.steps[begin]
-                scale += kernels.prepare(values, step, self.place, program.size, program.work[begin], *common)
+                step = arrays.steps[begin]
+                scale += kernels.prepare(values, step, self.place, arrays.size, arrays.work[begin], *common)
                 if not math.isnan(scale):
                     x, y, z = ((values, int(self.place[node])) for node in step)
-                    self._contract(3 * begin, x, y, z, int(program.size[step[2]]))
+                    self._contract(3 * begin, x, y, z, int(arrays.size[step[2]]))
             if math.isnan(scale):
                 return scale
-        return scale + sum(math.log(values[self.place[r]]) for r in program.roots)
+        return scale + sum(math.log(values[self.place[r]]) for r in arrays.roots)
 
     def downward(self) -> torch.Tensor:
         """Eta (num_terms,), after :meth:`upward`."""
-        program, kernels, values = self.program, self.kernels, self.values.numpy()
+        program, values = self.program, self.values.numpy()
         gradients = torch.empty(program.buffers[2], dtype=self.table.dtype)
-        G = gradients.numpy()
-        place, back = self.place, program.gradient
-        for r in program.roots:
+        arrays, G, place = program.arrays, gradients.numpy(), self.place
+        back, size = arrays.gradient, arrays.size
+        for r in arrays.roots:
             G[back[r]] = 1.0 / values[place[r]]
         for begin, end, is_large in reversed(list(self._ranges())):
             if not is_large:
-                kernels.downward(
-                    values, G, program.steps, program.size, place, back, program.pointer, program.loops, program.form,
-                    self.factor, self.sums, begin, end,
-                )  # fmt: skip
+                self.kernels.downward(values, G, arrays, place, self.factor, self.sums, begin, end)
                 continue
-            step = [int(node) for node in program.steps[begin]]
+            step = [int(node) for node in arrays.steps[begin]]
             z = step[2]
             if self.factor[z] != 1.0:
-                G[back[z] : back[z] + program.size[z]] *= self.factor[z]
+                G[back[z] : back[z] + size[z]] *= self.factor[z]
             for r in (1, 2):
                 node, other = step[r - 1], step[2 - r]
                 if node:
-                    self._contract(
-                        3 * begin + r, (G, int(back[z])), (values, int(place[other])), (G, int(back[node])),
-                        int(program.size[node]),
-                    )  # fmt: skip
+                    x, y = (G, int(back[z])), (values, int(place[other]))
+                    self._contract(3 * begin + r, x, y, (G, int(back[node])), int(size[node]))
         terms = slice(1, 1 + program.num_terms)
         return self.values[terms] * gradients[terms]
 

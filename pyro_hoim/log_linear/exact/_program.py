@@ -36,28 +36,33 @@ class Contraction(NamedTuple):
     num_reduced: int
 
 
-class Program(NamedTuple):
-    """Arrays that the executors read.
+class Arrays(NamedTuple):
+    """What the compiled loops read. Contraction 3 i + r of step i is the step itself (r = 0) and its two adjoints."""
 
-    Nodes are the constant one (0), the tables, then the results of the steps, at ``offset`` in the buffer of values,
-    at ``reused`` where log Z alone is found, at ``gradient`` in that of the adjoints. Contraction 3 i + r of step i is
-    the step itself (r = 0) and the adjoints of its operands.
-    """
-
-    num_terms: int
     table_start: Ints
     steps: Ints  # (n, 3): nodes x, y, z
     size: Ints
-    offset: Ints
-    reused: Ints
-    gradient: Ints
-    buffers: tuple[int, int, int]
+    gradient: Ints  # places in the buffer of adjoints
     pointer: Ints  # (3 n + 1)
     loops: Ints  # (4, total): length, strides of x, y, z
     form: Ints  # (3 n, 3): swapped, by_rows, num_reduced
     roots: Ints
-    log_constant: float
     work: Ints  # (n,) multiplications of each step
+
+
+class Program(NamedTuple):
+    """What the executors read.
+
+    Nodes are the constant one (0), the tables, then the results of the steps, at ``offset`` in the buffer of values,
+    at ``reused`` where log Z alone is found.
+    """
+
+    arrays: Arrays
+    num_terms: int
+    offset: Ints
+    reused: Ints
+    buffers: tuple[int, int, int]
+    log_constant: float
     layouts: tuple[tuple[int, ...], ...]  # variables of every node, the last fastest
     operands: tuple[tuple[int, int], ...]  # the two nodes whose product each bucket sums over its variable
 
@@ -291,24 +296,19 @@ def compiled(plan: BucketPlan) -> Program:
         else:
             found.append(Contraction((), False, False, 1))
     flat = [loop for c in found for loop in c.loops]
-    return Program(
-        num_terms=num_terms,
+    arrays = Arrays(
         table_start=table_start.astype(np.int64),
         steps=np.array(steps, dtype=np.int64).reshape(-1, 3),
         size=np.array(size, dtype=np.int64),
-        offset=offset,
-        reused=reused,
         gradient=gradient,
-        buffers=(1 + sum(size[1:]), reused_top, gradient_top),
         pointer=np.cumsum([0, *(len(c.loops) for c in found)], dtype=np.int64),
         loops=np.ascontiguousarray(np.array(flat, dtype=np.int64).reshape(-1, 4).T),
         form=np.array([(c.swapped, c.by_rows, c.num_reduced) for c in found], dtype=np.int64).reshape(-1, 3),
         roots=np.array(roots, dtype=np.int64),
-        log_constant=log_constant,
         work=np.array(work, dtype=np.int64),
-        layouts=tuple(layouts),
-        operands=tuple(compiler.operands),
     )
+    buffers = (1 + sum(size[1:]), reused_top, gradient_top)
+    return Program(arrays, num_terms, offset, reused, buffers, log_constant, tuple(layouts), tuple(compiler.operands))
 
 
 def memory_cells(plan: BucketPlan) -> tuple[int, int]:

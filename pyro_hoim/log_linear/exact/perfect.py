@@ -8,9 +8,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from .elimination import VariableElimination
 from .enumeration import Enumeration
 
-__all__ = [
-    "perfect_backend",
-]
+__all__ = ["perfect_backend"]
 
 
 @lru_cache(maxsize=256)

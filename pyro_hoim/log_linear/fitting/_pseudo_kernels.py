@@ -1,13 +1,12 @@
 """Compiled loops of the pseudo-likelihood of rows (Numba, CPU). Imported when first needed."""
-# pyright: reportConstantRedefinition=false
+# pyright: reportUntypedFunctionDecorator=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
@@ -16,28 +15,14 @@ _ROWS = 256  # rows of a block: their codes and the slices of one variable stay 
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
-def conditionals(
-    codes: NDArray[np.int32],
-    weights: NDArray[Any],
-    cards: NDArray[np.int64],
-    first_pair: NDArray[np.int64],
-    first_other: NDArray[np.int64],
-    pair_base: NDArray[np.int64],
-    pair_variable: NDArray[np.int64],
-    other_base: NDArray[np.int64],
-    other_start: NDArray[np.int64],
-    variables: NDArray[np.int64],
-    strides: NDArray[np.int64],
-    tables: NDArray[Any],
-    gradient: NDArray[Any],
-    with_gradient: bool,
-) -> float:
+def conditionals(codes, weights, layout, tables, gradient, with_gradient):
     """Weighted sum of minus log q(x_i | x_-i) over rows and variables; its gradient is added to ``gradient``.
 
     ``tables`` has the table of every interaction once for each of its variables, with that variable's axis last, so
     that the entries of a conditional are neighbours. A pair contributes the slice at ``pair_base + code * card``,
     another interaction that at ``other_base`` plus codes times strides.
     """
+    cards, first_pair, first_other, pair_base, pair_variable, other_base, other_start, variables, strides = layout
     num_rows, num_variables = codes.shape
     widest = 1
     deepest = 1

@@ -15,7 +15,7 @@ from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, conflict, unexpected
 from ...runs.checkpoint import RunFile
-from ...runs.options import RunOptions
+from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -156,7 +156,7 @@ def fit(
     """
     check_data(hypergraph, data, "data")
     check_options(objective, penalty, partition, stopping)
-    stopping, run = stopping or Stopping(), run or RunOptions()
+    stopping, run = stopping or Stopping(), checked_run(run)
     stops_early = stopping.patience is not None
     check_validation(hypergraph, validation, stops_early)
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)

@@ -42,7 +42,7 @@ class ConditionalLayout:
         flat_pairs = [entry for found in pairs for entry in found]
         flat_others = [entry for found in others for entry in found]
         members = [member for _, found in flat_others for member in found]
-        self.arguments = (
+        self.arrays = (
             np.array(cards, dtype=np.int64),
             _ends([len(found) for found in pairs]),
             _ends([len(found) for found in others]),
@@ -75,8 +75,8 @@ class PseudoRows:
     def _sum(self, layout: ConditionalLayout, tables: np.ndarray, gradient: np.ndarray, with_gradient: bool) -> float:
         from ._pseudo_kernels import conditionals
 
-        arguments = (*layout.arguments, tables[layout.source], gradient, with_gradient)
-        return float(conditionals(self._codes, self._weights, *arguments))
+        own = tables[layout.source]
+        return float(conditionals(self._codes, self._weights, layout.arrays, own, gradient, with_gradient))
 
     def value(self, layout: ConditionalLayout, tables: np.ndarray) -> float:
         """The loss of tables (num_terms,), in nats per row."""

@@ -9,8 +9,6 @@ result is biased in O(1 / chains), has the errors of ``log_partition`` of both l
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch.distributions import kl_divergence, register_kl
 
@@ -40,24 +38,16 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
 
 def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
     """Expectation under p of the sum of q's tables."""
-    slices = p.hypergraph.term_slices
-    missing = [edge for edge in q.hypergraph.edges if edge not in slices]
-    if not missing:
-        eta = {edge: p._law.eta[..., slices[edge]] for edge in q.hypergraph.edges}
-    else:
-        union = p.hypergraph.add_edges(missing, hierarchical=False)
+    slices, edges = p.hypergraph.term_slices, q.hypergraph.edges
+    missing = [edge for edge in edges if edge not in slices]
+    eta = {edge: p._law.eta[..., slices[edge]] for edge in edges if edge in slices}
+    if missing:
         backend = exact_backend(p.partition) if p._law.draws_exactly else p.partition
-        if backend.plan(union).feasible:
+        if backend.plan(p.hypergraph.add_edges(missing, hierarchical=False)).feasible:
             flat, where = extended_expectations(p._law, missing)
-            eta = {edge: flat[..., where[edge]] for edge in q.hypergraph.edges}
+            eta = {edge: flat[..., where[edge]] for edge in edges}
         else:
-            model, batch = p._law.model, p._law.batch_shape
-            eta = {
-                edge: p._law.eta[..., slices[edge]]
-                if edge in slices
-                else backend.marginal(model, edge).reshape((*batch, math.prod(p.domain[n].cardinality for n in edge)))
-                for edge in q.hypergraph.edges
-            }
+            eta |= {edge: backend.marginal(p._law.model, edge).flatten(-len(edge)) for edge in missing}
     total = p._law.theta.new_zeros(())
     for edge, where in q.hypergraph.term_slices.items():
         total = total + (eta[edge] * q._law.tables[..., where]).sum(-1)

@@ -15,14 +15,16 @@ from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_probabilities
 from ...core.laws.values import check_value
 from ...core.partition import PartitionBackend
-from ...errors import out_of_reach, size_text, wrong_type
+from ...errors import out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ._law import Law
 from ._tables import extended_expectations, flatten_tables, log_prob_cells, marginal_tables
 from .backends import exact_backend
 
-__all__ = ["HierarchicalLogLinear"]
+__all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
+
+_BATCH = 1024  # draws whose cells are evaluated at once
 
 
 _IF_MISSING = (
@@ -43,23 +45,11 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     rows use :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
 
     With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
-    of any size by estimates:
-
-    ==============================================  ===============================================================
-    quantity                                        with an annealed backend
-    ==============================================  ===============================================================
-    ``log_prob``, ``log_partition``, ``entropy``    estimates; log Z-hat biased low, hence ``log_prob`` biased high
-    ``eta``, ``mean``, ``variance``, ``gradient``   estimates, biased in O(1 / chains)
-    Kullback-Leibler divergence                     estimate, may be a little below zero
-    ``sample``                                      states of Gibbs chains after ``sample_burn_in`` sweeps
-    ``energy``, ``log_pseudo_prob``, ``condition``  exact, they need no log Z
-    ``log_prob_table``, ``probs``                   exact: the table is normalised by its own sum
-    ``mode``, ``marginal``                          exact by ``Auto()`` or, beyond its budget, IntractableError
-    ==============================================  ===============================================================
-
-    One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so all its
-    log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS, random-walk kernels and importance
-    weights need one function of theta: inside them a ``log_prob`` with fresh randomness raises
+    of any size by estimates, of which :doc:`/exact_or_approximate` says what each is worth: ``log_prob``, moments and
+    divergences are estimates, samples states of Gibbs chains; energies, conditioning and the table of a small model
+    need no log Z and stay exact. One law makes one estimate of log Z and keeps it (one with a graph for gradients, one
+    without), so all its log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS, random-walk
+    kernels and importance weights need one function of theta: inside them a ``log_prob`` with fresh randomness raises
     :class:`~pyro_hoim.errors.InputError`. Give the backend a ``seed`` to accept one biased estimate per theta, or use
     SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
 
@@ -341,3 +331,32 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         if isinstance(names, str):
             raise wrong_type("names", "a collection of variable names", received=f"the string {names!r}")
         return self._derived(*marginal_tables(self._law, names))
+
+
+def cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+    r"""Log-probability of each observed cell under each draw of theta: one term per cell, not per row.
+
+    .. math:: \ell_{sc} = \theta_s \cdot A_{x_c} - \log Z(\theta_s)
+
+    Rows in one cell share their term; :func:`pyro_hoim.interop.loo_by_cell` weights it by the cell's count.
+
+    Args:
+        hypergraph: the interactions.
+        theta: posterior draws in the free coding.
+        states: codes of the distinct observed cells, for instance ``observations.unique().codes``.
+
+    Shape:
+        ``theta`` (\*sample, num_parameters), ``states`` (num_cells, d); returns (\*sample, num_cells), nats.
+
+    Raises:
+        InputError: wrong shapes or codes.
+        IntractableError: log Z exceeds the budget of :class:`~pyro_hoim.log_linear.Auto`.
+    """
+    check_shape(states, (len(hypergraph.domain),), "states")
+    if states.dim() != 2:
+        raise wrong_shape("states", f"(num_cells, {len(hypergraph.domain)})", states)
+    flat = theta.detach().reshape(-1, theta.shape[-1])
+    with torch.no_grad():
+        laws = (HierarchicalLogLinear(hypergraph, chunk) for chunk in flat.split(_BATCH))
+        parts = [law.log_prob(states[:, None]).T for law in laws]
+    return torch.cat(parts).reshape(*theta.shape[:-1], states.shape[0])

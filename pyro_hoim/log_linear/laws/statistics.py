@@ -18,7 +18,6 @@ from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
 from ...errors import other_domain, out_of_range, wrong_shape, wrong_type
-from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..margins import margin_fault
@@ -81,7 +80,7 @@ class LogLinearStatistics(SharedLaw):
         "theta": constraints.real_vector,
         "total_count": constraints.nonnegative_integer,
     }
-    _shared = ("_rows", "_total")
+    _shared = ("_law", "_rows", "_total")
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class LogLinearStatistics(SharedLaw):
             except ValueError:
                 expected = f"that broadcasts with the batch {tuple(shape)}"
                 raise wrong_shape("total_count", expected, self._total) from None
-        self._rows = rows
+        self._rows, self._law = rows, rows._law
         self._settle(shape, hypergraph.num_terms, validate_args)
 
     @property
@@ -114,11 +113,6 @@ class LogLinearStatistics(SharedLaw):
     def hypergraph(self) -> InteractionHypergraph:
         """The interactions."""
         return self._rows.hypergraph
-
-    @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self._rows.domain
 
     @property
     def coding(self) -> Coding:
@@ -138,7 +132,7 @@ class LogLinearStatistics(SharedLaw):
     @property
     def total_count(self) -> torch.Tensor:
         """Number of rows, (*batch), in the dtype of theta."""
-        return self._count_like(self._rows._law.theta).expand(self.batch_shape)
+        return self._count_like(self._law.theta).expand(self.batch_shape)
 
     def _count_like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(self._total, dtype=tensor.dtype, device=tensor.device)
@@ -180,7 +174,7 @@ class LogLinearStatistics(SharedLaw):
         """
         if self._validate_args:
             self._validate_sample(value)
-        law = self._rows._law
+        law = self._law
         if not law.is_finite:
             return (law.theta.sum(-1) * math.nan).expand(self._sample_batch(value))
         log_z = law.log_partition
@@ -219,7 +213,7 @@ class LogLinearStatistics(SharedLaw):
     def _has_small_table(self) -> bool:
         """Whether samples go by way of the full table."""
         num_cells = self.domain.num_states
-        return num_cells <= _MAX_CELLS and num_cells * self._rows._law.batch_shape.numel() <= _CHUNK
+        return num_cells <= _MAX_CELLS and num_cells * self._law.batch_shape.numel() <= _CHUNK
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Counts of N fresh rows, (*sample_shape, *batch, num_terms), in the dtype of theta.
@@ -228,7 +222,7 @@ class LogLinearStatistics(SharedLaw):
         of N and exactly with every backend. Beyond that N rows are drawn by the backend and counted.
         """
         refuse_traced("sample", "the draws")
-        law = self._rows._law
+        law = self._law
         if not law.is_finite:
             check_finite(law.theta.detach(), "theta")
         sample_shape = checked_sample_shape(sample_shape)
@@ -239,10 +233,9 @@ class LogLinearStatistics(SharedLaw):
 
     def _sample_cells(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
         """Counts by way of the full table."""
-        law = self._rows._law
         probs = self._rows._log_prob_table().exp().to(torch.float64).reshape(-1, self.domain.num_states)
         shape = sample_shape + self.batch_shape
-        which = torch.arange(len(probs), device=probs.device).reshape(law.batch_shape).expand(shape).reshape(-1)
+        which = torch.arange(len(probs), device=probs.device).reshape(self._law.batch_shape).expand(shape).reshape(-1)
         flat_count = count.expand(shape).reshape(-1)
         step = max(1, _CHUNK // probs.shape[-1])
         pieces = []

@@ -10,7 +10,7 @@ import torch
 
 from ...data.observations import Observations
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, size_text
-from ...runs.options import RunOptions
+from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult
@@ -110,7 +110,7 @@ def learn(
     search = (search or SelectionOptions()).filled(_PER_ROUND, _MAX_ORDER)
     order = search.max_order or _MAX_ORDER
     check_whole(order, "max_order", 2)
-    ridges, run = regularisation or Regularisation(), run or RunOptions()
+    ridges, run = regularisation or Regularisation(), checked_run(run)
     start, given = singles(train.domain), search.candidates
     largest = None if given is None else start.add_edges([edge for edge in given if edge], hierarchical=False)
     is_shown = run.progress and sys.stderr.isatty()
@@ -182,7 +182,7 @@ def fit_collection(
         IntractableError: exact training was asked for and is out of reach.
     """
     _check_parts(train)
-    ridges, run = regularisation or Regularisation(), run or RunOptions()
+    ridges, run = regularisation or Regularisation(), checked_run(run)
     is_shown = run.progress and sys.stderr.isatty()
     rounds, order = ridges.evidence_rounds, hypergraph.order
     recipe = checked_recipe(train, trainer, rounds, hypergraph, order, seed, is_shown, sampling)

@@ -8,7 +8,7 @@ from typing import Any
 from ...core.trainer import Trainer
 from ...data.observations import Observations
 from ...errors import out_of_range
-from ...runs.options import RunOptions
+from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from .options import SelectionOptions
 from .result import SelectionResult, SelectionStatus
@@ -92,7 +92,7 @@ def select(
         "min_score": repr(float(min_score)),
         "start": [list(edge) for edge in begin.edge_indices],
     }
-    run = run or RunOptions()
+    run = checked_run(run)
     rule = StopRule(search.patience, search.max_rounds)
     label = "selection" if run.progress else None
     runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), label)

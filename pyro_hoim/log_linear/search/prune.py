@@ -11,7 +11,7 @@ import numpy as np
 from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...runs.options import RunOptions
+from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import Heredity, checked_heredity, is_admitted
 from .result import SelectionResult, SelectionStatus
@@ -86,7 +86,7 @@ def prune(
     name, rank = checked_score(ranking, "ranking")
     check_count(per_round, "per_round")
     rule = replace(StopRule() if stop is None else stop, keeps_equal=True)
-    run = run or RunOptions()
+    run = checked_run(run)
     heredity = checked_heredity(heredity, True)
     settings: dict[str, Any] = {
         "heredity": heredity,

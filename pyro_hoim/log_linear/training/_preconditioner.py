@@ -11,8 +11,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ...structure.hypergraph import InteractionHypergraph
-from .ordinal import ar1_precision
-from .ridge import InteractionRidge
+from .ridge import InteractionRidge, ar1_precision
 
 Floats = NDArray[np.float64]
 

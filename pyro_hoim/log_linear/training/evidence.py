@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from ...checks import check_exact_shape
 from ...errors import check_positive, check_type, check_whole, out_of_range
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from .ordinal import contrast_spectrum
-from .ridge import InteractionRidge
+from .ridge import InteractionRidge, contrast_spectrum
 
 __all__ = ["EvidenceRounds", "num_effective", "updated_ridge"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import torch
 from numpy.typing import NDArray
 
@@ -18,16 +19,17 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from .tables import edge_axes
 
-__all__ = ["InteractionRidge"]
+__all__ = ["InteractionRidge", "ar1_precision", "contrast_spectrum"]
 
+Floats = NDArray[np.float64]
 _KEPT_PLANS = 4
 
 
 class _Plan(NamedTuple):
     """What a ridge is on one collection: strengths (num_terms,) and (num_parameters,), and the smooth axes."""
 
-    terms: NDArray[np.float64]
-    parameters: NDArray[np.float64]
+    terms: Floats
+    parameters: Floats
     axes: NDArray[np.int64]
 
 
@@ -188,7 +190,7 @@ class InteractionRidge:
         plan = self._plan(hypergraph)
         if not len(plan.axes):
             return (plan.terms if are_tables else plan.parameters) * theta
-        from ._ridge_kernels import apply_precision
+        from .dense.kernels import apply_precision
 
         codings = parametrization(hypergraph)
         if are_tables:
@@ -249,3 +251,21 @@ class InteractionRidge:
 def _check_strength(strength: float, argument: str) -> float:
     check_not_negative(strength, argument)
     return float(strength)
+
+
+def ar1_precision(num_levels: int, correlation: float) -> Floats:
+    """Inverse covariance (n, n) of a stationary AR(1) sequence of unit variance; the identity for correlation 0."""
+    matrix = (1 + correlation**2) * np.eye(num_levels, dtype=np.float64)
+    if num_levels:
+        matrix[0, 0] = matrix[-1, -1] = 1.0
+    matrix -= correlation * (np.eye(num_levels, k=1) + np.eye(num_levels, k=-1))
+    matrix /= 1 - correlation**2
+    return matrix
+
+
+@lru_cache(maxsize=256)
+def contrast_spectrum(num_levels: int, correlation: float) -> Floats:
+    """Eigenvalues (n - 1,) of the precision within tables that sum to zero along the axis."""
+    contrasts = scipy.linalg.helmert(num_levels)
+    matrix = contrasts @ ar1_precision(num_levels, correlation) @ contrasts.T
+    return np.linalg.eigvalsh(matrix).astype(np.float64)

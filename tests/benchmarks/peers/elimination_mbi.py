@@ -2,11 +2,11 @@
 
 import json
 import sys
-import time
 import warnings
 from importlib.metadata import version
 
 import numpy as np
+from timing import measure
 
 warnings.filterwarnings("ignore")
 
@@ -37,24 +37,13 @@ def main(path, repeats, oracles):
             def call():
                 return jax.block_until_ready(function(potentials))
 
-            start = time.perf_counter()
-            result = call()
-            first = time.perf_counter() - start
-            times = []
-            for _ in range(repeats):
-                start = time.perf_counter()
-                call()
-                times.append(time.perf_counter() - start)
             row = {
                 "model": name,
                 "peer": f"mbi {version('mbi')}",
                 "what": f"{oracle}: marginals, compiled",
                 "cells": int(cells),
-                "seconds": float(np.median(times)),
-                "fastest": min(times),
-                "repeats": repeats,
-                "first_call": first,
-                "check": float(np.asarray(result[cliques[-1]].values).reshape(-1)[0]),
+                **measure(call, repeats),
+                "check": float(np.asarray(call()[cliques[-1]].values).reshape(-1)[0]),
             }
             print(json.dumps(row), flush=True)
 

@@ -3,11 +3,11 @@
 import json
 import logging
 import sys
-import time
 import warnings
 from importlib.metadata import version
 
 import numpy as np
+from timing import measure
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
@@ -15,16 +15,6 @@ logging.disable(logging.CRITICAL)
 from pgmpy.factors.discrete import DiscreteFactor  # noqa: E402
 from pgmpy.inference import BeliefPropagation, VariableElimination  # noqa: E402
 from pgmpy.models import DiscreteMarkovNetwork  # noqa: E402
-
-
-def measure(call, repeats):
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return {"seconds": float(np.median(times)), "fastest": min(times), "repeats": repeats}
 
 
 def main(path, repeats):

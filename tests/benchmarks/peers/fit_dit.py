@@ -3,11 +3,11 @@
 import itertools
 import json
 import sys
-import time
 import warnings
 from importlib.metadata import version
 
 import numpy as np
+from timing import measure
 
 warnings.filterwarnings("ignore")
 
@@ -23,22 +23,11 @@ def main(path, repeats):
         outcomes = ["".join(map(str, c)) for c in itertools.product(*(range(n) for n in table.shape))]
         law = dit.Distribution(outcomes, list((table / table.sum()).ravel()))
         margins = [list(s) for s in itertools.combinations(range(table.ndim), order)]
-        times = []
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            found = maxent_dist(law, margins)
-            times.append(time.perf_counter() - start)
+        times = measure(lambda law=law, margins=margins: maxent_dist(law, margins), repeats)
+        found = maxent_dist(law, margins)
         found.make_dense()
         probs = [float(found[o]) if o in found.outcomes else 0.0 for o in law.outcomes]
-        times = times[1:]
-        row = {
-            "name": name,
-            "peer": f"dit {version('dit')}",
-            "seconds": float(np.median(times)),
-            "fastest": min(times),
-            "probs": probs,
-        }
-        print(json.dumps(row), flush=True)
+        print(json.dumps({"name": name, "peer": f"dit {version('dit')}", **times, "probs": probs}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """What every distribution around a shared law keeps when it is expanded, subclassed, copied or validated."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -54,11 +54,11 @@ NAN, INF = math.nan, math.inf
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
-def numbers(size: int, seed: int, scale: float = 0.5) -> torch.Tensor:
+def numbers(size, seed, scale=0.5):
     return scale * torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def assert_traced(function: Function, start: torch.Tensor, others: list[torch.Tensor]) -> None:
+def assert_traced(function, start, others):
     """The function traced at ``start``, with and without gradients, agrees with itself at ``others``."""
     for needs_grad in (False, True):
         traced = torch.jit.trace(function, (start.clone().requires_grad_(needs_grad),), check_trace=False)
@@ -73,7 +73,7 @@ def assert_traced(function: Function, start: torch.Tensor, others: list[torch.Te
                 torch.testing.assert_close(compiled.grad, plain.grad, rtol=1e-10, atol=1e-12)
 
 
-def assert_refused(function: Function, start: torch.Tensor) -> None:
+def assert_refused(function, start):
     for needs_grad in (False, True):
         with pytest.raises(InputError, match="jit_compile=False"):
             torch.jit.trace(function, (start.clone().requires_grad_(needs_grad),), check_trace=False)
@@ -82,8 +82,8 @@ def assert_refused(function: Function, start: torch.Tensor) -> None:
 # What is traced
 
 
-def log_linear(name: str, backend: str) -> Function:
-    def law(theta: torch.Tensor) -> HierarchicalLogLinear:
+def log_linear(name, backend):
+    def law(theta):
         return HierarchicalLogLinear(EDGES, theta, partition=BACKENDS[backend])
 
     return {
@@ -148,7 +148,7 @@ def test_the_conjugate_prior_follows_its_value_and_arguments(edges):
     assert_traced(lambda s: DiaconisYlvisaker(edges, s, 2.0).log_prob(value), means[0], means[1:])
 
 
-def network(table: torch.Tensor) -> DependencyNetwork:
+def network(table):
     first, second = torch.stack([table, 1 - table], -1), torch.stack([1 - table, table], -1)
     nodes = [TableConditional(PAIR, "a", ["b"], first), TableConditional(PAIR, "b", ["a"], second)]
     return DependencyNetwork(DependencyConditionals(nodes))
@@ -163,7 +163,7 @@ def test_the_pseudo_likelihood_of_a_network_follows_its_tables():
 def test_control_work_in_numpy_is_frozen():
     """What the oracle must notice: log Z by NumPy stays that of the first theta."""
 
-    def log_prob(theta: torch.Tensor) -> torch.Tensor:
+    def log_prob(theta):
         return theta[0] - torch.from_numpy(np.logaddexp.reduce(theta.detach().numpy(), keepdims=True))[0]
 
     with pytest.raises(AssertionError):
@@ -178,7 +178,7 @@ REAL_PAIR = Domain([Variable(name, kind=ExponentialFamily().kind) for name in "a
 ROOT_ROWS = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
 
 
-def root(psi: torch.Tensor) -> GeneralizedRoot:
+def root(psi):
     return GeneralizedRoot(RootStructure.simplified(COUNT_PAIR, [("a", "b")]), psi, PoissonFamily())
 
 

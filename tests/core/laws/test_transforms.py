@@ -1,7 +1,5 @@
 """torch.func transformations of distributions: equal to a batch and to backward(), or refused by name."""
 
-from __future__ import annotations
-
 import pyro
 import pytest
 import torch
@@ -11,7 +9,6 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.log_linear import (
     AnnealedImportance,
-    Coding,
     Enumeration,
     HierarchicalLogLinear,
     LogLinearStatistics,
@@ -31,7 +28,7 @@ ROWS = torch.tensor([[1, 2, 0], [0, 0, 1]])
 MAPS = parametrization(GRAPH)
 
 
-def by_enumeration(theta: torch.Tensor) -> torch.Tensor:
+def by_enumeration(theta):
     """Log-probability of ROWS (num_rows, batch) from the oracle's log Z."""
     tables = MAPS.to_tables(theta)
     return MAPS.statistics(ROWS) @ tables.T - torch.as_tensor(exact_log_partition(GRAPH, tables))
@@ -40,11 +37,11 @@ def by_enumeration(theta: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
 @pytest.mark.parametrize("is_validating", [True, False])
 @pytest.mark.parametrize("partition", [Enumeration(), VariableElimination()], ids=["enumeration", "elimination"])
-def test_vmap_over_parameters(coding: Coding, is_validating: bool, partition: object) -> None:
+def test_vmap_over_parameters(coding, is_validating, partition):
     theta = MAPS.convert(THETA, "free", coding)
     for validate_args in (None, is_validating):
 
-        def log_prob(t: torch.Tensor, validate_args: bool | None = validate_args) -> torch.Tensor:
+        def log_prob(t, validate_args=validate_args):
             return HierarchicalLogLinear(
                 GRAPH, t, coding=coding, partition=partition, validate_args=validate_args
             ).log_prob(ROWS)
@@ -57,7 +54,7 @@ def test_vmap_over_parameters(coding: Coding, is_validating: bool, partition: ob
             assert_close(grad(lambda t: vmap(log_prob)(t).sum())(theta), found, absolute=1e-9)
 
 
-def test_vmap_over_rows_and_over_statistics() -> None:
+def test_vmap_over_rows_and_over_statistics():
     law = HierarchicalLogLinear(GRAPH, THETA[0], validate_args=True)
     assert torch.equal(vmap(law.log_prob)(ROWS), law.log_prob(ROWS))
     both = vmap(lambda t, x: HierarchicalLogLinear(GRAPH, t, validate_args=True).log_prob(x))(THETA[:2], ROWS)
@@ -70,8 +67,8 @@ def test_vmap_over_rows_and_over_statistics() -> None:
     assert_close(prior, normal_prior(GRAPH, scales).log_prob(THETA), absolute=1e-12)
 
 
-def test_derivatives_of_one_law() -> None:
-    def total(t: torch.Tensor) -> torch.Tensor:
+def test_derivatives_of_one_law():
+    def total(t):
         return HierarchicalLogLinear(GRAPH, t).log_prob(ROWS).sum()
 
     theta = THETA[0].clone().requires_grad_()
@@ -85,14 +82,14 @@ def test_derivatives_of_one_law() -> None:
     assert_close(slope, (expected * THETA[1]).sum(), absolute=1e-9)
 
 
-def by_enumerated_sum(theta: torch.Tensor) -> torch.Tensor:
+def by_enumerated_sum(theta):
     """Log-probability of ROWS in plain PyTorch over all states."""
     states = torch.cartesian_prod(*(torch.arange(n) for n in GRAPH.domain.cardinalities))
     tables = MAPS.to_tables(theta)
     return (MAPS.statistics(ROWS) @ tables - (MAPS.statistics(states) @ tables).logsumexp(0)).sum()
 
 
-def test_theta_that_is_not_finite_gives_nan_where_it_cannot_be_refused() -> None:
+def test_theta_that_is_not_finite_gives_nan_where_it_cannot_be_refused():
     theta = THETA.clone()
     theta[1, 0], theta[3, 2] = torch.nan, torch.inf
     found = vmap(lambda t: HierarchicalLogLinear(GRAPH, t).log_prob(ROWS))(theta)
@@ -102,7 +99,7 @@ def test_theta_that_is_not_finite_gives_nan_where_it_cannot_be_refused() -> None
         HierarchicalLogLinear(GRAPH, theta)
 
 
-def test_estimates_are_refused_by_name() -> None:
+def test_estimates_are_refused_by_name():
     backend = AnnealedImportance(num_chains=8, seed=0)
     with pytest.raises(InputError, match=r"torch.func transformations cannot go through sampling"):
         vmap(lambda t: HierarchicalLogLinear(GRAPH, t, partition=backend).log_prob(ROWS))(THETA)
@@ -118,8 +115,8 @@ VALUES = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
 @pytest.mark.parametrize("is_validating", [True, False])
 @pytest.mark.parametrize("quantity", ["log_prob", "log_pseudo_prob"])
 @pytest.mark.parametrize("family", [PoissonFamily(), TruncatedPoissonFamily(3)], ids=lambda family: family.name)
-def test_root_models_are_refused_by_name(family: PoissonFamily, quantity: str, is_validating: bool) -> None:
-    def total(psi: torch.Tensor) -> torch.Tensor:
+def test_root_models_are_refused_by_name(family, quantity, is_validating):
+    def total(psi):
         return getattr(GeneralizedRoot(COUNTS, psi, family), quantity)(VALUES).sum()
 
     calls = [
@@ -140,8 +137,8 @@ def test_root_models_are_refused_by_name(family: PoissonFamily, quantity: str, i
     assert psi.grad is not None and bool(torch.isfinite(psi.grad).all())
 
 
-def test_energies_of_root_models_are_plain_pytorch() -> None:
-    def energy(psi: torch.Tensor) -> torch.Tensor:
+def test_energies_of_root_models_are_plain_pytorch():
+    def energy(psi):
         return GeneralizedRoot(COUNTS, psi, PoissonFamily()).energy(VALUES)
 
     expected = GeneralizedRoot(COUNTS, PSI[:, None], PoissonFamily()).energy(VALUES)
@@ -152,6 +149,6 @@ def test_energies_of_root_models_are_plain_pytorch() -> None:
     )
 
 
-def test_control_a_batch_in_another_order_is_seen() -> None:
+def test_control_a_batch_in_another_order_is_seen():
     found = vmap(lambda t: HierarchicalLogLinear(GRAPH, t).log_prob(ROWS))(THETA.flip(0))
     assert float((found - by_enumeration(THETA).T).abs().max()) > 0.1

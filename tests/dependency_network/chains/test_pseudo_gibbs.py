@@ -5,12 +5,8 @@ nothing of the samplers is used. Every law is a random test at the rate of the l
 of 0.05; the controls are laws of samplers with a known fault, which the same draws must refuse.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,12 +54,12 @@ engines = pytest.mark.parametrize("engine", ENGINES)
 scans = pytest.mark.parametrize("scan", ["sequential", "random"])
 
 
-def dirichlet(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+def dirichlet(rng, *shape, dtype=torch.float64):
     probs = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), shape[:-1])).to(dtype)
     return probs / probs.sum(-1, keepdim=True)
 
 
-def network(seed: int = 0, dtype: torch.dtype = torch.float64) -> DependencyConditionals:
+def network(seed=0, dtype=torch.float64):
     """A graph with a merge, a table and a graph that asks one variable twice; conditionals of no joint law."""
     rng = np.random.default_rng(seed)
     of_a = DecisionGraph(DOMAIN, "a").split(0, "b").split(1, "d").merge(0, 2)
@@ -81,9 +77,7 @@ def network(seed: int = 0, dtype: torch.dtype = torch.float64) -> DependencyCond
 # The oracle
 
 
-def scan_matrix(
-    conditionals: DependencyConditionals, scan: str, names: Sequence[str], weights: Mapping[str, float] | None = None
-) -> np.ndarray:
+def scan_matrix(conditionals, scan, names, weights=None):
     """Transition matrix of a sweep over the names."""
     steps = [update_matrix(conditionals, name) for name in names]
     if scan == "sequential":
@@ -93,11 +87,11 @@ def scan_matrix(
     return np.linalg.matrix_power(np.asarray(one), len(names))
 
 
-def counts_of(codes: torch.Tensor, domain: Domain = DOMAIN) -> np.ndarray:
+def counts_of(codes, domain=DOMAIN):
     return count_states(codes, domain.cardinalities)
 
 
-def refuses(counts: np.ndarray, law: np.ndarray) -> bool:
+def refuses(counts, law):
     """Whether draws are told from a law."""
     try:
         assert_exact_law(counts, law)
@@ -112,10 +106,10 @@ def refuses(counts: np.ndarray, law: np.ndarray) -> bool:
 @engines
 @scans
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_sweep_from_a_fixed_state_has_the_law_of_its_matrix(engine: str, scan: Any, dtype: torch.dtype) -> None:
+def test_a_sweep_from_a_fixed_state_has_the_law_of_its_matrix(engine, scan, dtype):
     conditionals = network(dtype=dtype)
     names = ["d", "a", "b"] if scan == "sequential" else ["a", "b", "d"]
-    kind: Any = names if scan == "sequential" else WEIGHTS
+    kind = names if scan == "sequential" else WEIGHTS
     chains = PseudoGibbsChains(conditionals, SIZE, scan=kind, init=torch.tensor(STATES[7]), seed=1, **ENGINES[engine])
     assert chains.scan.order == tuple(names)
     chains.sweep(2)
@@ -123,7 +117,7 @@ def test_a_sweep_from_a_fixed_state_has_the_law_of_its_matrix(engine: str, scan:
     assert_exact_law(counts_of(chains.states), law)
 
 
-def together(conditionals: DependencyConditionals, first: str, second: str) -> np.ndarray:
+def together(conditionals, first, second):
     """Two variables drawn from the same old state."""
     domain, laws = conditionals.domain, [laws_of(conditionals, name) for name in (first, second)]
     i, j = domain.indices([first, second])
@@ -137,7 +131,7 @@ def together(conditionals: DependencyConditionals, first: str, second: str) -> n
 
 
 @engines
-def test_laws_of_faulty_samplers_are_told_apart(engine: str) -> None:
+def test_laws_of_faulty_samplers_are_told_apart(engine):
     conditionals = network()
     start = torch.tensor(STATES[7])
     chains = PseudoGibbsChains(conditionals, SIZE, scan="sequential", init=start, seed=2, **ENGINES[engine])
@@ -156,7 +150,7 @@ def test_laws_of_faulty_samplers_are_told_apart(engine: str) -> None:
 
 
 @engines
-def test_many_chains_at_one_moment_follow_the_stationary_law_of_the_random_scan(engine: str) -> None:
+def test_many_chains_at_one_moment_follow_the_stationary_law_of_the_random_scan(engine):
     conditionals = network(3)
     matrix = scan_matrix(conditionals, "random", "abd", WEIGHTS)
     law = fixed_law(matrix)
@@ -171,7 +165,7 @@ def test_many_chains_at_one_moment_follow_the_stationary_law_of_the_random_scan(
 
 
 @engines
-def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine: str) -> None:
+def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine):
     conditionals, order = network(5), "bda"
     matrix = scan_matrix(conditionals, "sequential", order)
     laws = [fixed_law(matrix)]
@@ -191,13 +185,13 @@ def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine: st
 
 @scans
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_conditionals_of_a_joint_law_give_that_law(engine: str, scan: Any) -> None:
+def test_conditionals_of_a_joint_law_give_that_law(engine, scan):
     hypergraph = InteractionHypergraph(DOMAIN, [("a", "b", "d")], closure=True)
     tables = random_tables(hypergraph, np.random.default_rng(7), scale=1.0, balanced=False)
     conditionals = DependencyConditionals.from_model(LogLinearEnergy(hypergraph, torch.as_tensor(tables)))
     joint = np.exp(exact_table(hypergraph, tables)).reshape(-1)
     weights = WEIGHTS if scan == "random" else None
-    kind: Any = weights or scan
+    kind = weights or scan
     assert_close(joint @ scan_matrix(conditionals, scan, "abd", weights), joint, relative=1e-12)
     if engine == "compiled":
         conditionals = conditionals.tabulated()
@@ -209,7 +203,7 @@ def test_conditionals_of_a_joint_law_give_that_law(engine: str, scan: Any) -> No
 
 
 @scans
-def test_foreign_conditionals_are_sampled_too(scan: Any) -> None:
+def test_foreign_conditionals_are_sampled_too(scan):
     mixed = network(9)
     score = torch.linspace(-1.0, 1.0, 4, dtype=torch.float64).reshape(2, 1, 2)
     unseen = torch.stack([torch.sigmoid(-score), torch.zeros_like(score), torch.sigmoid(score)], -1)
@@ -236,16 +230,16 @@ class Constant:
 
     domain, variable, reads, has_zeros = DOMAIN, "a", (), True
 
-    def __init__(self, *values: float) -> None:
+    def __init__(self, *values):
         self.values = torch.tensor(values)
 
-    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+    def log_probs(self, x):
         return self.values.expand(*x.shape[:-1], 2)
 
 
 @scans
 @pytest.mark.parametrize("value", [float("nan"), -float("inf"), float("inf")])
-def test_foreign_conditionals_that_are_no_laws_are_refused_when_drawn(scan: Any, value: float) -> None:
+def test_foreign_conditionals_that_are_no_laws_are_refused_when_drawn(scan, value):
     rest = network().nodes[1:]
     chains = PseudoGibbsChains(DependencyConditionals([Constant(0.0, -1.0), *rest]), 50, scan=scan, check=False)
     chains.sweep(3)  # the control; need not be normalised
@@ -260,11 +254,11 @@ def test_foreign_conditionals_that_are_no_laws_are_refused_when_drawn(scan: Any,
 
 @engines
 @scans
-def test_clamped_chains_have_the_law_of_the_clamped_network(engine: str, scan: Any) -> None:
+def test_clamped_chains_have_the_law_of_the_clamped_network(engine, scan):
     """Half of the chains have b = y and half b = z: two laws at once, none of them a conditional of the whole law."""
     conditionals = network(11)
     values = torch.arange(2 * SIZE) % 2 + 1
-    kind: Any = WEIGHTS if scan == "random" else ["d", "b", "a"]
+    kind = WEIGHTS if scan == "random" else ["d", "b", "a"]
     chains = PseudoGibbsChains(conditionals, 2 * SIZE, scan=kind, clamped={"b": values}, seed=12, **ENGINES[engine])
     names = ["a", "d"] if scan == "random" else ["d", "a"]
     assert (chains.clamped, chains.scan.order) == (("b",), tuple(names))
@@ -287,14 +281,13 @@ def test_clamped_chains_have_the_law_of_the_clamped_network(engine: str, scan: A
 
 @engines
 @scans
-def test_all_clamped_chains_hold_the_evidence(engine: str, scan: Any) -> None:
+def test_all_clamped_chains_hold_the_evidence(engine, scan):
     evidence = {"a": "yes", "b": 2, "c": "only", "d": [0, 1, 1]}
     chains = PseudoGibbsChains(network(), 3, scan=scan, clamped=evidence, **ENGINES[engine])
     record = chains.sweep(4, thin=2, counts=True, states=True)
     assert chains.scan.order == ()
     expected = [[1, 2, 0, 0], [1, 2, 0, 1], [1, 2, 0, 1]]
     assert chains.states.tolist() == expected
-    assert record.states is not None and record.counts is not None
     assert record.states.tolist() == [expected, expected]
     assert record.counts.tolist() == [0, 6, 0, 0, 6, 6, 2, 4]
     assert chains.update(3, thin=3, states=True).num_records == 1
@@ -305,7 +298,7 @@ def test_all_clamped_chains_hold_the_evidence(engine: str, scan: Any) -> None:
 
 @engines
 @scans
-def test_domains_without_variables_of_one_level_and_of_one_variable(engine: str, scan: Any) -> None:
+def test_domains_without_variables_of_one_level_and_of_one_variable(engine, scan):
     nothing = PseudoGibbsChains(DependencyConditionals([]), 4, scan=scan, **ENGINES[engine])
     nothing.sweep(3, thin=1, counts=True, states=True)
     assert nothing.states.shape == (4, 0)
@@ -326,7 +319,7 @@ def test_domains_without_variables_of_one_level_and_of_one_variable(engine: str,
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_a_variable_with_more_levels_than_a_byte_counts(engine: Any) -> None:
+def test_a_variable_with_more_levels_than_a_byte_counts(engine):
     domain = Domain.from_cardinalities({"wide": 300, "b": 2})
     rng = np.random.default_rng(13)
     wide = dirichlet(rng, 2, 300)
@@ -345,12 +338,11 @@ def test_a_variable_with_more_levels_than_a_byte_counts(engine: Any) -> None:
     top = np.isin(np.arange(600) // 2, range(256, 300))
     assert law[top].sum() == 0
     assert_exact_law(counts_of(chains.states, domain), law)
-    assert record.states is not None and record.counts is not None
     assert torch.equal(record.states[0].long(), chains.states)
     assert torch.equal(record.counts[:300], torch.bincount(chains.states[:, 0], minlength=300).double())
 
 
-def test_slots_give_back_the_laws_they_were_made_of() -> None:
+def test_slots_give_back_the_laws_they_were_made_of():
     rng = np.random.default_rng(15)
     for size in (1, 2, 3, 7, 300):
         probs = rng.dirichlet(np.full(size, 0.3), 20)
@@ -366,7 +358,7 @@ def test_slots_give_back_the_laws_they_were_made_of() -> None:
         assert (np.take_along_axis(probs, others, -1)[cuts < 1] > 0).all()
 
 
-def test_the_program_leads_every_state_to_its_law() -> None:
+def test_the_program_leads_every_state_to_its_law():
     conditionals = network(16)
     nodes = [conditionals.node(name) for name in "abd"]
     program = walker_program(nodes, torch.float64)
@@ -391,8 +383,8 @@ def test_the_program_leads_every_state_to_its_law() -> None:
 
 @engines
 @scans
-def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine: str, scan: Any) -> None:
-    def run(threads: int, seed: int) -> tuple[torch.Tensor, ...]:
+def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine, scan):
+    def run(threads, seed):
         torch.set_num_threads(threads)
         chains = PseudoGibbsChains(network(), 700, scan=scan, seed=seed, edges=[("d", "a")], **ENGINES[engine])
         sweeps = 2 if engine == "torch" else 300  # enough updates for the compiled engine to use both
@@ -410,7 +402,7 @@ def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine: str, scan:
 
 
 @scans
-def test_first_chains_have_the_same_bits_in_larger_runs(scan: Any) -> None:
+def test_first_chains_have_the_same_bits_in_larger_runs(scan):
     few, many = (PseudoGibbsChains(network(), n, scan=scan, seed=4) for n in (10, 300))
     assert torch.equal(few.states, many.states[:10])
     few.sweep(5)
@@ -421,7 +413,7 @@ def test_first_chains_have_the_same_bits_in_larger_runs(scan: Any) -> None:
 
 @engines
 @scans
-def test_records_agree_with_recorded_states_and_change_nothing(engine: str, scan: Any) -> None:
+def test_records_agree_with_recorded_states_and_change_nothing(engine, scan):
     made = [PseudoGibbsChains(network(), 25, scan=scan, edges=[("d", "b")], **ENGINES[engine]) for _ in range(3)]
     chains, silent, single = made
     record = chains.sweep(7, thin=3, counts=True, states=True)
@@ -435,7 +427,6 @@ def test_records_agree_with_recorded_states_and_change_nothing(engine: str, scan
     assert chains.hypergraph.edges == (("a",), ("b",), ("c",), ("d",), ("b", "d"))
     assert_close(record.counts, recompute_counts(chains.hypergraph, record.states), relative=0.0)
     updates = single.update(21, thin=9, counts=True, states=True)
-    assert updates.states is not None and updates.counts is not None
     assert torch.equal(updates.states, record.states) and torch.equal(updates.counts, record.counts)
     assert torch.equal(single.states, chains.states)
     empty = chains.sweep(0, thin=1, counts=True, states=True)
@@ -446,8 +437,8 @@ def test_records_agree_with_recorded_states_and_change_nothing(engine: str, scan
 
 @engines
 @scans
-def test_a_checkpoint_continues_with_equal_bits(engine: str, scan: Any) -> None:
-    options: dict[str, Any] = {"scan": scan, "clamped": {"a": 1}, "seed": 3, **ENGINES[engine]}
+def test_a_checkpoint_continues_with_equal_bits(engine, scan):
+    options = {"scan": scan, "clamped": {"a": 1}, "seed": 3, **ENGINES[engine]}
     chains = PseudoGibbsChains(network(), 40, **options)
     chains.update(7)
     state = {name: value.clone() for name, value in chains.state_dict().items()}
@@ -457,7 +448,7 @@ def test_a_checkpoint_continues_with_equal_bits(engine: str, scan: Any) -> None:
     assert other.num_updates == 7
     other.sweep(5)
     assert torch.equal(chains.states, other.states)
-    changes: list[Callable[[], PseudoGibbsChains]] = [
+    changes = [
         lambda: PseudoGibbsChains(network(1), 40, **options),
         lambda: PseudoGibbsChains(network(), 40, **{**options, "clamped": {"a": 0}}),
         lambda: PseudoGibbsChains(network(), 40, **{**options, "seed": 4}),
@@ -469,7 +460,7 @@ def test_a_checkpoint_continues_with_equal_bits(engine: str, scan: Any) -> None:
             change().load_state_dict(state)
 
 
-def test_checkpoints_tell_models_apart() -> None:
+def test_checkpoints_tell_models_apart():
     hypergraph = InteractionHypergraph(DOMAIN, [("a", "b")], closure=True)
     prints = set()
     for scale in (0.0, 0.3):
@@ -480,7 +471,7 @@ def test_checkpoints_tell_models_apart() -> None:
 
 
 @engines
-def test_states_can_be_set_and_global_random_numbers_are_left_alone(engine: str) -> None:
+def test_states_can_be_set_and_global_random_numbers_are_left_alone(engine):
     torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()  # noqa: NPY002
     chains = PseudoGibbsChains(network(), 5, init=torch.tensor([1, 2, 0, 1]), clamped={"a": 0}, **ENGINES[engine])
     assert chains.states.tolist() == [[0, 2, 0, 1]] * 5
@@ -489,11 +480,11 @@ def test_states_can_be_set_and_global_random_numbers_are_left_alone(engine: str)
     chains.sweep(3)
     assert chains.states[:, 0].tolist() == [1] * 5
     assert torch.equal(torch_state, torch.random.get_rng_state())
-    after: Any = np.random.get_state()  # noqa: NPY002
+    after = np.random.get_state()  # noqa: NPY002
     np.testing.assert_array_equal(numpy_state[1], after[1])
 
 
-def test_first_states_are_uniform_and_those_of_gibbs_chains() -> None:
+def test_first_states_are_uniform_and_those_of_gibbs_chains():
     chains = PseudoGibbsChains(network(), SIZE, seed=5)
     counts = counts_of(chains.states)
     assert_exact_law(counts, np.full(len(STATES), 1 / len(STATES)))
@@ -531,20 +522,20 @@ def test_first_states_are_uniform_and_those_of_gibbs_chains() -> None:
         ({"conditionals": 3}, "wrong-type", "conditionals"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: dict[str, Any], code: Any, argument: str | None) -> None:
+def test_bad_arguments_are_refused(arguments, code, argument):
     given = {"conditionals": network(), "num_chains": 5, "engine": "torch", "scan": "random", **arguments}
     with raises(code, argument):
         PseudoGibbsChains(**given)
 
 
 @pytest.mark.parametrize("sampler", [PseudoGibbsChains, DependencyNetwork])
-def test_the_random_scan_is_the_default_everywhere(sampler: Callable[..., Any]) -> None:
+def test_the_random_scan_is_the_default_everywhere(sampler):
     """The FC-limit belongs to it, and the same network must not have two laws by default."""
     assert inspect.signature(sampler).parameters["scan"].default == "random"
     assert PseudoGibbsChains(network(), 2).scan.kind == "random"
 
 
-def test_models_are_not_compiled() -> None:
+def test_models_are_not_compiled():
     hypergraph = InteractionHypergraph(DOMAIN, [("a", "b")], closure=True)
     model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
     conditionals = DependencyConditionals.from_model(model)
@@ -566,7 +557,7 @@ def test_models_are_not_compiled() -> None:
     ],
 )
 @pytest.mark.parametrize("clamped", [{}, {"a": 0, "b": 0, "d": 0}])
-def test_bad_calls_are_refused_and_change_nothing(call: Any, code: Any, argument: str, clamped: Any) -> None:
+def test_bad_calls_are_refused_and_change_nothing(call, code, argument, clamped):
     chains = PseudoGibbsChains(network(), 5, engine="torch", clamped=clamped)
     codes = chains.states
     with raises(code, argument):

@@ -5,8 +5,6 @@ and only if it holds in every state x: sum_i c_i log theta_i(x_i | x_-i) <= sum_
 are tested: the first through the public functions, the second as the largest difference over all states.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -78,7 +76,7 @@ def excess(logs, probs, weights):
 
 
 @given(networks())
-def test_theorem_3_on_random_networks_and_all_laws(case) -> None:
+def test_theorem_3_on_random_networks_and_all_laws(case):
     network, generator = case
     domain = network.domain
     unequal = generator.dirichlet(np.full(len(domain), 1.0)) + 0.01
@@ -94,7 +92,7 @@ def test_theorem_3_on_random_networks_and_all_laws(case) -> None:
 
 
 @given(networks())
-def test_the_bound_is_attained_by_consistent_conditionals_only(case) -> None:
+def test_the_bound_is_attained_by_consistent_conditionals_only(case):
     """Conditionals of a law q: pi is q, and both sides are FC(p || q) for every p."""
     network, generator = case
     domain = network.domain
@@ -120,7 +118,7 @@ def broken(concentration, law_of_network, weights=(1 / 3, 1 / 3, 1 / 3)):
     return sum(e > 1e-6 for e in found), max(found)
 
 
-def test_other_selection_probabilities_break_the_bound() -> None:
+def test_other_selection_probabilities_break_the_bound():
     number, worst = broken(1.0, lambda n: stationary_law(n, scan={"x0": 0.7, "x1": 0.2, "x2": 0.1}).probs)
     assert number >= 90
     assert worst > 0.1
@@ -129,13 +127,13 @@ def test_other_selection_probabilities_break_the_bound() -> None:
     assert worst <= 1e-10
 
 
-def test_the_sequential_law_breaks_the_bound() -> None:
+def test_the_sequential_law_breaks_the_bound():
     number, worst = broken(1.0, lambda n: stationary_law(n, scan="sequential").probs)
     assert number >= 80
     assert worst > 0.5
 
 
-def test_states_that_are_left_for_ever_break_the_bound() -> None:
+def test_states_that_are_left_for_ever_break_the_bound():
     """The theorem assumes ergodicity: once both are 1 they stay, and a law at (0, 0) has a finite limit, log 2."""
 
     def settled_and_limit(back):
@@ -156,7 +154,7 @@ def test_states_that_are_left_for_ever_break_the_bound() -> None:
 
 
 @pytest.mark.parametrize("scan", ["random", "sequential"])
-def test_a_law_that_breaks_the_bound_breaks_it_in_the_public_functions(scan) -> None:
+def test_a_law_that_breaks_the_bound_breaks_it_in_the_public_functions(scan):
     """The worst state of a network, taken for p: FC exceeds the FC-limit by the excess, to rounding."""
     network = network_of(THREE, np.random.default_rng(28), 1.0, 2)
     settled = stationary_law(network, scan={"x0": 0.7, "x1": 0.2, "x2": 0.1} if scan == "random" else scan)
@@ -166,7 +164,7 @@ def test_a_law_that_breaks_the_bound_breaks_it_in_the_public_functions(scan) -> 
     assert_close(max(gaps), excess(log_tables(network), settled.probs, [1 / 3] * 3))
 
 
-def test_with_two_variables_the_scans_agree() -> None:
+def test_with_two_variables_the_scans_agree():
     """Updates are projections, so half and half of both orders is the random scan's law; three are needed above."""
     domain = Domain.from_cardinalities([3, 2])
     for seed in range(20):
@@ -178,7 +176,7 @@ def test_with_two_variables_the_scans_agree() -> None:
 
 
 @given(networks())
-def test_sequential_identity(case) -> None:
+def test_sequential_identity(case):
     """Mean of KL(p || E(theta_i)) = mean of KL(p || E_i(pi^i)), pi^i the law just before node i is updated."""
     network, generator = case
     domain = network.domain
@@ -200,7 +198,7 @@ def test_sequential_identity(case) -> None:
         assert_close(node_divergence(p, after), node_divergence(p, network.node(name)), relative=1e-9)
 
 
-def test_sequential_identity_needs_the_right_laws() -> None:
+def test_sequential_identity_needs_the_right_laws():
     network = network_of(THREE, np.random.default_rng(28), 1.0, 2)
     laws = cyclic_laws(network)
     p = random_dirichlet_law(THREE, generator=torch.Generator().manual_seed(1))
@@ -229,7 +227,7 @@ def test_sequential_identity_needs_the_right_laws() -> None:
 
 @settings(max_examples=60)
 @given(networks())
-def test_divergence_of_a_node_is_the_mean_over_the_given_variables(case) -> None:
+def test_divergence_of_a_node_is_the_mean_over_the_given_variables(case):
     """Equation 21; and theorem 3 for every clamped network."""
     network, generator = case
     domain = network.domain
@@ -252,7 +250,7 @@ def test_divergence_of_a_node_is_the_mean_over_the_given_variables(case) -> None
     assert_close(mixed[possible], limits, relative=1e-9)
 
 
-def test_conditional_inference_names_the_state_for_which_there_is_no_law() -> None:
+def test_conditional_inference_names_the_state_for_which_there_is_no_law():
     domain = Domain.from_labels({"a": ["0", "1"], "b": ["0", "1"], "s": ["free", "tied"]})
     tied = torch.stack([torch.full((2, 2), 0.5), torch.eye(2)]).double()
     nodes = [
@@ -268,7 +266,7 @@ def test_conditional_inference_names_the_state_for_which_there_is_no_law() -> No
     assert [fc_limit(part, network.condition({"s": s})).value for s in (0, 1)] == [0.0, math.inf]
 
 
-def test_conditional_inference_beside_the_conditional_of_the_stationary_law() -> None:
+def test_conditional_inference_beside_the_conditional_of_the_stationary_law():
     """pi'(x | x_C) is another law than pi(x | x_C), unless the conditionals are consistent."""
     domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3})
     generator = np.random.default_rng(3)

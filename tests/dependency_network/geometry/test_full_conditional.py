@@ -1,7 +1,5 @@
 """Full conditional manifolds, divergence and limit: brute force, the theorems of paper 5, and what must break them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -67,7 +65,7 @@ def to_manifold(law, network, i):
 
 
 @pytest.mark.parametrize("weights", [None, UNEQUAL, {"c": 0.3, "a": 0.2, "b": 0.5}])
-def test_divergence_is_the_sum_over_states(weights) -> None:
+def test_divergence_is_the_sum_over_states(weights):
     p, q = law_of(MIXED, 1), law_of(MIXED, 2)
     c = [1 / 3] * 3 if weights is None else UNEQUAL
     expected = brute_divergence(p.probs.numpy(), q.probs.numpy(), c)
@@ -82,7 +80,7 @@ def test_divergence_is_the_sum_over_states(weights) -> None:
     assert abs(full_conditional_divergence(p, q, [0.6, 0.2, 0.2]) - expected) > 1e-4
 
 
-def test_node_divergence_is_the_distance_to_the_projection() -> None:
+def test_node_divergence_is_the_distance_to_the_projection():
     p, network = law_of(MIXED, 3), random_network(MIXED, np.random.default_rng(3))
     for i, node in enumerate(network.nodes):
         expected = to_manifold(p, network, i)
@@ -97,7 +95,7 @@ def test_node_divergence_is_the_distance_to_the_projection() -> None:
     assert found.weights == pytest.approx(dict(zip("abc", UNEQUAL, strict=True)))
 
 
-def test_projection_is_the_product_of_margin_and_conditional() -> None:
+def test_projection_is_the_product_of_margin_and_conditional():
     p, network = law_of(MIXED, 4), random_network(MIXED, np.random.default_rng(4))
     for i, node in enumerate(network.nodes):
         table, theta = p.probs.numpy(), network.full_table(node.variable).numpy()
@@ -107,7 +105,7 @@ def test_projection_is_the_product_of_margin_and_conditional() -> None:
         assert_close(m_projection(p, node).probs, expected)
 
 
-def test_all_kinds_of_conditionals_are_read() -> None:
+def test_all_kinds_of_conditionals_are_read():
     p = law_of(MIXED, 5)
     graph = DecisionGraph(MIXED, "b").split(0, "a")
     leaves = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], dtype=torch.float32)
@@ -121,7 +119,7 @@ def test_all_kinds_of_conditionals_are_read() -> None:
     assert_close(fc_limit(p, network).value, sum(to_manifold(p, network, i) for i in range(3)) / 3)
 
 
-def test_observations_stand_for_their_empirical_law() -> None:
+def test_observations_stand_for_their_empirical_law():
     generator = np.random.default_rng(6)
     rows = np.column_stack([generator.integers(n, size=40) for n in MIXED.cardinalities])
     data = Observations(MIXED, torch.from_numpy(rows))
@@ -135,7 +133,7 @@ def test_observations_stand_for_their_empirical_law() -> None:
     )
 
 
-def test_limit_of_many_variables_needs_no_table() -> None:
+def test_limit_of_many_variables_needs_no_table():
     """90 variables, 2^90 states: a copy of the first one each, described as fair coins."""
     domain = Domain.from_cardinalities([2] * 90)
     data = Observations(domain, torch.tensor([[0] * 90, [1] * 90, [1] * 90]))
@@ -147,7 +145,7 @@ def test_limit_of_many_variables_needs_no_table() -> None:
 # Zeros
 
 
-def test_states_that_are_excluded_cost_infinity() -> None:
+def test_states_that_are_excluded_cost_infinity():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     diagonal = Law(domain, [[0.5, 0.0], [0.0, 0.5]])
     inside = Law(domain, [[1.0, 0.0], [0.0, 0.0]])
@@ -171,7 +169,7 @@ def test_states_that_are_excluded_cost_infinity() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(-0.2, 1.2), st.sampled_from("abc"))
-def test_manifolds_are_flat_in_both_senses(seed, along, name) -> None:
+def test_manifolds_are_flat_in_both_senses(seed, along, name):
     """Theorem 1: mixtures, and normalised geometric means, of members are members; also somewhat beyond the ends."""
     node = random_network(MIXED, np.random.default_rng(seed)).node(name)
     i = MIXED.index(name)
@@ -191,7 +189,7 @@ def test_manifolds_are_flat_in_both_senses(seed, along, name) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(0, 1), st.sampled_from("abc"))
-def test_projection_is_linear_and_the_closest_member(seed, along, name) -> None:
+def test_projection_is_linear_and_the_closest_member(seed, along, name):
     """Theorem 2 and the Pythagorean relation KL(p||q) = KL(p||p') + KL(p'||q) for q on the manifold."""
     node = random_network(MIXED, np.random.default_rng(seed)).node(name)
     first, second = law_of(MIXED, seed + 1), law_of(MIXED, seed + 2)
@@ -207,7 +205,7 @@ def test_projection_is_linear_and_the_closest_member(seed, along, name) -> None:
 
 @settings(max_examples=100)
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 10.0]))
-def test_full_conditional_divergence_is_at_most_kl(seed, concentration) -> None:
+def test_full_conditional_divergence_is_at_most_kl(seed, concentration):
     """Equation 9; and the difference is the mean divergence of the laws of all but one variable."""
     p, q = law_of(MIXED, seed, concentration), law_of(MIXED, seed + 1)
     fc, kl = full_conditional_divergence(p, q, UNEQUAL), p.divergence(q)
@@ -219,7 +217,7 @@ def test_full_conditional_divergence_is_at_most_kl(seed, concentration) -> None:
     assert_close(kl - fc, rest, relative=1e-9)
 
 
-def test_divergence_is_the_bregman_divergence_of_its_function() -> None:
+def test_divergence_is_the_bregman_divergence_of_its_function():
     """f and its gradient by automatic differentiation of the definition."""
     p, q = law_of(MIXED, 8), law_of(MIXED, 9)
 
@@ -236,7 +234,7 @@ def test_divergence_is_the_bregman_divergence_of_its_function() -> None:
     assert f((p.probs + q.probs) / 2) < (f(p.probs) + f(q.probs)) / 2
 
 
-def test_maximal_pseudo_likelihood_is_minimal_divergence() -> None:
+def test_maximal_pseudo_likelihood_is_minimal_divergence():
     """Equation 7: the difference between two models is that of their pseudo-log-likelihoods."""
     p = law_of(MIXED, 10)
     models = [law_of(MIXED, seed) for seed in (11, 12)]
@@ -250,7 +248,7 @@ def test_maximal_pseudo_likelihood_is_minimal_divergence() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.01, 1))
-def test_stationary_law_is_a_nash_equilibrium(seed, step) -> None:
+def test_stationary_law_is_a_nash_equilibrium(seed, step):
     """Section 3.2: player i pays KL(p || p_i) for p_i on its manifold, the last one sum_i c_i KL(p_i || r) for r.
 
     No player gains by another choice on its manifold, or in the space of all laws.
@@ -300,6 +298,6 @@ NOTHING = Observations(MIXED, torch.zeros(0, 3, dtype=torch.long))
         (lambda p, n: conditional_inference_error(p, n, ["a", "b", "c"]), "empty", "given"),
     ],
 )
-def test_bad_arguments_are_refused(call, code, argument) -> None:
+def test_bad_arguments_are_refused(call, code, argument):
     with raises(code, argument):
         call(law_of(MIXED, 13), random_network(MIXED, np.random.default_rng(13)))

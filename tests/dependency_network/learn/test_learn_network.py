@@ -16,6 +16,7 @@ from pyro_hoim.datasets import load_breast_cancer, load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, leaf_probs, learn_network, learn_node
 from pyro_hoim.dependency_network.learn import network
 from pyro_hoim.errors import InputError
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
@@ -221,26 +222,26 @@ def test_an_interrupted_run_continues_and_ends_with_the_same_result(tmp_path, mo
     with monkeypatch.context() as patch:
         searched = interrupted_after(3, patch)
         with pytest.raises(KeyboardInterrupt):
-            learn_network(data, alpha=0.5, checkpoint=path)
+            learn_network(data, alpha=0.5, run=RunOptions(path))
         assert len(searched) == 3
     with monkeypatch.context() as patch:
         searched = interrupted_after(5, patch)
-        check_equal(learn_network(data, alpha=0.5, checkpoint=path, resume=True), expected)
+        check_equal(learn_network(data, alpha=0.5, run=RunOptions(path, resume=True)), expected)
         assert len(searched) == 2
     with monkeypatch.context() as patch:
         searched = interrupted_after(0, patch)
-        check_equal(learn_network(data, alpha=2.0, checkpoint=path, resume=True), expected.with_alpha(2.0))
+        check_equal(learn_network(data, alpha=2.0, run=RunOptions(path, resume=True)), expected.with_alpha(2.0))
         assert searched == []
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     data = related()
     path = tmp_path / "run.safetensors"
-    learn_network(data, checkpoint=path)
+    learn_network(data, run=RunOptions(path))
     with pytest.raises(InputError, match="exists; pass resume=True"):
-        learn_network(data, checkpoint=path)
+        learn_network(data, run=RunOptions(path))
     own = tmp_path / "own.safetensors"
-    learn_network(data, penalty=lambda k, n: 0.01 * k, checkpoint=own)
+    learn_network(data, penalty=lambda k, n: 0.01 * k, run=RunOptions(own))
     for rows, file, options, found in [
         (data, path, {"penalty": "aic"}, "penalty='mdl', not 'aic'"),
         (data, own, {"penalty": lambda k, n: 0.02 * k}, "another penalty"),
@@ -248,13 +249,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         (related(1), path, {}, "another data"),
     ]:
         with pytest.raises(InputError, match=f"belongs to a run with {found}"):
-            learn_network(rows, checkpoint=file, resume=True, **options)
+            learn_network(rows, run=RunOptions(file, resume=True), **options)
     mixed = data.rows(torch.randperm(300, generator=torch.Generator().manual_seed(0)))
-    check_equal(learn_network(mixed, checkpoint=path, resume=True), learn_network(data))
+    check_equal(learn_network(mixed, run=RunOptions(path, resume=True)), learn_network(data))
 
 
 def test_progress_counts_the_nodes(capsys):
-    learn_network(related(), progress=True)
+    learn_network(related(), run=RunOptions(progress=True))
     assert "0/5" in capsys.readouterr().err
     learn_network(related())
     assert capsys.readouterr().err == ""
@@ -276,7 +277,7 @@ def test_progress_counts_the_nodes(capsys):
         (related(), {"reads": {"a": ["bb"]}}, "unknown-name", None),
         (related(), {"reads": {"a": 5}}, "wrong-type", "reads"),
         (related(), {"reads": ["a"]}, "wrong-type", "reads"),
-        (related(), {"resume": True}, "conflict", "resume"),
+        (related(), {"run": "file"}, "wrong-type", "run"),
     ],
 )
 def test_bad_arguments(rows, options, code, argument):

@@ -1,7 +1,5 @@
 """Exact laws of dependency networks: dense transition matrices, joint laws behind conditionals, and what has none."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -55,7 +53,7 @@ def deterministic(functions):
 
 @pytest.mark.parametrize("method", ["solve", "power"])
 @pytest.mark.parametrize("scan", ["random", {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}])
-def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, scan) -> None:
+def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, scan):
     network = random_network(MIXED, 3)
     c = dict.fromkeys(MIXED.names, 0.25) if scan == "random" else scan
     matrix = sum(c[name] * update_matrix(network, name) for name in MIXED.names)
@@ -69,7 +67,7 @@ def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, scan) -> None:
 
 @pytest.mark.parametrize("method", ["solve", "power"])
 @pytest.mark.parametrize("order", ["sequential", ["c", "a", "d", "b"]])
-def test_cyclic_laws_are_the_fixed_laws_of_rotated_sweeps(method, order) -> None:
+def test_cyclic_laws_are_the_fixed_laws_of_rotated_sweeps(method, order):
     network = random_network(MIXED, 4)
     names = list(MIXED.names) if order == "sequential" else order
     laws = cyclic_laws(network, order, method=method)
@@ -88,7 +86,7 @@ def test_cyclic_laws_are_the_fixed_laws_of_rotated_sweeps(method, order) -> None
     assert sequential.scan == laws.scan
 
 
-def test_after_an_update_the_conditional_is_the_networks_and_before_it_is_not() -> None:
+def test_after_an_update_the_conditional_is_the_networks_and_before_it_is_not():
     network = random_network(MIXED, 5)
     laws = cyclic_laws(network)
     for i, name in enumerate(MIXED.names):
@@ -97,7 +95,7 @@ def test_after_an_update_the_conditional_is_the_networks_and_before_it_is_not() 
         assert float((before / before.sum(i, keepdim=True) - network.full_table(name)).abs().max()) > 1e-3
 
 
-def test_scans_orders_and_selections_settle_at_different_laws() -> None:
+def test_scans_orders_and_selections_settle_at_different_laws():
     """The negative control of the tests above: none of these may be confused."""
     network = random_network(MIXED, 6)
     laws = [
@@ -113,7 +111,7 @@ def test_scans_orders_and_selections_settle_at_different_laws() -> None:
 @pytest.mark.parametrize("scan", ["random", "sequential"])
 @pytest.mark.parametrize("method", ["solve", "power"])
 @pytest.mark.parametrize("cards", [[2], [3, 2], [2, 3, 4], [2] * 8])
-def test_conditionals_of_a_joint_law_have_it_as_their_law(scan, method, cards, generator) -> None:
+def test_conditionals_of_a_joint_law_have_it_as_their_law(scan, method, cards, generator):
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), min(3, len(cards)))
     tables = 0.7 * torch.randn(hypergraph.num_terms, dtype=torch.float64, generator=generator)
     model = LogLinearEnergy(hypergraph, tables)
@@ -122,7 +120,7 @@ def test_conditionals_of_a_joint_law_have_it_as_their_law(scan, method, cards, g
     assert_close(law.probs, joint, relative=1e-10)
 
 
-def test_closed_form_of_two_variables() -> None:
+def test_closed_form_of_two_variables():
     """Node b is a fair coin, node a copies b with probability 9/10; by hand."""
     network = pair(torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64), torch.tensor([0.5, 0.5]).double())
     for share in (0.5, 0.2):
@@ -135,7 +133,7 @@ def test_closed_form_of_two_variables() -> None:
     assert_close(laws.before("b"), [[0.45, 0.05], [0.05, 0.45]])
 
 
-def test_small_probabilities_are_right_to_rounding() -> None:
+def test_small_probabilities_are_right_to_rounding():
     generator = np.random.default_rng(8)
     log_probs = 25 * generator.standard_normal((2, 3, 2, 2))
     probs = np.exp(log_probs - log_probs.max())
@@ -154,7 +152,7 @@ def two_modes(size, coupling, field):
 
 
 @pytest.mark.parametrize("scan", ["random", "sequential"])
-def test_slow_chains_are_solved_by_krylov_steps(scan) -> None:
+def test_slow_chains_are_solved_by_krylov_steps(scan):
     """Two modes that plain iteration leaves unbalanced for long."""
     probs = two_modes(10, 0.35, 0.02)
     law = stationary_law(conditionals_of(probs), scan=scan, method="power")
@@ -164,7 +162,7 @@ def test_slow_chains_are_solved_by_krylov_steps(scan) -> None:
     assert_close(law.probs.numpy() / probs, np.ones_like(probs), relative=1e-7)
 
 
-def test_chains_that_never_seem_to_leave_a_mode_are_eliminated() -> None:
+def test_chains_that_never_seem_to_leave_a_mode_are_eliminated():
     """The chain crosses once in some 10^35 steps. Any mixture of the modes seems to be at rest; one is the law."""
     probs = two_modes(11, 1.5, 0.1)
     weight = probs[np.indices([2] * 11).sum(0) > 5].sum()
@@ -181,7 +179,7 @@ def test_chains_that_never_seem_to_leave_a_mode_are_eliminated() -> None:
     assert wrong.error > 0.1
 
 
-def test_cells_below_rounding_settle_relative_to_their_size() -> None:
+def test_cells_below_rounding_settle_relative_to_their_size():
     generator = np.random.default_rng(16)
     factors = generator.dirichlet([0.05, 0.05], size=11)
     probs = np.ones(())
@@ -193,7 +191,7 @@ def test_cells_below_rounding_settle_relative_to_their_size() -> None:
     assert_close(law.probs.numpy() / probs, np.ones_like(probs), relative=1e-7)
 
 
-def test_twelve_binary_variables_are_within_budget() -> None:
+def test_twelve_binary_variables_are_within_budget():
     network = random_network(Domain.from_cardinalities([2] * 12), 9, parents=4)
     law = stationary_law(network)
     assert law.method == "power"
@@ -207,7 +205,7 @@ def test_twelve_binary_variables_are_within_budget() -> None:
 
 
 @pytest.mark.parametrize("scan", ["random", "sequential"])
-def test_clamped_variables_leave_the_network_of_the_others(scan) -> None:
+def test_clamped_variables_leave_the_network_of_the_others(scan):
     network = random_network(MIXED, 10)
     law = stationary_law(network, scan=scan, clamped={"b": 2})
     rest = stationary_law(network.condition({"b": 2}), scan=scan)
@@ -219,7 +217,7 @@ def test_clamped_variables_leave_the_network_of_the_others(scan) -> None:
     assert float(every.probs) == 1.0
 
 
-def test_selection_of_free_variables_is_renormalised() -> None:
+def test_selection_of_free_variables_is_renormalised():
     network = random_network(MIXED, 11)
     law = stationary_law(network, scan={"a": 0.1, "b": 0.5, "c": 0.1, "d": 0.3}, clamped={"b": 0})
     assert law.scan.selection == pytest.approx({"a": 0.2, "c": 0.2, "d": 0.6})
@@ -227,7 +225,7 @@ def test_selection_of_free_variables_is_renormalised() -> None:
     assert_close(law.probs, other.probs)
 
 
-def test_variables_of_one_level_need_no_selection_probability() -> None:
+def test_variables_of_one_level_need_no_selection_probability():
     """They are updated to no effect, so every user of selection probabilities takes them alike."""
     domain = Domain.from_cardinalities({"a": 2, "c": 1, "b": 3})
     network = random_network(domain, 17)
@@ -247,7 +245,7 @@ def test_variables_of_one_level_need_no_selection_probability() -> None:
     assert stationary_law(network, scan=given, clamped={"a": 0, "b": 0}).probs.tolist() == [1.0]
 
 
-def test_law_of_the_clamped_network_is_not_the_conditional_of_the_law() -> None:
+def test_law_of_the_clamped_network_is_not_the_conditional_of_the_law():
     network = random_network(MIXED, 12)
     whole = stationary_law(network).probs[:, 1]
     clamped = stationary_law(network, clamped={"b": 1}).probs
@@ -261,7 +259,7 @@ def test_law_of_the_clamped_network_is_not_the_conditional_of_the_law() -> None:
 # Zeros
 
 
-def test_a_network_with_two_closed_sets_names_a_state_of_each() -> None:
+def test_a_network_with_two_closed_sets_names_a_state_of_each():
     copies = deterministic([lambda s: s[1], lambda s: s[0]])
     for scan in ("random", "sequential"):
         with pytest.raises(InputError, match=r"2 closed sets .* around \(x0=0, x1=0\); \(x0=1, x1=1\); where"):
@@ -271,13 +269,13 @@ def test_a_network_with_two_closed_sets_names_a_state_of_each() -> None:
 
 @pytest.mark.parametrize("method", ["solve", "power"])
 @pytest.mark.parametrize("scan", ["random", "sequential"])
-def test_states_that_are_left_for_ever_have_probability_zero(scan, method) -> None:
+def test_states_that_are_left_for_ever_have_probability_zero(scan, method):
     either = deterministic([lambda s: 1, lambda s: s[0]])
     assert_close(stationary_law(either, scan=scan, method=method).probs, [[0, 0], [0, 1]], relative=1e-9)
 
 
 @pytest.mark.parametrize("method", ["solve", "power"])
-def test_periodic_sweeps_have_laws(method) -> None:
+def test_periodic_sweeps_have_laws(method):
     """x0 becomes the opposite of x1, then x1 becomes x0: every sweep flips both."""
     opposite = deterministic([lambda s: 1 - s[1], lambda s: s[0]])
     laws = cyclic_laws(opposite, method=method)
@@ -287,7 +285,7 @@ def test_periodic_sweeps_have_laws(method) -> None:
 
 
 @pytest.mark.parametrize("slip", [1e-4, 1e-10, 1e-17])
-def test_nearly_periodic_sweeps_settle(slip) -> None:
+def test_nearly_periodic_sweeps_settle(slip):
     """Every sweep flips both, but for a slip: iteration without half steps would go round for ever."""
     flip = torch.tensor([[slip, 1 - slip], [1 - slip, slip]], dtype=torch.float64)
     laws = cyclic_laws(pair(flip, flip.flip(0)), method="power")
@@ -297,7 +295,7 @@ def test_nearly_periodic_sweeps_settle(slip) -> None:
     assert_close(laws.before("b"), [[slip / 2, (1 - slip) / 2], [(1 - slip) / 2, slip / 2]])
 
 
-def test_closed_sets_of_a_sweep_are_found_beyond_those_of_single_updates() -> None:
+def test_closed_sets_of_a_sweep_are_found_beyond_those_of_single_updates():
     """Single updates connect all states; the parity of three variables survives a sweep and splits it in two."""
     turn = deterministic([lambda s: 1 - s[2], lambda s: s[0], lambda s: 1 - s[1]])
     updates = [update_matrix(turn, name) for name in turn.domain.names]
@@ -345,19 +343,19 @@ EQUAL = {"a": 0.25, "b": 0.25, "c": 0.25, "d": 0.25}
         (lambda n: stationary_law(n, max_states=True), "wrong-type", "max_states"),
     ],
 )
-def test_bad_arguments_are_refused(call, code, argument) -> None:
+def test_bad_arguments_are_refused(call, code, argument):
     with raises(code, argument):
         call(random_network(MIXED, 13))
 
 
-def test_orders_may_name_clamped_variables() -> None:
+def test_orders_may_name_clamped_variables():
     network = random_network(MIXED, 13)
     laws = cyclic_laws(network, ["d", "b", "a", "c"], clamped={"b": 0})
     assert laws.scan.order == ("d", "a", "c")
     assert_close(laws.probs, cyclic_laws(network, ["d", "a", "c"], clamped={"b": 0}).probs)
 
 
-def test_large_laws_are_refused_before_any_work() -> None:
+def test_large_laws_are_refused_before_any_work():
     network = random_network(Domain.from_cardinalities([2] * 17), 14, parents=1)
     with pytest.raises(
         IntractableError, match=r"a table of 131072 cells.*, the budget is max_states=65536; raise max_states"
@@ -368,7 +366,7 @@ def test_large_laws_are_refused_before_any_work() -> None:
     assert stationary_law(network, clamped=dict.fromkeys(network.domain.names[:8], 0)).probs.shape == (2,) * 9
 
 
-def test_an_iteration_that_is_cut_short_says_so() -> None:
+def test_an_iteration_that_is_cut_short_says_so():
     """Two variables that copy each other: the slowest mode alone is left, and its geometric series is the error."""
     copies = torch.tensor([[[0.98, 0.02], [0.05, 0.95]], [[0.97, 0.03], [0.03, 0.97]]], dtype=torch.float64)
     network = pair(*copies)

@@ -1,7 +1,5 @@
 """Dependency networks of a table: scores, information of edges, predictions and draws, against enumeration."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -37,22 +35,22 @@ from pyro_hoim.testing import assert_exact_law, raises
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 
 
-def random_law(seed: int = 0) -> Law:
+def random_law(seed=0):
     return Law(DOMAIN, torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(12)).reshape(2, 3, 2)))
 
 
-def rows_of(law: Law, number: int, seed: int = 1) -> Observations:
+def rows_of(law, number, seed=1):
     counts = np.random.default_rng(seed).multinomial(number, law.probs.flatten().numpy()).reshape(law.probs.shape)
     return Observations.from_table(law.domain, torch.from_numpy(counts).double())
 
 
-def with_gaps(rows: Observations, seed: int = 2) -> Observations:
+def with_gaps(rows, seed=2):
     each = torch.repeat_interleave(rows.codes, rows.counts.long(), 0)
     gaps = torch.rand(each.shape, generator=torch.Generator().manual_seed(seed)) < 0.15
     return Observations.from_tensor(torch.where(gaps, -1, each), rows.domain)
 
 
-def frozen() -> DependencyConditionals:
+def frozen():
     """Two variables that copy each other: two closed classes."""
     domain = Domain.from_labels({"a": ["no", "yes"], "b": ["no", "yes"]})
     copy = torch.eye(2, dtype=torch.float64)
@@ -62,7 +60,7 @@ def frozen() -> DependencyConditionals:
 # Scores
 
 
-def test_exact_conditionals_of_a_law_score_rows_as_the_law_itself_does() -> None:
+def test_exact_conditionals_of_a_law_score_rows_as_the_law_itself_does():
     law, rows = random_law(), rows_of(random_law(), 500)
     network = full_conditionals(law)
     scores = score_network(network, rows, law=find_law(network).law)
@@ -77,18 +75,17 @@ def test_exact_conditionals_of_a_law_score_rows_as_the_law_itself_does() -> None
     assert scores.fc == pytest.approx(scores.fc_limit, abs=1e-10)  # consistent conditionals: theorem 3 is tight
 
 
-def test_the_divergence_stays_below_its_limit_and_the_pseudo_likelihood_splits_into_it() -> None:
+def test_the_divergence_stays_below_its_limit_and_the_pseudo_likelihood_splits_into_it():
     train = rows_of(random_law(), 300)
     network = learn_network(train).conditionals
     scores = score_network(network, train, law=find_law(network).law)
     assert scores.fc is not None
-    assert scores.fc_limit is not None
     assert scores.fc <= scores.fc_limit + 1e-12
     lossless = sum(train.entropy() - train.entropy([n for n in DOMAIN.names if n != name]) for name in DOMAIN.names)
     assert scores.pseudo_nll - lossless == pytest.approx(3 * scores.fc_limit, abs=1e-12)
 
 
-def test_missing_cells_are_summed_over_in_the_law_and_averaged_over_in_the_pseudo_likelihood() -> None:
+def test_missing_cells_are_summed_over_in_the_law_and_averaged_over_in_the_pseudo_likelihood():
     law = random_law()
     network = full_conditionals(law)
     rows = Observations.from_tensor(torch.tensor([[0, -1, 1], [1, 2, 0]]), DOMAIN)
@@ -105,7 +102,7 @@ def test_missing_cells_are_summed_over_in_the_law_and_averaged_over_in_the_pseud
     assert scores.fc_limit is None
 
 
-def test_rows_that_a_conditional_excludes_make_the_scores_infinite_and_are_counted() -> None:
+def test_rows_that_a_conditional_excludes_make_the_scores_infinite_and_are_counted():
     network = frozen()
     rows = Observations.from_tensor(torch.tensor([[0, 0], [0, 1], [0, 1]]), network.domain)
     scores = score_network(network, rows)
@@ -114,7 +111,7 @@ def test_rows_that_a_conditional_excludes_make_the_scores_infinite_and_are_count
     assert scores.fc_limit == math.inf
 
 
-def test_the_law_is_found_or_there_is_a_reason() -> None:
+def test_the_law_is_found_or_there_is_a_reason():
     found = find_law(frozen())
     assert found.law is None
     assert found.has_unique_law is False
@@ -127,7 +124,7 @@ def test_the_law_is_found_or_there_is_a_reason() -> None:
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_replaying_the_graphs_gives_the_learners_counts_and_splits_its_information_over_the_edges(gaps: bool) -> None:
+def test_replaying_the_graphs_gives_the_learners_counts_and_splits_its_information_over_the_edges(gaps):
     rows = load_table("czech_autoworkers")
     rows = with_gaps(rows) if gaps else rows
     learned = learn_network(rows)
@@ -142,7 +139,7 @@ def test_replaying_the_graphs_gives_the_learners_counts_and_splits_its_informati
         assert sum(e.num_splits for e in graph.edges) == report.num_splits
 
 
-def test_what_an_edge_is_worth_is_the_mutual_information_where_one_parent_is_asked() -> None:
+def test_what_an_edge_is_worth_is_the_mutual_information_where_one_parent_is_asked():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     rows = Observations.from_table(domain, [[40, 10], [5, 45]])
     edges, graphs = edge_information(learn_network(rows).conditionals, rows)
@@ -151,7 +148,7 @@ def test_what_an_edge_is_worth_is_the_mutual_information_where_one_parent_is_ask
     assert [g.gain for g in graphs] == pytest.approx([information] * 2, abs=1e-12)
 
 
-def test_edges_of_plain_tables_are_refused_by_name() -> None:
+def test_edges_of_plain_tables_are_refused_by_name():
     with pytest.raises(InputTypeError, match="that of 'a' is a TableConditional"):
         edge_information(full_conditionals(random_law()), rows_of(random_law(), 10))
 
@@ -159,7 +156,7 @@ def test_edges_of_plain_tables_are_refused_by_name() -> None:
 # Predictions
 
 
-def test_predictions_are_the_conditionals_themselves_and_never_read_the_target() -> None:
+def test_predictions_are_the_conditionals_themselves_and_never_read_the_target():
     rows = load_table("czech_autoworkers")
     network = learn_network(rows).conditionals
     states = torch.tensor(list(itertools.product((0, 1), repeat=6)))
@@ -170,7 +167,7 @@ def test_predictions_are_the_conditionals_themselves_and_never_read_the_target()
         assert found.kind == "exact"
 
 
-def test_a_missing_cell_matters_only_where_the_graph_asks_for_it() -> None:
+def test_a_missing_cell_matters_only_where_the_graph_asks_for_it():
     rows = load_table("czech_autoworkers")
     network = learn_network(rows).conditionals
     node = network.node("smoke")
@@ -179,13 +176,13 @@ def test_a_missing_cell_matters_only_where_the_graph_asks_for_it() -> None:
     found = predict_network(network, data, "smoke", gibbs=ClampedGibbs(num_chains=2, burn_in=1, num_sweeps=2, thin=2))
     for row, is_exact, log_probs in zip(states, found.is_exact.tolist(), found.log_probs, strict=True):
         filled = torch.tensor(list(itertools.product(*([c] if c >= 0 else [0, 1] for c in row.tolist()))))
-        leaves = {int(k) for k in node.graph.leaves(filled)}  # type: ignore[attr-defined]
+        leaves = {int(k) for k in node.graph.leaves(filled)}
         assert is_exact == (len(leaves) == 1)
         if is_exact:
             assert torch.equal(log_probs, node.log_probs(filled[0]))
 
 
-def test_missing_cells_are_averaged_over_as_the_law_says() -> None:
+def test_missing_cells_are_averaged_over_as_the_law_says():
     law = random_law()
     network = full_conditionals(law)
     data = Observations.from_tensor(torch.tensor([[-1, -1, 0], [1, -1, 1]]), DOMAIN)
@@ -201,7 +198,7 @@ def test_missing_cells_are_averaged_over_as_the_law_says() -> None:
         predict_network(network, data, "a", method="exact")
 
 
-def test_imputed_rows_keep_their_known_cells_and_follow_the_law() -> None:
+def test_imputed_rows_keep_their_known_cells_and_follow_the_law():
     law = random_law()
     data = Observations.from_tensor(torch.tensor([[-1, 1, -1], [0, 0, 1]]), DOMAIN)
     found = impute_network(full_conditionals(law), data, 5000, seed=4)
@@ -216,9 +213,9 @@ def test_imputed_rows_keep_their_known_cells_and_follow_the_law() -> None:
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_draws_follow_the_law_of_the_clamped_network(method: str) -> None:
+def test_draws_follow_the_law_of_the_clamped_network(method):
     network = learn_network(rows_of(random_law(), 400)).conditionals
-    drawn = draw_network(network, 5000, clamped={"b": 2}, method=method, seed=5)  # type: ignore[arg-type]
+    drawn = draw_network(network, 5000, clamped={"b": 2}, method=method, seed=5)
     assert drawn.is_exact == (method == "exact")
     assert drawn.burn_in == (0 if method == "exact" else 200)
     assert bool((drawn.codes[:, 1] == 2).all())
@@ -226,20 +223,20 @@ def test_draws_follow_the_law_of_the_clamped_network(method: str) -> None:
     assert_exact_law(torch.bincount(drawn.codes[:, 0] * 2 + drawn.codes[:, 2], minlength=4), law)
 
 
-def test_draws_do_not_depend_on_anything_but_the_seed() -> None:
+def test_draws_do_not_depend_on_anything_but_the_seed():
     network = full_conditionals(random_law())
     for method in ("exact", "gibbs"):
-        one, two, other = (draw_network(network, 50, method=method, seed=s).codes for s in (1, 1, 2))  # type: ignore[arg-type]
+        one, two, other = (draw_network(network, 50, method=method, seed=s).codes for s in (1, 1, 2))
         assert torch.equal(one, two)
         assert not torch.equal(one, other)
 
 
-def test_clamping_everything_gives_the_evidence_back() -> None:
+def test_clamping_everything_gives_the_evidence_back():
     network = full_conditionals(random_law())
     assert draw_network(network, 3, clamped={"a": 1, "b": 0, "c": 1}).codes.tolist() == [[1, 0, 1]] * 3
 
 
-def test_networks_and_evidence_without_a_law_are_refused_with_the_states() -> None:
+def test_networks_and_evidence_without_a_law_are_refused_with_the_states():
     with pytest.raises(InputError, match="cannot go between a=no, b=no; a=yes, b=yes"):
         draw_network(frozen(), 5)
     with pytest.raises(InputError, match="a=no, b=yes has probability zero"):
@@ -255,14 +252,13 @@ def test_networks_and_evidence_without_a_law_are_refused_with_the_states() -> No
 # The whole study
 
 
-def test_a_study_scores_every_part_and_its_file_gives_the_network_back(tmp_path) -> None:
+def test_a_study_scores_every_part_and_its_file_gives_the_network_back(tmp_path):
     rows = load_table("czech_autoworkers")
     train, validation, test = rows.split((0.5, 0.0, 0.5), 0)
     found = analyse_network({"train": train, "validation": validation, "test": test}, target="smoke", seed=1)
     assert found.parts["validation"] is None
     assert found.judged_on == "test"
     part = found.parts["test"]
-    assert part is not None
     independent = learn_network(train, max_leaves=1).conditionals
     each = torch.repeat_interleave(test.codes, test.counts.long(), 0)
     assert part.independent.pseudo_nll == pytest.approx(-float(independent.log_pseudo_prob(each).mean()), abs=1e-12)
@@ -284,7 +280,7 @@ def test_a_study_scores_every_part_and_its_file_gives_the_network_back(tmp_path)
     assert torch.equal(file.tensors["counts.0"], found.learned.counts[0])
 
 
-def test_wrong_studies_are_refused() -> None:
+def test_wrong_studies_are_refused():
     rows = load_table("czech_autoworkers")
     with raises("empty", "parts"):
         analyse_network({"test": rows})

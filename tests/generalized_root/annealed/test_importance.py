@@ -1,7 +1,5 @@
 """Annealed log Z of generalized root models against known constants, and the choice of a backend."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
@@ -49,7 +47,6 @@ def test_three_variables_within_the_error_bar(name, order):
     assert result.kind == "biased"
     assert result.coding == "root"
     is_perfect = name in ("poisson", "truncated") or (name == "gaussian" and order == 2)
-    assert result.sandwich is not None
     assert result.sandwich.start == ("exact" if is_perfect else "tempered")
     assert any("tempered" in note for note in result.notes) != is_perfect
     psi = torch.where(energy.structure.is_interaction, 2 * energy.psi, energy.psi)  # the control: twice as strong
@@ -190,7 +187,6 @@ def test_decision_table():
     assert RootAuto(annealed=QUICK).is_exact_for(energy)
     assert [type(backend) for _, backend in estimated.select(energy)] == [RootAnnealed, IndependentClosedForm]
     result, exact = estimated.log_partition(energy), RootAuto().log_partition(energy)
-    assert result.lower_bound is not None
     assert -math.inf < float(result.lower_bound) <= float(exact.value) + 1e-9
     within(result, exact.value)
     assert result.sandwich is not None

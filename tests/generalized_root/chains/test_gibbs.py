@@ -1,7 +1,5 @@
 """Chains of generalized root models: cached scores, determinism, clamping, starts, the hat and bad input."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -37,13 +35,11 @@ from pyro_hoim.testing import assert_close, raises
 from pyro_hoim.testing.root_models import domain_of
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def model(
-    family: str = "poisson", d: int = 4, order: int = 3, scale: float = 0.3, dtype: torch.dtype = torch.float64
-) -> GeneralizedRootEnergy:
+def model(family="poisson", d=4, order=3, scale=0.3, dtype=torch.float64):
     """All terms up to an order; those of reals fall fast enough along every axis and are weak otherwise."""
     chosen = node_family(family, maximum=9) if family == "truncated-poisson" else node_family(family)
     structure = RootStructure.complete(domain_of(d, chosen), order)
@@ -60,11 +56,11 @@ FAMILIES = ["poisson", "truncated-poisson", "exponential", "gaussian"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_cached_scores_are_those_of_the_model(family: str) -> None:
+def test_cached_scores_are_those_of_the_model(family):
     energy = model(family)
     chains = RootChains(energy, 50, seed=generator(), check=False)
 
-    def compare() -> None:
+    def compare():
         states = chains.states
         assert_close(chains.log_q(), -energy.energy(states), relative=1e-9)
         assert_close(chains.interaction_score(), energy.interaction_score(states), relative=1e-9)
@@ -83,7 +79,7 @@ def test_cached_scores_are_those_of_the_model(family: str) -> None:
     compare()
 
 
-def test_negative_control_scores_of_a_stale_cache_differ() -> None:
+def test_negative_control_scores_of_a_stale_cache_differ():
     energy = model()
     chains = RootChains(energy, 5, seed=generator())
     chains._tiles[0][1][0] += 1.0  # a state without its roots
@@ -91,7 +87,7 @@ def test_negative_control_scores_of_a_stale_cache_differ() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_chains(family: str) -> None:
+def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_chains(family):
     energy = model(family)
     few = RootChains(energy, 3, seed=generator(1), check=False)
     many = RootChains(energy, 70, seed=generator(1), check=False)
@@ -103,7 +99,7 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_chains(family:
     assert len(torch.unique(many.states, dim=0)) > 35  # chains have streams of their own
 
 
-def test_threads_change_nothing() -> None:
+def test_threads_change_nothing():
     energy, found = model(), []
     before = torch.get_num_threads()
     try:
@@ -117,7 +113,7 @@ def test_threads_change_nothing() -> None:
     assert torch.equal(*found)
 
 
-def test_a_generator_leaves_the_global_one_alone_and_none_uses_it() -> None:
+def test_a_generator_leaves_the_global_one_alone_and_none_uses_it():
     energy = model()
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -130,7 +126,7 @@ def test_a_generator_leaves_the_global_one_alone_and_none_uses_it() -> None:
     assert torch.equal(first, RootChains(energy, 2, seed=None).states)
 
 
-def test_sweeps_add_up_and_are_counted() -> None:
+def test_sweeps_add_up_and_are_counted():
     energy = model()
     whole, parts_ = (RootChains(energy, 6, seed=generator(1)) for _ in range(2))
     whole.sweep(5, beta=0.5)
@@ -140,7 +136,7 @@ def test_sweeps_add_up_and_are_counted() -> None:
     assert whole.num_sweeps == parts_.num_sweeps == 5
 
 
-def test_given_variables_stay() -> None:
+def test_given_variables_stay():
     energy = model()
     values = torch.arange(8.0)
     chains = RootChains(energy, 8, clamped={"v2": 4, "v0": values}, init=torch.ones(8, 4), seed=generator())
@@ -155,7 +151,7 @@ def test_given_variables_stay() -> None:
     assert bool((everything.states == 2).all())
 
 
-def test_small_domains() -> None:
+def test_small_domains():
     empty = GeneralizedRootEnergy(
         RootStructure.independent(Domain([])), torch.zeros(0, dtype=torch.float64), node_family("poisson")
     )
@@ -168,7 +164,7 @@ def test_small_domains() -> None:
     assert abs(chains.states.mean().item() - sampled_mean(one.coefficients.numpy())) < 5 * math.sqrt(3 / 2000)
 
 
-def sampled_mean(natural: np.ndarray) -> float:
+def sampled_mean(natural):
     """Mean of a Poisson node by its sum."""
     x = np.arange(200.0)
     log_p = sum(eta * x ** (1 / (j + 1)) for j, eta in enumerate(natural)) - np.cumsum(np.log(np.maximum(x, 1)))
@@ -176,7 +172,7 @@ def sampled_mean(natural: np.ndarray) -> float:
     return float((p * x).sum() / p.sum())
 
 
-def test_states_are_float64_and_psi_may_be_float32() -> None:
+def test_states_are_float64_and_psi_may_be_float32():
     single = model(dtype=torch.float32)
     double = GeneralizedRootEnergy(single.structure, single.psi.double(), single.family)
     found = [RootChains(energy, 5, seed=generator()) for energy in (single, double)]
@@ -188,7 +184,7 @@ def test_states_are_float64_and_psi_may_be_float32() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_states_come_back_on_the_device_of_psi() -> None:
+def test_states_come_back_on_the_device_of_psi():
     energy = model()
     on_device = energy.to(device=torch.device("cuda"))
     chains = RootChains(on_device, 5, init=torch.ones(4, device="cuda"), seed=generator())
@@ -202,7 +198,7 @@ def test_states_come_back_on_the_device_of_psi() -> None:
 # The independent member
 
 
-def test_independent_log_partition_is_a_sum_of_poisson_log_partitions() -> None:
+def test_independent_log_partition_is_a_sum_of_poisson_log_partitions():
     structure = RootStructure.simplified(domain_of(3, node_family("poisson")), [("v0", "v1"), ("v0", "v1", "v2")])
     psi = torch.tensor([0.5, -1.0, 2.0, 3.0, 4.0], dtype=torch.float64, requires_grad=True)
     value = independent_log_partition(GeneralizedRootEnergy(structure, psi, node_family("poisson")))
@@ -211,7 +207,7 @@ def test_independent_log_partition_is_a_sum_of_poisson_log_partitions() -> None:
     assert_close(grad, [math.exp(0.5), math.exp(-1.0), math.exp(2.0), 0.0, 0.0])
 
 
-def test_independent_samples_have_their_means() -> None:
+def test_independent_samples_have_their_means():
     structure = RootStructure.simplified(domain_of(2, node_family("poisson")), [("v0", "v1")])
     energy = GeneralizedRootEnergy(structure, torch.tensor([1.0, -1.0, 5.0]), node_family("poisson"))
     draws = independent_samples(energy, 20_000, generator=generator())
@@ -236,7 +232,7 @@ def test_independent_samples_have_their_means() -> None:
     ],
     ids=str,
 )
-def test_the_hat_is_above_the_density_everywhere(natural: list[float], is_discrete: bool) -> None:
+def test_the_hat_is_above_the_density_everywhere(natural, is_discrete):
     side, anchored = np.zeros(8), np.zeros((1, len(natural)))
     side[LINEAR], side[FACTORIAL] = natural[0], float(is_discrete)
     coefficients = np.array([0.0, *natural[1:]])
@@ -259,7 +255,7 @@ def test_the_hat_is_above_the_density_everywhere(natural: list[float], is_discre
             assert c + v > -math.inf
 
 
-def words_for(u: float) -> np.ndarray:
+def words_for(u):
     """A state of the random numbers of one chain whose next uniform number is u to 2^-52."""
     found = int(u * 2**52) << 12
     return np.array([[0, 1, 2, ((found >> 23) | (found << 41)) % 2**64]], dtype=np.uint64)
@@ -267,7 +263,7 @@ def words_for(u: float) -> np.ndarray:
 
 @pytest.mark.parametrize("natural", [[math.log(77)], [math.log(70)], [4.2, 2.0, -5.0], [0.2, 93.6]])
 @pytest.mark.parametrize("maximum", [130.0, math.inf])
-def test_small_counts_are_inverted_up_to_the_end_of_their_tail(natural: list[float], maximum: float) -> None:
+def test_small_counts_are_inverted_up_to_the_end_of_their_tail(natural, maximum):
     x = np.arange(min(maximum, 999.0) + 1)
     logs = sum(eta * x ** (1 / j) for j, eta in enumerate(natural, 1)) - np.array([math.lgamma(v + 1) for v in x])
     weights = np.exp(logs - logs.max())
@@ -282,13 +278,13 @@ def test_small_counts_are_inverted_up_to_the_end_of_their_tail(natural: list[flo
 # Bad input
 
 
-def pair_of_reals(*psi: float) -> GeneralizedRootEnergy:
+def pair_of_reals(*psi):
     family = node_family("exponential")
     structure = RootStructure.simplified(domain_of(2, family), [("v0", "v1")])
     return GeneralizedRootEnergy(structure, torch.tensor(psi, dtype=torch.float64), family)
 
 
-def test_models_that_cannot_be_normalised_are_refused() -> None:
+def test_models_that_cannot_be_normalised_are_refused():
     with raises("not-normalizable", "psi"):
         RootChains(pair_of_reals(-1.0, -1.0, 2.0), 2, seed=generator())
     unbounded = pair_of_reals(-1.0, 1.0, -0.1)
@@ -299,17 +295,17 @@ def test_models_that_cannot_be_normalised_are_refused() -> None:
         chains.sweep(1, beta=0.0)
 
 
-def test_what_is_not_known_to_be_normalised_is_sampled_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_known_to_be_normalised_is_sampled_with_a_warning(monkeypatch):
     energy = model("exponential", d=3)
     monkeypatch.setattr(module, "check_normalizable", lambda energy: Normalizability("undecided", "too hard"))
     with pytest.warns(ConvergenceWarning, match="not known whether the model can be normalised .too hard."):
         RootChains(energy, 2, seed=generator())
 
 
-def test_all_given_rows_are_checked_and_what_is_unknown_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_given_rows_are_checked_and_what_is_unknown_is_warned_of_once(monkeypatch):
     energy, seen = model("exponential", d=3), []
 
-    def verdict(rest: GeneralizedRootEnergy) -> Normalizability:
+    def verdict(rest):
         seen.append(rest)
         is_last = len(seen) == 40
         return Normalizability("disproven", "grows") if is_last and refuse else Normalizability("undecided", "too hard")
@@ -329,7 +325,7 @@ def test_all_given_rows_are_checked_and_what_is_unknown_is_warned_of_once(monkey
     assert len(seen) == 64
 
 
-def test_a_spread_of_many_rows_holds_the_extremes_of_every_column() -> None:
+def test_a_spread_of_many_rows_holds_the_extremes_of_every_column():
     rows = np.random.default_rng(0).uniform(size=(1000, 3))
     rows = rows[np.lexsort(rows.T[::-1])]
     found = module._spread(rows)
@@ -338,7 +334,7 @@ def test_a_spread_of_many_rows_holds_the_extremes_of_every_column() -> None:
     np.testing.assert_array_equal(found.max(0), rows.max(0))
 
 
-def test_a_law_is_sampled_by_its_model() -> None:
+def test_a_law_is_sampled_by_its_model():
     energy = model("poisson", d=3)
     law = GeneralizedRoot(energy.structure, energy.psi, energy.family)
     for call in (
@@ -348,7 +344,7 @@ def test_a_law_is_sampled_by_its_model() -> None:
         assert torch.equal(call(law), call(energy))
 
 
-def test_given_values_may_make_a_model_normalisable() -> None:
+def test_given_values_may_make_a_model_normalisable():
     energy = pair_of_reals(-1.0, -1.0, 1.5)
     with raises("not-normalizable", "psi"):
         RootChains(energy, 2, seed=generator())
@@ -365,12 +361,12 @@ def test_given_values_may_make_a_model_normalisable() -> None:
         *(("gaussian", natural) for natural in ([0.0], [1.0, -1.0], [0.0, 0.0, 1.0])),
     ],
 )
-def test_natural_parameters_without_a_law_are_refused(family: str, natural: list[float]) -> None:
+def test_natural_parameters_without_a_law_are_refused(family, natural):
     with raises("not-normalizable", "natural"):
         draw_from_nodes(node_family(family), torch.tensor(natural))
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments():
     energy = model()
     for code, argument, source, options in (
         ("wrong-type", "energy", "model", {}),

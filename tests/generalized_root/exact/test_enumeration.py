@@ -1,7 +1,5 @@
 """What sums over grids tell beforehand and with their results: errors, refusals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

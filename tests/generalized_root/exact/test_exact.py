@@ -1,7 +1,5 @@
 """Exact log Z of generalized root models against brute-force sums, quadrature by other programs and closed forms."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

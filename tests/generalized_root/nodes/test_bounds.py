@@ -1,7 +1,5 @@
 """Certified bounds of M(a): they hold always, and close with the number of subdomains."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -15,7 +13,6 @@ from pyro_hoim.generalized_root.nodes.bounds import node_bounds
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
-    NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
 )
@@ -27,12 +24,12 @@ LONG = np.longdouble
 LOG_FACTORIALS = np.concatenate([[LONG(0)], np.cumsum(np.log(np.arange(1, 6000, dtype=LONG)))])
 
 
-def log_sum(logs: np.ndarray) -> np.longdouble:
+def log_sum(logs):
     top = logs.max()
     return top + np.log(np.exp(logs - top).sum())
 
 
-def exact(family: NodeFamily, eta: list[float], power: float) -> float:
+def exact(family, eta, power):
     """M(a) in extended precision: direct sums, and trapezoidal sums in the log of |x|."""
     natural = np.array(eta, dtype=LONG)
     if family.is_discrete:
@@ -72,7 +69,7 @@ FAMILIES = [
     power=st.sampled_from([0.0, 0.0, 1 / 3, 0.5, 1.0, 7 / 6, 2.0, 6.5]),
     num_subdomains=st.integers(1, 12),
 )
-def test_bounds_hold_always(family: NodeFamily, eta: list[float], power: float, num_subdomains: int) -> None:
+def test_bounds_hold_always(family, eta, power, num_subdomains):
     if not family.is_discrete:
         eta = [-abs(eta[0]) - 0.01, *eta[1:]]
     bounds = node_bounds(family, eta, power, num_subdomains)
@@ -88,7 +85,7 @@ def test_bounds_hold_always(family: NodeFamily, eta: list[float], power: float, 
     eta=st.lists(NUMBERS, min_size=2, max_size=4),
     power=st.sampled_from([0.0, 0.5, 2.0]),
 )
-def test_lines_lie_on_their_sides_of_g(family: NodeFamily, eta: list[float], power: float) -> None:
+def test_lines_lie_on_their_sides_of_g(family, eta, power):
     if not family.is_discrete:
         eta = [-abs(eta[0]) - 0.01, *eta[1:]]
     bounds = node_bounds(family, eta, power, 6)
@@ -104,7 +101,7 @@ def test_lines_lie_on_their_sides_of_g(family: NodeFamily, eta: list[float], pow
             assert part.upper_line.slope * value + part.upper_line.intercept >= half.g(value) - slack
 
 
-def test_subdomains_divide_the_domain() -> None:
+def test_subdomains_divide_the_domain():
     for family in FAMILIES:
         parts = node_bounds(family, [-1.0, 2.0, -3.0, 1.0], 0.5, 9).subdomains
         for sign in (-1, 1):
@@ -117,7 +114,7 @@ def test_subdomains_divide_the_domain() -> None:
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
-def test_lower_powers_alone_are_bounded_too(power: float) -> None:
+def test_lower_powers_alone_are_bounded_too(power):
     """Exponential with eta_1 = 0, Gaussian with |x|^(2/3) only: x = u^j makes the leading term linear."""
     cases = [(ExponentialFamily(), [0.0, -2.0, 3.0]), (ExponentialFamily(), [0.0, 0.0, -1.5])]
     cases.append((GaussianFamily(), [0.0, 0.0, -2.0, 3.0]))
@@ -128,13 +125,13 @@ def test_lower_powers_alone_are_bounded_too(power: float) -> None:
         assert bounds.error < 0.1
 
 
-def test_negative_control_the_misprint_in_the_paper() -> None:
+def test_negative_control_the_misprint_in_the_paper():
     """E x^a = exp(M(a) - M(0)); with M(1), as printed, the same test fails."""
     for a, j in ((1.0, 1), (0.5, 2)):
         mean = node_moments(PoissonFamily(), torch.tensor(FIGURE, dtype=torch.float64)).mean[j - 1].item()
         at_power, at_zero, at_one = (node_bounds(PoissonFamily(), FIGURE, p, 40) for p in (a, 0.0, 1.0))
 
-        def holds(low: float, high: float, mean: float = mean) -> bool:
+        def holds(low, high, mean=mean):
             return math.exp(low) <= mean <= math.exp(high)
 
         assert holds(at_power.lower - at_zero.upper, at_power.upper - at_zero.lower)
@@ -151,7 +148,7 @@ def test_negative_control_the_misprint_in_the_paper() -> None:
         (GaussianFamily(), [-1.0, 2.0, 3.0]),
     ],
 )
-def test_the_gap_falls_with_the_square_of_the_number(family: NodeFamily, eta: list[float]) -> None:
+def test_the_gap_falls_with_the_square_of_the_number(family, eta):
     """Slope of log gap against log number from 6 to 48 subdomains: about -2; -1 would fail."""
     numbers = [6, 12, 24, 48]
     gaps = [node_bounds(family, eta, 0.0, n).error for n in numbers]
@@ -160,14 +157,14 @@ def test_the_gap_falls_with_the_square_of_the_number(family: NodeFamily, eta: li
     assert all(a > b for a, b in itertools.pairwise(gaps))
 
 
-def test_closed_forms_need_no_subdomains() -> None:
+def test_closed_forms_need_no_subdomains():
     for family, eta in ((PoissonFamily(), [2.0]), (ExponentialFamily(), [-0.3]), (GaussianFamily(), [-0.5, 3.0])):
         bounds = node_bounds(family, eta, 0.0, 1)
         assert bounds.error < 1e-11
         assert bounds.lower <= exact(family, eta, 0.0) <= bounds.upper
 
 
-def test_large_counts() -> None:
+def test_large_counts():
     for eta in ([16.118], [16.118, 0.5, -0.5], [14.0, -400.0]):
         value = node_moments(PoissonFamily(), torch.tensor(eta, dtype=torch.float64)).value.item()
         bounds = node_bounds(PoissonFamily(), eta, 0.0, 24)
@@ -177,7 +174,7 @@ def test_large_counts() -> None:
         node_bounds(PoissonFamily(), [26.0])
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments():
     poisson = PoissonFamily()
     for code, argument, *arguments in (
         ("wrong-type", "family", "poisson", FIGURE),

@@ -1,7 +1,5 @@
 """Node families: roots, base measures, closed forms of the base family, refusal of values, lookup by name."""
 
-from __future__ import annotations
-
 import math
 import pickle
 
@@ -13,7 +11,6 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
-    NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
     node_family,
@@ -24,11 +21,11 @@ FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(7), ExponentialFamily(), Gau
 ids = [f.name for f in FAMILIES]
 
 
-def double(*numbers: float) -> torch.Tensor:
+def double(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def test_families_are_values() -> None:
+def test_families_are_values():
     assert TruncatedPoissonFamily(3) == TruncatedPoissonFamily(3) != TruncatedPoissonFamily(4)
     assert PoissonFamily() == node_family("poisson") != ExponentialFamily()
     assert (
@@ -40,7 +37,7 @@ def test_families_are_values() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES[:3], ids=ids[:3])
-def test_roots_are_powers(family: NodeFamily) -> None:
+def test_roots_are_powers(family):
     x = torch.tensor([0, 1, 5, 64])
     found = family.roots(x, 4)
     np.testing.assert_allclose(found, np.stack([x.numpy() ** (1 / j) for j in range(1, 5)], -1), rtol=1e-6)
@@ -48,14 +45,14 @@ def test_roots_are_powers(family: NodeFamily) -> None:
     assert family.roots(x.double(), 1).dtype == torch.float64
 
 
-def test_gaussian_roots_keep_the_sign_only_in_the_second() -> None:
+def test_gaussian_roots_keep_the_sign_only_in_the_second():
     found = GaussianFamily().roots(double(-8.0, 8.0), 4)
     np.testing.assert_allclose(found[0], [64, -8, 4, 8**0.5], rtol=1e-14)
     np.testing.assert_allclose(found[1], [64, 8, 4, 8**0.5], rtol=1e-14)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=ids)
-def test_orders_below_one_are_refused(family: NodeFamily) -> None:
+def test_orders_below_one_are_refused(family):
     for order in (0, -1, 1.5, True):
         with raises("out-of-range", "order"):
             family.roots(torch.zeros(2), order)
@@ -63,7 +60,7 @@ def test_orders_below_one_are_refused(family: NodeFamily) -> None:
             family.root(torch.zeros(2), order)
 
 
-def test_base_measure() -> None:
+def test_base_measure():
     x = double(0.0, 3.0, 170.0)
     expected = [-math.lgamma(v + 1) for v in x.tolist()]
     np.testing.assert_allclose(PoissonFamily().log_base(x), expected, rtol=1e-14)
@@ -73,13 +70,13 @@ def test_base_measure() -> None:
 
 @pytest.mark.parametrize("top", [1, 7, 40, 300])
 @pytest.mark.parametrize("eta", [-30.0, -2.0, 0.0, 1.5, 6.0])
-def test_truncated_log_partition_against_sums(top: int, eta: float) -> None:
+def test_truncated_log_partition_against_sums(top, eta):
     terms = [x * eta - math.lgamma(x + 1) for x in range(top + 1)]
     found = TruncatedPoissonFamily(top).base_log_partition(double(eta)).item()
     assert found == pytest.approx(np.logaddexp.reduce(terms), rel=1e-12)
 
 
-def test_base_natural_inverts_the_mean() -> None:
+def test_base_natural_inverts_the_mean():
     means = double(1e-3, 1.0, 40.0)
     np.testing.assert_allclose(PoissonFamily().base_natural(means).exp(), means, rtol=1e-12)
     np.testing.assert_allclose(-1 / ExponentialFamily().base_natural(means), means, rtol=1e-12)
@@ -101,13 +98,13 @@ def test_base_natural_inverts_the_mean() -> None:
         (GaussianFamily(), [0.0, -math.inf], "finite numbers, received -inf at index (1,)"),
     ],
 )
-def test_values_outside_the_domain_are_named(family: NodeFamily, bad: list[float], words: str) -> None:
+def test_values_outside_the_domain_are_named(family, bad, words):
     with pytest.raises(InputError) as caught:
         family.check_values(torch.tensor(bad), "counts of row")
     assert words in str(caught.value) and str(caught.value).startswith("counts of row: expected")
 
 
-def test_values_of_the_domain_pass() -> None:
+def test_values_of_the_domain_pass():
     for family in FAMILIES:
         family.check_values(torch.tensor([0, 1, 7]), "x")
         family.check_values(torch.zeros(0), "x")
@@ -116,7 +113,7 @@ def test_values_of_the_domain_pass() -> None:
     GaussianFamily().check_values(torch.tensor([-0.5]), "x")
 
 
-def test_names_and_maximum() -> None:
+def test_names_and_maximum():
     assert [node_family(f.name, 7 if f.name == "truncated-poisson" else None) for f in FAMILIES] == FAMILIES
     with pytest.raises(InputError, match=r"family: expected 'poisson', .* or 'truncated-poisson', received 'poison'"):
         node_family("poison")

@@ -1,10 +1,7 @@
 """Node log partitions: value, gradient and Hessian against arbitrary precision and against each other."""
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Callable
 from functools import partial
 
 import mpmath
@@ -20,7 +17,6 @@ from pyro_hoim.generalized_root.nodes.bounds import node_bounds
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
-    NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
     node_family,
@@ -31,7 +27,7 @@ from pyro_hoim.generalized_root.nodes.log_partition import node_log_partition, n
 from pyro_hoim.testing import raises
 
 
-def evaluate(code: int, eta: list[list[float]], maximum: float = math.inf, order: int = 2) -> tuple[np.ndarray, ...]:
+def evaluate(code, eta, maximum=math.inf, order=2):
     rows = np.ascontiguousarray(eta, dtype=np.float64)
     n, k = rows.shape
     value, mean, cov = np.full(n, np.nan), np.full((n, k), np.nan), np.full((n, k, k), np.nan)
@@ -39,7 +35,7 @@ def evaluate(code: int, eta: list[list[float]], maximum: float = math.inf, order
     return value, mean, cov
 
 
-def weighted_moments(rows: list[tuple[mpmath.mpf, list]]) -> tuple[mpmath.mpf, list, list]:
+def weighted_moments(rows):
     """Sum of the weights, mean and covariance of what they weigh, in the precision of the caller."""
     total = mpmath.fsum(w for w, _ in rows)
     k = range(len(rows[0][1]))
@@ -48,9 +44,7 @@ def weighted_moments(rows: list[tuple[mpmath.mpf, list]]) -> tuple[mpmath.mpf, l
     return total, mean, cov
 
 
-def count_oracle(
-    eta: list[float], first: int, last: int, digits: int = 70, start: int = 0
-) -> tuple[mpmath.mpf, list, list]:
+def count_oracle(eta, first, last, digits=70, start=0):
     """Sum from first to last in arbitrary precision; with ``start``, without the counts from 100 to it."""
     with mpmath.workdps(digits):
         k = len(eta)
@@ -67,7 +61,7 @@ def count_oracle(
         return mpmath.log(total), mean, cov
 
 
-def assert_agree(found: tuple[np.ndarray, ...], row: int, expected: tuple, tolerance: float = 1e-10) -> None:
+def assert_agree(found, row, expected, tolerance=1e-10):
     value, mean, cov = (np.array(part, dtype=float) for part in expected)
     for ours, theirs in zip(found, (value, mean, cov), strict=True):
         np.testing.assert_allclose(ours[row], theirs, rtol=tolerance, atol=0)
@@ -88,14 +82,14 @@ SMALL = [
 
 
 @pytest.mark.parametrize("maximum", [1, 3, 40])
-def test_truncated_poisson_against_mpmath(maximum: int) -> None:
+def test_truncated_poisson_against_mpmath(maximum):
     rows = [*SMALL, [30.0, -4.0, 2.0], [60.0, 0.0, 0.0]]
     found = evaluate(1, rows, float(maximum))
     for row, eta in enumerate(rows):
         assert_agree(found, row, count_oracle(eta, 0, maximum))
 
 
-def test_poisson_order_one_is_the_rate() -> None:
+def test_poisson_order_one_is_the_rate():
     eta = np.linspace(-30, 7, 75)[:, None]
     value, mean, cov = evaluate(0, eta.tolist())
     rate = np.exp(eta[:, 0])
@@ -103,7 +97,7 @@ def test_poisson_order_one_is_the_rate() -> None:
         np.testing.assert_allclose(found, rate, rtol=1e-12)
 
 
-def far_oracle(eta: list[float]) -> tuple[mpmath.mpf, list, list]:
+def far_oracle(eta):
     """Counts about one large mode: trapezoidal sums with whole steps of at most an eighth of a standard deviation.
 
     By Poisson's summation formula this equals the sum over all counts up to exp(-2 pi^2 8^2) at such a mode.
@@ -112,7 +106,7 @@ def far_oracle(eta: list[float]) -> tuple[mpmath.mpf, list, list]:
         k = len(eta)
         natural = [mpmath.mpf(e) for e in eta]
 
-        def slope(x: mpmath.mpf) -> mpmath.mpf:
+        def slope(x):
             roots = sum(e * mpmath.power(x, mpmath.mpf(1) / j - 1) / j for j, e in enumerate(natural, 1))
             return roots - mpmath.psi(0, x + 1)
 
@@ -151,14 +145,14 @@ BIMODAL = [[9.4, -133.3839, 0.0], [9.2, -121.2031, 2.0]]
 
 
 @pytest.mark.parametrize("row", range(len(BIMODAL)))
-def test_poisson_two_modes_against_mpmath(row: int) -> None:
+def test_poisson_two_modes_against_mpmath(row):
     """One mode at 0 with six tenths of the mass and one at thousands with the rest."""
     found = evaluate(0, BIMODAL)
     assert 1000 < found[1][row, 0] < 6000
     assert_agree(found, row, count_oracle(BIMODAL[row], 0, 9_000, digits=30, start=3_000))
 
 
-def real_oracle(code: int, eta: list[float]) -> tuple[mpmath.mpf, list, list]:
+def real_oracle(code, eta):
     """Trapezoidal sums in the log of |x| in arbitrary precision, over all that is above exp(-75) of the largest."""
     k, scale = len(eta), 2 if code == 3 else 1
     grid = np.arange(-200, 200, 1 / 512)
@@ -201,7 +195,7 @@ EXPONENTIAL = [
 ]
 
 
-def small_oracle(eta: list[float]) -> tuple[mpmath.mpf, list, list]:
+def small_oracle(eta):
     return count_oracle(eta, 0, 250)
 
 
@@ -212,9 +206,7 @@ CASES = [(0, SMALL, small_oracle), (0, FAR, far_oracle), (2, EXPONENTIAL, partia
     ("code", "rows", "row", "oracle"),
     [(code, rows, row, oracle) for code, rows, oracle in CASES for row in range(len(rows))],
 )
-def test_values_and_moments_against_mpmath(
-    code: int, rows: list[list[float]], row: int, oracle: Callable[[list[float]], tuple]
-) -> None:
+def test_values_and_moments_against_mpmath(code, rows, row, oracle):
     assert_agree(evaluate(code, rows), row, oracle(rows[row]))
 
 
@@ -230,7 +222,7 @@ GAUSSIAN = [
 
 
 @pytest.mark.parametrize("row", range(len(GAUSSIAN)))
-def test_gaussian_against_mpmath(row: int) -> None:
+def test_gaussian_against_mpmath(row):
     found, (value, mean, cov) = evaluate(3, GAUSSIAN), real_oracle(3, GAUSSIAN[row])
     np.testing.assert_allclose(found[0][row], float(value), rtol=1e-10)
     spread = np.sqrt(np.array([float(cov[i][i]) for i in range(4)]))
@@ -240,7 +232,7 @@ def test_gaussian_against_mpmath(row: int) -> None:
     np.testing.assert_allclose(scaled, 0, atol=1e-10)
 
 
-def test_gaussian_up_to_order_two_by_quadrature() -> None:
+def test_gaussian_up_to_order_two_by_quadrature():
     """The closed form of order 2 and the quadrature of order 3 with a third parameter of 0 share no line."""
     eta = [[-0.5, 0.0, 0.0], [-2.0, 7.0, 0.0], [-1e-3, -0.4, 0.0], [-5e3, 100.0, 0.0]]
     closed, sums = evaluate(3, [row[:2] for row in eta]), evaluate(3, eta)
@@ -249,7 +241,7 @@ def test_gaussian_up_to_order_two_by_quadrature() -> None:
     np.testing.assert_allclose(closed[2], sums[2][:, :2, :2], rtol=1e-10, atol=1e-14)
 
 
-def test_exponential_closed_forms() -> None:
+def test_exponential_closed_forms():
     rates = np.array([1e-12, 1e-3, 1.0, 40.0, 1e9])
     value, mean, cov = evaluate(2, [[-r] for r in rates])
     np.testing.assert_allclose(value, -np.log(rates), rtol=1e-10, atol=1e-12)
@@ -269,19 +261,18 @@ FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(12), ExponentialFamily(), Ga
 ids = [f.name for f in FAMILIES]
 
 
-def normalisable(family: NodeFamily, eta: list[float]) -> list[float]:
+def normalisable(family, eta):
     return eta if family.is_discrete else [-abs(eta[0]) - 0.01, *eta[1:]]
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(family=st.sampled_from(FAMILIES), eta=st.lists(NUMBERS, min_size=1, max_size=5))
-def test_values_lie_between_certified_bounds_and_covariances_are_positive(family: NodeFamily, eta: list[float]) -> None:
+def test_values_lie_between_certified_bounds_and_covariances_are_positive(family, eta):
     row = torch.tensor([normalisable(family, eta)], dtype=torch.float64)
     found = node_moments(family, row)
     bounds = node_bounds(family, row[0], 0.0, 6)
     slack = 1e-12 * (1 + abs(found.value.item()))
     assert bounds.lower - slack <= found.value.item() <= bounds.upper + slack
-    assert found.covariance is not None
     spread = found.covariance[0].diagonal().sqrt()
     correlation = found.covariance[0] / torch.outer(spread, spread)
     assert torch.equal(found.covariance, found.covariance.mT)
@@ -298,7 +289,7 @@ def test_values_lie_between_certified_bounds_and_covariances_are_positive(family
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=ids)
-def test_autograd_twice(family: NodeFamily) -> None:
+def test_autograd_twice(family):
     generator = torch.Generator().manual_seed(0)
     eta = torch.randn(2, 3, 3, generator=generator, dtype=torch.float64)
     if not family.is_discrete:
@@ -311,11 +302,10 @@ def test_autograd_twice(family: NodeFamily) -> None:
     (gradient,) = torch.autograd.grad(value.sum(), eta, create_graph=True)
     assert torch.equal(value, found.value) and torch.equal(gradient, found.mean)
     hessian = torch.autograd.functional.hessian(lambda e: node_log_partition(family, e), eta[1, 2].detach())
-    assert found.covariance is not None
     torch.testing.assert_close(hessian, found.covariance[1, 2], rtol=1e-12, atol=0)
 
 
-def test_near_the_edge_of_the_domain_by_finite_differences() -> None:
+def test_near_the_edge_of_the_domain_by_finite_differences():
     for row in ([-1e-4, 0.02, 0.01], [-1e-3, 0.5, -0.2]):
         eta = torch.tensor(row, dtype=torch.float64)
         found = node_moments(ExponentialFamily(), eta)
@@ -327,7 +317,7 @@ def test_near_the_edge_of_the_domain_by_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=ids)
-def test_shapes_and_precision(family: NodeFamily) -> None:
+def test_shapes_and_precision(family):
     eta = torch.tensor([[-1.0, 0.5, 0.25], [-0.5, 2.0, -1.0]])
     single, double = node_moments(family, eta), node_moments(family, eta.double())
     assert single.value.dtype == single.covariance.dtype == torch.float32
@@ -347,7 +337,7 @@ def test_shapes_and_precision(family: NodeFamily) -> None:
     assert torch.equal(by_row, double.value)
 
 
-def test_orders_agree_and_leave_the_rest_alone() -> None:
+def test_orders_agree_and_leave_the_rest_alone():
     for code in (0, 2, 3):
         eta = np.array([[-1.0, 2.0, 0.5], [-0.2, 9.0, -3.0]])
         whole = evaluate(code, eta.tolist())
@@ -369,7 +359,7 @@ def test_orders_agree_and_leave_the_rest_alone() -> None:
         (PoissonFamily(), [800.0, 0.0, 0.0]),
     ],
 )
-def test_what_cannot_be_normalised_is_refused(family: NodeFamily, bad: list[float]) -> None:
+def test_what_cannot_be_normalised_is_refused(family, bad):
     eta = torch.tensor([[[-1.0, 0.0, 0.0]], [bad], [bad]], dtype=torch.float64)
     for call in (node_moments, node_log_partition):
         with pytest.raises(InputError, match=r"received \(.*\) at index \(1, 0\) \(2 such rows\)"):
@@ -377,7 +367,7 @@ def test_what_cannot_be_normalised_is_refused(family: NodeFamily, bad: list[floa
     assert evaluate(family.code, [bad])[0][0] == math.inf
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments():
     for wrong in (math.nan, math.inf, -math.inf):
         with raises("not-finite", "natural"):
             node_log_partition(PoissonFamily(), torch.tensor([0.0, wrong]))
@@ -394,7 +384,7 @@ def test_bad_arguments() -> None:
                 call(family, natural)
 
 
-def test_negative_controls_of_the_oracles() -> None:
+def test_negative_controls_of_the_oracles():
     """Wrong sums must fail the comparison that the right ones pass: no zero, one term less, root of the mean."""
     eta = SMALL[3]
     found = evaluate(0, [eta])
@@ -410,7 +400,7 @@ def test_negative_controls_of_the_oracles() -> None:
         assert_agree(found, 0, (value, [mean[0], mean[0] ** 0.5, mean[2]], cov))
 
 
-def test_stated_errors_hold() -> None:
+def test_stated_errors_hold():
     for (code, every, oracle), size in zip(CASES, (len(SMALL), 3, 4), strict=True):
         rows = every[:size]
         eta = np.array(rows)
@@ -422,7 +412,7 @@ def test_stated_errors_hold() -> None:
             np.testing.assert_allclose(mean[row], np.array(expected_mean, dtype=float), rtol=error[row])
 
 
-def test_modes_that_only_second_moments_see_are_integrated_not_summed() -> None:
+def test_modes_that_only_second_moments_see_are_integrated_not_summed():
     """A mode at 4e11 whose mass is e^-60 to e^-80: its counts, millions of them, must not be visited one by one."""
     rows = [[15.0, -2193.2665 - 0.01 * i] for i in range(2, 6)]
     far = [[27.7217663, -2 * math.exp((27.7217663 - 1) / 2) * (1 + s)] for s in (1e-10, 1e-9, 1e-8, 1e-6)]
@@ -441,7 +431,7 @@ def test_modes_that_only_second_moments_see_are_integrated_not_summed() -> None:
         np.testing.assert_allclose(cov[row, 0, 0], float((x * x * terms).sum()), rtol=1e-6)
 
 
-def test_results_beyond_the_range_of_float32_are_refused_by_name() -> None:
+def test_results_beyond_the_range_of_float32_are_refused_by_name():
     family, eta = PoissonFamily(), torch.tensor([[1.0, 0.0], [90.0, 0.0]])
     assert bool(torch.isfinite(node_log_partition(family, eta.double())).all())  # exp(90) = 1.2e39
     for call in (node_log_partition, node_moments):
@@ -467,9 +457,7 @@ def test_results_beyond_the_range_of_float32_are_refused_by_name() -> None:
         ("gaussian", [1.0, 0.0, -5.0], False),
     ],
 )
-def test_one_rule_tells_kernels_samplers_and_checks_what_can_be_normalised(
-    name: str, eta: list[float], expected: bool
-) -> None:
+def test_one_rule_tells_kernels_samplers_and_checks_what_can_be_normalised(name, eta, expected):
     family, row = node_family(name), np.array(eta)
     assert is_integrable(family.code, row) is expected
     assert math.isfinite(evaluate(family.code, [eta], order=0)[0][0]) is expected

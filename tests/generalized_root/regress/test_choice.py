@@ -8,6 +8,7 @@ import scipy.stats
 import torch
 
 from pyro_hoim.generalized_root import L1Rule, choose_l1, fit_root_path, fit_roots
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 
 L1S = [0.4, 0.1, 0.03, 0.003]
@@ -124,7 +125,7 @@ def test_false_pairs_at_lambda_max_are_rare():
         ({"rule": L1Rule(folds=31)}, "out-of-range", "folds"),
         ({"l1s": 0.1}, "wrong-type", "l1s"),
         ({"l1s": []}, "empty", "l1s"),
-        ({"checkpoint": "file"}, "conflict", "checkpoint"),
+        ({"run": RunOptions("file")}, "conflict", "checkpoint"),
         ({"generator": 3}, "wrong-type", "generator"),
         ({"order": 0}, "out-of-range", "order"),
     ],

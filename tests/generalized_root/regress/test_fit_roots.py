@@ -13,9 +13,10 @@ import torch
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
-from pyro_hoim.generalized_root import RootFitResult, RootSettings, fit_root_path, fit_roots
+from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
 from pyro_hoim.generalized_root.regress import _run
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 
 
@@ -26,7 +27,7 @@ def count_table(seed=0, num_rows=120, width=6):
     return rng.poisson(hidden @ load + 0.15).astype(float)
 
 
-def check_equal(one: RootFitResult, other: RootFitResult):
+def check_equal(one, other):
     assert one.structure == other.structure
     assert torch.equal(one.psi, other.psi)
     assert torch.equal(one.kkt_residual, other.kkt_residual)
@@ -242,21 +243,22 @@ def test_a_dask_cluster_gives_the_same_result():
 
 def test_resume_continues_and_refuses_another_run(tmp_path):
     x, options = count_table(11), {"order": 3, "l1": 0.01, "settings": RootSettings(stagewise=True)}
-    file = {"checkpoint": tmp_path / "run.checkpoint"}
+    path = tmp_path / "run.checkpoint"
+    begin, resume = {"run": RunOptions(path)}, {"run": RunOptions(path, resume=True)}
     whole = fit_roots(x, **options)
-    check_equal(whole, fit_roots(x, **options, **file))
+    check_equal(whole, fit_roots(x, **options, **begin))
     start = time.perf_counter()
-    again = fit_roots(x, **options, **file, resume=True)
+    again = fit_roots(x, **options, **resume)
     assert time.perf_counter() - start < 5
     check_equal(whole, again)
     assert [n.seconds for n in again.nodes] != [n.seconds for n in whole.nodes]
     with raises("existing-file", "checkpoint"):
-        fit_roots(x, order=3, l1=0.01, **file)
+        fit_roots(x, order=3, l1=0.01, **begin)
     for other in ({"l1": 0.02}, {"settings": RootSettings(stagewise=True, symmetrize="and")}):
         with raises("other-run", "checkpoint"):
-            fit_roots(x, **options | other, **file, resume=True)
+            fit_roots(x, **options | other, **resume)
     with pytest.raises(InputError, match="another data"):
-        fit_roots(x + 1, **options, **file, resume=True)
+        fit_roots(x + 1, **options, **resume)
 
 
 def test_an_interrupted_run_is_continued(tmp_path, monkeypatch):
@@ -273,10 +275,10 @@ def test_an_interrupted_run_is_continued(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_run, "solve_node", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fit_roots(x, order=3, l1=0.01, checkpoint=file)
+        fit_roots(x, order=3, l1=0.01, run=RunOptions(file))
     assert file.exists()
     monkeypatch.setattr(_run, "solve_node", lambda rows, node, *a: solved.append(node) or solve(rows, node, *a))
-    check_equal(fit_roots(x, order=3, l1=0.01, checkpoint=file, resume=True), fit_roots(x, order=3, l1=0.01))
+    check_equal(fit_roots(x, order=3, l1=0.01, run=RunOptions(file, resume=True)), fit_roots(x, order=3, l1=0.01))
     assert sorted(solved[:6]) == list(range(6))  # the first three were not solved again
 
 
@@ -309,7 +311,7 @@ BAD = [
     ({"max_iterations": 0}, "out-of-range", "max_iterations"),
     ({"jobs": 0}, "out-of-range", "jobs"),
     ({"jobs": 1.5}, "wrong-type", "jobs"),
-    ({"resume": True}, "conflict", "resume"),
+    ({"run": "file"}, "wrong-type", "run"),
     ({"candidates": ["x0"]}, "wrong-type", "candidates"),
     ({"candidates": [("x0", "x9")]}, "unknown-name", None),
     ({"candidates": [("x0", "x0")]}, "repeated-name", None),

@@ -1,7 +1,5 @@
 """Root regressions whose quadratic models are ill-conditioned: counts of millions and beyond."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,12 +10,12 @@ from pyro_hoim.generalized_root.regress._kernels import descend
 from pyro_hoim.testing import raises
 
 
-def uniform_counts(top: float) -> np.ndarray:
+def uniform_counts(top):
     rng = np.random.default_rng(0)
     return np.stack([rng.integers(0, high, 50) for high in (5, 10**6, int(top))], 1).astype(float)
 
 
-def quadratic(seed: int, size: int = 12) -> tuple[np.ndarray, ...]:
+def quadratic(seed, size=12):
     """A model with condition number 1e10: columns that are powers of one variable, in very different units."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(0.5, 1.0, 60)
@@ -26,7 +24,7 @@ def quadratic(seed: int, size: int = 12) -> tuple[np.ndarray, ...]:
     return features, -features.T @ target / 60, features.T @ features / 60
 
 
-def violation(slope: np.ndarray, l1: np.ndarray, point: np.ndarray) -> float:
+def violation(slope, l1, point):
     at_zero = np.maximum(np.abs(slope) - l1, 0.0)
     return float(np.where(point != 0, np.abs(slope + l1 * np.sign(point)), at_zero).max())
 

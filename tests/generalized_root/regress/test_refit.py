@@ -26,6 +26,7 @@ from pyro_hoim.generalized_root import (
 from pyro_hoim.generalized_root.regress import _joint
 from pyro_hoim.generalized_root.regress._joint import JointRegression, JointTerm, base_measure
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 
 
@@ -352,17 +353,18 @@ def test_an_interrupted_refit_is_continued(tmp_path, monkeypatch):
 
     monkeypatch.setattr(JointRegression, "point", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fit_roots(x, refit="all", checkpoint=file, **options)
-    again = fit_roots(x, refit="all", checkpoint=file, resume=True, **options)
+        fit_roots(x, refit="all", run=RunOptions(file), **options)
+    resume = RunOptions(file, resume=True)
+    again = fit_roots(x, refit="all", run=resume, **options)
     assert np.array_equal(calls[3], calls[1])  # it begins where it stopped
     assert torch.equal(again.psi, whole.psi)
     assert again.refit.num_steps == whole.refit.num_steps
     # Another refit uses the regressions of the file, and none of its refits.
     options["settings"] = RootSettings(refit_share=1.0)
-    other = fit_roots(x, refit="all", checkpoint=file, resume=True, **options)
+    other = fit_roots(x, refit="all", run=resume, **options)
     assert torch.equal(other.psi, fit_roots(x, refit="all", **options).psi)
     assert not torch.equal(other.psi, whole.psi)
-    assert torch.equal(fit_roots(x, checkpoint=file, resume=True, **options).psi, fit_roots(x, **options).psi)
+    assert torch.equal(fit_roots(x, run=resume, **options).psi, fit_roots(x, **options).psi)
 
 
 # Bad input

@@ -1,11 +1,8 @@
 """Analyses with generalized root models: scores, predictions and draws against enumeration, and the choice of l1."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from pyro_hoim.generalized_root import (
     GaussianFamily,
     GeneralizedRootEnergy,
     PoissonFamily,
-    RootAnalysis,
     RootModel,
     RootStructure,
     TruncatedPoissonFamily,
@@ -36,27 +32,27 @@ FAMILY = TruncatedPoissonFamily(3)
 NAMES = ["a", "b", "c"]
 
 
-def made_rows(num: int = 240, maximum: int = 3) -> np.ndarray:
+def made_rows(num=240, maximum=3):
     """Counts that share a cause, in three columns."""
     generator = np.random.default_rng(3)
     rate = generator.gamma(1.0, 1.0, size=(num, 1))
     return np.minimum(generator.poisson(rate * np.array([1.0, 0.7, 0.5])), maximum)
 
 
-def made_table(num: int = 240, maximum: int = 3) -> CountTable:
+def made_table(num=240, maximum=3):
     return CountTable.from_matrix(made_rows(num, maximum), NAMES)
 
 
-def made_parts(shares: tuple[float, ...] = (0.5, 0.25, 0.25), seed: int = 1, **rows: int) -> dict[str, CountTable]:
+def made_parts(shares=(0.5, 0.25, 0.25), seed=1, **rows):
     return dict(zip(("train", "validation", "test"), made_table(**rows).split(shares, seed), strict=True))
 
 
 @lru_cache
-def analysis(order: int = 3) -> RootAnalysis:
+def analysis(order=3):
     return analyse_roots(made_parts(), FAMILY, order=order, l1=[0.02, 0.005], title="made")
 
 
-def enumerated(model: RootModel) -> tuple[torch.Tensor, torch.Tensor]:
+def enumerated(model):
     """All states and their log probabilities, summed by brute force."""
     top = int(FAMILY.maximum)
     states = torch.tensor(list(itertools.product(range(top + 1), repeat=len(model.domain))), dtype=torch.float64)
@@ -64,23 +60,23 @@ def enumerated(model: RootModel) -> tuple[torch.Tensor, torch.Tensor]:
     return states, log_q - torch.logsumexp(log_q, 0)
 
 
-def counted(rows: torch.Tensor) -> torch.Tensor:
+def counted(rows):
     """How often each state of a few columns was drawn, in the order of enumeration."""
     size = int(FAMILY.maximum) + 1
     place = (rows * size ** torch.arange(rows.shape[1] - 1, -1, -1)).sum(1).long()
     return torch.bincount(place, minlength=size ** rows.shape[1])
 
 
-def test_scores_agree_with_enumeration() -> None:
+def test_scores_agree_with_enumeration():
     found = analysis()
     model = RootModel.from_fit(found.fit)
     states, log_probs = enumerated(model)
-    assert float(found.log_partition.value) == pytest.approx(  # type: ignore[union-attr]
+    assert float(found.log_partition.value) == pytest.approx(
         float(torch.logsumexp(torch.from_numpy(model.log_q(CountTable.from_matrix(states, NAMES))), 0)), rel=1e-10
     )
     place = {tuple(state): i for i, state in enumerate(states.int().tolist())}
     for name, rows in made_parts().items():
-        scores = found.parts[name].scores  # type: ignore[union-attr]
+        scores = found.parts[name].scores
         values = [tuple(row) for row in rows.to_array().astype(int).tolist()]
         nll = -np.mean([float(log_probs[place[v]]) for v in values])
         pseudo = 0.0
@@ -94,11 +90,11 @@ def test_scores_agree_with_enumeration() -> None:
         assert scores.pseudo_nll == pytest.approx(pseudo, rel=1e-9)
         assert scores.kl == pytest.approx(nll - entropy, rel=1e-9)
         assert rows.entropy() == pytest.approx(entropy, rel=1e-12)
-        assert found.parts[name].baselines["pairwise"].nll is None  # type: ignore[union-attr]
-        assert found.parts[name].independent.nll == found.parts[name].independent.pseudo_nll  # type: ignore[union-attr]
+        assert found.parts[name].baselines["pairwise"].nll is None
+        assert found.parts[name].independent.nll == found.parts[name].independent.pseudo_nll
 
 
-def test_fit_and_loaded_model_score_alike(tmp_path) -> None:
+def test_fit_and_loaded_model_score_alike(tmp_path):
     found = analysis()
     found.save(tmp_path / "m.safetensors")
     stored = load_roots(tmp_path / "m.safetensors")
@@ -113,22 +109,21 @@ def test_fit_and_loaded_model_score_alike(tmp_path) -> None:
     assert RootModel.from_fit(found.fit).log_pseudo_prob(rows) == pytest.approx(direct, abs=1e-10)
 
 
-def test_the_penalty_is_chosen_on_validation_rows() -> None:
+def test_the_penalty_is_chosen_on_validation_rows():
     found = analysis()
     assert [step.l1 for step in found.path] == [0.02, 0.005]
     best = min(found.path, key=lambda step: step.validation)
     assert found.l1 == best.l1
-    assert found.parts["validation"].scores.pseudo_nll == pytest.approx(best.validation, rel=1e-12)  # type: ignore[union-attr]
+    assert found.parts["validation"].scores.pseudo_nll == pytest.approx(best.validation, rel=1e-12)
     assert found.path[0].num_terms <= found.path[1].num_terms
     assert found.path[1].train <= found.path[0].train  # less penalty fits the training rows better
     assert found.judged_on == "test"
     assert found.fit.order == 3
     assert analysis(2).pairwise is None
-    assert found.pairwise is not None
     assert max(size for _, size in found.pairwise.structure.keys) <= 2
 
 
-def test_impossible_validation_rows_do_not_spoil_the_choice() -> None:
+def test_impossible_validation_rows_do_not_spoil_the_choice():
     rows = np.hstack([made_rows(240, 9), np.zeros((240, 1), dtype=int)])
     table = CountTable.from_matrix(rows, [*NAMES, "never"])
     later = rows.copy()
@@ -139,21 +134,21 @@ def test_impossible_validation_rows_do_not_spoil_the_choice() -> None:
     alone = {name: part.columns(NAMES) for name, part in parts.items()}
     expected = analyse_roots(alone, PoissonFamily(), order=2, l1=[5.0, 0.005])
     assert [s.validation for s in found.path] == pytest.approx([s.validation for s in expected.path], rel=1e-9)
-    assert found.parts["validation"].scores.pseudo_nll == math.inf  # type: ignore[union-attr]
+    assert found.parts["validation"].scores.pseudo_nll == math.inf
 
 
-def test_ties_go_to_the_larger_penalty() -> None:
+def test_ties_go_to_the_larger_penalty():
     parts = dict.fromkeys(("train", "validation"), made_table(60, 9))
     found = analyse_roots(parts, PoissonFamily(), order=2, l1=[50.0, 90.0, 70.0], pairwise=False)
     assert len({step.validation for step in found.path}) == 1
     assert found.l1 == 90.0
 
 
-def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_that_is_no_number_is_never_chosen(monkeypatch):
     parts = dict.fromkeys(("train", "validation"), made_table(60, 9))
     scores = [math.nan, -3.0, -2.0]
     monkeypatch.setattr(roots, "held_out_scores", lambda path, rows: (tuple(scores), ()))
-    options: dict[str, Any] = {"order": 2, "l1": [0.5, 0.1, 0.05], "pairwise": False}
+    options = {"order": 2, "l1": [0.5, 0.1, 0.05], "pairwise": False}
     assert analyse_roots(parts, PoissonFamily(), **options).l1 == 0.05
     scores[:] = [math.nan, -math.inf, math.nan]
     assert analyse_roots(parts, PoissonFamily(), **options).l1 == 0.1
@@ -163,7 +158,7 @@ def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.fixed_seed  # of the few held-out rows
-def test_records_of_a_comparison() -> None:
+def test_records_of_a_comparison():
     parts = made_parts((0.6, 0.0, 0.4), 2, num=120, maximum=50)
     records = analyse_roots(parts, PoissonFamily()).comparison_records()
     assert [r["model"] for r in records if r["part"] == "test"] == [
@@ -178,7 +173,7 @@ def test_records_of_a_comparison() -> None:
 # Predictions
 
 
-def test_predictions_agree_with_enumeration() -> None:
+def test_predictions_agree_with_enumeration():
     model = RootModel.from_fit(analysis().fit)
     states, log_probs = enumerated(model)
     rows = made_table(30)
@@ -192,7 +187,7 @@ def test_predictions_agree_with_enumeration() -> None:
             mean = float(probs @ values)
             assert found.mean[i] == pytest.approx(mean, rel=1e-9)
             assert found.std[i] == pytest.approx(math.sqrt(float(probs @ (values - mean) ** 2)), rel=1e-8)
-            assert found.log_probs[i] == pytest.approx(float(probs[int(row[s])].log()), rel=1e-9)  # type: ignore[index]
+            assert found.log_probs[i] == pytest.approx(float(probs[int(row[s])].log()), rel=1e-9)
         error = rows.column(target) - found.mean
         assert found.rmse == pytest.approx(math.sqrt(np.mean(error**2)))
         assert found.mae == pytest.approx(np.mean(np.abs(error)))
@@ -202,7 +197,7 @@ def test_predictions_agree_with_enumeration() -> None:
         predict_roots(model, rows, "z")
 
 
-def test_predictions_of_normals_are_regressions() -> None:
+def test_predictions_of_normals_are_regressions():
     generator = np.random.default_rng(0)
     first = generator.normal(size=(400, 1))
     values = np.hstack([first, first + 0.5 * generator.normal(size=(400, 1))])
@@ -221,10 +216,10 @@ def test_predictions_of_normals_are_regressions() -> None:
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_draws_follow_the_law(method: str) -> None:
+def test_draws_follow_the_law(method):
     model = RootModel.from_fit(analysis().fit)
     _, log_probs = enumerated(model)
-    drawn = draw_roots(model, 6000, method=method, burn_in=30, seed=4)  # type: ignore[arg-type]
+    drawn = draw_roots(model, 6000, method=method, burn_in=30, seed=4)
     assert drawn.is_exact == (method == "exact")
     assert_exact_law(counted(drawn.values), log_probs.exp())
     # Control: the independent member is another law.
@@ -234,7 +229,7 @@ def test_draws_follow_the_law(method: str) -> None:
         assert_exact_law(counted(other), log_probs.exp())
 
 
-def test_draws_given_values() -> None:
+def test_draws_given_values():
     model = RootModel.from_fit(analysis().fit)
     states, log_probs = enumerated(model)
     drawn = draw_roots(model, 4000, clamped={"b": 2}, seed=1).values
@@ -253,42 +248,42 @@ def test_draws_given_values() -> None:
 # Columns that are no part of the model
 
 
-def test_zero_columns_stay_zero() -> None:
+def test_zero_columns_stay_zero():
     rows = np.hstack([made_rows(100, 9), np.zeros((100, 1), dtype=int)])
     table = CountTable.from_matrix(rows, [*NAMES, "never"])
     later = CountTable.from_matrix(np.array([[1, 0, 0, 0], [1, 0, 0, 2]]), table.domain.names)
     found = analyse_roots({"train": table, "test": later}, PoissonFamily(), order=2)
     assert found.fit.zero_columns == ("never",)
     model = RootModel.from_fit(found.fit)
-    scores = found.parts["test"].scores  # type: ignore[union-attr]
+    scores = found.parts["test"].scores
     assert scores.impossible_rows == 1
     assert scores.pseudo_nll == math.inf
     assert scores.kl == math.inf
     assert model.log_pseudo_prob(later)[0] == pytest.approx(float(found.fit.log_pseudo_prob(later)[0]), rel=1e-10)
     assert model.log_pseudo_prob(later)[1] == -math.inf
-    assert found.parts["test"].independent.impossible_rows == 1  # type: ignore[union-attr]
+    assert found.parts["test"].independent.impossible_rows == 1
     drawn = draw_roots(model, 20, seed=0).values
     assert drawn[:, 3].unique().tolist() == [0.0]
     with pytest.raises(InputError, match="was 0 in all rows"):
         draw_roots(model, 1, clamped={"never": 1})
     prediction = predict_roots(model, later, "never")
     assert prediction.mean.tolist() == [0.0, 0.0]
-    assert prediction.log_probs.tolist() == [0.0, -math.inf]  # type: ignore[union-attr]
+    assert prediction.log_probs.tolist() == [0.0, -math.inf]
     only = analyse_roots({"train": CountTable.from_matrix(np.zeros((3, 2)))}, PoissonFamily(), order=2)
-    assert only.parts["train"].scores.pseudo_nll == 0.0  # type: ignore[union-attr]
+    assert only.parts["train"].scores.pseudo_nll == 0.0
     assert draw_roots(RootModel.from_fit(only.fit), 2).values.tolist() == [[0.0, 0.0]] * 2
 
 
-def test_reals_have_no_kl() -> None:
+def test_reals_have_no_kl():
     values = np.random.default_rng(0).gamma(2.0, size=(60, 2))
     found = analyse_roots({"train": CountTable.from_matrix(values, kind="positive")}, ExponentialFamily(), order=1)
-    scores = found.parts["train"].scores  # type: ignore[union-attr]
-    assert list(found.parts["train"].baselines) == ["exponential"]  # type: ignore[union-attr]
-    assert scores.nll == pytest.approx(found.parts["train"].independent.nll, rel=1e-6)  # type: ignore[union-attr]
+    scores = found.parts["train"].scores
+    assert list(found.parts["train"].baselines) == ["exponential"]
+    assert scores.nll == pytest.approx(found.parts["train"].independent.nll, rel=1e-6)
     assert scores.kl is None
 
 
-def test_long_sums_are_made_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_sums_are_made_on_demand_only(monkeypatch):
     from pyro_hoim.generalized_root.study import scores as module
 
     model = RootModel.from_fit(analysis().fit)
@@ -301,7 +296,7 @@ def test_long_sums_are_made_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> N
     assert draw_roots(model, 2, method="exact").is_exact
 
 
-def test_scores_of_rows() -> None:
+def test_scores_of_rows():
     found = root_scores(np.array([-1.0, -3.0]))
     assert (found.rows, found.pseudo_nll, found.pseudo_nll_std_error, found.nll) == (2, 2.0, 1.0, None)
     assert math.isnan(root_scores(np.array([-1.0])).pseudo_nll_std_error)
@@ -318,13 +313,13 @@ def test_scores_of_rows() -> None:
         ({"train": 5}, {"l1": []}, "empty", "l1"),
     ],
 )
-def test_bad_arguments(parts: dict[str, int], options: dict[str, object], code, argument) -> None:
+def test_bad_arguments(parts, options, code, argument):
     tables = {name: CountTable.from_matrix(made_rows()[:num], NAMES) for name, num in parts.items()}
     with raises(code, argument):
-        analyse_roots(tables, FAMILY, **options)  # type: ignore[arg-type]
+        analyse_roots(tables, FAMILY, **options)
 
 
-def test_other_columns_are_refused() -> None:
+def test_other_columns_are_refused():
     model, other = RootModel.from_fit(analysis().fit), CountTable.from_matrix(made_rows(), ["x", "y", "z"])
     with raises("other-domain", "table"):
         model.log_pseudo_prob(other)

@@ -1,9 +1,6 @@
 """Laws of independent columns: densities and estimates against SciPy, statsmodels and closed forms."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +12,11 @@ from pyro_hoim.data import CountTable
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
-    NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
 )
 from pyro_hoim.generalized_root.study.baselines import (
     BASELINES,
-    IndependentLaw,
     _negative_binomial_size,
     fit_independent,
 )
@@ -31,7 +26,7 @@ COUNTS = np.random.default_rng(0).negative_binomial([0.3, 2.0, 40.0], [0.1, 0.5,
 REALS = np.random.default_rng(1).gamma(2.0, 1.5, size=(100, 2))
 
 
-def fitted(values: np.ndarray, kind: str, family: NodeFamily) -> tuple[CountTable, IndependentLaw]:
+def fitted(values, kind, family):
     table = CountTable.from_matrix(values, kind=family.kind)
     return table, fit_independent(table, kind, family)
 
@@ -39,7 +34,7 @@ def fitted(values: np.ndarray, kind: str, family: NodeFamily) -> tuple[CountTabl
 # Densities
 
 
-def test_negative_binomial_densities() -> None:
+def test_negative_binomial_densities():
     table, law = fitted(COUNTS, "negative-binomial", PoissonFamily())
     size, mean = np.asarray(law.second), COUNTS.mean(0)
     assert np.isfinite(size).all()
@@ -55,13 +50,13 @@ def test_negative_binomial_densities() -> None:
         (REALS, "normal", GaussianFamily(), scipy.stats.norm.logpdf(REALS, REALS.mean(0), REALS.std(0))),
     ],
 )
-def test_densities(values: np.ndarray, kind: str, family: NodeFamily, expected: np.ndarray) -> None:
+def test_densities(values, kind, family, expected):
     table, law = fitted(values, kind, family)
     assert law.log_prob(table) == pytest.approx(expected.sum(1), rel=1e-12)
 
 
 @pytest.mark.parametrize("maximum", [1, 2, 7])
-def test_truncated_poisson_matches_the_mean(maximum: int) -> None:
+def test_truncated_poisson_matches_the_mean(maximum):
     values = np.minimum(COUNTS, maximum)
     table, law = fitted(values, "truncated-poisson", TruncatedPoissonFamily(maximum))
     every = np.arange(maximum + 1)
@@ -78,7 +73,7 @@ def test_truncated_poisson_matches_the_mean(maximum: int) -> None:
 
 
 @pytest.mark.parametrize("column", range(2))
-def test_negative_binomial_agrees_with_statsmodels(column: int) -> None:
+def test_negative_binomial_agrees_with_statsmodels(column):
     values = COUNTS[:, column].astype(float)
     peer = sm.NegativeBinomial(values, np.ones(len(values))).fit(disp=0)
     size, mean = _negative_binomial_size(values), values.mean()
@@ -88,19 +83,19 @@ def test_negative_binomial_agrees_with_statsmodels(column: int) -> None:
     assert size == pytest.approx(1 / peer.params[1], rel=1e-2)
 
 
-def test_no_other_size_is_more_likely() -> None:
+def test_no_other_size_is_more_likely():
     for column in range(3):
         values = COUNTS[:, column].astype(float)
         best, mean = _negative_binomial_size(values), values.mean()
 
-        def log_likelihood(size: float, values: np.ndarray = values, mean: float = mean) -> float:
+        def log_likelihood(size, values=values, mean=mean):
             return float(scipy.stats.nbinom.logpmf(values, size, size / (size + mean)).sum())
 
         assert all(log_likelihood(best) > log_likelihood(best * factor) for factor in (0.5, 0.99, 1.01, 2.0))
 
 
 @pytest.mark.parametrize("values", [[0, 0, 0], [2, 2, 2], [0, 1, 0, 1], [1, 2, 3]])
-def test_without_overdispersion_the_law_is_poisson(values: list[int]) -> None:
+def test_without_overdispersion_the_law_is_poisson(values):
     assert _negative_binomial_size(np.array(values, dtype=float)) == math.inf
     column = np.array(values)[:, None]
     table, law = fitted(column, "negative-binomial", PoissonFamily())
@@ -109,7 +104,7 @@ def test_without_overdispersion_the_law_is_poisson(values: list[int]) -> None:
     assert _negative_binomial_size(np.array([*values, 30.0])) < math.inf
 
 
-def test_huge_counts_have_a_size() -> None:
+def test_huge_counts_have_a_size():
     values = np.array([1e7, 2e7, 5e6, 0.0])
     size, mean = _negative_binomial_size(values), values.mean()
     best = scipy.stats.nbinom.logpmf(values, size, size / (size + mean)).sum()
@@ -119,7 +114,7 @@ def test_huge_counts_have_a_size() -> None:
 # Edges
 
 
-def test_a_column_of_zeros_allows_nothing_else() -> None:
+def test_a_column_of_zeros_allows_nothing_else():
     train = CountTable.from_matrix([[0, 1], [0, 3]])
     later = CountTable.from_matrix([[0, 2], [1, 2]])
     for kind in BASELINES["poisson"]:
@@ -134,16 +129,16 @@ def test_a_column_of_zeros_allows_nothing_else() -> None:
         assert law.log_prob(CountTable.from_matrix([[0.0], [1.0]], kind=reals.kind)).tolist() == [0.0, -math.inf]
 
 
-def test_sparse_and_dense_rows_agree() -> None:
+def test_sparse_and_dense_rows_agree():
     mixed = COUNTS * (np.random.default_rng(2).random(COUNTS.shape) < 0.2)
     table = CountTable.from_matrix(sparse.csr_matrix(mixed))
     for kind in BASELINES["poisson"]:
         law = fit_independent(table, kind, PoissonFamily())
-        each: list[Any] = [law.log_density(np.full(len(mixed), s), mixed[:, s].astype(float)) for s in range(3)]
+        each = [law.log_density(np.full(len(mixed), s), mixed[:, s].astype(float)) for s in range(3)]
         assert law.log_prob(table) == pytest.approx(np.sum(each, axis=0), rel=1e-12)
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments():
     table = CountTable.from_matrix(COUNTS)
     with raises("unknown-choice", "kind"):
         fit_independent(table, "binomial", PoissonFamily())

@@ -1,7 +1,5 @@
 """Moments of two variables against sums and integrals written out, closed forms, and Gibbs chains."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,7 +11,6 @@ from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
-    NodeFamily,
     PoissonFamily,
     RootChains,
     RootStructure,
@@ -24,17 +21,17 @@ from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 
-def _model(family: NodeFamily, terms: dict, coefficients: list[float], names: str = "ab") -> GeneralizedRootEnergy:
+def _model(family, terms, coefficients, names="ab"):
     domain = Domain([Variable(name, kind=family.kind) for name in names])
     structure = RootStructure(domain, {key: [tuple(s) for s in sets] for key, sets in terms.items()})
     return GeneralizedRootEnergy.from_coefficients(structure, torch.tensor(coefficients, dtype=torch.float64), family)
 
 
-def _pair(family: NodeFamily, single: float, coefficient: float) -> GeneralizedRootEnergy:
+def _pair(family, single, coefficient):
     return _model(family, {(1, 1): "ab", (2, 2): ["ab"]}, [single, single / 2, coefficient])
 
 
-def _written_out(x: np.ndarray, y: np.ndarray, log_weights: np.ndarray) -> tuple[float, ...]:
+def _written_out(x, y, log_weights):
     """Log Z, means, variances and covariance of a table of weights."""
     log_z = np.logaddexp.reduce(log_weights, None)
     p = np.exp(log_weights - log_z)
@@ -42,13 +39,13 @@ def _written_out(x: np.ndarray, y: np.ndarray, log_weights: np.ndarray) -> tuple
     return log_z, mx, my, (p * (x - mx) ** 2).sum(), (p * (y - my) ** 2).sum(), (p * (x - mx) * (y - my)).sum()
 
 
-def _flat(found) -> tuple[float, ...]:
+def _flat(found):
     return (found.log_z, *found.mean.tolist(), *found.variance.tolist(), found.covariance)
 
 
 @pytest.mark.parametrize("coefficient", [-3.0, -0.5, 0.0, 0.7, 1.5])
 @pytest.mark.parametrize("maximum", [None, 7])
-def test_counts_against_the_table(coefficient: float, maximum: int | None) -> None:
+def test_counts_against_the_table(coefficient, maximum):
     family = PoissonFamily() if maximum is None else TruncatedPoissonFamily(maximum)
     found = pair_moments(_pair(family, 0.8, coefficient))
     x, y = np.meshgrid(*[np.arange(120.0 if maximum is None else maximum + 1)] * 2, indexing="ij")
@@ -61,7 +58,7 @@ def test_counts_against_the_table(coefficient: float, maximum: int | None) -> No
         assert abs(found.covariance - pair_moments(_pair(family, 0.8, 1.1 * coefficient)).covariance) > 1e-3
 
 
-def test_all_keys_of_order_three() -> None:
+def test_all_keys_of_order_three():
     terms = {(1, 1): "ab", (2, 1): "ab", (2, 2): ["ab"], (3, 1): "a", (3, 2): ["ab"]}
     energy = _model(PoissonFamily(), terms, [0.3, -0.2, -1.0, 0.5, 0.9, 1.2, -0.7])
     x, y = np.meshgrid(*[np.arange(100.0)] * 2, indexing="ij")
@@ -71,7 +68,7 @@ def test_all_keys_of_order_three() -> None:
 
 
 @pytest.mark.parametrize("coefficient", [-4.0, 0.5, 1.3])
-def test_positive_numbers_against_a_product_quadrature(coefficient: float) -> None:
+def test_positive_numbers_against_a_product_quadrature(coefficient):
     """x = u^2 makes the integrand smooth; 400 Gauss-Legendre nodes a side."""
     found = pair_moments(_pair(ExponentialFamily(), -1.0, coefficient))
     nodes, weights = np.polynomial.legendre.leggauss(400)
@@ -82,7 +79,7 @@ def test_positive_numbers_against_a_product_quadrature(coefficient: float) -> No
     assert _flat(found) == pytest.approx(_written_out(x, y, log_weights), rel=1e-8)
 
 
-def test_closed_form_without_interaction() -> None:
+def test_closed_form_without_interaction():
     found = pair_moments(_model(ExponentialFamily(), {(1, 1): "ab"}, [-2.0, -1e-3]))
     assert found.log_z == pytest.approx(-math.log(2.0) - math.log(1e-3), abs=1e-9)
     assert found.mean.tolist() == pytest.approx([0.5, 1000.0], rel=1e-9)
@@ -93,7 +90,7 @@ def test_closed_form_without_interaction() -> None:
 @pytest.mark.parametrize(
     ("family", "single"), [(PoissonFamily(), 0.5), pytest.param(ExponentialFamily(), -1.0, marks=pytest.mark.slow)]
 )
-def test_chains_have_the_correlation(family: NodeFamily, single: float) -> None:
+def test_chains_have_the_correlation(family, single):
     """20,000 independent chains; the bound is normal, from the spread of the centred products, at the stated rate."""
     energy = _pair(family, single, 0.6)
     exact = pair_moments(energy)
@@ -106,7 +103,7 @@ def test_chains_have_the_correlation(family: NodeFamily, single: float) -> None:
     assert abs(float(products.mean()) - pair_moments(_pair(family, single, 0.0)).covariance) > bound  # the control
 
 
-def test_clamped_variables() -> None:
+def test_clamped_variables():
     energy = _model(PoissonFamily(), {(1, 1): "abc", (3, 3): ["abc"]}, [0.5, 0.5, 0.5, 0.8], "abc")
     found = [pair_moments(energy.condition({"c": c})[0]).correlation for c in (0.0, 1.0, 8.0)]
     assert found[0] == pytest.approx(0.0, abs=1e-12)
@@ -117,7 +114,7 @@ def test_clamped_variables() -> None:
     assert 0 < found[1] < found[2]
 
 
-def test_log_odds_ratio_of_pairs_is_constant_and_of_triples_is_not() -> None:
+def test_log_odds_ratio_of_pairs_is_constant_and_of_triples_is_not():
     triple = _model(PoissonFamily(), {(1, 1): "abc", (3, 3): ["abc"]}, [0.5, 0.5, 0.5, 0.8], "abc")
     pairs = _model(PoissonFamily(), {(1, 1): "abc", (2, 2): ["ab", "ac"]}, [0.5, 0.5, 0.5, 0.8, -1.0], "abc")
     for c in (0, 1, 5, 27):
@@ -131,7 +128,7 @@ def test_log_odds_ratio_of_pairs_is_constant_and_of_triples_is_not() -> None:
         log_odds_ratio(triple, ("a", "a"), {"c": 0})
 
 
-def test_refusals() -> None:
+def test_refusals():
     refused = [
         (3, "wrong-type"),
         (_model(PoissonFamily(), {(1, 1): "abc"}, [0.0] * 3, "abc"), "wrong-shape"),

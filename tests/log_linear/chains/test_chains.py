@@ -168,11 +168,13 @@ def test_annealing_between_two_models(engine: Any, schedule: GibbsSchedule) -> N
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gather_takes_states_of_the_same_element(engine: Any) -> None:
     chains = _chains(engine, 2)
+    chains.sweep(3)
     before = chains.states
     index = torch.stack([torch.arange(30).flip(0), torch.zeros(30, dtype=torch.long)])
     chains.gather(index)
     assert torch.equal(chains.states[0], before[0].flip(0))
     assert torch.equal(chains.states[1], before[1, :1].expand(30, -1))
+    _assert_energy(chains, _model(engine, 2))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -291,23 +293,6 @@ def test_records_agree_with_recorded_states(engine: Any, schedule: GibbsSchedule
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_sweeps_and_no_records(engine: Any) -> None:
-    chains = _chains(engine, num_chains=4, schedule=GibbsSchedule("sites", "random"))
-    before = chains.states
-    for num_sweeps, thin in ((0, 1), (2, 3)):
-        record: Any = chains.sweep(num_sweeps, thin=thin, counts=True, energies=True, states=True)
-        assert record.num_records == 0
-        assert not record.counts.any()
-        assert record.energies.shape == (0, 4)
-        assert record.states.shape == (0, 4, 4)
-        if not num_sweeps:
-            assert torch.equal(chains.states, before)
-    assert chains.anneal([0.3]).tolist() == [0.0] * 4
-    empty = chains.sweep(2, thin=1)
-    assert (empty.num_records, empty.counts, empty.energies, empty.states) == (2, None, None, None)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_weighted_statistics(engine: Any) -> None:
     chains = _chains(engine, 2, num_chains=40)
     weights = torch.rand(2, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -327,8 +312,9 @@ def test_reloaded_chains_continue_with_equal_bits(engine: Any, schedule: GibbsSc
     whole, first, second = (_chains(engine, 2, num_chains=33, schedule=schedule) for _ in range(3))
     whole.sweep(12)
     first.sweep(5)
-    state = {name: value.clone() for name, value in first.state_dict().items()}
+    state = first.state_dict()
     first.sweep(2)  # must not change the saved state
+    first.gather(torch.zeros(2, 33, dtype=torch.long))
     second.sweep(1)
     second.load_state_dict(state)
     assert second.num_sweeps == 5
@@ -336,16 +322,6 @@ def test_reloaded_chains_continue_with_equal_bits(engine: Any, schedule: GibbsSc
     assert torch.equal(second.states, whole.states)
     assert torch.equal(second.energy, whole.energy)
     assert torch.equal(second.sweep(2, thin=1, states=True).states, whole.sweep(2, thin=1, states=True).states)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_saved_state_is_a_copy(engine: Any) -> None:
-    chains = _chains(engine)
-    state = chains.state_dict()
-    kept = {name: value.clone() for name, value in state.items()}
-    chains.sweep(3)
-    chains.gather(torch.zeros(30, dtype=torch.long))
-    assert all(torch.equal(state[name], kept[name]) for name in kept)
 
 
 @pytest.mark.parametrize(
@@ -431,21 +407,6 @@ def test_small_models(engine: Any, cardinalities: list[int], edges: list[tuple[s
     _assert_energy(chains, model)
     if cardinalities == [2, 2] and num_chains > 60:
         assert len(chains.sweep(20, thin=1, states=True).states.flatten(0, 2).unique(dim=0)) == 4
-
-
-@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_scales_of_theta(engine: Any, scale: float) -> None:
-    """Blocks of everything draw from the law at any scale (total variation 0.05)."""
-    model = _model(engine, scale=scale)
-    graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
-    size = required_draws(len(states), 0.05)
-    schedule = GibbsSchedule([("a", "b", "d")])
-    chains = GibbsChains(model, size, schedule=schedule, engine=engine, seed=9)
-    chains.sweep(1)
-    law = tempered_law(graph, model.tables)
-    assert_exact_law(count_states(chains.states, graph.domain.cardinalities), law)
-    _assert_energy(chains, model)
 
 
 def test_auto_picks_an_engine_by_cardinalities() -> None:

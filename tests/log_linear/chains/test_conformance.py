@@ -23,21 +23,11 @@ CASES = [
     pytest.param(TablesEngine, standard_hypergraphs(), id="tables"),
     pytest.param(TorchEngine, standard_hypergraphs(), id="torch"),
 ]
-FEW = ("one state", "not hierarchical")
 
 
 @pytest.mark.parametrize(("engine", "graphs"), CASES)
 def test_engine_obeys_the_contract(engine: Any, graphs: dict[str, InteractionHypergraph]) -> None:
     check_engine(engine, hypergraphs=graphs, separate_streams=engine is not TorchEngine)
-
-
-@pytest.mark.parametrize(("scale", "dtype"), [(0.0, torch.float32), (30.0, torch.float32), (1.0, torch.float64)])
-@pytest.mark.parametrize(("engine", "graphs"), CASES)
-def test_engine_in_other_scales_and_precision(
-    engine: Any, graphs: dict[str, InteractionHypergraph], scale: float, dtype: torch.dtype
-) -> None:
-    few = {name: graphs[name] for name in FEW}
-    check_engine(engine, hypergraphs=few, scale=scale, dtype=dtype, separate_streams=engine is not TorchEngine)
 
 
 def test_tables_engine_has_many_levels() -> None:

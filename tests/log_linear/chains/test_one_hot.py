@@ -88,18 +88,6 @@ def test_single_sites_are_frozen_and_blocks_of_a_group_are_not() -> None:
     assert np.abs(law - LAW).sum() / 2 < 1e-4
 
 
-def test_larger_penalties_freeze_more() -> None:
-    seconds = []
-    for scale in (0.25, 0.5, 0.75, 1.0):
-        tables = TABLES.copy()
-        for edge, where in GRAPH.term_slices.items():
-            if len(edge) == 1 or edge in PAIRS:
-                tables[where] *= scale
-        law = tempered_law(GRAPH, tables)
-        seconds.append(1 - assert_stationary(sweep_matrix(GRAPH, tables, SITES), law))
-    assert (np.diff(np.log(seconds)) < -2).all()  # the gap falls like exp(-penalty)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_single_sites_miss_the_law(engine: Any) -> None:
     """Twenty sweeps of sites follow their matrix, and so fail the test of the exact law that blocks pass."""

@@ -439,16 +439,17 @@ def test_programs_are_sound(hypergraph):
     """Each node is used once, places that are alive together do not overlap, and the work is that of the plan."""
     plan = bucket_plan(hypergraph)
     program = compiled(plan)
-    operands = [n for step in program.steps[:, :2].tolist() for n in step if n]
+    steps, size = program.arrays.steps, program.arrays.size
+    operands = [n for step in steps[:, :2].tolist() for n in step if n]
     assert len(operands) == len(set(operands))
-    made = {int(z): i for i, z in enumerate(program.steps[:, 2])}
-    used = {n: i for i, step in enumerate(program.steps[:, :2].tolist()) for n in step if n}
-    nodes = range(1, len(program.size))
+    made = {int(z): i for i, z in enumerate(steps[:, 2])}
+    used = {n: i for i, step in enumerate(steps[:, :2].tolist()) for n in step if n}
+    nodes = range(1, len(size))
     for a in nodes:
         for b in nodes:
             if a < b and made.get(b, -1) <= used.get(a, len(made)) and made.get(a, -1) <= used.get(b, len(made)):
                 low, high = sorted((a, b), key=lambda n: program.reused[n])
-                assert program.reused[low] + program.size[low] <= program.reused[high]
+                assert program.reused[low] + size[low] <= program.reused[high]
 
 
 # Processes

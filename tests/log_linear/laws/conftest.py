@@ -1,10 +1,4 @@
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
-
 from law_models import GRAPHS
 
 

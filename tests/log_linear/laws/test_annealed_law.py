@@ -7,7 +7,6 @@ import pickle
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -47,7 +46,6 @@ from pyro_hoim.log_linear import (
     LogLinearStatistics,
     VariableElimination,
     normal_prior,
-    parametrization,
     statistics_of,
 )
 from pyro_hoim.log_linear.laws.natural_parameters import fisher_information, solve_natural_parameters
@@ -55,11 +53,8 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     assert_close,
-    assert_exact_law,
-    count_states,
     exact_statistics,
     exact_table,
-    required_draws,
 )
 
 
@@ -190,14 +185,6 @@ def test_what_needs_exactness_says_so_beyond_the_exact_budget():
         law.enumerate_support()
     assert law.log_pseudo_prob(torch.zeros(60)).shape == ()
     assert law.energy(torch.zeros(60)).shape == ()
-
-
-def test_the_default_backend_still_refuses():
-    law = HierarchicalLogLinear(PAIRS, torch.zeros(PAIRS.num_parameters))
-    with pytest.raises(IntractableError):
-        law.log_prob(torch.zeros(60))
-    with pytest.raises(IntractableError):
-        law.sample()
 
 
 def test_newton_steps_use_exact_values():
@@ -548,46 +535,6 @@ def test_laws_beyond_exact_reach():
         law.marginal(["x0"])
     weights = law.condition({f"x{i}": 0 for i in range(55)})
     assert_close(weights.probs.sum((-1, -2, -3, -4, -5)), torch.ones(2), absolute=1e-9)
-
-
-def test_seeded_gradients_are_statistics_less_the_estimated_eta():
-    backend = replace(FEW, seed=4)
-    theta = draw_theta(CYCLE).requires_grad_()
-    law = HierarchicalLogLinear(CYCLE, theta, partition=backend)
-    state = torch.tensor([1, 2, 0, 1])
-    (gradient,) = torch.autograd.grad(law.log_prob(state), theta)
-    statistics = statistics_of(state.unsqueeze(0), CYCLE)
-    with torch.no_grad():
-        expected = parametrization(CYCLE).free_statistics(statistics - law.eta)
-    assert_close(gradient, expected, absolute=1e-12)
-    spread = 6 * (0.25 / 256) ** 0.5  # six standard deviations of a frequency of 256 chains
-    assert_close(law.eta, HierarchicalLogLinear(CYCLE, theta).eta, absolute=spread)
-
-
-def test_estimates_of_entropy_and_divergence_are_near():
-    pyro.set_rng_seed(3)
-    backend = AnnealedImportance(num_chains=4096, num_temperatures=50, reverse=False)
-    law, exact = laws(backend)
-    other = law_of(CYCLE, seed=3, partition=backend)
-    plain = HierarchicalLogLinear(CYCLE, other.theta)
-    # 0.1: six standard errors of sums of up to 30 frequencies of 4,096 chains times tables of order one
-    assert_close(law.entropy(), exact.entropy(), absolute=0.1)
-    assert_close(kl_divergence(law, other), kl_divergence(exact, plain), absolute=0.1)
-    assert float((kl_divergence(exact, plain) - exact.entropy()).abs()) > 0.1
-    assert float(kl_divergence(law, law).abs()) < 0.1
-
-
-def test_rows_drawn_by_gibbs_have_the_law():
-    pyro.set_rng_seed(5)
-    law, exact = laws(replace(FEW, burn_in=20))
-    rows = law.sample((required_draws(24, 0.03),))
-    expected = exact_table(CYCLE, exact.energy_model.tables)
-    counts = count_states(rows.numpy(), CYCLE.domain.cardinalities)
-    counts = counts.reshape(expected.shape)
-    assert_exact_law(counts, np.exp(expected))
-    wrong = HierarchicalLogLinear(CYCLE, 0.95 * law.theta)
-    with pytest.raises(AssertionError):
-        assert_exact_law(counts, wrong.probs.numpy())
 
 
 # Learning with it

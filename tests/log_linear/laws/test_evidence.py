@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +70,7 @@ def test_labels_codes_and_tensors_together() -> None:
     # Control: the evidence of another row is another law.
     assert float((found.probs[0] - found.probs[1]).abs().max()) > 0.01
     assert torch.equal(law.condition({"b": ROWS.double(), "a": 1, "c": 1}).probs, found.probs)
+    assert_close(law.condition({}).probs, law.probs, absolute=1e-12)
     nothing_left = law.condition({"a": 1, "b": ROWS, "c": ROWS % 2, "d": 0})
     assert nothing_left.batch_shape == (5,) and nothing_left.event_shape == (0,)
 
@@ -96,10 +98,13 @@ def test_chain_rule_of_rows_holds_in_expanded_laws_both_precisions_and_gradients
         ({"b": torch.tensor([0.0, 0.5])}, InputError, "evidence of 'b'.*received 0.5"),
         ({"b": torch.tensor([True, False])}, InputTypeError, "evidence of 'b'.*torch.bool"),
         ({"bb": torch.tensor([0, 1])}, UnknownNameError, "did you mean 'b'"),
+        ({"bb": "u"}, UnknownNameError, "did you mean 'b'"),
+        ({"b": "uu"}, UnknownNameError, "label 'uu'"),
+        ({"b": 3}, InputError, "code from 0 to 2"),
         ({"a": torch.zeros(2).long(), "b": torch.zeros(3).long()}, InputError, r"'b'.*broadcasts with \(2,\).*\(3,\)"),
     ],
 )
-def test_wrong_evidence(evidence: dict[str, torch.Tensor], error: type[Exception], message: str) -> None:
+def test_wrong_evidence(evidence: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         HierarchicalLogLinear(GRAPH, theta_of(GRAPH)).condition(evidence)
 

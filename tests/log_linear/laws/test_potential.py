@@ -67,13 +67,6 @@ def test_potential_and_gradient_are_those_of_the_program(name: str, backend: Any
         assert_close(slope["theta"], known_slope["theta"], relative=1e-10, absolute=1e-10)
 
 
-def test_gradient_is_that_of_differences() -> None:
-    prior = PRIORS["normal"]
-    potential = NormalPotential(HYPERGRAPH, prior, COUNTS, 150.0, Auto())
-    theta = torch.linspace(-1, 1, HYPERGRAPH.num_parameters, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda t: potential({"theta": t}), (theta.requires_grad_(),))
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e200])
 def test_diverged_theta_has_no_energy(value: float) -> None:
     potential = NormalPotential(HYPERGRAPH, PRIORS["normal"], COUNTS, 150.0, Auto())

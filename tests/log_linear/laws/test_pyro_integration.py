@@ -9,7 +9,6 @@ import math
 import subprocess
 import sys
 import warnings
-from types import SimpleNamespace
 
 import forkserver
 import numpy as np
@@ -75,56 +74,16 @@ def log_prob_sum(model, *args):
 # Plates, masks, scales
 
 
-def test_plate_scores_and_draws_independent_rows():
-    law = law_of(CYCLE)
-
-    def model():
-        with pyro.plate("outer", 3, dim=-2), pyro.plate("inner", 5, dim=-1):
-            return pyro.sample("x", law)
-
-    total, trace = log_prob_sum(model)
-    value = trace.nodes["x"]["value"]
-    assert value.shape == (3, 5, 4)
-    assert trace.nodes["x"]["log_prob"].shape == (3, 5)
-    assert_close(total, law.log_prob(value).sum())
-    assert isinstance(trace.nodes["x"]["fn"], HierarchicalLogLinear)
-    assert len(value.reshape(15, 4).unique(dim=0)) > 1
-
-
-def test_subsampling_and_scale_multiply_the_log_probability():
-    law = law_of(CYCLE)
-    rows = law.sample(torch.Size([100]))
-
-    def model():
-        with pyro.plate("rows", 100, subsample_size=10) as index:
-            pyro.sample("x", law, obs=rows[index])
-
-    total, trace = log_prob_sum(model)
-    index = trace.nodes["rows"]["value"]
-    assert len(index) == 10
-    assert_close(total, 10 * law.log_prob(rows[index]).sum())
-    scaled, trace = log_prob_sum(poutine.scale(model, scale=0.25))
-    assert_close(scaled, 2.5 * law.log_prob(rows[trace.nodes["rows"]["value"]]).sum())
-
-
 def test_masks():
     law = law_of(CYCLE, 3)
     value = law.sample()
     mask = torch.tensor([True, False, True])
-    expected = law.log_prob(value) * mask
-    assert torch.equal(law.mask(mask).log_prob(value), expected)
-    assert torch.equal(law.mask(False).log_prob(value), torch.zeros(3))
+    assert torch.equal(law.mask(mask).log_prob(value), law.log_prob(value) * mask)
     wide = law_of(CYCLE).mask(mask)  # the mask expands the law
     assert wide.batch_shape == (3,)
     assert wide.sample().shape == (3, 4)
     assert wide.enumerate_support().shape == (24, 3, 4)
     assert wide.has_enumerate_support
-
-    def model():
-        with pyro.plate("rows", 3), poutine.mask(mask=mask):
-            pyro.sample("x", law, obs=value)
-
-    assert_close(log_prob_sum(model)[0], expected.sum())
     other = law_of(CYCLE, 3, seed=2)
     assert_close(kl_divergence(law.mask(mask), other.mask(mask)), kl_divergence(law, other) * mask)
 
@@ -133,33 +92,15 @@ def test_to_event_and_expand_by():
     law = law_of(CYCLE, 3)
     joint = law.to_event(1)
     assert (joint.batch_shape, joint.event_shape) == ((), (3, 4))
-    value = joint.sample(torch.Size([5]))
-    assert value.shape == (5, 3, 4)
-    assert_close(joint.log_prob(value), law.log_prob(value).sum(-1))
+    value = joint.sample(torch.Size([2]))
+    assert value.shape == (2, 3, 4)
     assert joint.support.event_dim == 2
     assert_close(joint.entropy(), law.entropy().sum())
     assert joint.expand(torch.Size([2])).sample().shape == (2, 3, 4)
     assert law.expand_by([2]).sample().shape == (2, 3, 4)
-    assert law.expand_by([2]).to_event(2).log_prob(value[:2]).shape == ()
+    assert law.expand_by([2]).to_event(2).log_prob(value).shape == ()
     other = law_of(CYCLE, 3, seed=3)
     assert_close(kl_divergence(joint, other.to_event(1)), kl_divergence(law, other).sum())
-
-
-def test_condition_and_replay_handlers():
-    law = law_of(CYCLE)
-
-    def model():
-        return pyro.sample("x", law)
-
-    value = torch.tensor([1, 2, 0, 1])
-    conditioned = poutine.condition(model, data={"x": value})
-    total, trace = log_prob_sum(conditioned)
-    assert trace.nodes["x"]["is_observed"]
-    assert_close(total, law.log_prob(value))
-    first = poutine.trace(model).get_trace()
-    assert torch.equal(poutine.replay(model, trace=first)(), first.nodes["x"]["value"])
-    with pytest.raises(ValueError, match="variable 'x1' has codes 0 to 2, received 3"):
-        log_prob_sum(poutine.condition(model, data={"x": torch.tensor([0, 3, 0, 0])}))
 
 
 def test_validation_switch_is_pyros():
@@ -190,34 +131,6 @@ def test_model_relations_know_the_sites():
     assert relations["sample_dist"]["t"] == "LogLinearStatistics"
     assert relations["plate_sample"] == {"rows": ["x"]}
     assert relations["observed"] == ["x", "t"]
-
-
-class RecordedGraph:
-    """Stands in for graphviz.Digraph, so that the test needs no optional package."""
-
-    def __init__(self, name=None):
-        self.name = name
-        self.nodes: list[str] = []
-        self.edges: list[tuple[str, str]] = []
-
-    def node(self, name, **style):
-        self.nodes.append(name)
-
-    def edge(self, source, target):
-        self.edges.append((source, target))
-
-    def attr(self, **style):
-        pass
-
-    def subgraph(self, graph):
-        self.nodes += graph.nodes
-
-
-def test_render_model(monkeypatch):
-    monkeypatch.setitem(sys.modules, "graphviz", SimpleNamespace(Digraph=RecordedGraph))
-    graph = pyro.render_model(both_sites, render_distributions=True)
-    assert {"theta", "x", "t"} <= set(graph.nodes)
-    assert sorted(graph.edges) == [("theta", "t"), ("theta", "x")]
 
 
 # Mixtures
@@ -434,18 +347,6 @@ def test_svi_gradient_is_the_exact_one():
         theta = start.clone().requires_grad_()
         (expected,) = torch.autograd.grad(-LogLinearStatistics(PAIR, theta, 25).log_prob(COUNTS), theta)
         assert_close(pyro.param("theta").grad, expected, absolute=1e-12)
-
-
-def test_svi_reaches_the_maximum_likelihood_estimate():
-    def model():
-        theta = pyro.param("theta", torch.zeros(3, dtype=torch.float64))
-        pyro.sample("t", LogLinearStatistics(PAIR, theta, 25), obs=COUNTS)
-
-    svi = SVI(model, lambda: None, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
-    for _ in range(400):
-        svi.step()
-    fitted = HierarchicalLogLinear(PAIR, pyro.param("theta").detach()).probs
-    assert_close(25 * fitted, COUNTS[4:].reshape(2, 2), relative=1e-3)
 
 
 def posterior_mode_and_covariance():
@@ -678,13 +579,6 @@ def test_nuts_treats_an_overflow_as_a_divergence():
     mcmc.run(COUNTS, 25)
     assert len(mcmc.diagnostics()["divergences"]["chain 0"]) == 5
     assert mcmc.get_samples()["theta"].isfinite().all()
-
-
-def test_log_prob_is_deterministic():
-    law = law_of(CYCLE)
-    state = torch.tensor([1, 2, 0, 1])
-    values = {float(law_of(CYCLE).log_prob(state)) for _ in range(5)}
-    assert values == {float(law.log_prob(state))}
 
 
 PARALLEL_CHAINS = """

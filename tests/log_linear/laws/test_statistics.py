@@ -116,14 +116,6 @@ def test_value_may_be_integer_and_theta_single():
     single.log_prob(single.sample(torch.Size([20])))
 
 
-def test_cost_does_not_depend_on_the_number_of_rows():
-    rows = draw_rows(CYCLE, 40)
-    counts = statistics_of(rows, CYCLE)
-    small = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 40).log_prob(counts)
-    large = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 40_000_000).log_prob(1_000_000 * counts)
-    assert_close(large, 1_000_000 * small, relative=1e-12)
-
-
 # Statistics of data
 
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -250,40 +245,6 @@ def test_resumed_run_whose_last_round_is_its_best(trainer: str, tmp_path: Path) 
     assert whole.selection is not None and whole.selection.best_round == len(whole.selection.rounds) - 1 == 4
     again = learn(train, validation, **options, resume=True)  # type: ignore[arg-type]
     assert torch.equal(again.tables, whole.tables) and again.ridge == whole.ridge
-
-
-PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_learn import SMALL, draw, law, learn
-truth = law()
-learn(draw(truth, 400, 1), draw(truth, 300, 2), **SMALL, checkpoint=sys.argv[2])
-"""
-
-
-@pytest.mark.slow  # a search of the command is killed in every run of the tests
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_killed_search_continues(how: signal.Signals, truth: LogLinearEnergy, tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(folder)]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    deadline = time.monotonic() + 240
-    while not (folder / "search.safetensors").exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(how)
-    assert process.wait(60) != 0
-    assert not (folder / "final.safetensors").exists()
-    rows = draw(truth, 400, 1), draw(truth, 300, 2)
-    continued = learn(*rows, **SMALL, checkpoint=folder, resume=True)  # type: ignore[arg-type]
-    undisturbed = learn(*rows, **SMALL)  # type: ignore[arg-type]
-    assert torch.equal(continued.tables, undisturbed.tables)
-    assert continued.hypergraph == undisturbed.hypergraph
 
 
 def test_constants_and_one_value_only() -> None:

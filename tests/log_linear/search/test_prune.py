@@ -168,6 +168,7 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path):
         ({"ranking": lambda e, c: np.zeros(2)}, InputError, "ranking: expected shape"),
         ({"tolerance": -1.0}, InputError, "tolerance: expected"),
         ({"tolerance": math.inf}, InputError, "tolerance: expected"),
+        ({"tolerance": math.nan}, InputError, "tolerance: expected"),
         ({"heredity": 0.0}, InputError, "heredity: expected"),
         ({"per_round": 0}, InputError, "per_round: expected"),
     ],

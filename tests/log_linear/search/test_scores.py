@@ -13,8 +13,17 @@ from scipy.stats import binom
 
 from pyro_hoim.core import Margins
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import NonexistentEstimateWarning
-from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionInformation, Refined, ScoreContext, fit, parametrization
+from pyro_hoim.errors import InputError, NonexistentEstimateWarning
+from pyro_hoim.log_linear import (
+    ExactTrainer,
+    Gain,
+    InteractionInformation,
+    Refined,
+    ScoreContext,
+    Screened,
+    fit,
+    parametrization,
+)
 from pyro_hoim.log_linear.search.scores import CONCENTRATIONS
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -275,3 +284,44 @@ def test_interaction_information_by_loops():
         expected.append(abs(value))
     context = ScoreContext(rows, TableModel(rows, InteractionHypergraph(DOMAIN), np.full(DOMAIN.cardinalities, 1 / 48)))
     np.testing.assert_allclose(InteractionInformation()(edges, context), expected, atol=1e-12)
+
+
+# Screening by a cheap score
+
+WIDE = Domain.from_cardinalities([2, 3, 2, 2, 3])
+WIDE_PAIRS = list(itertools.combinations(WIDE.names, 2))
+
+
+@pytest.fixture(scope="module")
+def context():
+    draws = torch.Generator().manual_seed(3)
+    codes = torch.stack([torch.randint(n, (300,), generator=draws) for n in WIDE.cardinalities], 1)
+    codes[:, 3] = codes[:, 0]
+    rows = Observations.from_tensor(codes, WIDE)
+    return ScoreContext(rows, ExactTrainer(rows, InteractionHypergraph.from_order(WIDE, 1)))
+
+
+def test_the_best_by_the_first_score_get_the_second_and_the_others_none(context):
+    rough = InteractionInformation()(WIDE_PAIRS, context)
+    values = Screened(keep=4)(WIDE_PAIRS, context)
+    passed = set(np.argsort(-rough)[:4].tolist())
+    assert {i for i, value in enumerate(values) if np.isfinite(value)} == passed
+    full = Gain(search_cost=False)(WIDE_PAIRS, context)
+    kept = Screened(Gain(search_cost=False), keep=4)(WIDE_PAIRS, context)
+    assert all(kept[i] == full[i] for i in passed)
+    assert int(values.argmax()) == WIDE_PAIRS.index((WIDE.names[0], WIDE.names[3]))
+
+
+def test_few_candidates_are_not_screened(context):
+    assert np.array_equal(Screened(keep=len(WIDE_PAIRS))(WIDE_PAIRS, context), Gain()(WIDE_PAIRS, context))
+
+
+def test_a_first_score_that_knows_nothing_loses_the_pair(context):
+    values = Screened(first=lambda candidates, _: np.arange(len(candidates), dtype=float), keep=2)(WIDE_PAIRS, context)
+    assert not np.isfinite(values[WIDE_PAIRS.index((WIDE.names[0], WIDE.names[3]))])
+
+
+@pytest.mark.parametrize("keep", [0, True, 1.5])
+def test_bad_keep_is_refused(keep):
+    with pytest.raises(InputError, match="keep"):
+        Screened(keep=keep)

@@ -416,13 +416,15 @@ def by_pseudo_likelihood(rows):
     return PseudoTrainer(rows, SINGLES, stopping=Stopping(max_iterations=8))
 
 
-@pytest.mark.parametrize("make", [sampled, by_pseudo_likelihood])
-def test_other_trainers_are_searched_and_continued_alike(tmp_path, make):
+@pytest.mark.parametrize(
+    ("make", "kind"), [(dying, "exact"), (sampled, "estimated"), (by_pseudo_likelihood, "pseudo-likelihood")]
+)
+def test_a_longer_search_continues_a_shorter_one_of_any_trainer(tmp_path, make, kind):
     train, validation = two_parts(seed=5)
     options = {"per_round": 1, "patience": 9}
     whole = select(train, validation, make(train), max_rounds=4, **options)
     assert len(whole.rounds) == 5
-    assert whole.rounds[0].loss_kind == ("estimated" if make is sampled else "pseudo-likelihood")
+    assert whole.rounds[0].loss_kind == kind
     assert (whole.rounds[-1].validation_std_error > 0) == (make is sampled)
     assert whole.rounds[-1].train_kl < whole.rounds[0].train_kl
     path = tmp_path / "run"
@@ -445,23 +447,6 @@ def test_a_masked_model_is_infinitely_far_from_rows_it_excludes(tmp_path):
     assert math.isfinite(control.validation_kl)
     with pytest.raises(InputError, match="masked"):
         select(train, validation, masking(False), max_rounds=0, checkpoint=path, resume=True)
-
-
-def test_a_longer_search_continues_a_shorter_one(tmp_path):
-    train, validation = two_parts(seed=5)
-    options = {"score": "J", "per_round": 1, "patience": 9}
-    path = tmp_path / "run"
-    select(train, validation, dying(train), max_rounds=2, checkpoint=path, **options)
-    longer = select(train, validation, dying(train), max_rounds=4, checkpoint=path, resume=True, **options)
-    same(longer, select(train, validation, dying(train), max_rounds=4, **options))
-
-
-def test_a_rule_without_a_meaning_is_refused():
-    for wrong in ({"patience": 0}, {"max_rounds": -1}, {"tolerance": -0.1}, {"tolerance": math.nan}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            StopRule(**wrong)
-    with pytest.raises(InputTypeError, match="patience"):
-        StopRule(patience=1.5)
 
 
 def test_another_run_is_refused(tmp_path):
@@ -526,6 +511,7 @@ def test_capacity_curve_and_words(capsys):
         ({"per_round": 0}, InputError, "per_round: expected at least 1"),
         ({"per_round": 1.5}, InputTypeError, "per_round: expected a whole number"),
         ({"patience": 0}, InputError, "patience: expected at least 1"),
+        ({"patience": 1.5}, InputTypeError, "patience"),
         ({"max_rounds": -1}, InputError, "max_rounds: expected at least 0"),
         ({"min_score": math.nan}, InputError, "min_score: expected a number"),
         ({"candidates": "ab"}, InputTypeError, "candidates: expected sets of names"),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pyro_hoim.log_linear.training.sampled._network_kernels import parent_scores
+from pyro_hoim.log_linear.training.sampled._kernels import parent_scores
 
 CARDS = (2, 3, 4, 1)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import IntractableError
@@ -26,7 +25,6 @@ from pyro_hoim.log_linear.fitting.pseudo_rows import ConditionalLayout, PseudoRo
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, raises, random_tables, standard_hypergraphs
-from pyro_hoim.testing.training import check_trainer
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 4, "d": 2})
 WEAK = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("a", "b", "c"), ("c", "d")], hierarchical=False)
@@ -251,32 +249,6 @@ def test_wrong_arguments():
 
 
 # The contract
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"masked": True},
-        {"method": "gradient", "stopping": Stopping(max_iterations=20), "penalty": InteractionRidge(1.0)},
-    ],
-    ids=["plain", "masked", "gradient"],
-)
-def test_laws_of_a_trainer(options):
-    check_trainer(lambda data, graph: PseudoTrainer(data, graph, **options))
-    assert isinstance(PseudoTrainer(rows(), order(1), **options), Trainer)
-
-
-class _Likelihood(PseudoTrainer):
-    """Negative control: calls the likelihood a pseudo-likelihood."""
-
-    def loss(self, rows):
-        return super().loss(rows)._replace(value=likelihood(self, rows))
-
-
-def test_a_wrong_loss_fails_the_laws():
-    with pytest.raises(AssertionError, match="check_loss"):
-        check_trainer(_Likelihood, hypergraphs={"cycle": standard_hypergraphs()["cycle"]})
 
 
 @pytest.mark.usefixtures("shared_data")

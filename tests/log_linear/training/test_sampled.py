@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 
 from pyro_hoim.annealing.weights import log_mean_weight
-from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, trainer as sampled
-from pyro_hoim.log_linear.training.sampled._adam import Adam
 from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
 from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
+from pyro_hoim.log_linear.training.sampled._path import Adam
 from pyro_hoim.log_linear.training.sampled._start import forest_law, law_of_singles, network_law
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
@@ -114,12 +114,6 @@ def test_the_laws_of_the_contract(penalty):
         margin_tolerance=total_variation_bound(24, 5000),
         loss_tolerance=0.1,
     )
-
-
-def test_a_sampled_trainer_is_a_trainer():
-    made = trainer()
-    assert isinstance(made, Trainer)
-    assert made.name == "sampled"
 
 
 # Weights, gradients and margins against enumeration
@@ -608,6 +602,8 @@ def test_settings_that_are_refused():
     for name, value in wrong.items():
         with raises("out-of-range", name):
             SampledTraining(**{name: value})
+    with raises("out-of-range", "num_iterations"):
+        SampledTraining(num_iterations=True)
     for name in ("chains", "start"):
         with raises("unknown-choice", name):
             SampledTraining(**{name: "tempered"})
@@ -617,10 +613,11 @@ def test_arguments_that_are_refused():
     with raises("wrong-type", "settings"):
         SampledTrainer(rows(), order(2), settings=3)
     made = trainer()
-    with raises("wrong-shape", "state"):
-        made.load_state_dict(trainer(order(3)).state_dict())
-    with raises("wrong-shape", "state"):
-        made.load_state_dict({**made.state_dict(), "log_weights": torch.zeros(3)})
+    lopsided = {**made.state_dict(), "log_weights": torch.zeros(3)}
+    for state, words in ((trainer(order(3)).state_dict(), "tables of shape .*restructure"), (lopsided, "log_weights")):
+        with pytest.raises(InputError, match=f"state: expected {words}") as caught:
+            made.load_state_dict(state)
+        assert caught.value.code == "wrong-shape"
     made.penalty = InteractionRidge(1.0, by_edge={("a", "b"): 2.0})
     assert made.penalty.strength(("b", "a")) == 2.0
 

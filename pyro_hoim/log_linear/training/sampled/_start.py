@@ -133,7 +133,7 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
     most probable when each is left out, as long as that helps. The families join the collection. It lies much closer
     to a fitted law than a forest, so that annealed runs from it are short and their weights even.
     """
-    from ._network_kernels import parent_scores
+    from ._kernels import parent_scores
 
     names, cards, counts = rows.domain.names, rows.domain.cardinalities, rows.counts.numpy().astype(np.float64)
     codes, sizes = rows.codes.numpy(), np.array(cards, dtype=np.int64)

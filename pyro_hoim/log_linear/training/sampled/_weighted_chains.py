@@ -211,7 +211,7 @@ def weighted_margins(
 ) -> list[Floats]:
     """Weights (N,) of states, codes (d, N), summed in the cells of every set of positions; row-major, flat tables."""
     from ....compute.lanes import run_threads
-    from ._margin_kernels import add_margins
+    from ._kernels import add_margins
 
     shapes = [[cards[i] for i in members] for members in sets]
     first = np.cumsum([0, *map(math.prod, shapes)])
