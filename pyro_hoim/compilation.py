@@ -255,6 +255,16 @@ def _root_models() -> None:
         chains.log_q()
 
 
+def _structures() -> None:
+    """Posteriors over structure of a small table: eliminations of graphs, modes of many collections."""
+    from .inference.structure.enumeration import enumerate_structures
+    from .inference.structure.prior import StructurePrior
+
+    rows = _rows()
+    enumerate_structures(rows, "unit", StructurePrior(rows.domain, max_order=2))
+    enumerate_structures(rows, "conjugate:1", StructurePrior(rows.domain, space="decomposable"))
+
+
 def _rows() -> Observations:
     """Rows in which the three variables depend on each other."""
     from .data.observations import Observations
@@ -274,6 +284,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "products": _product_chains,
     "networks": _networks,
     "fits": _fits,
+    "structures": _structures,
 }
 
 if __name__ == "__main__":

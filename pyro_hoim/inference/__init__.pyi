@@ -36,3 +36,8 @@ from .root_posterior import (
     sample_root_posterior as sample_root_posterior,
 )
 from .runner import MCMCRun as MCMCRun, VectorizedKernel as VectorizedKernel, run_mcmc as run_mcmc
+from .structure.enumeration import enumerate_structures as enumerate_structures
+from .structure.evidence import LogEvidence as LogEvidence, log_evidence as log_evidence
+from .structure.posterior import StructurePosterior as StructurePosterior
+from .structure.prior import StructurePrior as StructurePrior
+from .structure.scorer import StructureEvidence as StructureEvidence

@@ -1,0 +1,5 @@
+"""Posteriors over which interactions exist: priors over collections, evidence, enumeration."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,218 @@
+"""Posteriors over collections of interactions, listed or drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+
+from ...data.observations import Observations
+from ...errors import check_whole, out_of_range
+from ...runs.arguments import checked_seed
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from .evidence import EvidenceMethod
+from .prior import StructurePrior
+from .scorer import StructureEvidence
+from .space import Flags
+
+__all__ = ["Inclusion", "StructureDraws", "StructurePosterior", "StructureProbability"]
+
+_NEGLIGIBLE = 1e-6
+
+
+class StructureProbability(NamedTuple):
+    """One collection of a posterior: its probability and its log evidence, nats."""
+
+    hypergraph: InteractionHypergraph
+    probability: float
+    log_evidence: float
+
+
+class StructureDraws(NamedTuple):
+    """Draws of indicators (num_draws, candidates) and of theta (num_draws, parameters of the largest collection)."""
+
+    gamma: torch.Tensor
+    theta: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Inclusion:
+    """Posterior probability of each interaction, with its error where it comes from chains.
+
+    Attributes:
+        edges: the interactions in order.
+        mean: probability that each is present, float64 (candidates,).
+        mcse: Monte Carlo standard error; zeros where the collections are listed, and where no chain ever moved and all
+            are at the same value, which bounds nothing; NaN where they are not at the same value.
+        r_hat: split R-hat of the indicators, infinite where every chain is stuck and not all at the same value, 1 where
+            all are; None where the collections are listed.
+        per_chain: means of every chain (num_chains, candidates); None where the collections are listed.
+    """
+
+    edges: tuple[Edge, ...]
+    mean: torch.Tensor
+    mcse: torch.Tensor
+    r_hat: torch.Tensor | None = None
+    per_chain: torch.Tensor | None = None
+
+    def __getitem__(self, edge: Sequence[str]) -> float:
+        wanted = frozenset(edge)
+        found = [k for k, other in enumerate(self.edges) if frozenset(other) == wanted]
+        if not found:
+            raise out_of_range("edge", "an interaction that may be present", received=repr(tuple(edge)))
+        return float(self.mean[found[0]])
+
+
+@dataclass(frozen=True, eq=False)
+class StructurePosterior:
+    r"""Which interactions exist: probabilities of collections given rows.
+
+    .. math:: p(\gamma \mid x) \propto p(\gamma) \int p(\theta \mid \gamma)\, p(x \mid \theta, \gamma) \, d\theta
+
+    Attributes:
+        evidence: the log evidence of any member, and theta given it.
+        structure_prior: the prior over collections.
+        gamma: indicators of the distinct collections, bool (M, candidates).
+        log_evidence: of these, nats, float64 (M,).
+        probabilities: of these, float64 (M,): of all collections of the space, or shares of the draws.
+        index: for draws, positions in ``gamma``, long (num_chains, num_draws); None where all are listed.
+        is_exact: whether nothing is approximate but the Monte Carlo error: the evidence is exact, and the collections
+            are listed or drawn by chains with this posterior as their law.
+        status: "exact" or "approximate" for a list, by the evidence; "converged" or "unconverged" for chains.
+    """
+
+    evidence: StructureEvidence = field(repr=False)
+    structure_prior: StructurePrior
+    gamma: torch.Tensor = field(repr=False)
+    log_evidence: torch.Tensor = field(repr=False)
+    probabilities: torch.Tensor = field(repr=False)
+    index: torch.Tensor | None = field(default=None, repr=False)
+    is_exact: bool = False
+    status: Literal["exact", "approximate", "converged", "unconverged"] = "approximate"
+
+    @property
+    def data(self) -> Observations:
+        """The distinct rows with their counts."""
+        return self.evidence.data
+
+    @property
+    def method(self) -> EvidenceMethod:
+        """How the evidence is found."""
+        return self.evidence.method
+
+    @property
+    def num_structures(self) -> int:
+        """Number of distinct collections."""
+        return len(self.gamma)
+
+    # Interactions
+
+    @cached_property
+    def inclusion(self) -> Inclusion:
+        """Posterior probability of every interaction."""
+        edges = self.structure_prior.space.candidates
+        mean = self.probabilities @ self.gamma.double()
+        if self.index is None:
+            return Inclusion(edges, mean, torch.zeros_like(mean))
+        draws = self.gamma[self.index].double()
+        is_stuck = (draws == draws[:, :1]).all(1).all(0)
+        is_torn = is_stuck & ~(draws == draws[0, 0]).all(1).all(0)
+        mcse = torch.where(is_torn, math.nan, torch.zeros_like(mean))
+        r_hat = torch.where(is_torn, math.inf, torch.ones_like(mean))
+        moving = draws[..., ~is_stuck]  # Pyro's figures of constant columns are NaN, and spread to the others
+        ess = effective_sample_size(moving, chain_dim=0, sample_dim=1)
+        mcse[~is_stuck] = moving.std((0, 1), correction=0) / ess.sqrt()
+        r_hat[~is_stuck] = split_gelman_rubin(moving, chain_dim=0, sample_dim=1)
+        return Inclusion(edges, mean, mcse, r_hat, draws.mean(1))
+
+    def bayes_factor(self, edge: Sequence[str]) -> float:
+        """Posterior odds of an interaction divided by its prior odds; infinite where it is always present.
+
+        Raises:
+            InputError: not a candidate.
+            IntractableError: the prior odds need the list of a space that is too large.
+        """
+        position = self.structure_prior.index(edge)
+        after, before = (float(law[position]) for law in (self.inclusion.mean, self.structure_prior.marginal_inclusion))
+        return math.inf if after >= 1 else after / (1 - after) * (1 - before) / before
+
+    @property
+    def median_model(self) -> InteractionHypergraph:
+        """The interactions of probability above one half, and all main effects.
+
+        Closed under subsets where every collection is. It need not be a member of a space of graphs.
+        """
+        space = self.structure_prior.space
+        kept = [e for e, mean in zip(space.candidates, self.inclusion.mean.tolist(), strict=True) if mean > 0.5]
+        singles = [(name,) for name in space.domain.names]
+        return InteractionHypergraph(space.domain, singles + kept, hierarchical=space.heredity == 1)
+
+    # Collections
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """Positions by falling probability; ties in the order of the list."""
+        return torch.argsort(self.probabilities, descending=True, stable=True).tolist()
+
+    @cached_property
+    def _masks(self) -> list[int]:
+        flags: Flags = self.gamma.numpy()
+        return self.structure_prior.space.masks_of(flags)
+
+    def models(self, limit: int = 10) -> tuple[StructureProbability, ...]:
+        """The most probable collections, with their probability and log evidence.
+
+        Args:
+            limit: how many at most.
+        """
+        space = self.structure_prior.space
+        return tuple(
+            StructureProbability(
+                space.hypergraph_of(self._masks[k]), float(self.probabilities[k]), float(self.log_evidence[k])
+            )
+            for k in self._order[: check_whole(limit, "limit")]
+        )
+
+    # Draws and averages
+
+    def sample(self, num_draws: int = 1000, *, seed: int = 0) -> StructureDraws:
+        """Independent draws of a collection and of theta given it; theta is zero where an interaction is absent.
+
+        Collections are drawn by their probabilities. Theta is exact with the conjugate prior on decomposable
+        collections, otherwise normal at the mode.
+
+        Args:
+            num_draws: how many.
+            seed: of the draws; the global generators are left as they are.
+        """
+        check_whole(num_draws, "num_draws")
+        generator = torch.Generator().manual_seed(checked_seed(seed))
+        chosen = torch.multinomial(self.probabilities, num_draws, replacement=True, generator=generator)
+        size = self.structure_prior.largest.num_parameters
+        theta = torch.empty(num_draws, size, dtype=torch.float64)
+        for k in chosen.unique().tolist():
+            places = (chosen == k).nonzero()[:, 0]
+            theta[places] = self.evidence.sample_theta(self._masks[k], len(places), generator)
+        return StructureDraws(self.gamma[chosen].to(torch.get_default_dtype()), theta)
+
+    def cell_probabilities(self) -> torch.Tensor:
+        """Posterior mean of the probability of every cell, averaged over collections, float64 (*cardinalities).
+
+        Collections that together have a probability below 1e-6 are left out. Given a collection the mean is exact with
+        the conjugate prior on decomposable ones, otherwise of second order in 1 / N
+        (Laplace's expansion).
+
+        Raises:
+            IntractableError: a table of more than 4,096 cells.
+        """
+        weights = self.probabilities[self._order].numpy()
+        num = int(np.searchsorted(np.cumsum(weights), 1 - _NEGLIGIBLE)) + 1
+        masks = [self._masks[k] for k in self._order[:num]]
+        table = torch.from_numpy(self.evidence.cell_probabilities(masks, weights[:num]))
+        return (table / table.sum()).reshape(self.structure_prior.space.domain.cardinalities)

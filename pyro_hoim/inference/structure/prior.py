@@ -1,0 +1,386 @@
+"""Priors over which interactions exist, as a Pyro distribution over indicators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from pyro.distributions import TorchDistribution
+from scipy.special import betaln, logsumexp
+from torch.distributions import constraints
+
+from ...checks import check_shape, checked_sample_shape
+from ...core.laws.expansion import check_expandable
+from ...errors import check_fraction, check_positive, conflict, out_of_range, out_of_reach, unexpected
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from .space import MAX_LISTED, Flags, SpaceName, StructureSpace
+
+__all__ = ["StructurePrior", "StructureSupport"]
+
+_BURN_IN_SWEEPS, _SWEEPS = 50, 10
+
+
+class StructureSupport(constraints.Constraint):
+    """Indicator vectors of the members of a space.
+
+    Args:
+        space: the space.
+
+    Shape:
+        value (..., candidates) of any dtype; :meth:`check` returns (...).
+    """
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, space: StructureSpace) -> None:
+        self.space = space
+        super().__init__()
+
+    def check(self, value: torch.Tensor) -> torch.Tensor:
+        """Whether each vector holds zeros and ones alone and is a member."""
+        check_shape(value, (len(self.space.candidates),), "value")
+        is_binary = ((value == 0) | (value == 1)).all(-1)
+        flags = (value == 1).reshape(value.shape[:-1].numel(), value.shape[-1]).cpu().numpy()
+        inside = torch.from_numpy(self.space.are_members(flags)).to(value.device)
+        return is_binary & inside.reshape(value.shape[:-1])
+
+
+class StructurePrior(TorchDistribution):
+    r"""A law over collections of interactions: vectors of 0 and 1 over the candidate interactions.
+
+    .. math:: p(\gamma) \propto \mathbb 1[\gamma \in \mathcal G]\; \rho^{k} (1 - \rho)^{m - k}, \qquad
+        p(\gamma) \propto \mathbb 1[\gamma \in \mathcal G]\; \frac{B(a + k, b + m - k)}{B(a, b)}
+
+    with k the number of interactions that are present out of m. Candidates are the sets of 2 to ``max_order``
+    variables in the order of :class:`~pyro_hoim.structure.InteractionHypergraph`; main effects are always present and
+    have no indicator. Which vectors :math:`\mathcal G` are possible is the *space*:
+
+    ================  ===========================================================================================
+    space             collections
+    ================  ===========================================================================================
+    ``hierarchical``  an interaction of three and more variables needs a share ``heredity`` of its facets; with 1
+                      every subset of an interaction is present
+    ``graphical``     the cliques of a graph; the indicators of pairs fix the others, and k and m count pairs
+    ``decomposable``  likewise, of a chordal graph
+    ``pairwise``      any pairs, nothing above
+    ================  ===========================================================================================
+
+    With ``inclusion=0.5`` every collection of the space is as probable. Spaces of up to 2^16 collections (of graphs
+    for the middle two) are listed: all hierarchical collections of five variables (6,894), all graphs of six. Then,
+    and where indicators are free of one another (pairs alone, or ``heredity=0``), everything is exact; otherwise
+
+    ====================  ================================  ==================================================
+    quantity              listed, or free indicators        otherwise
+    ====================  ================================  ==================================================
+    ``log_prob``          normalised                        up to a constant: ``unnormalised`` is True
+    ``sample``            exact                             last states of a Metropolis chain
+    ``expected_size``     solved for                        IntractableError
+    ====================  ================================  ==================================================
+
+    Args:
+        domain: finite variables.
+        max_order: largest interaction; by default 2 for ``pairwise`` and the number of variables otherwise.
+        heredity: share of facets, 0 to 1, of ``hierarchical``; below 1 a collection need not be closed under subsets.
+        inclusion: :math:`\rho`, or ``("beta", a, b)`` for an unknown :math:`\rho` with a beta law, which corrects for
+            the number of candidates.
+        expected_size: expectation of k, in the place of ``inclusion``, which is solved for.
+        space: which collections.
+        validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting.
+
+    Attributes:
+        space: the space, with its candidates.
+        inclusion: :math:`\rho` or the beta law.
+
+    Shape:
+        batch shape (), event shape (number of candidates,); samples have PyTorch's default floating dtype.
+
+    Raises:
+        InputError: numbers out of range, options that exclude each other, an ``expected_size`` that no member reaches.
+        InputTypeError: ``domain`` is none.
+        IntractableError: too many candidates; ``expected_size`` in a space that is not listed.
+
+    Randomness:
+        :meth:`sample` uses PyTorch's global generator.
+
+    References:
+        James Scott and James Berger, Bayes and empirical-Bayes multiplicity adjustment in the variable-selection
+        problem, Annals of Statistics 38, 2010, for the beta law.
+
+    Example:
+        >>> prior = StructurePrior(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}), max_order=3)
+        >>> prior.space.candidates
+        (('a', 'b'), ('a', 'c'), ('b', 'c'), ('a', 'b', 'c'))
+        >>> prior.log_prob(torch.tensor([1.0, 1.0, 1.0, 1.0])).exp()  # one of nine collections
+        tensor(0.1111)
+        >>> prior.log_prob(torch.tensor([1.0, 0.0, 0.0, 1.0]))  # two facets of the triple are absent
+        tensor(-inf)
+        >>> prior.hypergraph_of(torch.tensor([1.0, 0.0, 1.0, 0.0])).edges
+        (('a',), ('b',), ('c',), ('a', 'b'), ('b', 'c'))
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}  # type: ignore[override]  # noqa: RUF012
+    has_rsample = False
+
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        max_order: int | None = None,
+        heredity: float = 1.0,
+        inclusion: float | tuple[str, float, float] = 0.5,
+        expected_size: float | None = None,
+        space: SpaceName = "hierarchical",
+        validate_args: bool | None = None,
+    ) -> None:
+        self.space = StructureSpace(domain, max_order=max_order, heredity=heredity, space=space)
+        self.inclusion: float | tuple[str, float, float] = _checked_inclusion(inclusion)
+        if expected_size is not None:
+            if inclusion != 0.5:
+                raise conflict("expected_size", "it stands in the place of inclusion", "leave one of them out")
+            self.inclusion = self._solve(expected_size)
+        self._settle(torch.Size(), validate_args)
+
+    def _settle(self, batch_shape: torch.Size, validate_args: bool | None) -> None:
+        super().__init__(batch_shape, torch.Size((len(self.space.candidates),)), validate_args=False)
+        del self._validate_args  # read when used, as other laws of the library do
+        if validate_args is not None:
+            self._validate_args = validate_args
+
+    def __repr__(self) -> str:
+        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
+        return f"StructurePrior({self.space!r}, inclusion={self.inclusion}{batch})"
+
+    # What is exact
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether all members of the space are listed."""
+        return self.space.members is not None
+
+    @property
+    def unnormalised(self) -> bool:
+        """Whether :meth:`log_prob` leaves out the constant, a sum over a space that is not listed."""
+        return not (self.space.is_free or self.is_listed)
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this law and not from a chain."""
+        return not self.unnormalised
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether :meth:`enumerate_support` can answer."""
+        return self.is_listed
+
+    @property
+    def support(self) -> StructureSupport:  # type: ignore[override]
+        """The members of the space."""
+        return StructureSupport(self.space)
+
+    # Weights by size
+
+    @cached_property
+    def log_weights(self) -> torch.Tensor:
+        """Log-probability of a member with k = 0, 1, ... free interactions, float64 (num_free + 1,), nats."""
+        kernel = _log_kernel(self.inclusion, self.space.num_free)
+        if not self.space.is_free and self.is_listed:
+            kernel = kernel - logsumexp(kernel[self._sizes])
+        return torch.from_numpy(kernel)
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """Number of free interactions of every member listed."""
+        return _members(self.space, "expected_size")[:, : self.space.num_free].sum(1)
+
+    def _solve(self, expected_size: float) -> float:
+        """The inclusion under which the expectation of k is a number."""
+        check_positive(expected_size, "expected_size")
+        num = self.space.num_free
+        largest = num if self.space.is_free else int(self._sizes.max(initial=0))
+        if expected_size >= largest:
+            problem = f"a number below {largest}, the largest collection of the space {self.space.name!r}"
+            raise out_of_range("expected_size", problem, expected_size)
+        if self.space.is_free:
+            return expected_size / num
+        counts = np.bincount(self._sizes, minlength=num + 1)
+        sizes = np.arange(num + 1)
+        low, high = -60.0, 60.0  # log odds; the expectation grows with them
+        for _ in range(200):
+            middle = (low + high) / 2
+            log_weight = np.where(counts > 0, np.log(np.maximum(counts, 1)) + sizes * middle, -np.inf)
+            weight = np.exp(log_weight - log_weight.max())
+            low, high = (middle, high) if (weight @ sizes) / weight.sum() < expected_size else (low, middle)
+        return 1 / (1 + math.exp(-low))
+
+    def log_weight(self, mask: int) -> float:
+        """Log-probability of a member given by its mask (:class:`~.space.StructureSpace`), without a check."""
+        return self._weight_list[mask.bit_count()]
+
+    @cached_property
+    def _weight_list(self) -> list[float]:
+        return self.log_weights.tolist()
+
+    @cached_property
+    def probs(self) -> torch.Tensor:
+        """Probabilities of the members in the order of :meth:`enumerate_support`, float64; for listed spaces."""
+        sizes = _members(self.space, "probs")[:, : self.space.num_free].sum(1)
+        return self.log_weights[torch.from_numpy(sizes)].exp()
+
+    @cached_property
+    def marginal_inclusion(self) -> torch.Tensor:
+        """Probability that each candidate is present, float64 (candidates,); listed or free spaces."""
+        if self.space.is_free:
+            inclusion = self.inclusion
+            mean = inclusion[1] / (inclusion[1] + inclusion[2]) if isinstance(inclusion, tuple) else inclusion
+            return torch.full(self.event_shape, mean, dtype=torch.float64)
+        members = torch.from_numpy(_members(self.space, "marginal_inclusion").astype(np.float64))
+        return self.probs @ members
+
+    # Pyro's contract
+
+    def expand(self, batch_shape: Sequence[int], _instance: StructurePrior | None = None) -> StructurePrior:
+        """The law with a larger batch shape; the list of members is shared."""
+        new = cast("StructurePrior", self._get_checked_instance(StructurePrior, _instance))
+        shape = check_expandable(self.batch_shape, batch_shape)
+        for name, value in self.__dict__.items():
+            if name not in ("_batch_shape", "_event_shape", "_validate_args"):
+                setattr(new, name, value)
+        new._settle(shape, self.__dict__.get("_validate_args"))
+        return new
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-probability of indicators, in nats; minus infinity for collections outside the space.
+
+        Shape:
+            value (*sample, *batch, candidates); returns (*sample, *batch).
+        """
+        check_shape(value, self.event_shape, "value")
+        if self._validate_args and not bool(((value == 0) | (value == 1)).all()):
+            raise unexpected("value", "zeros and ones", code="out-of-range")
+        sizes = (value[..., : self.space.num_free] == 1).sum(-1)
+        dtype = value.dtype if value.is_floating_point() else torch.get_default_dtype()
+        weights = self.log_weights.to(value.device)[sizes]
+        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        return torch.where(self.support.check(value), weights, -math.inf).to(dtype).expand(shape)
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Indicators (*sample, *batch, candidates), exact or from a chain (see the class)."""
+        shape = checked_sample_shape(sample_shape) + self.batch_shape
+        num = math.prod(shape)
+        size = len(self.space.candidates)
+        dtype = torch.get_default_dtype()
+        with torch.no_grad():
+            if self.space.is_free:
+                rho = torch.full((num, 1), 0.5, dtype=torch.float64)
+                if isinstance(self.inclusion, tuple):
+                    rho = torch.distributions.Beta(self.inclusion[1], self.inclusion[2]).sample((num, 1)).double()
+                else:
+                    rho = rho.fill_(self.inclusion)
+                drawn = torch.bernoulli(rho.expand(num, size))
+            elif self.is_listed:
+                index = torch.multinomial(self.probs, num, replacement=True) if num else torch.zeros(0).long()
+                drawn = torch.from_numpy(_members(self.space, "sample")[index.numpy()])
+            else:
+                drawn = torch.from_numpy(self._chain(num))
+        return drawn.to(dtype).reshape(*shape, size)
+
+    def _chain(self, num: int) -> Flags:
+        """States of one Metropolis chain of single flips, thinned; a sweep proposes as many as there are candidates."""
+        space, mask, kept = self.space, 0, list[int]()
+        steps = space.num_free * (_BURN_IN_SWEEPS + _SWEEPS * num)
+        if not num:
+            return np.zeros((0, len(space.candidates)), dtype=bool)
+        flips = torch.randint(space.num_free, (steps,)).tolist()
+        log_uniforms = torch.rand(steps, dtype=torch.float64).log().tolist()
+        for step, (j, log_uniform) in enumerate(zip(flips, log_uniforms, strict=True), start=1):
+            other = mask ^ 1 << j
+            if log_uniform < self.log_weight(other) - self.log_weight(mask) and space.may_flip(mask, j):
+                mask = other
+            done, rest = divmod(step, space.num_free)
+            if not rest and done > _BURN_IN_SWEEPS and not (done - _BURN_IN_SWEEPS) % _SWEEPS:
+                kept.append(mask)
+        return space.flags_of(kept)
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """All members (M, *batch, candidates), or (M, 1, ..., candidates) when not expanded; for listed spaces."""
+        members = _members(self.space, "enumerate_support")
+        flags = torch.from_numpy(members.astype(np.float64)).to(torch.get_default_dtype())
+        flags = flags.reshape(len(flags), *(1,) * len(self.batch_shape), -1)
+        return flags.expand(len(flags), *self.batch_shape, -1) if expand else flags
+
+    # Collections
+
+    @property
+    def largest(self) -> InteractionHypergraph:
+        """All candidates and main effects: the collection in which every other is a mask over theta."""
+        return self.space.largest
+
+    def hypergraph_of(self, gamma: torch.Tensor) -> InteractionHypergraph:
+        """The collection of a vector of indicators (candidates,), main effects included; InputError outside."""
+        check_shape(gamma, self.event_shape, "gamma")
+        if gamma.dim() != 1 or not bool(self.support.check(gamma)):
+            raise unexpected("gamma", f"one vector of indicators in the space {self.space.name!r}", code="impossible")
+        return self.space.hypergraph_of(self.space.masks_of((gamma == 1).unsqueeze(0).cpu().numpy())[0])
+
+    def gamma_of(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """Indicators of a collection, (candidates,); InputError for one outside the space."""
+        flags = self.space.flags_of([self.space.mask_of(hypergraph)])
+        return torch.from_numpy(flags[0]).to(torch.get_default_dtype())
+
+    def index(self, edge: Sequence[str]) -> int:
+        """Position of an interaction among the candidates; InputError for another."""
+        indices = tuple(sorted(self.space.domain.indices(edge)))
+        if indices not in self.space.position:
+            expected = f"an interaction of 2 to {self.space.max_order} variables"
+            raise out_of_range("edge", expected, received=repr(tuple(edge)))
+        return self.space.position[indices]
+
+    def parameter_mask(self, gamma: torch.Tensor) -> torch.Tensor:
+        """Indicators repeated over the free parameters of :attr:`largest`; ones for main effects.
+
+        ``theta * parameter_mask(gamma)`` are the parameters of the collection inside the largest one, so that
+        one law over its statistics serves all collections.
+
+        Shape:
+            gamma (*batch, candidates); returns (*batch, largest.num_parameters), dtype of gamma.
+        """
+        check_shape(gamma, self.event_shape, "gamma")
+        ones = gamma.new_ones(*gamma.shape[:-1], len(self.space.domain))
+        return self.largest.spread(torch.cat([ones, gamma], -1))
+
+
+def _members(space: StructureSpace, what: str) -> Flags:
+    """The list of members, or IntractableError."""
+    if space.members is None:
+        problem = f"the space {space.name!r} over {len(space.domain)} variables has {space.size_text} collections"
+        raise out_of_reach(what, f"{problem}, the limit of a list is {MAX_LISTED}", "lower max_order")
+    return space.members
+
+
+def _log_kernel(inclusion: float | tuple[str, float, float], num: int) -> np.ndarray:
+    """Log weight of k = 0, ..., num present interactions; a law of free indicators, hence normalised there."""
+    sizes = np.arange(num + 1, dtype=np.float64)
+    if isinstance(inclusion, tuple):
+        _, a, b = inclusion
+        return betaln(a + sizes, b + num - sizes) - betaln(a, b)
+    return sizes * math.log(inclusion) + (num - sizes) * math.log1p(-inclusion)
+
+
+def _checked_inclusion(inclusion: Any) -> float | tuple[str, float, float]:
+    if isinstance(inclusion, tuple):
+        parts = cast("tuple[Any, ...]", inclusion)
+        if len(parts) != 3 or parts[0] != "beta":
+            raise unexpected(
+                "inclusion", "a number between 0 and 1 or ('beta', a, b)", inclusion, code="unknown-choice"
+            )
+        for value in parts[1:]:
+            check_positive(value, "inclusion")
+        return ("beta", float(parts[1]), float(parts[2]))
+    check_fraction(inclusion, "inclusion")
+    return float(inclusion)

@@ -1,0 +1,266 @@
+"""The evidence of many collections of one space, and the posterior of theta in each: what lists and chains ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from ...core.partition import PartitionBackend
+from ...core.rows import check_rows
+from ...data.counting import merge_rows
+from ...data.observations import Observations
+from ...data.readers import check_complete
+from ...errors import check_choice, check_type, conflict, other_domain, out_of_reach
+from ...log_linear.fitting.design import design_matrix
+from ...log_linear.laws.priors import DiaconisYlvisaker
+from ...log_linear.laws.statistics import statistics_of
+from ...log_linear.named_priors import Prior
+from ...structure.hypergraph import InteractionHypergraph
+from .cells import MAX_CELLS, mean_cells
+from .evidence import EvidenceMethod, kernels_of, log_evidence
+from .kernel import Floats, LogKernel, is_dense, newton_batch
+from .space import StructureSpace, bits_of
+from .theta_prior import ThetaPrior, checked_prior, resolved_prior
+
+__all__ = ["StructureEvidence"]
+
+_BATCH = 2048
+_CHOICE = "its constant has no closed form beyond decomposable collections"
+
+
+class StructureEvidence:
+    r"""Log evidence of the members of a space for the same rows and prior, each found once.
+
+    A member is its mask (:class:`~.space.StructureSpace`). Three routes: sums of terms of cliques and separators
+    (conjugate prior, ``space="decomposable"``, exact); Newton's method compiled over the table of all candidates, some
+    ten thousand collections a second on 64 cells (priors by name, tables of up to 4,096 cells); and
+    :func:`~pyro_hoim.inference.log_evidence` one by one.
+
+    Args:
+        data: complete rows over the domain of the space.
+        space: the collections.
+        prior: prior of theta, as in :func:`~pyro_hoim.inference.log_evidence`; a distribution has one collection only
+            and is refused.
+        method: as there; one method for all, so ``auto`` is ``exact`` in the space of decomposable collections and
+            refused in other spaces for the conjugate prior, and ``laplace`` for other priors.
+        partition: exact backend for tables that are not small.
+        seed: of ``bridge`` and ``path``.
+
+    Attributes:
+        method: the method, never ``auto``.
+
+    Raises:
+        InputError: another domain, a flat prior, a method that does not fit.
+        InputTypeError: arguments of the wrong type.
+        MissingDataError: missing cells.
+    """
+
+    def __init__(
+        self,
+        data: Observations,
+        space: StructureSpace,
+        prior: ThetaPrior = "unit",
+        *,
+        method: EvidenceMethod = "auto",
+        partition: PartitionBackend | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_rows(data)
+        check_type(space, StructureSpace, "space")
+        if data.domain != space.domain:
+            raise other_domain("data", "rows over the domain of the structure prior", received="another domain")
+        check_complete(data.codes, data.domain, range(len(data.domain)), "the evidence")
+        self.prior = checked_prior(prior)
+        if isinstance(self.prior, torch.distributions.Distribution):
+            raise conflict("prior", "a distribution fits one collection only", "use a function of the hypergraph")
+        check_choice(method, get_args(EvidenceMethod), "method")
+        self.data, self.space, self.partition, self.seed = data.unique(), space, partition, seed
+        self.method: EvidenceMethod = self._chosen(method)
+        self._found: dict[int, float] = {}
+        self._terms: dict[int, float] = {}
+        self._margins: dict[int, Floats] = {}
+
+    def _chosen(self, method: EvidenceMethod) -> EvidenceMethod:
+        """The method in the place of ``auto``."""
+        is_closed = self._is_conjugate and self.space.name == "decomposable"
+        if method == "exact" and not is_closed:
+            problem = "a closed form needs the conjugate prior and space='decomposable'"
+            raise conflict("method", problem, "use 'laplace', or 'path' for the conjugate prior")
+        if method != "auto":
+            return method
+        if is_closed:
+            return "exact"
+        if self._is_conjugate:
+            hint = "say 'laplace' (too large by nats where fictive rows are few) or 'path', or take the prior 'unit'"
+            raise conflict("method", f"the conjugate prior: {_CHOICE}", hint)
+        return "laplace"
+
+    @property
+    def _is_conjugate(self) -> bool:
+        return isinstance(self.prior, Prior) and self.prior.kind == "conjugate"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every value is exact up to rounding."""
+        return self.method == "exact" or not self.data.total_count
+
+    # Values
+
+    def __call__(self, mask: int) -> float:
+        """Log evidence of one member, nats."""
+        found = self._found.get(mask)
+        return float(self.many([mask])[0]) if found is None else found
+
+    def many(self, masks: Sequence[int]) -> Floats:
+        """Log evidence of members (M,), nats; what was found before is not found again."""
+        new = [mask for mask in dict.fromkeys(masks) if mask not in self._found]
+        for start in range(0, len(new), _BATCH):
+            part = new[start : start + _BATCH]
+            self._found.update(zip(part, self._values(part).tolist(), strict=True))
+        return np.array([self._found[mask] for mask in masks])
+
+    def _values(self, masks: list[int]) -> Floats:
+        if not self.data.total_count:
+            return np.zeros(len(masks))
+        if self.method == "exact":
+            return self._from_terms(masks)
+        if self.method == "laplace" and self._kernels is not None:
+            return self._from_newton(masks)
+        graphs = map(self.space.hypergraph_of, masks)
+        options: dict[str, Any] = {"method": self.method, "partition": self.partition, "seed": self.seed}
+        return np.array([log_evidence(graph, self.data, self.prior, **options).value for graph in graphs])
+
+    def _from_terms(self, masks: list[int]) -> Floats:
+        """Sums over eliminated variables of the term of the variable with its neighbours less that of these."""
+        _, closed = self.space.eliminate(self.space.unpacked(masks))
+        rest = closed ^ (np.int64(1) << np.arange(closed.shape[1], dtype=np.int64))
+        both = np.stack([closed, rest])
+        sets, inverse = np.unique(both, return_inverse=True)
+        terms = np.array([self._term(int(bits)) for bits in sets])[inverse.reshape(both.shape)]
+        return (terms[0] - terms[1]).sum(1)
+
+    def _term(self, bits: int) -> float:
+        """Log of the Dirichlet-multinomial probability of the margin of a set of variables, up to its own constant."""
+        if bits not in self._terms:
+            members = bits_of(bits)
+            cards = [self.space.domain.cardinalities[i] for i in members]
+            _, counts = merge_rows(self.data.codes.numpy()[:, members], self.data.counts.numpy(), cards)
+            share = self.prior.number / float(np.prod(cards, dtype=np.float64))
+            self._terms[bits] = float((gammaln(counts + share) - gammaln(share)).sum())
+        return self._terms[bits]
+
+    @cached_property
+    def _kernels(self) -> list[LogKernel] | None:
+        """Kernels over all candidates, where the compiled route serves all members."""
+        if not (isinstance(self.prior, Prior) and is_dense(self.space.largest)):
+            return None
+        largest = self.space.largest
+        law = resolved_prior(self.prior, largest)
+        return kernels_of(largest, statistics_of(self.data, largest), self.data.total_count, law, None)[0]
+
+    def _columns(self, masks: Sequence[int]) -> NDArray[np.bool_]:
+        """Which parameters of the largest collection members have, (M, P)."""
+        flags = self.space.flags_of(masks)
+        whole = np.concatenate([np.ones((len(flags), len(self.space.domain)), dtype=bool), flags], 1)
+        sizes = [where.stop - where.start for where in self.space.largest.parameter_slices.values()]
+        return np.repeat(whole, sizes, 1)
+
+    def _from_newton(self, masks: list[int]) -> Floats:
+        kernels = self._kernels
+        assert kernels is not None
+        columns = self._columns(masks)
+        values = newton_batch(kernels[0], columns)[1]
+        for kernel in kernels[1:]:
+            values = values - newton_batch(kernel, columns)[1]
+        if not self._is_conjugate:
+            values = values + columns @ (0.5 * np.log(kernels[0].precision / (2 * np.pi)))
+        for k in np.flatnonzero(np.isnan(values)):  # says what is wrong, or finds it in smaller steps
+            graph = self.space.hypergraph_of(masks[k])
+            values[k] = log_evidence(graph, self.data, self.prior, method="laplace").value
+        return values
+
+    # Theta given a member
+
+    def posterior(self, mask: int) -> tuple[InteractionHypergraph, Any, LogKernel]:
+        """The collection of a member, its prior of theta, and the kernel of its posterior."""
+        hypergraph = self.space.hypergraph_of(mask)
+        law = resolved_prior(self.prior, hypergraph)
+        statistics = statistics_of(self.data, hypergraph)
+        kernels, _ = kernels_of(hypergraph, statistics, self.data.total_count, law, self.partition)
+        return hypergraph, law, kernels[0]
+
+    def sample_theta(self, mask: int, num: int, generator: torch.Generator) -> torch.Tensor:
+        """Draws of theta given a member, (num, largest.num_parameters), zero where absent, float64.
+
+        Exact where the evidence is; otherwise from the normal law at the mode.
+        """
+        _, law, kernel = self.posterior(mask)
+        if isinstance(law, DiaconisYlvisaker) and not law.unnormalised:
+            # The law draws from the global generator, which is given back as it was.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+                draws = law.posterior(self.data).sample((num,))
+        else:
+            mode = kernel.mode
+            noise = torch.randn(num, kernel.size, generator=generator, dtype=torch.float64)
+            factor = torch.from_numpy(mode.factor)
+            draws = torch.from_numpy(mode.theta) + torch.linalg.solve_triangular(factor.mT, noise.mT, upper=True).mT
+        theta = draws.new_zeros(num, self.space.largest.num_parameters)
+        theta[:, torch.from_numpy(self._columns([mask])[0])] = draws
+        return theta
+
+    # Cells
+
+    def cell_probabilities(self, masks: Sequence[int], weights: Floats) -> Floats:
+        """Weighted sum over members of the posterior mean of the probability of every cell, row-major (cells,).
+
+        Exact with the conjugate prior on decomposable collections, else of second order (:mod:`.cells`).
+        """
+        cells = self.space.domain.num_states
+        if cells > MAX_CELLS:
+            problem = f"{cells} cells, the limit is {MAX_CELLS}"
+            raise out_of_reach("cell_probabilities", problem, "draw theta with sample() instead")
+        if self.method == "exact":
+            return self._cells_from_terms(masks, weights)
+        total = np.zeros(cells)
+        if self._kernels is None:
+            for mask, weight in zip(masks, weights, strict=True):
+                hypergraph, _, kernel = self.posterior(mask)
+                total += weight * mean_cells(kernel, design_matrix(hypergraph), kernel.mode.theta)
+            return total
+        for start in range(0, len(masks), _BATCH):
+            columns = self._columns(masks[start : start + _BATCH])
+            thetas = newton_batch(self._kernels[0], columns)[2]
+            for theta, column, weight in zip(thetas, columns, weights[start:], strict=False):
+                kernel = self._kernels[0].restricted(column)
+                total += weight * mean_cells(kernel, kernel.design, theta[column])
+        return total
+
+    def _cells_from_terms(self, masks: Sequence[int], weights: Floats) -> Floats:
+        """Products of the means of independent conditional tables, p(v | later(v))."""
+        rest = np.int64(1) << np.arange(len(self.space.domain), dtype=np.int64)
+        total = np.zeros(self.space.domain.num_states)
+        for start in range(0, len(masks), _BATCH):
+            _, closed = self.space.eliminate(self.space.unpacked(masks[start : start + _BATCH]))
+            for row, weight in zip(closed, weights[start:], strict=False):
+                logs = sum(
+                    self._log_margin(int(c)) - self._log_margin(int(c ^ v)) for c, v in zip(row, rest, strict=True)
+                )
+                total += weight * np.exp(logs)
+        return total
+
+    def _log_margin(self, bits: int) -> Floats:
+        """Log of the real and fictive rows in the margin of a set of variables, at every cell of the table."""
+        if bits not in self._margins:
+            cards = self.space.domain.cardinalities
+            rest = tuple(i for i in range(len(cards)) if not bits >> i & 1)
+            counts = self.data.table().numpy() + self.prior.number / self.space.domain.num_states
+            whole = np.broadcast_to(np.log(counts.sum(rest, keepdims=True)), cards)
+            self._margins[bits] = whole.reshape(-1)
+        return self._margins[bits]

@@ -1,0 +1,71 @@
+"""Priors of theta given the collection, however they are written, as distributions in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pyro.distributions import Independent, Normal
+
+from ...errors import conflict, refused, wrong_type
+from ...log_linear.laws.normal import normal_prior, unit_information_prior
+from ...log_linear.laws.priors import DiaconisYlvisaker
+from ...log_linear.named_priors import Prior
+from ...structure.hypergraph import InteractionHypergraph
+from ..kernels import check_prior_shape
+
+__all__ = ["ThetaPrior", "checked_prior", "normal_parts", "resolved_prior"]
+
+ThetaPrior: TypeAlias = (
+    "float | str | Prior | torch.distributions.Distribution | Callable[[InteractionHypergraph], Any]"
+)
+"""A scale, a :class:`~pyro_hoim.log_linear.Prior` or its text, a distribution, or a function of the collection."""
+
+
+def checked_prior(prior: Any) -> Any:
+    """A prior with texts and numbers made a named one; refuses what is none."""
+    if isinstance(prior, str):
+        prior = Prior.parse(prior)
+    elif isinstance(prior, int | float) and not isinstance(prior, bool):
+        prior = Prior.parse(f"normal:{float(prior)!r}")
+    elif not isinstance(prior, Prior | torch.distributions.Distribution) and not callable(prior):
+        expected = "a number, a text such as 'unit', a Prior, a distribution or a function of the hypergraph"
+        raise wrong_type("prior", expected, prior)
+    if isinstance(prior, Prior) and prior.is_flat:
+        raise conflict("prior", "the evidence needs a proper prior, received none", "use unit, normal:S or conjugate:N")
+    return prior
+
+
+def resolved_prior(prior: Any, hypergraph: InteractionHypergraph) -> Any:
+    """The distribution of a checked prior over the free coordinates of a collection, float64."""
+    if isinstance(prior, Prior):
+        match prior.kind:
+            case "unit":
+                return unit_information_prior(hypergraph, dtype=torch.float64)
+            case "conjugate":
+                return DiaconisYlvisaker.uniform(hypergraph, prior.number or 1.0, dtype=torch.float64)
+            case _:
+                return normal_prior(hypergraph, prior.scale, dtype=torch.float64)
+    law = prior if isinstance(prior, torch.distributions.Distribution) else prior(hypergraph)
+    if not isinstance(law, torch.distributions.Distribution):
+        raise wrong_type("prior", "a function that returns a distribution", law)
+    check_prior_shape(law, hypergraph.num_parameters)
+    if isinstance(law, DiaconisYlvisaker):
+        if law.hypergraph != hypergraph:
+            raise refused("prior", "it belongs to another hypergraph than the one given", code="other-domain")
+        return law.to(dtype=torch.float64)
+    if isinstance(law, Independent) and isinstance(law.base_dist, Normal):
+        normal = law.base_dist
+        return Normal(normal.loc.detach().double(), normal.scale.detach().double()).to_event(1)
+    return law
+
+
+def normal_parts(law: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Precision and centre of independent normals, (P,) each; None for another law."""
+    if not (isinstance(law, Independent) and isinstance(law.base_dist, Normal)):
+        return None
+    normal = law.base_dist
+    return normal.scale.reciprocal().square().numpy(), np.broadcast_to(normal.loc.numpy(), normal.scale.shape)

@@ -1,0 +1,39 @@
+"""The Czech table with letters, and published numbers on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.structure import InteractionHypergraph
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "structure_posteriors.json").read_text(encoding="utf-8"))
+
+
+class Lettered:
+    """A table whose variables are called a, b, c, ... in schema order."""
+
+    def __init__(self, table: Observations) -> None:
+        self.table = table
+        self.names = dict(zip("abcdefgh", table.domain.names, strict=False))
+
+    def edge(self, letters: str) -> tuple[str, ...]:
+        return tuple(self.names[letter] for letter in letters)
+
+    def model(self, text: str) -> InteractionHypergraph:
+        return InteractionHypergraph(self.table.domain, map(self.edge, text.split(",")), closure=True)
+
+
+@pytest.fixture(scope="session")
+def czech() -> Lettered:
+    return Lettered(load_table("czech_autoworkers"))
+
+
+@pytest.fixture(scope="session")
+def golden() -> dict[str, Any]:
+    return GOLDEN
