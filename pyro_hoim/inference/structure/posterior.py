@@ -125,10 +125,11 @@ class StructurePosterior:
         is_torn = is_stuck & ~(draws == draws[0, 0]).all(1).all(0)
         mcse = torch.where(is_torn, math.nan, torch.zeros_like(mean))
         r_hat = torch.where(is_torn, math.inf, torch.ones_like(mean))
-        moving = draws[..., ~is_stuck]  # Pyro's figures of constant columns are NaN, and spread to the others
-        ess = effective_sample_size(moving, chain_dim=0, sample_dim=1)
-        mcse[~is_stuck] = moving.std((0, 1), correction=0) / ess.sqrt()
-        r_hat[~is_stuck] = split_gelman_rubin(moving, chain_dim=0, sample_dim=1)
+        if not bool(is_stuck.all()):
+            moving = draws[..., ~is_stuck]  # Pyro's figures of constant columns are NaN, and spread to the others
+            ess = effective_sample_size(moving, chain_dim=0, sample_dim=1)
+            mcse[~is_stuck] = moving.std((0, 1), correction=0) / ess.sqrt()
+            r_hat[~is_stuck] = split_gelman_rubin(moving, chain_dim=0, sample_dim=1)
         return Inclusion(edges, mean, mcse, r_hat, draws.mean(1))
 
     def bayes_factor(self, edge: Sequence[str]) -> float:
