@@ -257,12 +257,14 @@ def _root_models() -> None:
 
 def _structures() -> None:
     """Posteriors over structure of a small table: eliminations of graphs, modes of many collections."""
+    from .inference.structure.drawn.average import average_decomposable
     from .inference.structure.enumeration import enumerate_structures
     from .inference.structure.prior import StructurePrior
 
     rows = _rows()
     enumerate_structures(rows, "unit", StructurePrior(rows.domain, max_order=2))
     enumerate_structures(rows, "conjugate:1", StructurePrior(rows.domain, space="decomposable"))
+    average_decomposable(rows, num_draws=2)
 
 
 def _rows() -> Observations:

@@ -36,8 +36,12 @@ from .root_posterior import (
     sample_root_posterior as sample_root_posterior,
 )
 from .runner import MCMCRun as MCMCRun, VectorizedKernel as VectorizedKernel, run_mcmc as run_mcmc
+from .structure.drawn.average import average_decomposable as average_decomposable
+from .structure.drawn.birth_death import BirthDeath as BirthDeath
+from .structure.drawn.sampling import ChainSettings as ChainSettings, sample_structures as sample_structures
 from .structure.enumeration import enumerate_structures as enumerate_structures
 from .structure.evidence import LogEvidence as LogEvidence, log_evidence as log_evidence
+from .structure.guides.guide import AutoStructure as AutoStructure, StructureELBO as StructureELBO
 from .structure.posterior import StructurePosterior as StructurePosterior
 from .structure.prior import StructurePrior as StructurePrior
 from .structure.scorer import StructureEvidence as StructureEvidence

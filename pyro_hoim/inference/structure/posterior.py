@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from pyro.ops.stats import split_gelman_rubin
 
 from ...data.observations import Observations
 from ...errors import check_whole, out_of_range
@@ -48,8 +48,9 @@ class Inclusion:
     Attributes:
         edges: the interactions in order.
         mean: probability that each is present, float64 (candidates,).
-        mcse: Monte Carlo standard error; zeros where the collections are listed, and where no chain ever moved and all
-            are at the same value, which bounds nothing; NaN where they are not at the same value.
+        mcse: Monte Carlo standard error, of chains by batches of sqrt(num_draws) draws; zeros where the collections are
+            listed, and where no chain ever moved and all are at the same value, which bounds nothing; NaN where they
+            are not at the same value.
         r_hat: split R-hat of the indicators, infinite where every chain is stuck and not all at the same value, 1 where
             all are; None where the collections are listed.
         per_chain: means of every chain (num_chains, candidates); None where the collections are listed.
@@ -81,7 +82,8 @@ class StructurePosterior:
         gamma: indicators of the distinct collections, bool (M, candidates).
         log_evidence: of these, nats, float64 (M,).
         probabilities: of these, float64 (M,): of all collections of the space, or shares of the draws.
-        index: for draws, positions in ``gamma``, long (num_chains, num_draws); None where all are listed.
+        index: for chains, positions in ``gamma``, long (num_chains, num_draws); None otherwise.
+        num_effective: for independent draws with weights, how many of equal weight are worth as much; else None.
         is_exact: whether nothing is approximate but the Monte Carlo error: the evidence is exact, and the collections
             are listed or drawn by chains with this posterior as their law.
         status: "exact" or "approximate" for a list, by the evidence; "converged" or "unconverged" for chains.
@@ -93,6 +95,7 @@ class StructurePosterior:
     log_evidence: torch.Tensor = field(repr=False)
     probabilities: torch.Tensor = field(repr=False)
     index: torch.Tensor | None = field(default=None, repr=False)
+    num_effective: float | None = None
     is_exact: bool = False
     status: Literal["exact", "approximate", "converged", "unconverged"] = "approximate"
 
@@ -119,17 +122,20 @@ class StructurePosterior:
         edges = self.structure_prior.space.candidates
         mean = self.probabilities @ self.gamma.double()
         if self.index is None:
-            return Inclusion(edges, mean, torch.zeros_like(mean))
+            variance = (mean * (1 - mean)).clamp(min=0) / (self.num_effective or math.inf)
+            return Inclusion(edges, mean, variance.sqrt())
         draws = self.gamma[self.index].double()
         is_stuck = (draws == draws[:, :1]).all(1).all(0)
         is_torn = is_stuck & ~(draws == draws[0, 0]).all(1).all(0)
         mcse = torch.where(is_torn, math.nan, torch.zeros_like(mean))
         r_hat = torch.where(is_torn, math.inf, torch.ones_like(mean))
         if not bool(is_stuck.all()):
-            moving = draws[..., ~is_stuck]  # Pyro's figures of constant columns are NaN, and spread to the others
-            ess = effective_sample_size(moving, chain_dim=0, sample_dim=1)
-            mcse[~is_stuck] = moving.std((0, 1), correction=0) / ess.sqrt()
+            moving = draws[..., ~is_stuck]  # R-hat of constant columns is NaN, and spreads to the others
             r_hat[~is_stuck] = split_gelman_rubin(moving, chain_dim=0, sample_dim=1)
+            # By means of batches, which a chain that is stuck among others that move has, too.
+            length = math.isqrt(moving.shape[1])
+            batches = moving[:, : moving.shape[1] // length * length].unflatten(1, (-1, length)).mean(2).flatten(0, 1)
+            mcse[~is_stuck] = batches.std(0) / math.sqrt(len(batches))
         return Inclusion(edges, mean, mcse, r_hat, draws.mean(1))
 
     def bayes_factor(self, edge: Sequence[str]) -> float:

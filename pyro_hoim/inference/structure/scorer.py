@@ -142,10 +142,10 @@ class StructureEvidence:
         rest = closed ^ (np.int64(1) << np.arange(closed.shape[1], dtype=np.int64))
         both = np.stack([closed, rest])
         sets, inverse = np.unique(both, return_inverse=True)
-        terms = np.array([self._term(int(bits)) for bits in sets])[inverse.reshape(both.shape)]
+        terms = np.array([self.term(int(bits)) for bits in sets])[inverse.reshape(both.shape)]
         return (terms[0] - terms[1]).sum(1)
 
-    def _term(self, bits: int) -> float:
+    def term(self, bits: int) -> float:
         """Log of the Dirichlet-multinomial probability of the margin of a set of variables, up to its own constant."""
         if bits not in self._terms:
             members = bits_of(bits)

@@ -136,7 +136,7 @@ class StructureSpace:
     @property
     def is_free(self) -> bool:
         """Whether any vector of indicators is a member."""
-        return not self.is_graphical and not any(self._needed)
+        return not self.is_graphical and not any(self.needed)
 
     @cached_property
     def largest(self) -> InteractionHypergraph:
@@ -150,7 +150,7 @@ class StructureSpace:
         return self.num_pairs if self.is_graphical else len(self.candidates)
 
     @cached_property
-    def _facets(self) -> tuple[int, ...]:
+    def facets(self) -> tuple[int, ...]:
         """Bits of the facets of every candidate; none for pairs, whose facets are always there."""
         return tuple(
             sum(1 << self.position[f] for f in itertools.combinations(e, len(e) - 1)) if len(e) > 2 else 0
@@ -158,7 +158,7 @@ class StructureSpace:
         )
 
     @cached_property
-    def _needed(self) -> tuple[int, ...]:
+    def needed(self) -> tuple[int, ...]:
         """How many facets every candidate needs."""
         return tuple(math.ceil(self.heredity * len(e) - 1e-9) if len(e) > 2 else 0 for e in self.candidate_indices)
 
@@ -166,7 +166,7 @@ class StructureSpace:
     def _above(self) -> tuple[tuple[int, ...], ...]:
         """Candidates with one variable more than each, of which it is a facet."""
         found: list[list[int]] = [[] for _ in self.candidates]
-        for j, facets in enumerate(self._facets):
+        for j, facets in enumerate(self.facets):
             for f in bits_of(facets):
                 found[f].append(j)
         return tuple(map(tuple, found))
@@ -240,7 +240,7 @@ class StructureSpace:
             return False
         if self.is_graphical:
             return bool(self._allows(self.unpacked([mask]))[0])
-        return all((mask & self._facets[j]).bit_count() >= self._needed[j] for j in bits_of(mask))
+        return all((mask & self.facets[j]).bit_count() >= self.needed[j] for j in bits_of(mask))
 
     def are_members(self, flags: Flags) -> Flags:
         """Which vectors of indicators (M, candidates) are members, (M,)."""
@@ -249,8 +249,8 @@ class StructureSpace:
             return (self.completed(free) == flags).all(1) & self._allows(free)
         inside = np.ones(len(flags), dtype=bool)
         for j in range(self.num_pairs, len(self.candidates)):
-            present = flags[:, bits_of(self._facets[j])].sum(1)
-            inside &= ~flags[:, j] | (present >= self._needed[j])
+            present = flags[:, bits_of(self.facets[j])].sum(1)
+            inside &= ~flags[:, j] | (present >= self.needed[j])
         return inside
 
     def _allows(self, pairs: Flags) -> Flags:
@@ -301,9 +301,9 @@ class StructureSpace:
     def _may_flip(self, mask: int, j: int) -> bool:
         """The same by the facets: a birth needs its own, a death must leave enough to those above."""
         if not mask >> j & 1:
-            return (mask & self._facets[j]).bit_count() >= self._needed[j]
+            return (mask & self.facets[j]).bit_count() >= self.needed[j]
         rest = mask ^ 1 << j
-        return all(not mask >> k & 1 or (rest & self._facets[k]).bit_count() >= self._needed[k] for k in self._above[j])
+        return all(not mask >> k & 1 or (rest & self.facets[k]).bit_count() >= self.needed[k] for k in self._above[j])
 
     def swaps(self, mask: int) -> list[int]:
         """Members that a death and then the birth of another candidate lead to, ascending."""
@@ -321,7 +321,7 @@ class StructureSpace:
         for j in range(self.num_free):
             grown = rows
             if not self.is_graphical:
-                grown = rows[rows[:, bits_of(self._facets[j])].sum(1) >= self._needed[j]]
+                grown = rows[rows[:, bits_of(self.facets[j])].sum(1) >= self.needed[j]]
             if len(rows) + len(grown) > MAX_LISTED:
                 return None
             absent, present = np.zeros((len(rows), 1), dtype=bool), np.ones((len(grown), 1), dtype=bool)

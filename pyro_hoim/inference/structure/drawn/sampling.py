@@ -1,0 +1,226 @@
+"""Posteriors over collections by chains of births, deaths and swaps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from ....core.rows import check_rows
+from ....data.observations import Observations
+from ....errors import ConvergenceWarning, check_type, check_whole, unexpected, wrong_type
+from ....runs.arguments import checked_seed
+from ....runs.checkpoint import checksum, packed, unpacked
+from ....runs.jobs import follow
+from ....runs.options import RunOptions, checked_run
+from ....structure.hypergraph import InteractionHypergraph
+from ...kernels import r_hat_limit
+from ..evidence import EvidenceMethod
+from ..posterior import StructurePosterior
+from ..prior import StructurePrior
+from ..scorer import StructureEvidence
+from ..theta_prior import ThetaPrior
+from .chains import Neighbourhood, TemperedChain, checked_temperatures
+
+__all__ = ["ChainSettings", "sample_structures"]
+
+Starts: TypeAlias = Literal["spread", "empty", "full", "prior"] | Sequence[InteractionHypergraph]
+
+
+@dataclass(frozen=True)
+class ChainSettings:
+    """How chains over collections run.
+
+    Attributes:
+        num_chains: independent chains, each with all temperatures.
+        num_draws: draws a chain, one after every sweep; a sweep makes as many moves as there are free candidates.
+        burn_in: sweeps before them.
+        temperatures: of the evidence, from 1, rising. The draws are those at 1; hotter copies find what it does not.
+        starts: where chains begin: "empty" (main effects alone), "full" (births in random order until none is
+            possible), "prior" (draws of the structure prior), "spread" (these three in turn), or a collection a chain.
+
+    Raises:
+        InputError: numbers out of range, temperatures that do not rise from 1, an unknown word.
+        InputTypeError: arguments of the wrong type.
+    """
+
+    num_chains: int = 4
+    num_draws: int = 1000
+    burn_in: int = 200
+    temperatures: Sequence[float] = (1.0,)
+    starts: Starts = "spread"
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_chains", 1), ("num_draws", 4), ("burn_in", 0)):
+            check_whole(getattr(self, name), name, least)
+        object.__setattr__(self, "temperatures", checked_temperatures(self.temperatures))
+        if isinstance(self.starts, str):
+            if self.starts not in ("spread", "empty", "full", "prior"):
+                expected = "'spread', 'empty', 'full', 'prior' or a collection for every chain"
+                raise unexpected("starts", expected, self.starts, code="unknown-choice")
+        elif not isinstance(self.starts, Sequence) or len(self.starts) != self.num_chains:
+            raise wrong_type("starts", f"a word or {self.num_chains} collections, one for every chain", self.starts)
+
+
+def sample_structures(
+    data: Observations,
+    prior: ThetaPrior = "unit",
+    structure_prior: StructurePrior | None = None,
+    settings: ChainSettings | None = None,
+    *,
+    method: EvidenceMethod = "auto",
+    seed: int = 0,
+    run: RunOptions | None = None,
+) -> StructurePosterior:
+    r"""The posterior over collections by chains of births, deaths and swaps, with theta integrated out.
+
+    .. math:: p(\gamma \mid x) \propto p(\gamma) \int p(\theta \mid \gamma)\, p(x \mid \theta, \gamma) \, d\theta
+
+    Every move asks for the evidence of one collection, which is kept, so that known collections cost a look-up. Chains
+    are exact where the evidence is (conjugate prior, decomposable collections); over Laplace's evidence they are exact
+    for an approximate law, and ``is_exact`` is False. Chains of single moves are lost where modes lie far apart, as
+    with many rows or nearly determined columns: give ``temperatures`` then, such as
+    ``numpy.geomspace(1, 1000, 20)``, with exchanges between neighbours accepted a quarter of the time or more. Chains
+    that start far apart tell: ``status`` is "unconverged" where the R-hat of an indicator exceeds
+    :func:`~pyro_hoim.inference.r_hat_limit`, or where it is stuck at different values.
+
+    Args:
+        data: complete rows; weights are allowed, and no rows at all (the posterior is then the prior).
+        prior: prior of theta given a collection, as in :func:`~pyro_hoim.inference.enumerate_structures`.
+        structure_prior: prior over collections; every hierarchical one with the same probability when None.
+        settings: numbers of chains and draws, temperatures and starts.
+        method: of the evidence, as in :func:`~pyro_hoim.inference.enumerate_structures`.
+        seed: of everything random; the global generators are left as they are.
+        run: the file from which an interrupted run continues with the same arguments, and progress.
+
+    Returns:
+        The posterior with ``index`` of shape (num_chains, num_draws).
+
+    Raises:
+        InputError: another domain, a flat prior, a method that does not fit, a start outside the space, a checkpoint of
+            another run.
+        InputTypeError: arguments of the wrong type.
+        MissingDataError: missing cells.
+
+    Warns:
+        ConvergenceWarning: chains disagree; ``status`` says so too.
+
+    References:
+        David Madigan and Jeremy York, Bayesian graphical models for discrete data, International Statistical Review 63,
+        1995; Charles Geyer, Markov chain Monte Carlo maximum likelihood, 1991, for the temperatures.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> table = load_table("czech_autoworkers")
+        >>> decomposable = StructurePrior(table.domain, space="decomposable")
+        >>> settings = ChainSettings(num_draws=2000)
+        >>> posterior = sample_structures(table, "conjugate:1", decomposable, settings, seed=1)
+        >>> posterior.status, posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.1
+        ('converged', True, True)
+    """
+    check_rows(data)
+    check_type(structure_prior, StructurePrior | None, "structure_prior")
+    check_type(settings, ChainSettings | None, "settings")
+    settings = ChainSettings() if settings is None else settings
+    structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
+    seed, run = checked_seed(seed), checked_run(run)
+    evidence = StructureEvidence(data, structure_prior.space, prior, method=method)
+    walk = _Walk(evidence, structure_prior, settings, seed)
+    file = run.file()
+    follow(walk, {"kind": "structures", **walk.settings, "seed": seed}, file, run.progress)
+    return _posterior(evidence, structure_prior, walk)
+
+
+class _Walk:
+    """Burn-in and draws of all chains, as a :class:`~pyro_hoim.runs.jobs.Job`."""
+
+    def __init__(self, evidence: StructureEvidence, prior: StructurePrior, settings: ChainSettings, seed: int) -> None:
+        self.done, self.burn_in = 0, settings.burn_in
+        self.total = settings.burn_in + settings.num_draws
+        moves = Neighbourhood(prior)
+        seeds = np.random.SeedSequence(seed).spawn(2 * settings.num_chains)
+        starts = _starts(moves, settings, [np.random.default_rng(s) for s in seeds[settings.num_chains :]])
+        temperatures = settings.temperatures
+        self.chains = [
+            TemperedChain(moves, evidence, temperatures, [start] * len(temperatures), own)
+            for start, own in zip(starts, seeds, strict=False)
+        ]
+        self.drawn: list[list[int]] = [[] for _ in self.chains]
+        law = {"space": repr(prior.space), "heredity": prior.space.heredity, "inclusion": repr(prior.inclusion)}
+        rows = {"codes": evidence.data.codes, "counts": evidence.data.counts}
+        self.settings: dict[str, Any] = {
+            **law,
+            "prior": str(evidence.prior),
+            "method": evidence.method,
+            "data digest": checksum(rows),
+            "starts digest": checksum({"starts": packed([hex(start) for start in starts])}),
+            "temperatures": list(temperatures),
+            "num_draws": settings.num_draws,
+            "burn_in": settings.burn_in,
+        }
+
+    def advance(self) -> int:
+        for chain, drawn in zip(self.chains, self.drawn, strict=True):
+            chain.sweep()
+            if self.done >= self.burn_in:
+                drawn.append(chain.mask)
+        return 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        drawn = [[hex(mask) for mask in row] for row in self.drawn]
+        return {"chains": packed([chain.state() for chain in self.chains]), "drawn": packed(drawn)}
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        for chain, kept in zip(self.chains, unpacked(state["chains"]), strict=True):
+            chain.restore(kept)
+        self.drawn = [[int(mask, 16) for mask in row] for row in unpacked(state["drawn"])]
+
+
+def _starts(moves: Neighbourhood, settings: ChainSettings, generators: Sequence[np.random.Generator]) -> list[int]:
+    """One member for every chain."""
+    space = moves.prior.space
+    if not isinstance(settings.starts, str):
+        return [space.mask_of(graph) for graph in settings.starts]
+    words = ("empty", "full", "prior") if settings.starts == "spread" else (settings.starts,)
+    found: list[int] = []
+    for k, generator in enumerate(generators):
+        mask, word = 0, words[k % len(words)]
+        if word == "prior":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(generator.integers(2**63)))
+                flags = moves.prior.sample(torch.Size([1])) == 1
+            mask = space.masks_of(flags.numpy())[0]
+        while word == "full" and (births := moves.moves(mask)[0]):
+            mask = births[int(generator.integers(len(births)))]
+        found.append(mask)
+    return found
+
+
+def _posterior(evidence: StructureEvidence, prior: StructurePrior, walk: _Walk) -> StructurePosterior:
+    """The draws as a posterior, with its status."""
+    masks = sorted({mask for row in walk.drawn for mask in row})
+    position = {mask: k for k, mask in enumerate(masks)}
+    index = torch.tensor([[position[mask] for mask in row] for row in walk.drawn])
+    shares = torch.bincount(index.flatten(), minlength=len(masks)).double() / index.numel()
+    gamma = torch.from_numpy(prior.space.flags_of(masks).copy())
+    values = torch.from_numpy(evidence.many(masks))
+    result = StructurePosterior(
+        evidence, prior, gamma, values, shares, index, is_exact=evidence.is_exact, status="converged"
+    )
+    r_hat = result.inclusion.r_hat
+    limit = r_hat_limit(*index.shape)
+    if r_hat is None or bool((r_hat <= limit).all()):
+        return result
+    worst = float(r_hat.max())
+    place = prior.space.candidates[int(r_hat.argmax())]
+    warnings.warn(
+        f"structures: largest R-hat {worst:.3g} (limit {limit:.3g}), of {'*'.join(place)}; take more draws, or "
+        "temperatures where chains are stuck",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return replace(result, status="unconverged")

@@ -1,0 +1,1 @@
+"""Guides over structure, for stochastic variational inference."""

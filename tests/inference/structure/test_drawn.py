@@ -1,0 +1,239 @@
+"""Posteriors over collections by chains and by junction trees, against lists of all members."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import forkserver
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro.infer import MCMC
+
+from pyro_hoim import Observations, load_table, run_mcmc
+from pyro_hoim.datasets import load_mushroom
+from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.inference import (
+    BirthDeath,
+    ChainSettings,
+    StructurePosterior,
+    StructurePrior,
+    average_decomposable,
+    enumerate_structures,
+    sample_structures,
+)
+from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.schema import Domain
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
+
+CZECH = load_table("czech_autoworkers")
+FOUR = CZECH.project(CZECH.domain.names[1:5])
+DECOMPOSABLE = StructurePrior(FOUR.domain, space="decomposable")
+# Two columns that are copies of each other, and a third: modes with hardly anything between them
+_CODES = np.random.default_rng(0).integers(0, 3, (2_000, 2))
+_COLUMNS = np.stack([_CODES[:, 0], _CODES[:, 0], (_CODES[:, 0] + _CODES[:, 1]) % 3, _CODES[:, 1]], 1)
+COPIES = Observations(Domain.from_cardinalities([3, 3, 3, 3]), torch.from_numpy(_COLUMNS))
+
+
+def _rows(codes: np.ndarray, domain: Domain) -> Observations:
+    return Observations(domain, torch.from_numpy(codes))
+
+
+def _z_limit(num: int) -> float:
+    """Largest of some standard normal numbers that chance explains."""
+    from scipy import stats
+
+    return float(stats.norm.isf(FALSE_ALARM_RATE / 2 / num))
+
+
+@pytest.mark.parametrize(
+    ("prior", "structure_prior"),
+    [
+        ("conjugate:1", DECOMPOSABLE),
+        ("conjugate:4", StructurePrior(FOUR.domain, space="decomposable", max_order=2, inclusion=0.2)),
+        ("unit", StructurePrior(FOUR.domain, inclusion=("beta", 1.0, 3.0))),
+        ("normal:0.5", StructurePrior(FOUR.domain, space="pairwise")),
+    ],
+    ids=["decomposable", "trees", "hierarchical", "pairs"],
+)
+def test_chains_find_the_listed_posterior(prior: str, structure_prior: StructurePrior) -> None:
+    listed = enumerate_structures(FOUR, prior, structure_prior)
+    settings = ChainSettings(num_draws=2_000, burn_in=50)
+    drawn = sample_structures(FOUR, prior, structure_prior, settings, seed=1)
+    error = drawn.inclusion.mcse
+    is_moving = error > 0
+    z = (drawn.inclusion.mean - listed.inclusion.mean)[is_moving] / error[is_moving]
+    assert drawn.status == "converged" and drawn.is_exact == listed.is_exact
+    assert drawn.index is not None and drawn.index.shape == (4, 2_000)
+    assert float(z.abs().max()) < _z_limit(len(z))
+    # Rare interactions that no draw has are as rare as that.
+    still = listed.inclusion.mean[~is_moving]
+    assert bool((torch.minimum(still, 1 - still) < 0.003).all())
+    wrong = enumerate_structures(FOUR.rows(torch.arange(8)), prior, structure_prior).inclusion.mean
+    z = (drawn.inclusion.mean - wrong)[is_moving] / error[is_moving]
+    assert float(z.abs().max()) > _z_limit(len(z))
+
+
+def test_temperatures_find_what_single_moves_do_not_and_the_status_tells() -> None:
+    prior = StructurePrior(COPIES.domain, space="decomposable")
+    listed = enumerate_structures(COPIES, "conjugate:1", prior)
+    hot = ChainSettings(3, 400, 100, temperatures=tuple(np.geomspace(1, 1000, 12)))
+    drawn = sample_structures(COPIES, "conjugate:1", prior, hot, seed=1)
+    z = (drawn.inclusion.mean - listed.inclusion.mean).abs() / drawn.inclusion.mcse
+    assert drawn.status == "converged" and float(z.nan_to_num().max()) < _z_limit(len(z))
+    starts = tuple(prior.space.hypergraph_of(mask) for mask in (0, 2**6 - 1))
+    with pytest.warns(ConvergenceWarning, match="R-hat inf"):
+        cold = sample_structures(COPIES, "conjugate:1", prior, ChainSettings(2, 20, 0, starts=starts), seed=1)
+    assert cold.status == "unconverged" and float(cold.inclusion.r_hat.max()) == float("inf")  # type: ignore[union-attr]
+
+
+def test_trees_find_the_listed_posterior() -> None:
+    for structure_prior in (
+        None,
+        StructurePrior(FOUR.domain, space="decomposable", max_order=3),
+        StructurePrior(FOUR.domain, space="decomposable", inclusion=("beta", 1.0, 4.0)),
+    ):
+        listed = enumerate_structures(FOUR, "conjugate:1", DECOMPOSABLE if structure_prior is None else structure_prior)
+        drawn = average_decomposable(FOUR, "conjugate:1", structure_prior, num_draws=20_000, seed=3)
+        error = drawn.inclusion.mcse
+        is_moving = error > 0
+        z = (drawn.inclusion.mean - listed.inclusion.mean)[is_moving] / error[is_moving]
+        assert float(z.abs().max()) < _z_limit(len(z)) and drawn.is_exact
+        other = enumerate_structures(FOUR, "conjugate:64", listed.structure_prior).inclusion.mean
+        z = (drawn.inclusion.mean - other)[is_moving] / error[is_moving]
+        assert float(z.abs().max()) > _z_limit(len(z))
+
+
+def test_edge_cases_of_rows_and_variables() -> None:
+    none = _rows(np.zeros((0, 3), dtype=np.int64), Domain.from_cardinalities([2, 2, 2]))
+    prior = StructurePrior(none.domain, space="decomposable", inclusion=0.3)
+    drawn = average_decomposable(none, structure_prior=prior, num_draws=20_000, seed=1)
+    assert float((drawn.inclusion.mean - prior.marginal_inclusion).abs().max()) < 0.03
+    walked = sample_structures(none, "conjugate:1", prior, ChainSettings(num_draws=2_000), seed=1)
+    assert float((walked.inclusion.mean - prior.marginal_inclusion).abs().max()) < 0.03
+    one = _rows(np.array([[0], [1]]), Domain.from_cardinalities([2]))
+    assert average_decomposable(one, seed=1).num_structures == 1
+    assert sample_structures(one, settings=ChainSettings(2, 5, 0)).status == "converged"
+    flat = _rows(np.array([[0, 0], [1, 0]]), Domain.from_cardinalities([2, 1]))
+    assert average_decomposable(flat, num_draws=2_000, seed=1).inclusion.mean.tolist() == pytest.approx([0.5], abs=0.06)
+
+
+def test_a_seed_gives_the_same_draws_and_leaves_the_global_generators() -> None:
+    settings = ChainSettings(2, 30, 5)
+    before = torch.get_rng_state()
+    first, second, third = (sample_structures(FOUR, "unit", None, settings, seed=s) for s in (1, 1, 2))
+    assert torch.equal(first.gamma[first.index], second.gamma[second.index])
+    assert not torch.equal(first.gamma[first.index], third.gamma[third.index])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+_PROGRAM = """
+import sys
+sys.path.insert(0, {folder!r})
+from pyro_hoim.runs.checkpoint import RunFile
+from test_drawn import RunOptions, long_run
+RunFile.SECONDS = 0.01
+long_run(RunOptions({path!r}))
+"""
+
+
+def long_run(run: RunOptions | None) -> StructurePosterior:
+    settings = ChainSettings(2, 1_500, 20, temperatures=(1.0, 2.0))
+    return sample_structures(FOUR, "unit", None, settings, seed=4, run=run)
+
+
+def test_a_killed_run_continues_with_the_same_draws(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    program = _PROGRAM.format(folder=str(Path(__file__).parent), path=str(path))
+    process = forkserver.start(program, tmp_path / "output")
+    deadline = time.monotonic() + 120
+    while not path.exists() and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL, (tmp_path / "output").read_text()
+    whole, resumed = long_run(None), long_run(RunOptions(path, resume=True))
+    assert torch.equal(whole.index, resumed.index) and torch.equal(whole.gamma, resumed.gamma)
+    settings = ChainSettings(2, 1_500, 20, temperatures=(1.0, 2.0))
+    for data, prior in ((FOUR, "normal:1"), (FOUR.rows(torch.arange(60)), "unit")):
+        with raises("other-run", "checkpoint"):
+            sample_structures(data, prior, None, settings, seed=4, run=RunOptions(path, resume=True))
+
+
+def test_the_kernel_runs_in_both_loops_of_chains() -> None:
+    kernel = BirthDeath(FOUR, "conjugate:1", DECOMPOSABLE, temperatures=(1.0, 3.0))
+    start = torch.ones(2, 11)
+    run = run_mcmc(kernel, 200, burn_in=10, num_chains=2, seed=1, initial_params={"gamma": start}, progress=False)
+    listed = enumerate_structures(FOUR, "conjugate:1", DECOMPOSABLE)
+    assert run.samples["gamma"].shape == (2, 200, 11) and kernel.is_exact
+    assert float((run.samples["gamma"].double().mean((0, 1)) - listed.inclusion.mean).abs().max()) < 0.15
+    assert run.sample_stats["log_evidence"].shape == (2, 200)
+    assert len(run.chain_diagnostics[0]["exchange rates"]) == 1
+    pyro.set_rng_seed(1)
+    mcmc = MCMC(kernel, num_samples=20, warmup_steps=5, disable_progbar=True)
+    mcmc.run()
+    assert mcmc.get_samples()["gamma"].shape == (20, 11) and "acceptance rate" in mcmc.diagnostics()
+
+
+WRONG: list[tuple[str, Any, Any]] = [
+    ("wrong-type", "settings", lambda: sample_structures(FOUR, settings={})),  # type: ignore[arg-type]
+    ("wrong-type", "structure_prior", lambda: sample_structures(FOUR, "unit", "pairs")),  # type: ignore[arg-type]
+    ("out-of-range", "num_chains", lambda: ChainSettings(num_chains=0)),
+    ("out-of-range", "num_draws", lambda: ChainSettings(num_draws=3)),
+    ("out-of-range", "temperatures", lambda: ChainSettings(temperatures=(2.0,))),
+    ("unknown-choice", "starts", lambda: ChainSettings(starts="middle")),  # type: ignore[arg-type]
+    ("wrong-type", "starts", lambda: ChainSettings(starts=[DECOMPOSABLE.largest])),
+    ("conflict", "prior", lambda: sample_structures(FOUR, "none")),
+    ("conflict", "structure_prior", lambda: average_decomposable(FOUR, structure_prior=StructurePrior(FOUR.domain))),
+    ("conflict", "method", lambda: average_decomposable(FOUR, "unit")),
+    ("other-domain", "data", lambda: average_decomposable(CZECH, structure_prior=DECOMPOSABLE)),
+    ("out-of-range", "num_draws", lambda: average_decomposable(FOUR, num_draws=0)),
+    ("wrong-type", "seed", lambda: average_decomposable(FOUR, seed=1.5)),  # type: ignore[arg-type]
+    ("wrong-type", "data", lambda: BirthDeath("table")),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("code", "argument", "call"), WRONG)
+def test_bad_input(code: Any, argument: str, call: Any) -> None:
+    with raises(code, argument):
+        call()
+
+
+def test_bad_starts_and_sizes() -> None:
+    kernel = BirthDeath(FOUR, "unit", StructurePrior(FOUR.domain, max_order=3))
+    with raises("impossible", "initial_params['gamma']"):
+        kernel.initial_params = {"gamma": torch.tensor([0.0] * 6 + [1.0] * 4)}
+    with raises("wrong-type", "initial_params"):
+        kernel.initial_params = {"theta": torch.zeros(10)}
+    with raises("missing-part", "BirthDeath"):
+        kernel.sample(kernel.initial_params)
+    starts = [StructurePrior(FOUR.domain).space.hypergraph_of(2**11 - 1)] * 2
+    with raises("out-of-range", "hypergraph"):
+        sample_structures(FOUR, "unit", StructurePrior(FOUR.domain, max_order=2), ChainSettings(2, starts=starts))
+    many = _rows(np.zeros((2, 13), dtype=np.int64), Domain.from_cardinalities([2] * 13))
+    with raises("over-budget", "data"):
+        average_decomposable(many)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_data")
+def test_ten_columns_of_mushroom_need_temperatures() -> None:
+    data = load_mushroom()
+    data = data.project(data.domain.names[:10])
+    exact = average_decomposable(data, seed=1)
+    prior = StructurePrior(data.domain, space="decomposable")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        cold = sample_structures(data, "conjugate:1", prior, ChainSettings(3, 100, 400), seed=2)
+    hot = ChainSettings(3, 100, 150, temperatures=tuple(np.geomspace(1, 2000, 24)))
+    warm = sample_structures(data, "conjugate:1", prior, hot, seed=2)
+    assert cold.status == "unconverged" and warm.status == "converged"
+    assert float((warm.inclusion.mean - exact.inclusion.mean).abs().max()) < 0.05

@@ -1,0 +1,243 @@
+"""The guide of structures: laws of indicators, conditional normals, gradients, and posteriors that are known."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO
+from pyro.optim import ClippedAdam  # pyright: ignore[reportAttributeAccessIssue]
+
+from pyro_hoim import LogLinearStatistics
+from pyro_hoim.inference.structure.guides.guide import AutoStructure, StructureELBO
+from pyro_hoim.inference.structure.guides.laws import Heredity, SequentialStructure, present_normal
+from pyro_hoim.inference.structure.prior import StructurePrior
+from pyro_hoim.schema import Domain
+from pyro_hoim.testing import assert_exact_law, raises
+
+SPACES: dict[str, tuple[int, dict[str, Any]]] = {
+    "three": (3, {}),
+    "four": (4, {"max_order": 3}),
+    "some heredity": (4, {"max_order": 3, "heredity": 0.3}),
+    "pairs": (3, {"space": "pairwise"}),
+}
+
+
+def _prior(d: int, **options: Any) -> StructurePrior:
+    return StructurePrior(Domain.from_cardinalities([2] * d), **options)
+
+
+def _law(name: str, *, is_chained: bool = True) -> SequentialStructure:
+    d, options = SPACES[name]
+    heredity = Heredity(_prior(d, **options).space)
+    rng = np.random.default_rng(1)
+    num = heredity.space.num_free
+    weights = torch.from_numpy(rng.normal(size=(num, num))) if is_chained else None
+    return SequentialStructure(heredity, torch.from_numpy(rng.normal(size=num)), weights)
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("is_chained", [True, False])
+def test_indicators_are_members_and_their_probabilities_sum_to_one(name: str, is_chained: bool) -> None:
+    law = _law(name, is_chained=is_chained)
+    every = torch.tensor(list(itertools.product([0.0, 1.0], repeat=law.event_shape[0])), dtype=torch.float64)
+    probs = law.log_prob(every).exp()
+    assert float(probs.sum()) == pytest.approx(1, abs=1e-12)
+    assert torch.equal(probs > 0, law.support.check(every))
+
+
+def test_draws_have_the_law_of_the_indicators_and_control_the_law_without_their_dependence() -> None:
+    law = _law("three")
+    members = _prior(3).enumerate_support().double()
+    torch.manual_seed(2)
+    drawn = law.sample(torch.Size([20_000]))
+    counts = (drawn.unsqueeze(1) == members).all(-1).sum(0).numpy()
+    assert counts.sum() == 20_000
+    assert_exact_law(counts, law.log_prob(members).exp().numpy())
+    alone = SequentialStructure(law.heredity, law.bias)
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, alone.log_prob(members).exp().numpy())
+
+
+def test_the_normal_law_of_present_coordinates_is_the_joint_one_given_zeros() -> None:
+    rng = np.random.default_rng(3)
+    factor = np.tril(rng.normal(size=(4, 4))) + 2 * np.eye(4)
+    mean = rng.normal(size=4)
+    covariance = np.linalg.inv(factor @ factor.T)
+    here, gone = [0, 2], [1, 3]
+    gain = covariance[np.ix_(here, gone)] @ np.linalg.inv(covariance[np.ix_(gone, gone)])
+    wanted_mean = mean[here] - gain @ mean[gone]
+    wanted_covariance = covariance[np.ix_(here, here)] - gain @ covariance[np.ix_(gone, here)]
+    absent = torch.tensor([5.0, 6.0, 7.0, 8.0], dtype=torch.float64), torch.tensor([0.5, 1.5, 2.5, 3.5]).double()
+    law = present_normal(
+        torch.from_numpy(mean), torch.from_numpy(factor), *absent, torch.tensor([1.0, 0.0, 1.0, 0.0]).double()
+    )
+    np.testing.assert_allclose(law.mean[here], wanted_mean, rtol=1e-10)
+    np.testing.assert_allclose(law.covariance_matrix[here][:, here], wanted_covariance, rtol=1e-10)
+    np.testing.assert_allclose(law.mean[gone], [6.0, 8.0], rtol=1e-12)
+    np.testing.assert_allclose(law.stddev[gone], [1.5, 3.5], rtol=1e-10)
+    np.testing.assert_allclose(law.covariance_matrix[here][:, gone], 0, atol=1e-12)
+
+
+# A program whose posterior is known: a normal likelihood of theta, which the guide can follow exactly
+
+QUADRATIC = _prior(3, inclusion=0.4)
+_RNG = np.random.default_rng(5)
+DESIGN = torch.from_numpy(_RNG.normal(size=(30, QUADRATIC.largest.num_parameters)))
+TARGET = torch.from_numpy(_RNG.normal(size=30)) + DESIGN[:, 4]
+PRIOR_SCALE = 0.7
+
+
+def quadratic() -> None:
+    """Linear regression on theta with absent coefficients; a scale of its own stands beside it."""
+    gamma = pyro.sample("gamma", QUADRATIC)
+    zeros = torch.zeros(QUADRATIC.largest.num_parameters, dtype=torch.float64)
+    theta = pyro.sample("theta", dist.Normal(zeros, PRIOR_SCALE).to_event(1))
+    mean = (theta * QUADRATIC.parameter_mask(gamma)) @ DESIGN.T
+    pyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=TARGET)
+
+
+def _exact() -> tuple[torch.Tensor, float]:
+    """Inclusion probabilities and log evidence of the program above."""
+    members = QUADRATIC.enumerate_support().double()
+    logs = []
+    for gamma in members:
+        columns = DESIGN * QUADRATIC.parameter_mask(gamma)
+        covariance = torch.eye(30, dtype=torch.float64) + PRIOR_SCALE**2 * columns @ columns.T
+        law = torch.distributions.MultivariateNormal(torch.zeros(30, dtype=torch.float64), covariance)
+        logs.append(law.log_prob(TARGET) + QUADRATIC.log_prob(gamma))
+    total = torch.stack(logs).logsumexp(0)
+    return (torch.stack(logs) - total).exp() @ members, float(total)
+
+
+def _fitted(
+    gradient: Any, num_steps: int, dependence: Any = "autoregressive", **options: Any
+) -> tuple[AutoStructure, float]:
+    """The guide after some steps from a seed, and its mean loss."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        pyro.clear_param_store()
+        guide = AutoStructure(quadratic, dependence=dependence)
+        optimiser = ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / num_steps)})
+        svi = SVI(quadratic, guide, optimiser, guide.elbo(gradient=gradient, **options))
+        for _ in range(num_steps):
+            svi.step()
+        return guide, float(np.mean([svi.evaluate_loss() for _ in range(300)]))  # type: ignore[arg-type]
+
+
+def test_a_sum_over_members_finds_the_posterior_where_it_is_in_reach() -> None:
+    inclusion, log_evidence = _exact()
+    guide, loss = _fitted("enumerate", 600)
+    assert -0.05 < loss + log_evidence < 0.2
+    np.testing.assert_allclose(guide.inclusion(), inclusion, atol=0.05)
+
+
+@pytest.mark.slow
+def test_gradients_of_draws_find_the_same() -> None:
+    inclusion, _ = _exact()
+    guide, _ = _fitted("score", 1500)
+    np.testing.assert_allclose(guide.inclusion(), inclusion, atol=0.05)
+
+
+def _gradients(guide: AutoStructure, loss: Any) -> torch.Tensor:
+    guide.zero_grad()
+    loss.loss_and_grads(quadratic, guide)
+    return dict(guide.named_parameters())["bias_unconstrained"].grad.clone()
+
+
+class _Unscored(StructureELBO):
+    """A control: the law of the indicators is not differentiated."""
+
+    def _bounds(self, *args: Any) -> Any:
+        bound, log_q, is_sum = super()._bounds(*args)
+        return bound, log_q.detach(), is_sum
+
+
+def _z_scores(loss_of_draws: StructureELBO) -> torch.Tensor:
+    """Differences of mean gradients of draws from those of sums, in standard errors."""
+    guide, _ = _fitted("enumerate", 5)
+    torch.manual_seed(3)
+    sums = torch.stack([_gradients(guide, guide.elbo(gradient="enumerate")) for _ in range(30)])
+    drawn = torch.stack([_gradients(guide, loss_of_draws) for _ in range(200)])
+    error = (sums.var(0) / len(sums) + drawn.var(0) / len(drawn)).sqrt()
+    return (sums.mean(0) - drawn.mean(0)).abs() / error
+
+
+def test_gradients_of_draws_are_unbiased_and_control_without_the_score_is_not() -> None:
+    assert float(_z_scores(StructureELBO(32, gradient="score")).max()) < 5.5
+    assert float(_z_scores(_Unscored(32, gradient="score")).max()) > 5.5
+
+
+def test_other_continuous_sites_and_plates_are_part_of_the_guide() -> None:
+    prior = _prior(2)
+    graph = prior.largest
+    counts = LogLinearStatistics(graph, torch.tensor([0.1, -0.2, 0.4], dtype=torch.float64), 2000).mean
+
+    def program() -> None:
+        scale = pyro.sample("scale", dist.Gamma(torch.tensor(2.0).double(), torch.tensor(2.0).double()))
+        gamma = pyro.sample("gamma", prior)
+        zeros = torch.zeros(graph.num_parameters, dtype=torch.float64)
+        theta = pyro.sample("theta", dist.Normal(zeros, 1.0).to_event(1))
+        with pyro.plate("groups", 2):
+            shift = pyro.sample("shift", dist.Normal(torch.zeros(2).double(), scale))
+        where = theta * prior.parameter_mask(gamma)
+        law = LogLinearStatistics(graph, where, 2000, validate_args=False)
+        pyro.sample("counts", law, obs=counts)
+        with pyro.plate("seen", 2):
+            pyro.sample("y", dist.Normal(shift, 1.0), obs=torch.tensor([0.5, 1.0]).double())
+
+    torch.manual_seed(0)
+    pyro.clear_param_store()
+    guide = AutoStructure(program)
+    svi = SVI(program, guide, ClippedAdam({"lr": 0.05}), guide.elbo(8))
+    losses = [float(svi.step()) for _ in range(300)]  # type: ignore[arg-type]
+    drawn = guide()
+    assert np.isfinite(losses).all() and np.mean(losses[-20:]) < losses[0]
+    assert drawn["shift"].shape == (2,) and drawn["theta"].shape == (3,) and float(drawn["scale"].detach()) > 0
+    assert float(guide.inclusion()[0]) > 0.9
+    assert np.isfinite(SVI(program, guide, ClippedAdam({"lr": 0.0}), Trace_ELBO()).evaluate_loss())
+
+
+def _program(*, prior: StructurePrior | None, name: str = "theta", discrete: bool = False) -> Any:
+    def program() -> None:
+        size = 3
+        if prior is not None:
+            pyro.sample("gamma", prior)
+            size = prior.largest.num_parameters
+        if discrete:
+            pyro.sample("k", dist.Bernoulli(0.5))
+        pyro.sample(name, dist.Normal(torch.zeros(size).double(), 1.0).to_event(1))
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (_program(prior=None), "missing-part"),
+        (_program(prior=_prior(2), name="other"), "missing-part"),
+        (_program(prior=_prior(3, space="graphical")), "no-method"),
+        (_program(prior=_prior(2), discrete=True), "no-method"),
+    ],
+    ids=["no structure", "no parameters", "graphical", "discrete"],
+)
+def test_programs_that_the_guide_cannot_follow(program: Any, code: Any) -> None:
+    with raises(code, "model"):
+        AutoStructure(program)()
+
+
+def test_bad_options() -> None:
+    with raises("unknown-choice", "dependence"):
+        AutoStructure(quadratic, dependence="full")  # type: ignore[arg-type]
+    with raises("out-of-range", "num_particles"):
+        StructureELBO(1)
+    big = AutoStructure(_program(prior=_prior(5, space="hierarchical")))
+    with raises("over-budget", "gradient"):
+        big.elbo(gradient="enumerate").loss(_program(prior=_prior(5)), big)
+    with raises("wrong-type", "guide"):
+        StructureELBO().loss(quadratic, quadratic)
