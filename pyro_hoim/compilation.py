@@ -279,6 +279,16 @@ def _rows() -> Observations:
     return Observations(domain, codes, counts)
 
 
+def _auxiliary_tables() -> None:
+    """Tables of counts that the exchange algorithm draws."""
+    import numpy as np
+
+    from .inference.intractable._table_kernels import draw_tables
+
+    for total in (1.0, 100.0):
+        draw_tables(np.zeros((1, 8)), np.array([total]), np.zeros(1, dtype=np.uint64), np.empty((1, 8)))
+
+
 _PARTS: dict[str, Callable[[], None]] = {
     "tables": _table_chains,
     "roots": _root_models,
@@ -287,6 +297,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "networks": _networks,
     "fits": _fits,
     "structures": _structures,
+    "auxiliary": _auxiliary_tables,
 }
 
 if __name__ == "__main__":

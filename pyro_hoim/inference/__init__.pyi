@@ -4,6 +4,9 @@ from .gibbs import (
     PseudoGibbs as PseudoGibbs,
     RootGibbs as RootGibbs,
 )
+from .intractable.exchange import Exchange as Exchange
+from .intractable.noisy import NoisyExchange as NoisyExchange
+from .intractable.sweep_check import SweepCheck as SweepCheck
 from .kernels import (
     R_HAT_LIMIT as R_HAT_LIMIT,
     NUTSSettings as NUTSSettings,

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...compute.engine import Record
 from ...core.chains import Chains
-from ...errors import ConvergenceWarning, check_whole, out_of_range, refused
+from ...errors import ConvergenceWarning, check_whole, other_domain, out_of_range, refused
 from ...runs.arguments import seed_from
 from ...runs.checkpoint import checksum
 from ...schema import Domain
@@ -230,6 +230,13 @@ class RootChains(Chains):
         values = checked_values(self._energy, states, self._num_chains, "states")
         self._init = checksum({"init": torch.from_numpy(values)})
         self._set(values)
+
+    def set_model(self, energy: GeneralizedRootEnergy) -> None:
+        """New entries of the same terms; states stay, and whether there is a normalised law is not checked."""
+        energy = checked_energy(energy)
+        if energy.structure != self._energy.structure or energy.family != self._energy.family:
+            raise other_domain("energy", "the terms and the family of the chains", hint="make new chains for others")
+        self._energy, self._program = energy, RootProgram.of(energy)
 
     def set_single_terms(self, natural: torch.Tensor) -> None:
         """Replace the natural parameters (d, k) of the terms of single variables; interactions and states stay."""

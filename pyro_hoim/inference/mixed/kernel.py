@@ -15,6 +15,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
 from ...errors import HoimError, check_whole, out_of_range, refused, unexpected, wrong_type
+from ..intractable.exchange import Exchange
 from ..kernels import RecordingNUTS
 from ._discrete_sites import DiscreteSite, Schedules, check_initial, find_sites, sample_nodes, start
 from ._full_conditional import DiscreteMoves, Mode, Program
@@ -24,7 +25,7 @@ __all__ = ["MixedGibbs"]
 
 _TRIES = 10
 
-Continuous = Callable[[Callable[..., Any]], HMC] | Mapping[str, Any]
+Continuous = Callable[[Callable[..., Any]], HMC | Exchange] | Mapping[str, Any]
 
 
 class MixedGibbs(MCMCKernel):
@@ -59,7 +60,8 @@ class MixedGibbs(MCMCKernel):
         model: the program.
         continuous: how to draw the continuous sites: a class or factory that makes a kernel from a program, such as
             ``pyro.infer.HMC`` or ``partial(NUTS, full_mass=True)``, or a dict of options for the default,
-            :class:`~pyro_hoim.inference.RecordingNUTS`. A new kernel is made for every chain.
+            :class:`~pyro_hoim.inference.RecordingNUTS`; where theta moves and log Z is out of reach,
+            :class:`~pyro_hoim.inference.Exchange`. A new kernel is made for every chain.
         discrete_sites: names of the latent discrete sites, all of them, in the order of their moves; found when None.
         schedule: blocks and scan of the log-linear sites: one for all, or ``{site: schedule}``.
         num_discrete_sweeps: sweeps over the discrete sites per transition.
@@ -123,7 +125,7 @@ class MixedGibbs(MCMCKernel):
         self._clear()
 
     def _clear(self) -> None:
-        self.inner: HMC | None = None
+        self.inner: HMC | Exchange | None = None
         """The kernel of the continuous sites of this chain, None if there are none."""
         self._conditioned = GivenDiscrete(self.model)
         self._sites: tuple[DiscreteSite, ...] = ()
@@ -367,7 +369,7 @@ def _to_float(value: torch.Tensor) -> torch.Tensor:
     return value.to(dtype if dtype in (torch.float32, torch.float64) else torch.float32)
 
 
-def _inner_kernel(make: Any, program: Callable[..., Any]) -> HMC:
+def _inner_kernel(make: Any, program: Callable[..., Any]) -> HMC | Exchange:
     """A kernel for the continuous sites, checked."""
     if not callable(make):
         expected = (
@@ -375,13 +377,13 @@ def _inner_kernel(make: Any, program: Callable[..., Any]) -> HMC:
         )
         raise wrong_type("continuous", expected, make)
     kernel = make(program)
-    if not isinstance(kernel, HMC):
-        raise wrong_type("continuous", "it to make an HMC or NUTS kernel", kernel)
+    if not isinstance(kernel, HMC | Exchange):
+        raise wrong_type("continuous", "it to make an Exchange, HMC or NUTS kernel", kernel)
     if kernel.model is not program:
         raise unexpected(
             "continuous", "a kernel of the program that the factory is given", received="another's", code="conflict"
         )
-    if kernel._jit_compile:
+    if isinstance(kernel, HMC) and kernel._jit_compile:
         hint = "a compiled potential would keep the first discrete values"
         raise unexpected("continuous", "jit_compile=False", hint=hint, code="conflict")
     return kernel

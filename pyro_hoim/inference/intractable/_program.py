@@ -1,0 +1,313 @@
+"""A program with intractable observed sites, evaluated at one point or at many points at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.subsample_messenger import _Subsample
+from pyro.poutine.util import site_is_subsample
+from torch.distributions import biject_to
+
+from ...dependency_network.law import DependencyNetwork
+from ...errors import check_names, conflict, refused
+from ...generalized_root.law import GeneralizedRoot
+from ...log_linear.laws.law import HierarchicalLogLinear
+from ...log_linear.laws.statistics import LogLinearStatistics
+from ._families import LogLinearSite, RootSite
+from ._sites import IntractableSite, SiteData, unwrapped
+
+Values = dict[str, torch.Tensor]
+
+_RADIUS = 2.0
+_TRIES = 100
+_CHECKED = 3
+_MOST_DIFFERENCE = {torch.float64: 1e-8, torch.float32: 1e-3}
+_USE_MIXED = "draw it with MixedGibbs, whose continuous kernel may be Exchange"
+
+
+class Evaluation(NamedTuple):
+    """A program at C points.
+
+    Attributes:
+        log_density: log prior and log-likelihood of the tractable sites with the Jacobian, (C,), float64.
+        naturals: natural parameters of every intractable site that moves, (C, G, num_terms), float64.
+        data: what these sites observe.
+    """
+
+    log_density: torch.Tensor
+    naturals: dict[str, torch.Tensor]
+    data: dict[str, SiteData]
+
+
+class _NotVectorised(Exception):  # noqa: N818  never leaves this module
+    """A log-probability does not have the shape that chains in a dimension of their own would give it."""
+
+
+class _Latents(Messenger):
+    """Refuses latent sites that no continuous move can draw, before they are drawn."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"] or isinstance(msg["fn"], _Subsample):
+            return
+        law, _, _ = unwrapped(msg["fn"])
+        if isinstance(law, GeneralizedRoot):
+            problem = "a latent generalized root model cannot be moved by a continuous kernel"
+            raise refused(f"site {msg['name']!r}", problem, "observe it", code="no-method")
+        try:
+            is_discrete = bool(law.support.is_discrete)
+        except (NotImplementedError, AttributeError):
+            is_discrete = bool(getattr(law, "has_enumerate_support", False))
+        if is_discrete:
+            raise refused(f"site {msg['name']!r}", "it is latent and discrete", _USE_MIXED, code="no-method")
+
+
+class IntractableProgram:
+    r"""A program with fixed arguments: its latent sites, what is intractable in it, and its value at given points.
+
+    Points are unconstrained: values (C, \*shape) of every latent site. All C are evaluated in one run where the
+    program lets a leftmost dimension pass, and one after the other where it does not, which is found by comparison.
+    """
+
+    def __init__(
+        self, model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] | None
+    ) -> None:
+        self.model, self.args, self.kwargs = model, tuple(args), dict(kwargs)
+        with poutine.block(), torch.no_grad(), _Latents():
+            nodes = self._nodes(poutine.trace(model).get_trace(*self.args, **self.kwargs))
+        latent = {name: node for name, node in nodes.items() if not node["is_observed"]}
+        self.latent = tuple(latent)
+        if names is not None:
+            check_names(names, self.latent, "sites", "latent site")
+        self.moved = self.latent if names is None else tuple(n for n in self.latent if n in set(names))
+        if not self.moved:
+            raise refused("model", "expected a latent continuous site, found none", code="missing-part")
+        self.transforms = {name: biject_to(node["fn"].support).inv for name, node in latent.items()}
+        self._batch_dims = {name: len(node["fn"].batch_shape) for name, node in latent.items()}
+        plain = {name: self.transforms[name](node["value"].detach()) for name, node in latent.items()}
+        self.shapes = {name: value.shape for name, value in plain.items()}
+        self.dtypes = {name: value.dtype for name, value in plain.items()}
+        self._num_dims = _num_dims(nodes)
+        self.sites = _intractable_sites(nodes)
+        self.reason: str | None = None
+        self.is_together = True
+        self._settle()
+
+    def _nodes(self, trace: Any) -> dict[str, Any]:
+        """Sample sites of a trace; plates must be whole."""
+        found: dict[str, Any] = {}
+        for name, node in cast(dict[str, Any], trace.nodes).items():
+            if node["type"] != "sample":
+                continue
+            if site_is_subsample(node):
+                if len(node["value"]) != node["fn"].size:
+                    problem = f"plate {name!r} takes {len(node['value'])} of {node['fn'].size} elements"
+                    raise conflict("model", f"{problem}; MCMC needs all of them")
+            elif not node["infer"].get("_deterministic"):
+                found[name] = node
+        return found
+
+    # Points
+
+    def random_points(self, num_chains: int) -> Values:
+        r"""Points (num_chains, \*shape) uniform within two of zero in every coordinate, as Pyro's kernels start."""
+        return {
+            name: (2 * torch.rand(num_chains, *shape, dtype=self.dtypes[name]) - 1) * _RADIUS
+            for name, shape in self.shapes.items()
+        }
+
+    def valid_points(self, num_chains: int) -> Values:
+        """Random points of finite density."""
+        points = self.random_points(num_chains)
+        for _ in range(_TRIES):
+            is_valid = self.is_valid(self.evaluate(points))
+            if bool(is_valid.all()):
+                return points
+            again = self.random_points(num_chains)
+            for name, value in points.items():
+                value[~is_valid] = again[name][~is_valid]
+        problem = f"no valid initial params, which are points of finite density, were found in {_TRIES} tries"
+        raise refused("model", problem, "look for observations outside the support, or pass initial_params")
+
+    def is_valid(self, found: Evaluation) -> torch.Tensor:
+        """Which points have a density and a law at every site, (C,)."""
+        result = torch.isfinite(found.log_density)
+        for name, natural in found.naturals.items():
+            lawful = self.sites[name].is_lawful(natural.reshape(-1, natural.shape[-1]))
+            result &= lawful.reshape(natural.shape[:2]).all(-1)
+        return result
+
+    # Evaluation
+
+    def evaluate(self, points: Values) -> Evaluation:
+        r"""The program at points (C, \*shape)."""
+        with torch.no_grad():
+            if self.is_together:
+                return self._at(points, len(next(iter(points.values()))))
+            return self._one_by_one(points)
+
+    def surrogate(self, points: Values) -> torch.Tensor:
+        """Log density (C,) with the exact or the pseudo-likelihood in the place of every intractable one."""
+        num_chains = len(next(iter(points.values())))
+        if self.is_together:
+            return self._total(*self._run(points, num_chains), num_chains, with_surrogates=True)
+        found = [self._single(points, i) for i in range(num_chains)]
+        return torch.cat([self._total(*self._run(one, None), None, with_surrogates=True) for one in found])
+
+    def _single(self, points: Values, i: int) -> Values:
+        return {name: value[i] for name, value in points.items()}
+
+    def _one_by_one(self, points: Values) -> Evaluation:
+        num_chains = len(next(iter(points.values())))
+        found = [self._at(self._single(points, i), None) for i in range(num_chains)]
+        naturals = {name: torch.cat([one.naturals[name] for one in found]) for name in found[0].naturals}
+        return Evaluation(torch.cat([one.log_density for one in found]), naturals, found[0].data)
+
+    def _at(self, points: Values, num_chains: int | None) -> Evaluation:
+        nodes, jacobian = self._run(points, num_chains)
+        naturals: dict[str, torch.Tensor] = {}
+        data: dict[str, SiteData] = {}
+        for name, site in self.sites.items():
+            naturals[name], data[name] = site.read(nodes[name], num_chains, self._num_dims)
+        return Evaluation(self._total(nodes, jacobian, num_chains), naturals, data)
+
+    def _run(self, points: Values, num_chains: int | None) -> tuple[dict[str, Any], torch.Tensor]:
+        """Sample sites of one run, and the Jacobian (C,) or (1,)."""
+        values: Values = {}
+        jacobian = torch.zeros(num_chains or 1, dtype=torch.float64)
+        for name, point in points.items():
+            value = self.transforms[name].inv(point)
+            slope = self.transforms[name].inv.log_abs_det_jacobian(point, value)
+            jacobian = jacobian + slope.double().reshape(num_chains or 1, -1).sum(-1)
+            if num_chains is not None:
+                event = value.shape[1:]
+                padding = (1,) * (self._num_dims - self._batch_dims[name])
+                value = value.reshape(num_chains, *padding, *event)
+            values[name] = value
+        with poutine.block(), pyro.validation_enabled(False):
+            given = poutine.condition(self.model, data=values)
+            trace = poutine.trace(given).get_trace(*self.args, **self.kwargs)
+        nodes = self._nodes(trace)
+        if any(not node["is_observed"] for node in nodes.values()):
+            name = next(name for name, node in nodes.items() if not node["is_observed"])
+            problem = f"site {name!r} is not there at every run"
+            raise refused("model", problem, "write the choice with torch.where or poutine.mask", code="no-method")
+        return nodes, jacobian
+
+    def _total(
+        self, nodes: Mapping[str, Any], jacobian: torch.Tensor, num_chains: int | None, *, with_surrogates: bool = False
+    ) -> torch.Tensor:
+        """Sum (C,) over the tractable sites, and over the others too where these have something in their place."""
+        total = jacobian
+        with pyro.validation_enabled(False):
+            for name, node in nodes.items():
+                law, masks, lacking = unwrapped(node["fn"])
+                if name in self.sites:
+                    if not with_surrogates:
+                        continue
+                    term = self.sites[name].surrogate(law, node["value"])
+                    if term is None:
+                        problem = "neither its log Z nor its pseudo-likelihood is at hand"
+                        hint = "use proposal='adaptive', or observe the rows by HierarchicalLogLinear"
+                        raise refused(f"site {name!r}", problem, hint, code="no-method")
+                    for mask, missing in masks:
+                        flag = torch.as_tensor(mask)
+                        term = scale_and_mask(term, mask=flag.reshape(*flag.shape, *(1,) * (lacking - missing)))
+                    term = term.sum(tuple(range(-lacking, 0))) if lacking else term
+                elif is_constant_law(law):
+                    continue
+                else:
+                    term = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"])
+                term = scale_and_mask(term, node["scale"], node["mask"])
+                total = total + self._by_chain(name, term, num_chains)
+        return total
+
+    def _by_chain(self, name: str, term: torch.Tensor, num_chains: int | None) -> torch.Tensor:
+        """Sum of a term over everything but chains, (C,) or (1,)."""
+        if num_chains is None or term.dim() <= self._num_dims:
+            return term.double().sum().reshape(1)
+        if term.dim() > self._num_dims + 1 or term.shape[0] not in (1, num_chains):
+            raise _NotVectorised(f"the log-probability of {name!r} has the shape {tuple(term.shape)}")
+        return term.double().reshape(len(term), -1).sum(-1)
+
+    # What is decided once
+
+    def _settle(self) -> None:
+        """Find which intractable sites move, and whether chains can be evaluated together."""
+        state = torch.random.get_rng_state()
+        try:
+            torch.manual_seed(0)
+            points = self.random_points(_CHECKED)
+        finally:
+            torch.random.set_rng_state(state)
+        with torch.no_grad():
+            apart = self._one_by_one(points)
+            self._keep_moving(apart)
+            apart = apart._replace(naturals={name: apart.naturals[name] for name in self.sites})
+            self.reason = self._disagreement(points, apart)
+        self.is_together = self.reason is None
+
+    def _keep_moving(self, found: Evaluation) -> None:
+        """Leave out intractable sites whose parameters are those of every point."""
+        names = [name for name, natural in found.naturals.items() if bool((natural != natural[:1]).any())]
+        if not names:
+            expected = "an observed HierarchicalLogLinear, LogLinearStatistics or GeneralizedRoot"
+            problem = f"{expected} whose parameters depend on a latent continuous site was expected, there is none"
+            raise refused("model", problem, "use NUTS", code="missing-part")
+        self.sites = {name: self.sites[name] for name in names}
+
+    def _disagreement(self, points: Values, apart: Evaluation) -> str | None:
+        """Why points cannot be evaluated together, in a clause; None where they can."""
+        try:
+            found = self._at(points, _CHECKED)
+        except _NotVectorised as error:
+            return str(error)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            return f"the program raises {type(error).__name__} for many chains at once"
+        least = _MOST_DIFFERENCE.get(min(self.dtypes.values(), key=lambda dtype: torch.finfo(dtype).bits), 1e-3)
+        pairs = [(found.log_density, apart.log_density)]
+        pairs += [(found.naturals[name], apart.naturals[name]) for name in self.sites]
+        for left, right in pairs:
+            if left.shape != right.shape or not torch.allclose(left, right, rtol=least, atol=least, equal_nan=True):
+                return "chains side by side get other log-probabilities than each by itself"
+        return None
+
+
+def is_constant_law(law: Any) -> bool:
+    """Whether a law is an intractable one; where it is not among those that move it is a constant."""
+    return isinstance(law, HierarchicalLogLinear | LogLinearStatistics | GeneralizedRoot)
+
+
+def _num_dims(nodes: Mapping[str, Any]) -> int:
+    """Batch dimensions that a program uses, plates or not."""
+    dims = [0]
+    for node in nodes.values():
+        event_dim = len(node["fn"].event_shape)
+        dims += [len(node["fn"].batch_shape), node["value"].dim() - event_dim]
+        dims += [-frame.dim for frame in node["cond_indep_stack"] if frame.vectorized]
+    return max(dims)
+
+
+def _intractable_sites(nodes: Mapping[str, Any]) -> dict[str, IntractableSite]:
+    """Observed sites of laws whose constant is not computed."""
+    found: dict[str, IntractableSite] = {}
+    for name, node in nodes.items():
+        law, _, _ = unwrapped(node["fn"])
+        if isinstance(law, DependencyNetwork):
+            problem = "a dependency network has conditionals and no energy, so there is no ratio of probabilities"
+            raise refused(f"site {name!r}", problem, code="no-method")
+        if not is_constant_law(law) or not node["is_observed"]:
+            continue
+        scale = node["scale"]
+        if math.prod(torch.as_tensor(scale).shape) and not bool((torch.as_tensor(scale) == 1).all()):
+            problem = "its log-probability is scaled, and a power of a likelihood has no auxiliary data"
+            raise refused(f"site {name!r}", problem, "leave out poutine.scale and subsampling", code="conflict")
+        make = RootSite if isinstance(law, GeneralizedRoot) else LogLinearSite
+        found[name] = make(name, cast(Any, law))
+    return found

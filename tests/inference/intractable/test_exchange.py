@@ -1,0 +1,464 @@
+"""The exchange kernel against quadrature, the programs that it takes and refuses, and its contract with Pyro."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC
+from pyro.ops.stats import effective_sample_size
+from scipy import stats
+
+from pyro_hoim.data import Observations
+from pyro_hoim.dependency_network import DependencyNetwork, learn_network
+from pyro_hoim.errors import HoimError, InputError, InputTypeError
+from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.inference import Exchange, MixedGibbs, NoisyExchange, log_linear_model, run_mcmc
+from pyro_hoim.inference.intractable._program import IntractableProgram
+from pyro_hoim.interop import to_arviz
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    HierarchicalLogLinear,
+    LogLinearStatistics,
+    normal_prior,
+    statistics_of,
+)
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+MAIN = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+PAIR = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+COUNTS = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+ROWS = torch.tensor([[0, 0]] * 9 + [[0, 1]] * 2 + [[1, 0]] * 3 + [[1, 1]] * 8)
+DIRECTION = torch.tensor([0.3, -0.4, 1.1], dtype=torch.float64)
+GRID = torch.linspace(-6, 6, 4001, dtype=torch.float64)
+ZERO = torch.zeros((), dtype=torch.float64)
+
+run = partial(run_mcmc, progress=False)
+
+
+def main_effects() -> None:
+    log_linear_model(MAIN, normal_prior(MAIN, dtype=torch.float64), COUNTS, 40)
+
+
+def strength_of_rows(rows: torch.Tensor = ROWS, partition: Any = None) -> None:
+    """One strength, rows in a plate, and a normal observation of it."""
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    with pyro.plate("rows", len(rows)):
+        law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION, partition=partition)
+        pyro.sample("x", law, obs=rows)
+    pyro.sample("y", dist.Normal(strength, 0.5), obs=torch.tensor(0.4, dtype=torch.float64))
+
+
+def log_likelihood(strength: torch.Tensor, rows: torch.Tensor = ROWS) -> torch.Tensor:
+    """Exact log-likelihood of the rows at strengths (S,)."""
+    law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, len(rows))
+    return law.log_prob(statistics_of(rows, PAIR))
+
+
+def moments(log_density: torch.Tensor, grid: torch.Tensor = GRID) -> np.ndarray:
+    """Mean and mean square of a density on a grid."""
+    weight = torch.softmax(log_density, 0)
+    return np.array([float((weight * grid**k).sum()) for k in (1, 2)])
+
+
+def scores(draws: torch.Tensor, expected: np.ndarray) -> np.ndarray:
+    """t scores of mean and mean square of draws (chains, draws), by independent chains."""
+    by_chain = torch.stack([draws.mean(1), draws.square().mean(1)], -1).double().numpy()
+    return (by_chain.mean(0) - expected) / (by_chain.std(0, ddof=1) / np.sqrt(len(by_chain)))
+
+
+def bound(num_scores: int, num_chains: int) -> float:
+    return float(stats.t.isf(FALSE_ALARM_RATE / 2 / num_scores, num_chains - 1))
+
+
+STRENGTH = moments(
+    log_likelihood(GRID) + dist.Normal(ZERO, 1.0).log_prob(GRID) + dist.Normal(GRID, 0.5).log_prob(ZERO + 0.4)
+)
+
+
+@pytest.mark.parametrize(
+    ("proposal", "num_bridges"), [("pseudo-likelihood", 0), ("pseudo-likelihood", 2), ("autoregressive", 0)]
+)
+def test_strength_equals_quadrature(proposal: Any, num_bridges: int) -> None:
+    """The control is the posterior without the normal observation."""
+    kernel = Exchange(strength_of_rows, proposal=proposal, num_bridges=num_bridges)
+    result = run(kernel, 150, burn_in=100, num_chains=200, seed=1)
+    assert result.chain_diagnostics[0]["evaluation"] == "together"
+    limit = bound(2, 200)
+    assert np.abs(scores(result.samples["strength"], STRENGTH)).max() < limit
+    other = moments(log_likelihood(GRID) + dist.Normal(ZERO, 1.0).log_prob(GRID))
+    assert np.abs(scores(result.samples["strength"], other)).max() > limit
+    assert bool((result.sample_stats["is_exact"] == 1).all())
+    accepted = float(result.sample_stats["is_accepted"].mean())
+    assert 0.1 < accepted < (0.8 if proposal == "autoregressive" else 0.5)  # with one parameter nearly independent
+
+
+def test_control_auxiliary_data_at_the_present_theta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data drawn where they must not be leave another law invariant."""
+    from pyro_hoim.inference.intractable._auxiliary import AuxiliaryData
+
+    right = AuxiliaryData._perfect
+
+    def wrong(self: Any, start: torch.Tensor, end: torch.Tensor, total: torch.Tensor, copies: int) -> torch.Tensor:
+        return -right(self, end, start, total, copies)
+
+    monkeypatch.setattr(AuxiliaryData, "_perfect", wrong)
+    result = run(Exchange(strength_of_rows), 150, burn_in=100, num_chains=200, seed=1)
+    assert np.abs(scores(result.samples["strength"], STRENGTH)).max() > bound(2, 200)
+
+
+def test_both_main_effects_equal_quadrature() -> None:
+    result = run(Exchange(main_effects), 200, burn_in=100, num_chains=200, seed=2)
+    table = torch.stack([-GRID, GRID], -1) / 2**0.5
+    for k in range(2):
+        seen = COUNTS[2 * k : 2 * k + 2]
+        log_density = table @ seen - 40 * table.logsumexp(-1) - GRID.square() / 2
+        found = scores(result.samples["theta"][..., k], moments(log_density))
+        assert np.abs(found).max() < bound(4, 200)
+
+
+def test_a_learned_proposal() -> None:
+    result = run(Exchange(strength_of_rows, proposal="adaptive"), 150, burn_in=300, num_chains=200, seed=3)
+    assert np.abs(scores(result.samples["strength"], STRENGTH)).max() < bound(2, 200)
+    assert 0.1 < float(result.sample_stats["is_accepted"].mean()) < 0.5
+
+
+SLOW_ROWS = torch.tensor([[0, 0]] * 14 + [[0, 1]] + [[1, 0]] + [[1, 1]] * 6)
+FIELD = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)
+COUPLING = torch.tensor([0.0, 0.0, 3.0], dtype=torch.float64)
+
+
+def tied_pair() -> None:
+    """A field on two variables that are tied so strongly that a sweep seldom changes them both."""
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    with pyro.plate("rows", len(SLOW_ROWS)):
+        law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * FIELD + COUPLING)
+        pyro.sample("x", law, obs=SLOW_ROWS)
+
+
+@pytest.mark.slow
+def test_gibbs_auxiliary_data_and_too_few_sweeps() -> None:
+    """Eighty sweeps are enough, a single one is not, and the check of the kernel sees it."""
+    law = LogLinearStatistics(PAIR, GRID.unsqueeze(-1) * FIELD + COUPLING, len(SLOW_ROWS))
+    log_density = law.log_prob(statistics_of(SLOW_ROWS, PAIR)) + dist.Normal(ZERO, 1.0).log_prob(GRID)
+    expected, found = moments(log_density), {}
+    for sweeps in (1, 80):
+        kernel = Exchange(tied_pair, auxiliary="gibbs", num_sweeps=sweeps)
+        result = run(kernel, 60, burn_in=60, num_chains=100, seed=4)
+        assert bool((result.sample_stats["is_exact"] == 0).all())
+        assert not result.chain_diagnostics[0]["is_exact"]
+        found[sweeps] = np.abs(scores(result.samples["strength"], expected)).max()
+        pyro.set_rng_seed(5)
+        check = kernel.check_sweeps(result.get_samples(), num_proposals=2000)
+        assert check.is_changed is (sweeps == 1), check
+        assert ("too few" in repr(check)) is (sweeps == 1)
+    assert found[80] < bound(4, 100) < found[1]
+
+
+@pytest.mark.parametrize("num_bridges", [0, 2])
+def test_bridged_gibbs_auxiliary_data(num_bridges: int) -> None:
+    kernel = Exchange(strength_of_rows, auxiliary="gibbs", num_sweeps=20, num_bridges=num_bridges)
+    result = run(kernel, 60, burn_in=60, num_chains=60, seed=6)
+    assert np.abs(scores(result.samples["strength"], STRENGTH)).max() < bound(4, 60)
+
+
+COUNT_DOMAIN = Domain([Variable(name, kind="count") for name in "ab"])
+COUNT_PAIR = RootStructure.simplified(COUNT_DOMAIN, [("a", "b")])
+COUNT_FAMILY = TruncatedPoissonFamily(4)
+COUNT_ROWS = torch.tensor([[0.0, 1.0], [2.0, 2.0], [1.0, 1.0], [4.0, 3.0], [0.0, 0.0], [1.0, 2.0], [3.0, 3.0]])
+COUNT_DIRECTION = torch.tensor([0.1, -0.1, 0.35], dtype=torch.float64)
+
+
+def counts_program() -> None:
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    with pyro.plate("rows", len(COUNT_ROWS)):
+        law = GeneralizedRoot(COUNT_PAIR, strength.unsqueeze(-1) * COUNT_DIRECTION, COUNT_FAMILY)
+        pyro.sample("x", law, obs=COUNT_ROWS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("auxiliary", "num_bridges"), [("auto", 0), ("auto", 1), ("gibbs", 0), ("gibbs", 1)])
+def test_truncated_counts_equal_enumeration(auxiliary: Any, num_bridges: int) -> None:
+    grid = GRID[::20]
+    states = torch.cartesian_prod(torch.arange(5), torch.arange(5)).double()
+    law = GeneralizedRoot(COUNT_PAIR, grid.unsqueeze(-1) * COUNT_DIRECTION, COUNT_FAMILY)
+    log_z = torch.logsumexp(-law.energy(states.unsqueeze(1)), 0)
+    log_density = -law.energy(COUNT_ROWS.double().unsqueeze(1)).sum(0) - len(COUNT_ROWS) * log_z - grid.square() / 2
+    kernel = Exchange(counts_program, auxiliary=auxiliary, num_bridges=num_bridges, num_sweeps=20)
+    result = run(kernel, 40, burn_in=40, num_chains=40, seed=7)
+    assert bool(result.sample_stats["is_exact"].all()) is (auxiliary == "auto")
+    assert np.abs(scores(result.samples["strength"], moments(log_density, grid))).max() < bound(8, 40)
+    assert np.abs(scores(result.samples["strength"], moments(-grid.square() / 2, grid))).max() > bound(8, 40)
+
+
+# Programs
+
+
+def scaled(rows: torch.Tensor = ROWS) -> None:
+    """A positive scale above the strength, so that a Jacobian counts."""
+    scale = pyro.sample("scale", dist.HalfNormal(ZERO + 1.0))
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    law = LogLinearStatistics(PAIR, (scale * strength).unsqueeze(-1) * DIRECTION, len(rows))
+    pyro.sample("counts", law, obs=statistics_of(rows, PAIR))
+
+
+def test_constrained_sites_equal_quadrature() -> None:
+    points = torch.linspace(0.005, 5, 400, dtype=torch.float64)
+    grid = GRID[::10]
+    joint = log_likelihood((points[:, None] * grid).reshape(-1)).reshape(len(points), -1)
+    joint = joint - points[:, None].square() / 2 - grid.square() / 2
+    result = run(Exchange(scaled), 200, burn_in=200, num_chains=200, seed=8)
+    assert bool((result.samples["scale"] > 0).all())
+    found = scores(result.samples["scale"], moments(joint.logsumexp(1), points))
+    assert np.abs(found).max() < bound(4, 200)
+    found = scores(result.samples["strength"], moments(joint.logsumexp(0), grid))
+    assert np.abs(found).max() < bound(4, 200)
+    no_jacobian = moments(joint.logsumexp(1) - points.log(), points)
+    assert np.abs(scores(result.samples["scale"], no_jacobian)).max() > bound(4, 200)
+
+
+GROUPS = torch.stack([ROWS[torch.arange(12) + 5 * g] for g in range(3)], 1)  # (12, 3, 2)
+
+
+def several(groups: torch.Tensor = GROUPS) -> None:
+    """A strength per group, rows in two plates with some of them masked, counts of all with a strength of their own."""
+    common = pyro.sample("common", dist.Normal(ZERO, 1.0))
+    mask = torch.arange(12).unsqueeze(-1) < torch.tensor([12, 8, 5])
+    with pyro.plate("groups", 3, dim=-1):
+        strength = pyro.sample("strength", dist.Normal(common, 0.7))
+        with pyro.plate("rows", 12, dim=-2):
+            law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION)
+            pyro.sample("x", law.mask(mask), obs=groups)
+    counts = LogLinearStatistics(PAIR, common.unsqueeze(-1) * DIRECTION, len(ROWS))
+    pyro.sample("counts", counts, obs=statistics_of(ROWS, PAIR))
+    fixed = HierarchicalLogLinear(PAIR, DIRECTION, partition=AnnealedImportance(num_chains=4))
+    pyro.sample("constant", fixed, obs=ROWS[0])
+
+
+def regression(rows: torch.Tensor = ROWS) -> None:
+    """A theta of its own for every row, written so that no dimension of chains can pass."""
+    slope = pyro.sample("slope", dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0).to_event(1))
+    with pyro.plate("rows", len(rows)):
+        strength = slope[0] + slope[1] * torch.linspace(-1, 1, len(rows), dtype=torch.float64)
+        pyro.sample("x", HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION), obs=rows)
+
+
+@pytest.mark.parametrize(("program", "is_together"), [(several, True), (scaled, True), (regression, False)])
+def test_log_ratios_of_programs_are_those_of_their_exact_laws(program: Callable[..., Any], is_together: bool) -> None:
+    """Differences of log density plus statistics less N log Z are what Pyro finds with exact laws."""
+    found = IntractableProgram(program, (), {}, None)
+    assert found.is_together is is_together
+    pyro.set_rng_seed(9)
+    points = found.random_points(4)
+    there = found.evaluate(points)
+    total = there.log_density.clone()
+    for name, site in found.sites.items():
+        natural, data = there.naturals[name], there.data[name]
+        law: Any = site.law
+        log_z = HierarchicalLogLinear(law.hypergraph, natural, coding=law.coding).log_partition.value
+        total += (natural * data.statistics).sum((-1, -2)) - (log_z * data.total).sum(-1)
+    for i in range(4):
+        values = {name: found.transforms[name].inv(value[i]) for name, value in points.items()}
+        blocked = pyro.poutine.block(pyro.condition(program, data=values), hide=["constant"])
+        trace = pyro.poutine.trace(blocked).get_trace()
+        trace.compute_log_prob()
+        exact = trace.log_prob_sum()
+        for name, value in points.items():
+            exact = exact + found.transforms[name].inv.log_abs_det_jacobian(value[i], values[name]).sum()
+        assert float(total[i]) == pytest.approx(float(exact), rel=1e-10)
+
+
+def test_sites_that_are_not_moved_stay() -> None:
+    result = run(Exchange(several, sites=["strength"]), 10, burn_in=5, num_chains=3, seed=10)
+    assert bool((result.samples["common"] == result.samples["common"][:, :1]).all())
+    assert not bool((result.samples["strength"] == result.samples["strength"][:, :1]).all())
+
+
+def test_without_rows_the_posterior_is_the_prior() -> None:
+    def program() -> None:
+        log_linear_model(MAIN, normal_prior(MAIN, dtype=torch.float64), torch.zeros(4, dtype=torch.float64), 0)
+
+    result = run(Exchange(program), 200, burn_in=100, num_chains=200, seed=11)
+    for k in range(2):
+        assert np.abs(scores(result.samples["theta"][..., k], np.array([0.0, 1.0]))).max() < bound(4, 200)
+    assert bool((result.sample_stats["is_exact"] == 1).all())
+
+
+@pytest.mark.slow
+def test_as_the_continuous_kernel_of_mixed_gibbs() -> None:
+    """Strength and field given noisy observations of the field, by quadrature; the latent field is a normal site."""
+    levels, data = torch.tensor([-0.5, 1.0], dtype=torch.float64), torch.tensor([-0.3, 1.4], dtype=torch.float64)
+
+    def program() -> None:
+        with pyro.plate("copies", 60):
+            strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+            x = pyro.sample("x", HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION))
+            pyro.sample("y", dist.Normal(levels[x], 0.9).to_event(1), obs=data)
+
+    states = torch.cartesian_prod(torch.arange(2), torch.arange(2))
+    law = HierarchicalLogLinear(PAIR, GRID.unsqueeze(-1) * DIRECTION)
+    seen = dist.Normal(levels[states], 0.9).log_prob(data).sum(-1)
+    log_density = torch.stack([law.log_prob(s) + e for s, e in zip(states, seen, strict=True)]).logsumexp(0)
+    expected = moments(log_density - GRID.square() / 2)
+    kernel = MixedGibbs(program, partial(Exchange, proposal="adaptive"))
+    result = run(kernel, 1500, burn_in=500, num_chains=1, seed=12)
+    assert np.abs(scores(result.samples["strength"][0].T, expected)).max() < bound(2, 60)
+    assert result.samples["x"].dtype == torch.long
+
+
+# The contract with Pyro
+
+
+def test_in_pyros_mcmc_and_arviz() -> None:
+    pyro.set_rng_seed(13)
+    kernel = Exchange(strength_of_rows)
+    mcmc = MCMC(kernel, num_samples=400, warmup_steps=200, disable_progbar=True)
+    mcmc.run()
+    draws = mcmc.get_samples()["strength"]
+    assert draws.shape == (400,) and draws.dtype == torch.float64
+    size = float(effective_sample_size(draws.unsqueeze(0), chain_dim=0, sample_dim=1))
+    error = float(draws.std()) / size**0.5
+    assert abs(float(draws.mean()) - STRENGTH[0]) < 5 * error
+    assert mcmc.diagnostics()["is_exact"] == {"chain 0": True}
+    assert to_arviz(mcmc)["sample_stats"]["acceptance_rate"].shape == (1, 400)
+    result = run(kernel, 20, burn_in=20, num_chains=3, seed=1)
+    assert to_arviz(result)["sample_stats"]["is_exact"].shape == (3, 20)
+    assert result.num_divergences == 0
+    with pytest.raises(InputError, match="no chain is set up"):
+        _ = kernel.sample({})
+
+
+def test_a_seed_decides_everything_and_float32_stays() -> None:
+    first = run(Exchange(strength_of_rows), 20, num_chains=4, seed=5)
+    again = run(pickle.loads(pickle.dumps(Exchange(strength_of_rows))), 20, num_chains=4, seed=5)
+    assert torch.equal(first.samples["strength"], again.samples["strength"])
+    assert not torch.equal(
+        first.samples["strength"], run(Exchange(strength_of_rows), 20, num_chains=4).samples["strength"]
+    )
+
+    def program() -> None:
+        strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
+        law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION.float(), len(ROWS))
+        pyro.sample("counts", law, obs=statistics_of(ROWS, PAIR).float())
+
+    result = run(Exchange(program), 150, burn_in=100, num_chains=200, seed=14)
+    assert result.samples["strength"].dtype == torch.float32
+    expected = moments(log_likelihood(GRID) - GRID.square() / 2)
+    assert np.abs(scores(result.samples["strength"], expected)).max() < bound(2, 200)
+
+
+def test_initial_params() -> None:
+    kernel = Exchange(strength_of_rows)
+    start = {"strength": torch.tensor([0.1, 0.2], dtype=torch.float64)}
+    result = run(kernel, 5, burn_in=0, num_chains=2, seed=1, initial_params=start)
+    assert result.samples["strength"].shape == (2, 5)
+    for wrong, match in (
+        ({"strenght": start["strength"]}, "strenght"),
+        ({"strength": start["strength"][:, None]}, "expected shape"),
+        ({"strength": start["strength"] * torch.nan}, "positive density"),
+        ({}, "'strength' is missing"),
+    ):
+        with pytest.raises(InputError, match=match):
+            run(kernel, 5, num_chains=2, initial_params=wrong)
+
+
+# Bad input
+
+
+def nothing_to_exchange() -> None:
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    pyro.sample("x", HierarchicalLogLinear(PAIR, DIRECTION), obs=ROWS[0])
+    pyro.sample("y", dist.Normal(strength, 1.0), obs=ZERO)
+
+
+def latent_field() -> None:
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    pyro.sample("x", HierarchicalLogLinear(PAIR, strength * DIRECTION))
+
+
+def no_latent_site() -> None:
+    pyro.sample("x", HierarchicalLogLinear(PAIR, DIRECTION), obs=ROWS[0])
+
+
+def network() -> None:
+    pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    rows = Observations(PAIR.domain, ROWS)
+    pyro.sample("x", DependencyNetwork(learn_network(rows).conditionals), obs=ROWS[0])
+
+
+def scaled_site() -> None:
+    with pyro.poutine.scale(scale=0.5):
+        strength_of_rows()
+
+
+def outside() -> None:
+    strength_of_rows(ROWS + 1)
+
+
+def statistics_beyond_reach() -> None:
+    large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
+    theta = pyro.sample("theta", normal_prior(large, dtype=torch.float64))
+    counts = statistics_of(torch.zeros(3, 60, dtype=torch.long), large)
+    pyro.sample("counts", LogLinearStatistics(large, theta, 3), obs=counts)
+
+
+def random_log_z() -> None:
+    """An estimated log Z in a factor, which is no intractable site but a term like others."""
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION, partition=AnnealedImportance())
+    pyro.factor("f", law.log_prob(ROWS[0]))
+    strength_of_rows_beside(strength)
+
+
+def strength_of_rows_beside(strength: torch.Tensor) -> None:
+    law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, len(ROWS))
+    pyro.sample("counts", law, obs=statistics_of(ROWS, PAIR))
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (nothing_to_exchange, "use NUTS"),
+        (latent_field, "MixedGibbs"),
+        (no_latent_site, "expected a latent continuous site"),
+        (network, "dependency network"),
+        (scaled_site, "poutine.scale"),
+        (outside, "in the support"),
+        (statistics_beyond_reach, "proposal='adaptive'"),
+        (random_log_z, "without randomness inside Exchange"),
+    ],
+)
+def test_programs_that_are_refused(program: Callable[..., Any], match: str) -> None:
+    with pytest.raises(HoimError, match=match):
+        run(Exchange(program), 5, num_chains=2, seed=1)
+
+
+def test_arguments_that_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"sites": "strength"}, InputTypeError, "a sequence of names"),
+        ({"auxiliary": "annealed"}, InputError, "auxiliary"),
+        ({"num_bridges": -1}, InputError, "num_bridges"),
+        ({"num_sweeps": 0}, InputError, "num_sweeps"),
+        ({"proposal": "laplace"}, InputError, "proposal"),
+        ({"num_chains": 0}, InputError, "num_chains"),
+    ]
+    for options, error, match in wrong:
+        with pytest.raises(error, match=match):
+            Exchange(strength_of_rows, **options)
+    with pytest.raises(InputTypeError, match="a Pyro program"):
+        Exchange(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="num_auxiliary"):
+        NoisyExchange(strength_of_rows, 0)
+    with pytest.raises(InputError, match="stength"):
+        run(Exchange(strength_of_rows, sites=["stength"]), 5)
+    with pytest.raises(InputError, match="'strength' is missing"):
+        Exchange(strength_of_rows).check_sweeps({})
