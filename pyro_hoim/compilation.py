@@ -281,12 +281,19 @@ def _rows() -> Observations:
 
 def _auxiliary_tables() -> None:
     """Tables of counts that the exchange algorithm draws."""
-    import numpy as np
+    from functools import partial
 
-    from .inference.intractable._table_kernels import draw_tables
+    from .inference.intractable.exchange import Exchange
+    from .inference.posterior import log_linear_model
+    from .inference.runner import run_mcmc
+    from .log_linear.laws.normal import normal_prior
+    from .schema import Domain
+    from .structure.hypergraph import InteractionHypergraph
 
-    for total in (1.0, 100.0):
-        draw_tables(np.zeros((1, 8)), np.array([total]), np.zeros(1, dtype=np.uint64), np.empty((1, 8)))
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+    counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+    program = partial(log_linear_model, hypergraph, normal_prior(hypergraph, dtype=torch.float64), counts, 40)
+    run_mcmc(Exchange(program), 1, burn_in=0, num_chains=1, seed=0, progress=False)
 
 
 _PARTS: dict[str, Callable[[], None]] = {

@@ -94,7 +94,10 @@ class LogLinearSite(IntractableSite):
 
     @override
     def draws_perfectly(self, natural: torch.Tensor) -> bool:
-        return self._is_small or self.law.sample_is_exact
+        if self._is_small:
+            return True
+        # A law beyond the budget of its exact backend would draw exactly, if it could.
+        return self.law.sample_is_exact and self.law.partition.plan(self.hypergraph).feasible
 
     @override
     def draw(self, natural: torch.Tensor, total: torch.Tensor) -> torch.Tensor:

@@ -71,18 +71,19 @@ class Exchange(MCMCKernel):
         values (\*shape of the unconstrained site), or (num_chains, \*shape).
 
     Raises:
-        InputError: numbers out of range; at :meth:`setup`, a program without such a site, a dependency network, latent
-            discrete sites, scaled sites, "perfect" where draws are not, or data outside the support.
+        InputError: numbers out of range, a backend of estimates as ``auxiliary``; at :meth:`setup`, a program without
+            such a site, a dependency network, latent discrete sites, scaled sites, "perfect" where draws are not, or
+            data outside the support.
         InputTypeError: no program.
 
     Randomness:
         PyTorch's global generator, so ``pyro.set_rng_seed`` makes a run reproducible.
 
     References:
-        Iain Murray, Zoubin Ghahramani and David MacKay, MCMC for doubly-intractable distributions, UAI 2006; Faming
+        Iain Murray, Zoubin Ghahramani and David MacKay, MCMC for doubly-intractable distributions, UAI 2006. Faming
         Liang, A double Metropolis-Hastings sampler for spatial models, Journal of Statistical Computation and
-        Simulation 80, 2010, for chains that start at the data; Gareth Roberts and Jeffrey Rosenthal, Optimal scaling for
-        various Metropolis-Hastings algorithms, Statistical Science 16, 2001, for the acceptance.
+        Simulation 80, 2010, for chains that start at the data. Gareth Roberts and Jeffrey Rosenthal, Optimal scaling
+        for various Metropolis-Hastings algorithms, Statistical Science 16, 2001, for the acceptance.
 
     Example:
         >>> from functools import partial
@@ -112,6 +113,9 @@ class Exchange(MCMCKernel):
             raise wrong_type("program", "a Pyro program", program)
         if isinstance(sites, str):
             raise wrong_type("sites", "a sequence of names", received=f"the string {sites!r}")
+        if hasattr(auxiliary, "log_partition"):
+            problem = "an unbiased estimate of Z gives no unbiased Z^-N, so pseudo-marginal moves with it are not exact"
+            raise refused("auxiliary", problem, "use 'gibbs' or 'auto'", code="no-method")
         check_choice(auxiliary, ("auto", "perfect", "gibbs"), "auxiliary")
         check_choice(proposal, ("pseudo-likelihood", "autoregressive", "adaptive"), "proposal")
         self.model = program

@@ -446,6 +446,7 @@ def test_arguments_that_are_refused() -> None:
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"sites": "strength"}, InputTypeError, "a sequence of names"),
         ({"auxiliary": "annealed"}, InputError, "auxiliary"),
+        ({"auxiliary": AnnealedImportance()}, InputError, "no unbiased Z"),
         ({"num_bridges": -1}, InputError, "num_bridges"),
         ({"num_sweeps": 0}, InputError, "num_sweeps"),
         ({"proposal": "laplace"}, InputError, "proposal"),
