@@ -8,6 +8,7 @@ import math
 import re
 from pathlib import Path
 
+import pyro
 import pytest
 import torch
 
@@ -26,6 +27,7 @@ from pyro_hoim import (
     log_linear,
 )
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
+from pyro_hoim.inference import Exchange, NoisyExchange
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -192,3 +194,25 @@ def test_root_models_are_as_exact_as_their_table_says() -> None:
     with pytest.raises(IntractableError):
         beyond.log_prob(torch.zeros(12, dtype=torch.float64))
     assert torch.isfinite(beyond.log_pseudo_prob(torch.zeros(12, dtype=torch.float64)))
+
+
+def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+    rows = torch.tensor([[0, 1], [1, 1], [1, 0]])
+
+    def program() -> None:
+        theta = pyro.sample("theta", log_linear.normal_prior(hypergraph, dtype=torch.float64))
+        with pyro.plate("rows", 3):
+            pyro.sample("x", HierarchicalLogLinear(hypergraph, theta), obs=rows)
+
+    says = _table("exchange")
+    kernels = {
+        "`Exchange`, bridged or not": lambda **options: Exchange(program, num_bridges=1, **options),
+        "`NoisyExchange`, M data sets": lambda **options: NoisyExchange(program, 2, **options),
+    }
+    assert set(says) == set(kernels)
+    for row, make in kernels.items():
+        for column, auxiliary in (("perfect auxiliary data", "perfect"), ("Gibbs", "gibbs")):
+            kernel = make(auxiliary=auxiliary, num_sweeps=1)
+            kernel.setup(0)
+            assert kernel.is_exact is (says[row][column] == "the posterior")
