@@ -390,3 +390,20 @@ def test_bad_arguments():
             chains.sweep(1, beta=beta)
     with raises("out-of-range", "num_sweeps"):
         chains.sweep(-1)
+
+
+def test_chains_that_are_told_another_model_are_chains_of_it():
+    """From equal states and streams, states and scores are those of chains made for it; other terms are refused."""
+    energy = model("truncated-poisson")
+    other = GeneralizedRootEnergy(energy.structure, -0.5 * energy.psi, energy.family)
+    start = torch.ones(4, dtype=torch.float64)
+    chains, fresh = RootChains(energy, 10, init=start, seed=3), RootChains(other, 10, init=start, seed=3)
+    chains.set_model(other)
+    for both in (chains, fresh):
+        both.sweep(3)
+    assert torch.equal(chains.states, fresh.states)
+    assert torch.equal(chains.log_q(), fresh.log_q())
+    with pytest.raises(InputError, match="the terms and the family of the chains"):
+        chains.set_model(model("truncated-poisson", order=2))
+    with pytest.raises(InputError, match="no batch"):
+        chains.set_model(GeneralizedRootEnergy(energy.structure, energy.psi.expand(2, -1), energy.family))
