@@ -18,6 +18,7 @@ from pyro_hoim import (
     Domain,
     GeneralizedRoot,
     HierarchicalLogLinear,
+    InputError,
     InteractionHypergraph,
     IntractableError,
     LogLinearEnergy,
@@ -27,7 +28,7 @@ from pyro_hoim import (
     log_linear,
 )
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
-from pyro_hoim.inference import Exchange, NoisyExchange
+from pyro_hoim.inference import Exchange, NoisyExchange, StructurePrior, enumerate_structures, log_evidence
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -166,6 +167,42 @@ def test_networks_are_as_exact_as_their_table_says() -> None:
                 network.log_prob(state)
             with pytest.raises(IntractableError):
                 network.marginal([domain.names[0]])
+
+
+def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain: Domain) -> None:
+    says = _table("structure")
+    assert len(says) == 6
+    counts = torch.arange(1, 13).reshape(2, 3, 2).numpy()
+    data = pyro_hoim.Observations.from_table(domain, counts)
+    chain = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
+    cycle = InteractionHypergraph.from_order(domain, 2)
+    spaces = {
+        "conjugate, decomposable": ("conjugate:2", chain, StructurePrior(domain, space="decomposable")),
+        "conjugate, otherwise": ("conjugate:2", cycle, StructurePrior(domain)),
+        "normal": ("unit", cycle, StructurePrior(domain)),
+    }
+    beyond = StructurePrior(Domain.from_cardinalities([2] * 6))
+    for column, (prior, collection, structures) in spaces.items():
+        found = log_evidence(collection, data, prior)
+        assert found.method == says["`log_evidence`"][column].strip("*")
+        assert found.is_exact is (found.method == "exact")
+        told = says["`enumerate_structures`: probabilities of collections and interactions"][column]
+        if told.startswith("refused"):
+            with pytest.raises(InputError):
+                enumerate_structures(data, prior, structures)
+            posterior = enumerate_structures(data, prior, structures, method="laplace")
+        else:
+            posterior = enumerate_structures(data, prior, structures)
+        assert posterior.method == told.removeprefix("refused or ").strip("*")
+        assert posterior.is_exact is (told == "exact")
+        assert posterior.is_exact is (says["mean cells of `StructurePosterior`"][column] == "exact")
+        assert says["`log_prob` and samples of `StructurePrior`, listed or pairs"][column] == "exact"
+        assert structures.sample_is_exact
+        assert not structures.unnormalised
+        assert says["`log_prob` of `StructurePrior`, otherwise"][column] == "up to a constant"
+        assert beyond.unnormalised
+        assert says["samples of `StructurePrior`, otherwise"][column] == "*Metropolis*"
+        assert not beyond.sample_is_exact
 
 
 def test_root_models_are_as_exact_as_their_table_says() -> None:
