@@ -46,7 +46,7 @@ from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
 from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
-from .posterior_settings import PosteriorSettings
+from .posterior_chains import PosteriorSettings
 
 __all__ = ["Analysis", "ModelAnalysis", "analyse"]
 

@@ -31,8 +31,7 @@ from ..runs.arguments import checked_seed
 from ..runs.container import FORMAT_VERSION
 from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
-from ._posterior_chains import Chain, draw_chains
-from .posterior_settings import PosteriorSettings
+from .posterior_chains import Chain, PosteriorSettings, draw_chains
 
 __all__ = ["Posterior", "compare_models", "file_stem", "run_posterior"]
 

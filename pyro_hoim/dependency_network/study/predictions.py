@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from ...core.imputation import Imputation
-from ...core.prediction import Prediction, extend_rows
+from ...core.prediction import Imputation, Prediction, extend_rows
 from ...core.rows import (
     METHODS,
     ClampedGibbs,
