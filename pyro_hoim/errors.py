@@ -10,6 +10,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 
@@ -215,23 +216,16 @@ def unexpected(
     return InputError(argument=argument, expected=expected, received=shown, hint=hint, code=code)
 
 
-def out_of_range(
-    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
-) -> InputError:
-    """As :func:`unexpected`, about a number outside its bounds."""
-    return unexpected(argument, expected, value, hint, received=received, code="out-of-range")
+out_of_range = partial(unexpected, code="out-of-range")
+"""As :func:`unexpected`, about a number outside its bounds."""
+
+other_domain = partial(unexpected, code="other-domain")
+"""As :func:`unexpected`, about other variables, interactions or rows than those of the model or run."""
 
 
 def none_received(argument: object, expected: str, hint: str | None = None) -> InputError:
     """As :func:`unexpected`, about nothing where at least one is needed."""
     return unexpected(argument, expected, hint=hint, received="none", code="empty")
-
-
-def other_domain(
-    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
-) -> InputError:
-    """As :func:`unexpected`, about other variables, interactions or rows than those of the model or run."""
-    return unexpected(argument, expected, value, hint, received=received, code="other-domain")
 
 
 def wrong_shape(argument: object, expected: object, value: Any = _Absent, hint: str | None = None) -> InputError:
@@ -253,9 +247,8 @@ def refused(argument: object, problem: str, hint: str | None = None, code: Error
     return InputError(problem, argument=argument, hint=hint, code=code)
 
 
-def conflict(argument: object, problem: str, hint: str | None = None) -> InputError:
-    """As :func:`refused`, about arguments that exclude or need one another."""
-    return refused(argument, problem, hint, "conflict")
+conflict = partial(refused, code="conflict")
+"""As :func:`refused`, about arguments that exclude or need one another."""
 
 
 def out_of_reach(

@@ -19,7 +19,6 @@ __all__ = ["Cost", "Kind", "LogPartition", "PartitionBackend", "Sandwich", "Verd
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 
-
 _ERRORS_ALLOWED = 5.0  # standard errors that a log-probability may be above zero
 
 
@@ -304,30 +303,15 @@ class PartitionBackend(Protocol):
         ...
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-            InputError: the tables are not finite.
-        """
+        """Log Z in nats, value (*batch); InputError for tables that are not finite."""
         ...
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """eta, the probability of every cell of every edge, flat (*batch, num_terms).
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-        """
+        """eta, the probability of every cell of every edge, flat (*batch, num_terms)."""
         ...
 
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Joint probabilities of ``names`` (*batch, *cardinalities), axes in the order given.
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
+        """Joint probabilities of ``names`` (*batch, *cardinalities), in their order; refused as in :meth:`plan`."""
         ...
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
@@ -337,12 +321,7 @@ class PartitionBackend(Protocol):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states, long (*sample_shape, *batch, d).
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-            InputTypeError: a ``sample_shape`` that is not a sequence of whole numbers, such as a bare number.
-            InputError: a negative size.
+        """Independent states, long (*sample_shape, *batch, d); a ``sample_shape`` must be a sequence of sizes.
 
         Randomness:
             From ``generator`` or, if it is None, PyTorch's global generator. Same seed and device, same states.
@@ -350,9 +329,5 @@ class PartitionBackend(Protocol):
         ...
 
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
-
-        Raises:
-            IntractableError: past the budget, or the backend only draws states.
-        """
+        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats."""
         ...

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-
+from ...data.columns import relabelled
 from ...data.csv_file import read_csv, read_text
 from ...data.encoding import label_of, level_order
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, other_domain, refused, unexpected
-from ...schema import Domain, Variable
 from ..words import listed
 
 __all__ = ["levels_from_rows", "read_levels", "with_levels"]
@@ -54,14 +53,9 @@ def levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> 
 def with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], argument: str) -> Observations:
     """The same rows over a domain with the given levels of some columns."""
     check_names(list(levels), rows.domain.names, argument, noun="column")
-    codes, variables = rows.codes.clone(), list[Variable]()
-    for place, variable in enumerate(rows.domain):
-        labels = tuple(levels.get(variable.name, variable.labels))
-        lost = [label for label in variable.labels if label not in labels]
-        if lost:
+    variables = [replace(rows.domain[name], labels=tuple(labels)) for name, labels in levels.items()]
+    for variable in variables:
+        if lost := [label for label in rows.domain[variable.name].labels if label not in variable.labels]:
             problem = f"expected all labels of column {variable.name!r}, but {listed(lost)} of the rows is missing"
             raise refused(argument, problem, code="missing-part")
-        new = torch.tensor([*(labels.index(label) for label in variable.labels), -1])
-        codes[:, place] = new[codes[:, place]]
-        variables.append(Variable(variable.name, labels, variable.kind, variable.unit))
-    return Observations(Domain(variables), codes, rows.counts)
+    return relabelled(rows, variables)

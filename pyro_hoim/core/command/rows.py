@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from typing_extensions import override
 
-from ...data.columns import identifier_columns, ordered_columns, with_ordinal
+from ...data.columns import identifier_columns, ordered_columns, relabelled, with_ordinal
 from ...data.observations import Observations
 from ...datasets.tables import load_table, table_info, tables
 from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
 from ...errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
-from ...schema import Domain, Variable
+from ...schema import Variable
 from ..family import Asked, Source
 from ..words import listed, option, plural, whole
 from .levels import levels_from_rows, read_levels, with_levels
@@ -215,20 +214,13 @@ def _read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()
 
 def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
     """Turn levels with these labels into missing cells, as reading a file with them as missing values does."""
-    for column, variable in enumerate(data.domain):
-        gone = [code for code, label in enumerate(variable.labels) if label in labels]
-        if gone:
-            kept = [code for code in range(variable.cardinality) if code not in gone]
-            if not kept:
-                raise refused("missing", f"column {variable.name!r} would have no level left", code="empty")
-            codes = data.codes.clone()
-            place = torch.full((variable.cardinality + 1,), -1)
-            place[kept] = torch.arange(len(kept))
-            codes[:, column] = place[codes[:, column]]
-            smaller = Variable(variable.name, tuple(variable.labels[c] for c in kept), variable.kind, variable.unit)
-            domain = Domain(smaller if v.name == variable.name else v for v in data.domain)
-            data = Observations.from_tensor(codes, domain, weights=data.counts)
-    return data
+    variables: list[Variable] = []
+    for variable in data.domain:
+        kept = tuple(label for label in variable.labels if label not in labels)
+        if not kept:
+            raise refused("missing", f"column {variable.name!r} would have no level left", code="empty")
+        variables.append(replace(variable, labels=kept))
+    return relabelled(data, variables)
 
 
 def _about(name: str, source: str) -> list[str]:
