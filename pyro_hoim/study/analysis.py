@@ -144,23 +144,11 @@ class Analysis(StudyRecord[PartScores]):
             }
             if model.goodness is not None:
                 test = model.goodness
-                record |= {
-                    "g2": test.deviance,
-                    "x2": test.pearson,
-                    "df": test.df_adjusted,
-                    "p_value": test.p_value,
-                    "p_value_method": test.p_value_method,
-                    "aic": test.aic,
-                    "bic": test.bic,
-                }
+                record |= {"g2": test.deviance, "x2": test.pearson, "df": test.df_adjusted}
+                record |= {name: getattr(test, name) for name in ("p_value", "p_value_method", "aic", "bic")}
             if model.posterior is not None:
-                record |= {
-                    "elpd_loo": model.posterior.elpd_loo,
-                    "elpd_se": model.posterior.elpd_se,
-                    "p_loo": model.posterior.p_loo,
-                    "max_r_hat": model.posterior.max_r_hat,
-                    "min_ess_bulk": model.posterior.min_ess_bulk,
-                }
+                told = ("elpd_loo", "elpd_se", "p_loo", "max_r_hat", "min_ess_bulk")
+                record |= {name: getattr(model.posterior, name) for name in told}
             records.append(record)
         return records
 
