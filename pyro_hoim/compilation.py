@@ -62,9 +62,6 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
         jobs: processes that compile at once; None for as many as there are processors, but at most four, which is the
             number of parts that compile alone. With 1 this process compiles.
 
-    Returns:
-        What was compiled.
-
     Raises:
         InputError: ``jobs`` is not a positive whole number.
         RuntimeError: a process ended with an error.

@@ -329,11 +329,7 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Add a family, which the command line then offers.
-
-    Raises:
-        InputError: another family has its name or its kind.
-    """
+    """Add a family, which the command line then offers; InputError where another has its name or its kind."""
     for other in _FAMILIES.values():
         if family.short == other.short or family.kind == other.kind:
             problem = f"{family.short!r} of kind {family.kind!r} is registered already"
@@ -347,25 +343,13 @@ def families() -> tuple[Family, ...]:
 
 
 def family_named(short: str) -> Family:
-    """The family of a value of the option ``model``.
-
-    Raises:
-        UnknownNameError: no such family.
-    """
+    """The family of a value of the option ``model``; UnknownNameError lists the closest names."""
     check_names([short], list(_FAMILIES), "family", noun="family")
     return _FAMILIES[short]
 
 
 def family_of(kind: str, where: object) -> Family:
-    """The family of a model file.
-
-    Args:
-        kind: in the file.
-        where: the file.
-
-    Raises:
-        ModelFileError: no such family.
-    """
+    """The family of a kind of model file, as found in a place; ModelFileError for no such kind."""
     for family in _FAMILIES.values():
         if family.kind == kind:
             return family

@@ -226,11 +226,7 @@ class LogPartition:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LogPartition:
-        """What :meth:`to_json` wrote, 0-d float64 tensors; its cost, paid elsewhere, is nothing.
-
-        Raises:
-            InputError: a missing or unknown entry.
-        """
+        """What :meth:`to_json` wrote, 0-d float64; its cost, paid elsewhere, is nothing; others are refused."""
 
         def tensor(name: str, missing: float) -> torch.Tensor:
             return torch.tensor(missing if data[name] is None else float(data[name]), dtype=torch.float64)

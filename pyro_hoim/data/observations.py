@@ -266,15 +266,11 @@ class Observations:
         return counts.reshape(self.domain.cardinalities)
 
     def entropy(self, names: Sequence[str] | None = None) -> float:
-        r"""Entropy of the empirical law in nats, exact.
+        r"""Entropy of the empirical law of some variables (default all), nats, exact; no joint table is formed.
 
         .. math:: H = -\sum_x \hat p(x) \log \hat p(x)
 
-        Args:
-            names: variables of the marginal law; default all. The joint table is never formed.
-
-        Raises:
-            MissingDataError: missing cells among these variables; InputError: the total count is zero.
+        MissingDataError for missing cells among them, InputError for a total count of zero.
         """
         data = self if names is None else self.project(names)
         check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")

@@ -205,16 +205,8 @@ class DependencyConditionals:
 
         Its stationary law :math:`\pi'(x \mid x_C)` is that of conditional pseudo-Gibbs sampling. In general this is not
         the conditional law :math:`\pi(x \mid x_C)` of the network's own stationary law (paper 5, section 5.1).
-
-        Args:
-            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element. All variables
-                leave a network without variables.
-
-        Shape:
-            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
-
-        Raises:
-            UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.
+        Evidence on all variables leaves a network without variables. Evidence and errors are those of
+        :class:`~pyro_hoim.dependency_network.ClampedConditional`.
         """
         codes, _ = evidence_codes(self.domain, evidence, self.batch_shape)
         single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}

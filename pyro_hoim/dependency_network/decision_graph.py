@@ -43,14 +43,12 @@ class CompiledGraph:
 
     From node 0, the root, ``node = children[offsets[node] + x[variables[node]]]`` is repeated until a node asks
     nothing (-1); then ``offsets[node]`` is the number of the leaf. A child has a greater number than its parents.
+    All arrays are int32 and read-only.
 
     Attributes:
-        variables: schema position of the variable that a node asks, -1 at a leaf.
-        offsets: where the children of a node begin, or the number of the leaf.
+        variables: schema position of the variable that a node asks, -1 at a leaf, (num_nodes,).
+        offsets: where the children of a node begin, or the number of the leaf, (num_nodes,).
         children: nodes, one per level of the variable that is asked.
-
-    Shape:
-        variables, offsets (num_nodes,) and children (sum of levels over inner nodes,), all int32 and read-only.
     """
 
     variables: np.ndarray

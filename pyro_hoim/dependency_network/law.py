@@ -134,10 +134,7 @@ class DependencyNetwork(FiniteLaw):
         check_value(value, self.domain, self.batch_shape)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Log-probability in nats from the enumerated law; minus infinity for states that chains leave for good.
-
-        Shape:
-            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+        """Log-probability in nats, (*sample, *batch), from the enumerated law; minus infinity for states left for good.
 
         Raises:
             IntractableError: more than :attr:`max_states` joint states; use :meth:`log_pseudo_prob`.
@@ -155,13 +152,9 @@ class DependencyNetwork(FiniteLaw):
         return found.expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
-        r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables.
+        r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables; nats.
 
         It is not a log-probability, and costs one look-up per variable, whatever the number of states.
-
-        Shape:
-            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch), in nats.
-
         """
         self._validate_sample(value)
         return self.conditionals.log_pseudo_prob(value).expand(self._sample_batch(value))
@@ -182,13 +175,10 @@ class DependencyNetwork(FiniteLaw):
     # Samples and enumeration
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Draws, level codes of dtype ``torch.long``: exact and independent where :attr:`sample_is_exact`.
+        """Draws (*sample_shape, *batch, d) of level codes: exact and independent where :attr:`sample_is_exact`.
 
         Otherwise every draw is the last state of a pseudo-Gibbs chain of its own, after :attr:`sample_burn_in` sweeps
         from uniform levels; for a sequential scan at a place of the order drawn at random.
-
-        Shape:
-            (*sample_shape, *batch, d).
 
         Raises:
             InputError: the network has more than one limiting law, as far as that is known; the states are named.

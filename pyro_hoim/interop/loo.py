@@ -108,11 +108,7 @@ def _standard_error(of_cells: float, each: np.ndarray, counts: np.ndarray) -> fl
 def loo_figures(result: Any) -> dict[str, float]:
     """The figures of an ``ELPDData`` under one set of names, whichever generation of ArviZ made it.
 
-    Args:
-        result: from :func:`loo_by_cell` or ArviZ's ``loo``.
-
-    Returns:
-        ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
+    They are ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
     """
     is_old = hasattr(result, "index")
     pareto_k = result.get("pareto_k") if is_old else getattr(result, "pareto_k", None)

@@ -131,11 +131,7 @@ class RunFile:
         return time.monotonic() >= self._due
 
     def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the file.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Replace the file; InputError where it cannot be written."""
         start = time.monotonic()
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         header = {"format_version": _FORMAT_VERSION, "settings": self._settings, "checksum": checksum(stored)}

@@ -102,11 +102,7 @@ def keep_contents(
 def write_container(
     path: str | os.PathLike[str], kind: str, contents: Mapping[str, Any], tensors: dict[str, torch.Tensor]
 ) -> None:
-    """Write a file in one step, so that no half-written file is ever seen.
-
-    Raises:
-        ModelFileError: the folder does not exist, or the file cannot be written.
-    """
+    """Write a file in one step, so that no half-written file is ever seen; ModelFileError where that cannot be."""
     target = Path(path)
     if not target.parent.is_dir():
         problem = f"the folder {target.parent} does not exist"
@@ -138,11 +134,7 @@ def write_container(
 
 
 def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
-    """Take the parameters out of the tensors of a file.
-
-    Raises:
-        ModelFileError: there are none, or they are of another type.
-    """
+    """Take the parameters out of the tensors of a file; ModelFileError for none, or of another type."""
     found = tensors.pop(name, None)
     if found is None or found.dtype not in dtypes:
         expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
@@ -162,15 +154,9 @@ def fitting(target: Path) -> Generator[None]:
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
-    """Add entries to the free-form information of a model file of any kind; entries of the same name are replaced.
+    """Add JSON values to the free-form information of a model file of any kind; those of the same name are replaced.
 
-    Args:
-        path: a model file.
-        info: JSON values by name.
-
-    Raises:
-        InputError: information that is not JSON.
-        ModelFileError: no readable model file, or it cannot be written.
+    InputError for information that is not JSON, ModelFileError for a file that cannot be read or written.
     """
     added = plain(info, "info")
     kind = read_kind(path)
@@ -180,19 +166,14 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
 
 
 def read_kind(path: str | os.PathLike[str]) -> str:
-    """The kind of model that a file holds; the tensors are not read.
-
-    Raises:
-        ModelFileError: as :func:`read_container`.
-    """
+    """The kind of model that a file holds, errors as :func:`read_container`; the tensors are not read."""
     return str(read_container(path, None)[0]["kind"])
 
 
 def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Header and tensors of a file of one kind; without a kind the header only, of any kind.
 
-    Raises:
-        ModelFileError: no such file, damaged, of another program, of another version or of another kind.
+    ModelFileError for no such file, one that is damaged, of another program, version or kind.
     """
     target = Path(path)
     if not target.is_file():

@@ -228,10 +228,9 @@ class InteractionHypergraph:
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def spread(self, per_edge: torch.Tensor) -> torch.Tensor:
-        """Values of the edges, each repeated over its free parameters: scales of a prior, weights of a penalty.
+        """Values of the edges (*batch, len(self)), each repeated over its free parameters (*batch, num_parameters).
 
-        Shape:
-            per_edge (*batch, len(self)), refused otherwise; result (*batch, num_parameters), same dtype and device.
+        Such as scales of a prior and weights of a penalty.
         """
         check_type(per_edge, torch.Tensor, "per_edge", "a tensor")
         check_shape(per_edge, (len(self),), "per_edge")

@@ -105,11 +105,7 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
 
 
 def _read_chain(path: Path, digest: str) -> Chain:
-    """Tensors of a finished chain.
-
-    Raises:
-        InputError: the file is damaged or belongs to other data or settings.
-    """
+    """Tensors of a finished chain; a damaged file, or one of other data or settings, is refused."""
     try:
         with safe_open(str(path), framework="pt") as file:
             if (file.metadata() or {}).get("digest") != digest:
@@ -270,10 +266,7 @@ def _describe(
 
 
 def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
-    """Leave-one-out comparison, best model first.
-
-    Args:
-        posteriors: posteriors by name, all of the same data.
+    """Leave-one-out comparison of posteriors of the same data by name, best model first.
 
     Returns:
         Columns ``rank``, ``elpd``, ``p``, ``elpd_diff`` (non-negative, behind the best), ``dse``, ``se``, ``weight``;

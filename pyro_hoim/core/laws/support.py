@@ -16,13 +16,9 @@ __all__ = ["MarginalCounts", "StateSpace"]
 
 
 class StateSpace(constraints.Constraint):
-    r"""Vectors of level codes, :math:`\prod_k \{0, \dots, I_k - 1\}`.
+    r"""Vectors (..., d) of level codes, :math:`\prod_k \{0, \dots, I_k - 1\}`, for ``cardinalities`` in schema order.
 
-    Args:
-        cardinalities: number of levels of every variable, in schema order.
-
-    Shape:
-        value (..., d), integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
+    They may be integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
     """
 
     is_discrete = True

@@ -60,7 +60,8 @@ class PseudoGibbsChains(Chains):
             "sequential", in the order of the schema, or a sequence of names in another order; or the scan of another
             object.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
-        init: first states, uniform independent levels when None. Clamped variables keep their clamped values.
+        init: first states, what broadcasts to (num_chains, d); uniform independent levels when None. Clamped variables
+            keep their clamped values.
         edges: sets of variables whose cells are counted, besides all single variables.
         seed: of everything random, or what it is drawn from (None: the global generator). Chain c has its own stream,
             which depends on (seed, c) alone: more chains or threads change nothing (the torch engine has one stream
@@ -74,9 +75,6 @@ class PseudoGibbsChains(Chains):
             :func:`~pyro_hoim.dependency_network.check_ergodic` knows. It costs an enumeration of up to 65,536 states,
             and nothing where no probability is zero.
 
-    Shape:
-        init and states (num_chains, d) or what broadcasts to it.
-
     Raises:
         InputError: arguments out of range, a scan that leaves a free variable out, a network without a single limiting
             law or evidence of probability zero (the states are named), an engine that cannot do it.
@@ -85,9 +83,6 @@ class PseudoGibbsChains(Chains):
 
     Warns:
         ConvergenceWarning: zero probabilities leave it open whether there is a single limiting law.
-
-    Randomness:
-        From ``seed`` only; no global generator is read or changed.
 
     References:
         Paper 5, algorithms 1 and 3; David Heckerman et al., Dependency networks for inference, collaborative
@@ -227,15 +222,10 @@ class PseudoGibbsChains(Chains):
 
         Args:
             num_sweeps: how many sweeps.
-            thin: sweeps between two records; at least 1 where something is recorded.
-            counts: record how many chains were in every cell of every edge of ``hypergraph``, summed over records.
-            states: record the states.
-
-        Shape:
-            counts (num_terms,); states (records, num_chains, d).
-
-        Raises:
-            InputError: negative numbers, or nothing to say when to record.
+            thin: sweeps between two records; at least 1 where something is recorded, else refused.
+            counts: record how many chains were in every cell of every edge of ``hypergraph``, summed over records,
+                (num_terms,).
+            states: record the states (records, num_chains, d).
         """
         size = max(1, len(self._places))  # where every variable is clamped or has one level time passes all the same
         updates, wait = check_whole(num_sweeps, "num_sweeps", 0) * size, check_whole(thin, "thin", 0) * size

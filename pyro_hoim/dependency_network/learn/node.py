@@ -116,12 +116,9 @@ def learn_node(
 
     .. math:: \mathrm{cost}'(Y) = H(\hat p(X_i \mid Y)) + R(|Y| (|X_i| - 1), N)
 
-    See :func:`~pyro_hoim.dependency_network.learn_network` for the search, its ties and missing cells.
-
-    Args and errors as those of :func:`~pyro_hoim.dependency_network.learn_network`, for one name.
-
-    Returns:
-        The graph; the counts of its leaves (num_leaves, cardinality), float64; and a report.
+    Search, ties, missing cells, arguments and errors are those of
+    :func:`~pyro_hoim.dependency_network.learn_network`, for one name. Returned are the graph, the counts of its leaves
+    (num_leaves, cardinality), float64, and a report.
     """
     rows = checked_rows(rows)
     index = rows.domain.index(variable)

@@ -132,9 +132,7 @@ def stationary_law(
 
     Args:
         conditionals: one conditional per variable.
-        scan: "random", a mapping from names to the probabilities c_i of a random scan (positive, summing to 1; those of
-            clamped variables are left out and the others divided by their sum), "sequential" in schema order, a
-            sequence of names in another order, or the scan of another result.
+        scan: as of :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         clamped: label or code of variables that are held fixed.
         method: ``solve`` (up to 4,096 states), ``power``, or ``auto``.
         max_iterations: most steps, or sweeps, of the iteration.
@@ -188,14 +186,11 @@ def cyclic_laws(
     .. math:: \pi^{k+1}(x) = \pi^k(x_{-i}) \, \theta_i(x_i \mid x_{-i}), \quad i = \text{the k-th of the order}
 
     Just after its update a variable has the network's own conditional, just before it in general not. Also for sweeps
-    that return to the same state with some period only, such as deterministic ones. Costs as :func:`stationary_law`.
-
-    Arguments, errors and warnings are those of :func:`stationary_law`, with sweeps in the place of steps; a random scan
-    is refused.
+    that return to the same state with some period only, such as deterministic ones. Arguments, costs, errors and
+    warnings are those of :func:`stationary_law`, with sweeps in the place of steps; a random scan is refused.
 
     References:
         Paper 5, section 3.1 and equation 3.
-
     """
     free = _Free(conditionals, scan, clamped, method)
     if free.scan.selection is not None:
