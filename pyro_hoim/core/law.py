@@ -29,11 +29,8 @@ class Law:
 
     Args:
         domain: the variables; axis i of the table belongs to variable i.
-        probs: non-negative numbers that sum to 1 (tolerance 1e-9, in single or half precision 1e-5; then
-            normalised), kept as float64.
-
-    Shape:
-        probs (\*cardinalities).
+        probs: non-negative numbers (\*cardinalities) that sum to 1 (tolerance 1e-9, in single or half precision 1e-5;
+            then normalised), kept as float64.
 
     Raises:
         InputError: wrong shape, a negative, infinite or NaN entry, or a sum other than 1.

@@ -170,17 +170,12 @@ class LogPartition:
         """Refuse log-probabilities of discrete states that are above zero by more than the error of log Z.
 
         A result that is not exact may be too small; states that it would give more than probability one prove it.
+        IntractableError for one above zero by more than five standard errors, or at all where there is none.
 
         Args:
-            log_probs: of states, given this log Z, nats; no densities.
+            log_probs: of states (*sample, *batch), given this log Z, nats; no densities.
             describe: the state at a place of ``log_probs``, flat, in words.
-            rows: rows that every entry is the log-likelihood of.
-
-        Shape:
-            log_probs (*sample, *batch); rows () or (*batch).
-
-        Raises:
-            IntractableError: one is above zero by more than five standard errors, or at all where there is none.
+            rows: rows that every entry is the log-likelihood of, () or (*batch).
         """
         if self.kind == "exact":
             return

@@ -42,11 +42,8 @@ class Observations:
 
     Args:
         domain: the variables, all of them finite.
-        codes: level positions in schema order, -1 where missing.
-        counts: finite and non-negative, whole or fractional; one for every row when left out.
-
-    Shape:
-        codes (N, d) long; counts (N,) float64; N may be 0.
+        codes: level positions in schema order, -1 where missing, long (N, d); N may be 0.
+        counts: finite and non-negative, whole or fractional, float64 (N,); one for every row when left out.
 
     Raises:
         InputError: wrong shape, a code outside -1 ... cardinality - 1, or a count that is NaN, infinite or negative.

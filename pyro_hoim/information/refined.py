@@ -102,8 +102,9 @@ def refined_information(
     .. math:: RI_{\mathcal I \to \mathcal J}(p) = D(p_{\mathcal J}; p_{\mathcal I})
         = D(p; p_{\mathcal I}) - D(p; p_{\mathcal J})
 
-    Costs two projections (:func:`~pyro_hoim.information.project`), none where ``law`` is a :class:`Projections` that
-    knows them. The value is that of the right-hand side, whose error is of second order in that of the projections.
+    Costs two projections (:func:`~pyro_hoim.information.project`, which may warn), none where ``law`` is a
+    :class:`Projections` that knows them. The value is that of the right-hand side, whose error is of second order in
+    that of the projections.
 
     Args:
         law: the law, observations, or projections to take from and to add to.
@@ -115,9 +116,6 @@ def refined_information(
         InputError: a collection is not hierarchical or has another domain; the set is in it already or cannot be
             added; the larger collection does not contain the smaller one.
         UnknownNameError: a variable is not in the domain.
-
-    Warns:
-        ConvergenceWarning: a projection did not converge.
 
     Example:
         >>> from pyro_hoim import Domain

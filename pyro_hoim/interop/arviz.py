@@ -40,10 +40,7 @@ class ArvizNames:
         layout: "flat" gives that site the dimension ``interaction_level`` ("smoke:mental[n,n]", see
             :func:`~pyro_hoim.log_linear.theta_coords`) with the further coordinates ``interaction`` and ``level``;
             "tables" makes it one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions
-            ``smoke_level`` and ``mental_level`` whose coordinates are the labels.
-
-    Raises:
-        InputError: an unknown layout.
+            ``smoke_level`` and ``mental_level`` whose coordinates are the labels. Others are refused.
     """
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -107,9 +104,6 @@ def to_arviz(
         groups: further groups of ArviZ as ``{name: array}``: ``sample_stats``, which replace those found in the MCMC
             object, ``posterior_predictive``, which may be a function as above, ``prior``, ``prior_predictive``,
             ``observed_data`` and ``constant_data``.
-
-    Returns:
-        ``arviz.InferenceData`` or ``xarray.DataTree`` with the groups for which there was something.
 
     Raises:
         InputError: shapes or names that do not fit, a run without draws, cell counts that are not whole numbers; or

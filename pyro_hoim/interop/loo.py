@@ -152,12 +152,11 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
 def summarise(data: Any, **options: Any) -> Any:
     """ArviZ's ``summary`` with a column ``is_constant``: entries that never change have no R-hat, not a bad one.
 
+    Their R-hat and effective sample sizes are NaN.
+
     Args:
         data: from :func:`to_arviz`.
         options: arguments of ``summary``, for instance ``var_names`` or ``kind="diagnostics"``.
-
-    Returns:
-        The pandas table; R-hat and the effective sample sizes of constant entries are NaN.
 
     Raises:
         InputError: no such group, or ``filter_vars`` or ``coords`` that leave other rows than the variables have.

@@ -65,10 +65,8 @@ class Recorder:
     has most of its T visits: one of B blocks has m of them or more with a probability of at most
     :math:`B \, \Pr(\mathrm{Bin}(T, 1/B) \ge m)`.
 
-    The ``parts`` that are kept are "statistics" (of the cells of the chains' ``hypergraph``), "energies" and "draws".
-
-    Raises:
-        InputError: the traces asked for do not fit into memory.
+    The ``parts`` that are kept are "statistics" (of the cells of the chains' ``hypergraph``), "energies" and "draws";
+    traces that do not fit into memory are refused.
 
     References:
         Charles Geyer, Practical Markov chain Monte Carlo, Statistical Science 7, 1992, section 3.2 (batch means).

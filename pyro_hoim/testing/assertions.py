@@ -196,7 +196,7 @@ def assert_uniform_ranks(
     alpha: float = FALSE_ALARM_RATE,
     names: Sequence[str] | None = None,
 ) -> tuple[float, ...]:
-    """Raise unless the ranks of simulation-based calibration are uniform.
+    """Raise unless the ranks of simulation-based calibration are uniform; a chi-square p value per quantity.
 
     In each replication parameters are drawn from the prior, data from the model, and ``num_draws`` thinned
     posterior draws are made; the rank is the number of draws below the true value, uniform on
@@ -210,9 +210,6 @@ def assert_uniform_ranks(
         num_bins: equal bins; each must expect at least 20 replications.
         alpha: false-alarm rate of the call.
         names: names of the quantities, for the message.
-
-    Returns:
-        A chi-square p value per quantity.
 
     References:
         Talts et al., Validating Bayesian inference algorithms with simulation-based calibration, 2018, section 4.

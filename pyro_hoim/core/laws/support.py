@@ -43,7 +43,7 @@ class StateSpace(constraints.Constraint):
 
 
 class MarginalCounts(constraints.Constraint):
-    """Flat marginal tables that one table of ``total_count`` non-negative cells could have.
+    """Flat marginal tables (..., num_terms) that one table of ``total_count`` non-negative cells could have.
 
     Checked are the signs, the sum of every table, and that every table agrees with the tables of its facets (the
     linear conditions that tie overlapping margins; they are necessary, for decomposable collections also sufficient).
@@ -52,9 +52,6 @@ class MarginalCounts(constraints.Constraint):
     Args:
         hypergraph: the edges whose tables are listed.
         total_count: number of rows, a number or a tensor that broadcasts with the batch.
-
-    Shape:
-        value (..., num_terms); :meth:`check` returns (...).
     """
 
     is_discrete = True

@@ -110,14 +110,11 @@ def score_network(
 
     Args:
         conditionals: the network.
-        data: rows over its domain with a positive total count.
+        data: rows over its domain with a positive total count; others are refused.
         law: its enumerated law over all variables, for what needs one; see :func:`find_law`.
         reference: a network over the same domain that the gain is measured from, such as that of independent columns.
         gibbs: number and length of the chains.
         seed: seed of the chains.
-
-    Raises:
-        InputError: another domain, or no rows.
     """
     check_rows(data)
     if data.domain != conditionals.domain:
