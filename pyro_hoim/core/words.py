@@ -95,11 +95,9 @@ def short_edge(parts: Sequence[str], width: int, between: str = ":") -> str:
     return between.join(shorten(part, share) for part in parts)
 
 
-def _as_argument(name: str, value: object) -> str:
-    return name if value is None else f"{name}={value!r}"
-
-
-_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar("written", default=_as_argument)
+_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar(
+    "written", default=lambda name, value: name if value is None else f"{name}={value!r}"
+)
 
 
 def option(name: str, value: object = None) -> str:

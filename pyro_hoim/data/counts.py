@@ -48,12 +48,9 @@ class CountTable:
 
     Args:
         domain: the variables, all of one kind: ``count``, ``positive`` or ``real``.
-        matrix: a SciPy sparse matrix, an array or a tensor.
+        matrix: a SciPy sparse matrix, an array or a tensor, (N, d); N may be 0.
         source: what the rows were read from, for messages.
         lines: line of every row in a file, for messages.
-
-    Shape:
-        matrix (N, d); N may be 0.
 
     Raises:
         InputError: wrong shape; NaN or an infinity; a count that is negative, fractional or above 2^53 - 1, with its

@@ -311,9 +311,6 @@ class Observations:
             fractions: non-negative, summing to 1 (tolerance 1e-9); a part may be empty.
             seed: non-negative integer, of a NumPy generator; global random state is not touched.
 
-        Raises:
-            InputError, InputTypeError: fractions or a seed that are not so.
-
         Example:
             >>> data = Observations.from_table(Domain.from_cardinalities([2, 2]), [[30, 10], [0, 20]])
             >>> [part.total_count for part in data.split([0.5, 0.25, 0.25], seed=0)]

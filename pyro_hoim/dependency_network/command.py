@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -321,12 +320,6 @@ def _interactions(question: Question) -> Answer:
     return Answer(json, columns_of(["from -> to", "information"], cells))
 
 
-def _save(analysis: NetworkAnalysis, folder: Path) -> dict[str, str]:
-    """Write the network."""
-    analysis.save(folder / "model.safetensors")
-    return {}
-
-
 FAMILY = Family(
     kind=DEPENDENCY_NETWORK,
     name="dependency network",
@@ -343,7 +336,6 @@ FAMILY = Family(
     load=load_network,
     write=save_network,
     stored=_stored,
-    save=_save,
     sections=network_page,
     draw=_draw,
     score=_score,

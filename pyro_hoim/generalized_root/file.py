@@ -13,7 +13,6 @@ import torch
 from ..errors import HoimError, check_type, unexpected
 from ..runs.container import (
     GENERALIZED_ROOT,
-    check_tensors,
     fitting,
     keep_contents,
     read_container,
@@ -58,9 +57,8 @@ class RootFile:
     def __post_init__(self) -> None:
         GeneralizedRootEnergy(self.structure, self.psi, self.family)
         _describe(self.family)
-        check_tensors(self.tensors, self.info, "psi")
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
-        keep_contents(self, self.tensors, self.info, psi=stored(self.psi).to(dtype))
+        keep_contents(self, psi=stored(self.psi).to(dtype))
 
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""

@@ -161,7 +161,8 @@ def to_arviz(
     if not any(data_groups.values()) and not cells:
         hint = "give posterior draws or at least one other group"
         raise refused("to_arviz", "nothing to convert", hint, code="missing-part")
-    data = engine.from_dict(data_groups, all_coords, _usable(all_dims, data_groups))
+    used = {name: value for name, value in all_dims.items() if any(name in group for group in data_groups.values())}
+    data = engine.from_dict(data_groups, all_coords, used)
     if cells:
         cell_dims = {name: [f"{name}_cell"] for name in cells}
         set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
@@ -235,12 +236,6 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
             raise out_of_range(f"cell_count[{name!r}]", "whole non-negative counts", hint="leave-one-out needs rows")
         result[name] = count.astype(np.int64)
     return result
-
-
-def _usable(dims: Mapping[str, list[str]], groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, list[str]]:
-    """Dimension names of the variables that exist."""
-    present = {name for group in groups.values() for name in group}
-    return {name: list(value) for name, value in dims.items() if name in present}
 
 
 def _annotate(data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]]) -> None:

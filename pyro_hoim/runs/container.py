@@ -24,7 +24,6 @@ __all__ = [
     "GENERALIZED_ROOT",
     "LOG_LINEAR",
     "add_info",
-    "check_tensors",
     "describe",
     "fitting",
     "keep_contents",
@@ -78,24 +77,22 @@ def plain(value: object, where: str) -> Any:
     raise unexpected(where, "a JSON value", hint=hint, received=received)
 
 
-def check_tensors(tensors: Mapping[str, object], info: object, parameters: str | None = None) -> None:
-    """Refuse further contents of a file that are no tensors or bear the name of the parameters, and odd information."""
-    if not isinstance(info, Mapping):
-        raise wrong_type("info", "a mapping", info)
+def keep_contents(file: Any, prefix: str | None = None, **parameters: object) -> None:
+    """Put copies of the further tensors, the JSON form of the information and parameters into a frozen object.
+
+    Tensors that are none or have the name of a parameter, or one with a prefix, and odd information are refused.
+    """
+    tensors: Mapping[str, object] = file.tensors
+    if not isinstance(file.info, Mapping):
+        raise wrong_type("info", "a mapping", file.info)
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise wrong_type(f"tensors[{name!r}]", "a tensor", tensor)
-    if parameters in tensors:
-        problem = f"the name {parameters!r} is taken by the parameters"
-        raise refused("tensors", problem, "choose another one", code="repeated-name")
-
-
-def keep_contents(
-    file: object, tensors: Mapping[str, torch.Tensor], info: Mapping[str, Any], **parameters: object
-) -> None:
-    """Put copies of the further tensors, the JSON form of the information and parameters into a frozen object."""
-    contents = {"tensors": {name: stored(tensor) for name, tensor in tensors.items()}, "info": plain(info, "info")}
-    for name, value in {**parameters, **contents}.items():
+        if name in parameters if prefix is None else name.startswith(prefix):
+            problem = f"the name {name!r} is taken by the parameters"
+            raise refused("tensors", problem, "choose another one", code="repeated-name")
+    copies = {name: stored(tensor) for name, tensor in file.tensors.items()}
+    for name, value in {**parameters, "tensors": copies, "info": plain(file.info, "info")}.items():
         object.__setattr__(file, name, value)
 
 

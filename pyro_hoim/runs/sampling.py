@@ -66,11 +66,7 @@ class ChainRun(Generic[C]):
     def probs(self, names: str | Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
         r"""Estimated probabilities of some variables that were counted together, and their standard errors.
 
-        Args:
-            names: a variable, or the names of an edge of ``chains.hypergraph`` in any order.
-
-        Shape:
-            results (\*batch, \*cardinalities of the names, in schema order), float64.
+        Both are (\*batch, \*cardinalities), float64, in schema order, for a variable or an edge that was counted.
 
         Raises:
             InputError: the names were not counted together, or no statistics were recorded.

@@ -309,19 +309,16 @@ class InteractionHypergraph:
     def _names(self, indices: Iterable[int]) -> Edge:
         return tuple(self.domain.names[i] for i in indices)
 
-    def _names_sorted(self, sets: Iterable[Iterable[int]]) -> tuple[Edge, ...]:
-        """Name tuples of index sets, each in schema order, ordered by size and position."""
-        return tuple(self._names(s) for s in sorted((tuple(sorted(s)) for s in sets), key=_by_size))
-
     def neighbours(self, name: str) -> Edge:
         """Variables that share an edge with ``name``, in schema order."""
         return self._names(sorted(self._graph.neighbors(self.domain.index(name))))
 
     @cached_property
     def cliques(self) -> tuple[Edge, ...]:
-        """Maximal cliques of the interaction graph over the variables that occur in an edge."""
-        covered = {i for e in self.edge_indices for i in e}
-        return self._names_sorted(nx.find_cliques(self._graph.subgraph(covered))) if covered else ()
+        """Maximal cliques of the interaction graph over the variables that occur in an edge, in edge order."""
+        graph = self._graph.subgraph({i for e in self.edge_indices for i in e})
+        found = sorted((tuple(sorted(clique)) for clique in nx.find_cliques(graph)), key=_by_size)
+        return tuple(self._names(clique) for clique in found)
 
     @cached_property
     def is_graphical(self) -> bool:

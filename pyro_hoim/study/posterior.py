@@ -208,8 +208,7 @@ def _describe(
 ) -> Posterior:
     """Diagnostics and leave-one-out of finished chains."""
     cells = data.unique()
-    present = cells.counts > 0
-    codes, counts = cells.codes[present], cells.counts[present].numpy()
+    codes, counts = cells.codes, cells.counts.numpy()
     whole = bool((counts % 1 == 0).all())
     groups: dict[str, Any] = {}
     if whole:

@@ -135,7 +135,7 @@ def test_stored_tables_are_plain_copies(tmp_path):
 def test_unsuitable_contents_are_refused():
     with pytest.raises(InputTypeError, match=r"DependencyConditionals, received list"):
         NetworkFile([])
-    with pytest.raises(InputError, match=r"begin with 'probs\.' are taken by the tables, received 'probs\.7'"):
+    with pytest.raises(InputError, match=r"the name 'probs\.7' is taken"):
         NetworkFile(network(), {}, {"probs.7": torch.ones(1)})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ __all__ = ["NodeReport", "NodeTask", "SearchOptions", "leaf_probs", "learn_node"
 
 _LARGEST_LOSSLESS = 2**14
 _LARGEST_SOURCE = 2**20
-_LARGEST_WHOLE = 2**53
 
 
 @dataclass(frozen=True)
@@ -68,16 +67,6 @@ class NodeReport:
     is_lossless_candidate: bool
     from_lossless: bool
     seconds: float = field(compare=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready description; None for a number of leaves beyond 2^53 and for a cost that is infinite."""
-        values = asdict(self)
-        values["reads"], values["costs"] = list(self.reads), list(self.costs)
-        if self.lossless_leaves > _LARGEST_WHOLE:
-            values["lossless_leaves"] = None
-        if self.lossless_cost is not None and math.isinf(self.lossless_cost):
-            values["lossless_cost"] = None
-        return values
 
     @property
     def lossless_wins(self) -> bool | None:

@@ -304,17 +304,14 @@ class _Free:
         numbers, first = np.unique(class_of, return_index=True)
         first = first[numbers >= 0]
         if len(first) > 1:
-            shown = "; ".join(self._state_text(int(x)) for x in first[:_SHOWN_CLASSES])
+            codes = np.array(np.unravel_index(first[:_SHOWN_CLASSES], self.levels)).T
+            labels = ([v.labels[k] for v, k in zip(self.domain, row, strict=True)] for row in codes.tolist())
+            shown = "; ".join(state_text(self.domain.names, row) for row in labels)
             more = "; ..." * (len(first) > _SHOWN_CLASSES)
             found = f"one with {size_text(len(first))} closed sets of states that no chain leaves, around {shown}{more}"
             hint = "where it settles depends on the start. Smooth the conditional tables or clamp a variable"
             raise unexpected("conditionals", "an ergodic network", hint=hint, received=found, code="no-method")
         return int(first[0]), class_of >= 0
-
-    def _state_text(self, x: int) -> str:
-        """A joint state in words, from its position."""
-        codes = np.unravel_index(x, self.levels)
-        return state_text(self.domain.names, [v.labels[int(code)] for v, code in zip(self.domain, codes, strict=True)])
 
 
 def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> Floats:

@@ -123,7 +123,6 @@ def score_network(
     if not data.total_count > 0:
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     data = data.unique()
-    data = data.rows((data.counts > 0).nonzero().squeeze(1))
     total, counts = data.total_count, data.counts
     log_probs, is_exact = _log_conditionals(conditionals, data, gibbs, seed)
     pseudo = log_probs.nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
