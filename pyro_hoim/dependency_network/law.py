@@ -75,8 +75,6 @@ class DependencyNetwork(FiniteLaw):
         >>> network.probs
         tensor([[0.3500, 0.1500],
                 [0.1500, 0.3500]])
-        >>> network.log_pseudo_prob(torch.tensor([0, 0])).exp()
-        tensor(0.4500)
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]

@@ -127,7 +127,8 @@ def check_ergodic(
     Networks without zero probabilities are ergodic. Otherwise a state that every other one leads to decides: if every
     variable in turn has a level that is possible whatever the variables before it leave open. Then all states are
     enumerated, up to ``max_states``, and the classes of the graph of single updates are found. A random scan is never
-    periodic, because a variable that was just drawn may be drawn again and stay; a sequential scan can be.
+    periodic, because a variable that was just drawn may be drawn again and stay; a sequential scan can be. What is
+    refused is what :class:`~pyro_hoim.dependency_network.PseudoGibbsChains` refuses.
 
     Args:
         conditionals: the network.
@@ -135,9 +136,6 @@ def check_ergodic(
             occurs must have a limiting law of its own.
         scan: which variable is updated next, as in :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         max_states: most states that are enumerated, over all combinations of clamped values.
-
-    Raises:
-        InputTypeError, UnknownNameError, InputError: as :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
 
     References:
         Paper 5, sections 2.2 and 5; John Kemeny and Laurie Snell, Finite Markov Chains, 1960, chapters 2 and 5.

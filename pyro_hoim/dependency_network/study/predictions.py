@@ -134,9 +134,6 @@ def impute_network(
         num_imputations: completions of every row.
         gibbs: ``burn_in`` is read, nothing else.
         seed: seed of the chains.
-
-    Raises:
-        InputError, InputTypeError: another domain, or arguments out of range or of the wrong type.
     """
     data = extend_rows(data, checked_conditionals(conditionals).domain)
     check_count(num_imputations, "num_imputations")
