@@ -206,10 +206,6 @@ class Imputation:
 def extend_rows(data: Observations, domain: Domain) -> Observations:
     """Rows over some of the variables of a domain, labels included, as rows over all of them, the others missing.
 
-    Args:
-        data: rows.
-        domain: all variables.
-
     Raises:
         InputError: a variable with other labels.
         UnknownNameError: a variable that the domain does not have.
