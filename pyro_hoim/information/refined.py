@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..core.law import Law
 from ..data.observations import Observations
-from ..errors import refused, unexpected
+from ..errors import conflict, refused, unexpected
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .collections import addable_edges, hierarchical_collections
 from .projection import Projections, as_projections, check_hypergraph
@@ -131,10 +131,8 @@ def refined_information(
         larger = target
         if not set(collection.edge_indices) <= set(larger.edge_indices):
             missing = next(edge for edge in collection.edges if edge not in larger)
-            raise refused(
-                "target",
-                f"expected a larger collection, but {':'.join(missing)} is only in the smaller one",
-                code="conflict",
+            raise conflict(
+                "target", f"expected a larger collection, but {':'.join(missing)} is only in the smaller one"
             )
     else:
         larger = _with_edge(collection, target)
@@ -178,9 +176,7 @@ def decompose(
         check_hypergraph(member, projections.law, "chain")
     for smaller, larger in itertools.pairwise(members):
         if not set(smaller.edge_indices) < set(larger.edge_indices):
-            raise refused(
-                "chain", f"expected growing collections, but {larger!r} is not larger than {smaller!r}", code="conflict"
-            )
+            raise conflict("chain", f"expected growing collections, but {larger!r} is not larger than {smaller!r}")
     return RefinedInformationTable(tuple(_step(projections, a, b) for a, b in itertools.pairwise(members)))
 
 

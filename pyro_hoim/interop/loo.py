@@ -188,9 +188,7 @@ def summarise(data: Any, **options: Any) -> Any:
     spread = posterior[names].max(("chain", "draw")) - posterior[names].min(("chain", "draw"))
     flags = [bool(flag) for name in names for flag in np.asarray(spread[name].values == 0).reshape(-1)]
     if len(flags) != len(table):
-        raise refused(
-            "options", "the table's rows cannot be told apart", "leave out filter_vars and coords", code="conflict"
-        )
+        raise conflict("options", "the table's rows cannot be told apart", "leave out filter_vars and coords")
     constant = pd.Series(flags, index=table.index, dtype=bool)
     for column in ("r_hat", "ess_bulk", "ess_tail"):
         if column in table:

@@ -1,8 +1,4 @@
-"""One analysis of a table: several models fitted, diagnosed, compared and, if asked, given a posterior.
-
-This is what ``pyro-hoim fit`` runs and what a report shows. It only combines the layers below; every number in it can
-be had from them directly.
-"""
+"""One analysis of a table: several models fitted, diagnosed, compared and, if asked, given a posterior."""
 
 from __future__ import annotations
 

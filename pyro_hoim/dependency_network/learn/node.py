@@ -101,9 +101,7 @@ def learn_node(
     reads: Sequence[str] | None = None,
     max_leaves: int | None = None,
 ) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
-    r"""Learn the information source of one variable by steepest descent over splits and merges.
-
-    .. math:: \mathrm{cost}'(Y) = H(\hat p(X_i \mid Y)) + R(|Y| (|X_i| - 1), N)
+    """Learn the information source of one variable by steepest descent over splits and merges.
 
     Search, ties, missing cells, arguments and errors are those of
     :func:`~pyro_hoim.dependency_network.learn_network`, for one name. Returned are the graph, the counts of its leaves
