@@ -96,11 +96,8 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
     that no weights came from: with a share p of the chains in it, M p should be well above 10.
 
     Args:
-        log_weights: logarithms of the weights, in nats.
+        log_weights: logarithms of the weights (B, M), in nats.
         per_weight: chains behind every weight; those of an island share one.
-
-    Shape:
-        log_weights (B, M); every array of the result (B,).
 
     Raises:
         InputError: not an array of finite floating-point numbers of this shape, M of at least 1.
@@ -199,11 +196,8 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
     these are fewer. Equal weights overlap by all of them.
 
     Args:
-        forward: log weights of runs from the first law to the second, in nats.
+        forward: log weights (B, M) of runs from the first law to the second, in nats.
         reverse: those of as many runs back.
-
-    Shape:
-        forward and reverse (B, M); every array of the result (B,).
 
     Returns:
         The estimate of the log of the second constant over the first; not reliable where the equation was not solved
@@ -258,7 +252,7 @@ def _relative_variance(values: Floats) -> Floats:
 
 
 def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> tuple[Floats, Floats]:
-    """Lower and upper one-sided limits of the log of the expected weight, each at ``level``.
+    """Lower and upper one-sided limits (B,), in nats, of the log of the expected weight, each at ``level``.
 
     Markov's inequality alone gives the lower one where the error is not to be trusted; there the upper is infinite.
     The upper one lies on the side where means of skewed weights fall short, and is a quarter wider for it.
@@ -266,10 +260,7 @@ def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> 
     Args:
         estimate: of the mean weight.
         level: of each limit, refused unless between 0 and 1.
-        trusted: where the error bar is to be trusted, such as ``estimate.is_reliable``.
-
-    Shape:
-        trusted (B,); both results (B,), in nats.
+        trusted: where the error bar is to be trusted (B,), such as ``estimate.is_reliable``.
 
     Example:
         >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))

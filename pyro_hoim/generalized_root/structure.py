@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import networkx as nx
 import numpy as np
@@ -28,13 +29,31 @@ from ..errors import (
 )
 from ..schema import Domain
 
-__all__ = ["RootStructure"]
+__all__ = ["RootStructure", "TermGroup"]
 
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
 
 _LARGEST_SET = 170  # 171! is beyond the largest number
 _COMPLETE_LIMIT = 2**24
+
+
+class TermGroup(NamedTuple):
+    """Terms of one root: schema positions (m, l) and coefficients (m,)."""
+
+    root: int
+    rows: Positions
+    values: npt.NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """Number l of variables in every term."""
+        return self.rows.shape[1]
+
+    @property
+    def power(self) -> Fraction:
+        """Power l/j of the scale."""
+        return Fraction(self.size, self.root)
 
 
 class RootStructure:
@@ -218,11 +237,6 @@ class RootStructure:
         """Whether every term has one variable."""
         return all(length == 1 for _, length in self.keys)
 
-    @cached_property
-    def is_interaction(self) -> torch.Tensor:
-        """Which terms have two or more variables, bool (num_terms,)."""
-        return self.multiplicity > 1
-
     def positions(self, key: tuple[int, int]) -> torch.Tensor:
         """Schema positions of the terms of a key, long (m, l); (0, l) for a key without terms."""
         rows = self._arrays.get(_check_key(key))
@@ -245,10 +259,10 @@ class RootStructure:
                 natural = natural.index_add(-1, self.columns((j, 1), psi.device)[0] * k + j - 1, psi[..., place])
         return natural.reshape((*psi.shape[:-1], size, k))
 
-    def nonzero(self, coefficients: npt.NDArray[np.float64]) -> list[tuple[Key, Positions, npt.NDArray[np.float64]]]:
-        """Key, positions (m, l) and coefficients (m,) of the terms with other coefficients than zero."""
-        parts = [(key, rows, coefficients[self.slices[key]]) for key, rows in self._arrays.items()]
-        return [(key, rows[values != 0], values[values != 0]) for key, rows, values in parts if values.any()]
+    def nonzero(self, coefficients: npt.NDArray[np.float64]) -> list[TermGroup]:
+        """The terms with other coefficients (num_terms,) than zero, by key."""
+        parts = [(key[0], rows, coefficients[self.slices[key]]) for key, rows in self._arrays.items()]
+        return [TermGroup(j, rows[values != 0], values[values != 0]) for j, rows, values in parts if values.any()]
 
     def tuples(self, key: tuple[int, int]) -> tuple[tuple[str, ...], ...]:
         """Names of the terms of a key, each in schema order; empty for a key without terms."""

@@ -13,18 +13,28 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from ...checks import check_finite
 from ...compute.engine import Record
 from ...core.chains import Chains
-from ...errors import ConvergenceWarning, check_whole, out_of_range, refused
-from ...runs.arguments import seed_from
+from ...errors import (
+    ConvergenceWarning,
+    check_names,
+    check_type,
+    check_whole,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
+from ...runs.arguments import checked_states, seed_from
 from ...runs.checkpoint import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable
 from ._program import RootProgram
-from .arguments import checked_beta, checked_clamps, checked_energy, checked_values, first_not_integrable
 
-__all__ = ["RootChains", "independent_samples"]
+__all__ = ["RootChains", "checked_energy", "independent_samples"]
 
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
@@ -35,10 +45,10 @@ _UPDATES_PER_CALL = 2**18
 class RootChains(Chains):
     r"""Gibbs chains of a generalized root model, in the order of the schema.
 
-    .. math:: x_s \sim p(x_s \mid x_{-s}) \propto \exp\Bigl(\sum_j \eta_{js} T_j(x_s) + B(x_s)\Bigr), \qquad
-              \eta_{js} = \sum_{S \ni s} \ell!\,\psi_S \prod_{t \in S \setminus s} T_j(x_t)
+    .. math:: x_s \sim p(x_s \mid x_{-s}) \propto \exp\Bigl(\sum_j \eta_{js} T_j(x_s) + B(x_s)\Bigr)
 
-    A sweep draws every variable once, from its conditional given the present values of the others. At inverse
+    A sweep draws every variable once, from its conditional given the present values of the others, with natural
+    parameters :meth:`~pyro_hoim.generalized_root.GeneralizedRootEnergy.node_natural`. At inverse
     temperature :math:`\beta` all terms of two and more variables are multiplied by :math:`\beta`; at 0 a sweep draws
     independent states of the *independent member*, the model with the terms of single variables alone. A sweep costs
     the number of members of all terms, times the chains, plus one draw per variable and chain.
@@ -99,10 +109,10 @@ class RootChains(Chains):
         energy = self._energy = checked_energy(energy)
         self._num_chains = check_whole(num_chains, "num_chains")
         self._program = RootProgram.of(self._energy)
-        fixed = checked_clamps(energy, clamped or {}, self._num_chains)
+        fixed = _checked_clamps(energy, clamped or {}, self._num_chains)
         self._clamped = tuple(energy.domain.names[s] for s in fixed)
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
-        first = None if init is None else checked_values(energy, init, self._num_chains, "init")
+        first = None if init is None else self._checked_values(init, "init")
         held = {str(s): torch.from_numpy(value.copy()) for s, value in fixed.items()}
         self._init = checksum(held if first is None else {**held, "init": torch.from_numpy(first)})
         if check:
@@ -128,6 +138,12 @@ class RootChains(Chains):
             f"chains={self._num_chains})"
         )
 
+    def _checked_values(self, states: Any, argument: str) -> NDArray[np.float64]:
+        """States of all chains, (d, num_chains)."""
+        values = checked_states(states, (self._num_chains, len(self.domain)), argument).detach().cpu().double()
+        self._energy.family.check_values(values, argument)
+        return values.T.contiguous().numpy().copy()
+
     def _check_normalizable(self, fixed: Mapping[int, NDArray[np.float64]]) -> None:
         """Refuse a model of reals whose law given the fixed values cannot be normalised."""
         if self._energy.family.is_discrete or not len(self._free):
@@ -148,9 +164,13 @@ class RootChains(Chains):
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
-        wrong = first_not_integrable(self._energy.family, self._program.linear[self._free])
-        if wrong is not None:
-            s = self._free[wrong]
+        if self._energy.family.is_discrete:
+            return
+        from ..nodes.integrability_kernels import is_integrable
+
+        for s in self._free:
+            if is_integrable(self._program.code, self._program.linear[s]):
+                continue
             found = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
             problem = f"the terms of single variables alone cannot be normalised ({found}); no first state can be drawn"
             raise refused("init", problem, "pass one", code="not-normalizable")
@@ -227,7 +247,7 @@ class RootChains(Chains):
 
     @override
     def set_states(self, states: torch.Tensor) -> None:
-        values = checked_values(self._energy, states, self._num_chains, "states")
+        values = self._checked_values(states, "states")
         self._init = checksum({"init": torch.from_numpy(values)})
         self._set(values)
 
@@ -263,7 +283,7 @@ class RootChains(Chains):
             InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
         """
         num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
-        beta = checked_beta(beta)
+        beta = _checked_beta(beta)
         if not thin and (energies or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         order = np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free
@@ -299,7 +319,7 @@ class RootChains(Chains):
     def log_q(self, beta: float = 1.0) -> torch.Tensor:
         r"""Log unnormalised probability (num_chains,) of the states, in float64; beta as in :meth:`sweep`."""
         single, joint = self._scores()
-        return single + checked_beta(beta) * joint
+        return single + _checked_beta(beta) * joint
 
     def interaction_score(self) -> torch.Tensor:
         r"""The part of log q in terms of several variables, :math:`\partial \log q_\beta / \partial \beta`; float64."""
@@ -338,6 +358,40 @@ class RootChains(Chains):
             held[:] = words[low : low + states.shape[1]]
         self._set(np.ascontiguousarray(state["states"].cpu().numpy().T))
         self._num_sweeps = int(state["num_sweeps"])
+
+
+def checked_energy(energy: object) -> GeneralizedRootEnergy:
+    """The energy, that of a law that holds one, or an error unless it has no batch and finite entries."""
+    found = getattr(energy, "energy_model", energy)
+    if not isinstance(found, GeneralizedRootEnergy):
+        raise wrong_type("energy", "a GeneralizedRootEnergy, or a law that holds one", energy)
+    if found.batch_shape:
+        raise unexpected("energy", "no batch", received=f"one of shape {tuple(found.batch_shape)}", code="wrong-shape")
+    check_finite(found.psi.detach(), "energy")
+    return found
+
+
+def _checked_beta(beta: float) -> float:
+    """The inverse temperature, or an error unless it is in [0, 1]."""
+    if not 0.0 <= float(beta) <= 1.0:
+        raise out_of_range("beta", "an inverse temperature in [0, 1]", beta)
+    return float(beta)
+
+
+def _checked_clamps(
+    energy: GeneralizedRootEnergy, clamped: Mapping[str, float | torch.Tensor], num_chains: int
+) -> dict[int, NDArray[np.float64]]:
+    """Values of the clamped variables in every chain, (num_chains,) by position."""
+    check_type(clamped, Mapping, "clamped", "a mapping from names to values")
+    check_names(clamped, energy.domain.names, "clamped")
+    found: dict[int, NDArray[np.float64]] = {}
+    for name, value in clamped.items():
+        numbers = torch.as_tensor(value).detach().cpu().double()
+        if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
+            raise wrong_shape(f"clamped[{name!r}]", f"() or ({num_chains},)", numbers)
+        energy.family.check_values(numbers, f"clamped[{name!r}]")
+        found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
+    return dict(sorted(found.items()))
 
 
 def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:

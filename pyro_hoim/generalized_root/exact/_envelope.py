@@ -23,7 +23,7 @@ from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
 from ..normalizability.form import Form, ascend, local_maximum
-from ..structure import RootStructure
+from ..structure import RootStructure, TermGroup
 
 Floats = NDArray[np.float64]
 
@@ -33,29 +33,28 @@ _SMALL_GAIN = 1e-2  # nats
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of one element of a batch: those of one variable (d, k), and by key j, positions (m, l), values (m,)."""
+    """Terms of one element of a batch: those of one variable (d, k), and those that are not zero by key."""
 
     family: NodeFamily
     size: int
     singles: Floats
-    parts: tuple[tuple[int, NDArray[np.int64], Floats], ...]
+    parts: tuple[TermGroup, ...]
 
     @classmethod
     def of(cls, structure: RootStructure, family: NodeFamily, psi: torch.Tensor) -> Terms:
-        """Terms of psi (num_terms,); coefficients that are zero are left out."""
-        coefficients = (psi.detach().double().cpu() * structure.multiplicity).numpy()
-        parts = tuple((key[0], rows, values) for key, rows, values in structure.nonzero(coefficients))
-        singles = structure.single_natural(torch.from_numpy(coefficients)).numpy()
-        return cls(family, len(structure.domain), singles, parts)
+        """Terms of psi (num_terms,)."""
+        coefficients = psi.detach().double().cpu() * structure.multiplicity
+        singles, parts = structure.single_natural(coefficients).numpy(), structure.nonzero(coefficients.numpy())
+        return cls(family, len(structure.domain), singles, tuple(parts))
 
     @property
     def is_signed(self) -> bool:
         """Whether values lie on the whole line and T_1 is their square."""
         return self.family.name == "gaussian"
 
-    def interactions(self) -> list[tuple[int, NDArray[np.int64], Floats]]:
+    def interactions(self) -> list[TermGroup]:
         """The parts with two or more variables."""
-        return [part for part in self.parts if part[1].shape[1] > 1]
+        return [part for part in self.parts if part.size > 1]
 
 
 @dataclass(frozen=True)
@@ -178,8 +177,7 @@ def _separated(terms: Terms, weights: Floats) -> Bounds:
 
 def _leading(terms: Terms) -> Form:
     """The form of the leading power, whose maximum over directions the slopes of a product have to reach."""
-    parts = [(rows, values) for j, rows, values in terms.interactions() if j == rows.shape[1]]
-    return Form.of(terms.singles[:, 0], parts, terms.is_signed and any(rows.shape[1] == 2 for rows, _ in parts))
+    return Form.of_terms([part for part in terms.parts if part.power == 1], terms.size, terms.is_signed)
 
 
 def _steepest(terms: Terms) -> Floats | None:
