@@ -60,8 +60,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
-        >>> model.coefficients.tolist()
-        [0.5, 0.0, 0.5]
         >>> model.energy(torch.tensor([1.0, 1.0])).item()  # -(0.5 * 1 + 0.5 * sqrt(1 * 1))
         -1.0
         >>> model.node_natural(torch.tensor([1.0, 4.0])).tolist()  # eta_1 and eta_2 of a, then of b

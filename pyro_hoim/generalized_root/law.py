@@ -29,12 +29,12 @@ __all__ = ["GeneralizedRoot"]
 class GeneralizedRoot(EnergyLaw):
     r"""The law of d counts or reals whose log-probability is a sum of products of roots.
 
-    .. math:: \log p(x) = \sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s)
-              + \sum_s B(x_s) - \log Z(\psi)
+    .. math:: \log p(x) = -E(x; \psi) - \log Z(\psi)
 
-    A value is a vector in schema order, so the event shape is (d,). The law is an ordinary Pyro site. A latent site of
-    bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by :class:`~pyro_hoim.inference.MixedGibbs`;
-    other latent counts cannot be inferred in a program.
+    with the energy of :class:`~pyro_hoim.generalized_root.GeneralizedRootEnergy`. A value is a vector in schema order,
+    so the event shape is (d,). The law is an ordinary Pyro site. A latent site of bounded counts is summed out by
+    ``TraceEnum_ELBO`` and NUTS, or drawn by :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be
+    inferred in a program.
 
     Energies, pseudo-likelihoods and :meth:`condition` are exact always; log Z (to 1e-10), :meth:`log_prob`, moments and
     draws where :class:`~pyro_hoim.generalized_root.RootAuto` finds closed forms or sums within its budget, except that
@@ -43,10 +43,8 @@ class GeneralizedRoot(EnergyLaw):
     beyond the budget is refused on the first use of log Z. Kullback-Leibler divergences are exact, for equal
     structures, or refused. Draws, and estimates of a backend without a seed, use PyTorch's global generator.
 
-    For N observed rows of many variables put the pseudo-likelihood into the program by a factor; it needs no log Z::
-
-        law = GeneralizedRoot(structure, psi, family)
-        pyro.factor("rows", law.log_pseudo_prob(x).sum())
+    Observed rows of many variables enter a program by ``pyro.factor("rows", law.log_pseudo_prob(x).sum())``, which
+    needs no log Z.
 
     One law makes one estimate of log Z and keeps it. HMC, NUTS and importance weights need one function of psi
     and would go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
@@ -72,8 +70,7 @@ class GeneralizedRoot(EnergyLaw):
             the law can be normalised and the backend has not ``allow_undecided``.
 
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, equations 1 to 5.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1 to 5.
 
     Example:
         >>> from pyro_hoim import Domain, Variable
@@ -133,7 +130,7 @@ class GeneralizedRoot(EnergyLaw):
     @property
     def psi(self) -> torch.Tensor:
         """Tensor entries, (*batch, num_terms)."""
-        return self._expanded(self._law.psi, 1)
+        return self._expanded(self._law.parameters, 1)
 
     @property
     def coefficients(self) -> torch.Tensor:
@@ -160,7 +157,7 @@ class GeneralizedRoot(EnergyLaw):
 
     def _undefined(self, value: torch.Tensor) -> torch.Tensor:
         """NaN in the shape of a log-probability, tied to the graph of psi."""
-        return (self._law.psi.sum(-1) * math.nan).expand(self._sample_batch(value))
+        return (self._law.parameters.sum(-1) * math.nan).expand(self._sample_batch(value))
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability (counts) or log-density (reals) in nats, differentiable in psi; see the class.
@@ -185,7 +182,7 @@ class GeneralizedRoot(EnergyLaw):
         try:
             log_z = self._law.log_partition
         except IntractableError as error:
-            if not self._law.is_lenient or not self._law.is_within_reach:
+            if not self._law.is_lenient or not self.partition.plan(self.structure, self.family).feasible:
                 raise
             problem = f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})"
             warnings.warn(ConvergenceWarning(problem), stacklevel=2)
@@ -208,7 +205,7 @@ class GeneralizedRoot(EnergyLaw):
         """
         if self._validate_args:
             self._validate_sample(value)
-        refuse_transforms("log_pseudo_prob", self._law.psi, value)
+        refuse_transforms("log_pseudo_prob", self._law.parameters, value)
         if not self._law.is_usable:
             return self._undefined(value)
         try:
@@ -234,7 +231,7 @@ class GeneralizedRoot(EnergyLaw):
             IntractableError: it is not known whether there is one.
         """
         self._law.require_usable()
-        return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
+        return self._drawn(sample_shape, self._law.draw, self._law.parameters.detach())
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -254,7 +251,7 @@ class GeneralizedRoot(EnergyLaw):
         """
         cards = [self._law.model.require_finite("enumerate_support")] * len(self.domain)
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
-        return enumerated_states(cards, self.batch_shape, expand, self._law.psi.device).to(self._law.psi.dtype)
+        return enumerated_states(cards, self.batch_shape, expand, self.psi.device).to(self.psi.dtype)
 
     @property
     def expectations(self) -> torch.Tensor:

@@ -28,8 +28,7 @@ _BYTES_PER_ENTRY = 48  # value, row and column while the parts are joined
 class RootPseudoLikelihood:
     r"""Log pseudo-likelihood of rows under the joint model, a concave function of psi (num_terms,).
 
-    .. math:: f(\psi) = \sum_i w_i \sum_s \log p(x_{is} \mid x_{i, -s}; \psi)
-              = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
+    .. math:: f(\psi) = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
 
     Unlike the separate regressions of the columns, a term has one entry :math:`\psi_S` for all its members. The natural
     parameters are linear in it, by one sparse matrix D of (rows times variables times roots) by terms. Equal rows are

@@ -57,13 +57,11 @@ class TermGroup(NamedTuple):
 
 
 class RootStructure:
-    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}` of a generalized root model.
+    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}`, l <= j, of a generalized root model.
 
-    .. math:: \log q(x) = \sum_{(j, \ell)} \sum_{S} \ell!\, [\Psi_{(j)}^{(\ell)}]_S \prod_{s \in S} T_j(x_s)
-              + \sum_s B(x_s), \qquad |S| = \ell \le j
-
-    A term is a key (j, l) and a set of l distinct variables, which interact through their j-th roots. The tensors are
-    super-symmetric and zero where two indices are equal, so a set stands for l! equal entries (:attr:`multiplicity`).
+    A term is a key (j, l) and a set of l distinct variables, which interact through their j-th roots
+    (:class:`~pyro_hoim.generalized_root.GeneralizedRootEnergy` has the sum). The tensors are super-symmetric and zero
+    where two indices are equal, so a set stands for l! equal entries (:attr:`multiplicity`).
     Terms are sorted by key, inside a key by schema positions; that is the order of the last dimension of every vector
     of parameters. Immutable, hashable and compared by value. Nothing of size d^l is stored.
 

@@ -273,14 +273,9 @@ def add_side(pieces, count, number, side, coefficients, powers, anchored, offset
     else:
         slope = parts(0.0, side, coefficients, powers, anchored)[1]
         scale = -1.0 / slope if slope < 0.0 else 1.0
-    cuts = np.empty(4)
-    cuts[0] = mode - 2.0 * scale
-    cuts[1] = mode
-    cuts[2] = mode + 2.0 * scale
-    cuts[3] = mode + 5.0 * scale
     low = 0.0
-    for k in range(4):
-        cut = math.floor(cuts[k]) if is_discrete else cuts[k]
+    for place in (mode - 2.0 * scale, mode, mode + 2.0 * scale, mode + 5.0 * scale):
+        cut = math.floor(place) if is_discrete else place
         if low < cut < highest:
             pieces[count, _SIDE] = number
             _end(pieces, count, 0, low, side, coefficients, powers, anchored)

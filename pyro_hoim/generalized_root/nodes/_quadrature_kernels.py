@@ -306,10 +306,7 @@ def number_values(code, eta, powers, order, value, mean, cov, error):
         if not (math.isfinite(size) and is_integrable(code, eta[row])):
             value[row] = np.inf if math.isfinite(size) else np.nan
             error[row] = np.nan
-            for j in range(k):
-                row_mean[j] = np.nan
-                for i in range(k):
-                    row_cov[i, j] = np.nan
+            row_mean[:], row_cov[:] = np.nan, np.nan
             continue
         if code == 3 and k <= 2:
             value[row], error[row] = _gaussian(eta[row], order, row_mean, row_cov), 4.0 * _EPSILON

@@ -106,12 +106,9 @@ def merge(old, value, mean, cov, order, part, part_mean, part_cov):
     k = part_mean.shape[0]
     if not old:
         if order > 0:
-            for j in range(k):
-                mean[j] = part_mean[j]
+            mean[:] = part_mean
         if order > 1:
-            for i in range(k):
-                for j in range(k):
-                    cov[i, j] = part_cov[i, j]
+            cov[:] = part_cov
         return part
     if part == -np.inf:
         return value

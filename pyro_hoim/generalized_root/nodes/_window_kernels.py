@@ -105,10 +105,7 @@ def sum_zeros(coefs, powers, linear, low, high, out):
 @njit(cache=True, nogil=True, error_model="numpy")
 def log_density(kind, coefs, powers, q, y):
     """The function f(y) of this module; for counts by Stirling's series, meant for exp(y) from 1,000."""
-    total = q * y
-    for i in range(coefs.shape[0]):
-        if coefs[i] != 0.0:
-            total += coefs[i] * math.exp(powers[i] * y)
+    total = _plain_sum(q, coefs, powers, y)
     if kind == COUNT:
         x = math.exp(y)
         total -= x * (y - 1.0) + 0.5 * y + _HALF_LOG_TWO_PI + 1.0 / (12.0 * x)

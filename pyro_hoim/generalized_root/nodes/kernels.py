@@ -107,10 +107,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
             size_of += abs(eta[row, j])
         if not math.isfinite(size_of):
             value[row], error[row] = np.nan, np.nan
-            for j in range(k):
-                row_mean[j] = np.nan
-                for i in range(k):
-                    row_cov[i, j] = np.nan
+            row_mean[:], row_cov[:] = np.nan, np.nan
             continue
         end, have, is_whole, top, best2 = _scan(eta[row], tables, have, limit, s)
         low, height = 0, s[top]

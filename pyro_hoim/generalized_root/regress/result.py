@@ -25,7 +25,6 @@ from .rows import RootRows, prepare_rows
 __all__ = ["RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
 
 Key = tuple[int, int]
-Term = tuple[Key, tuple[int, ...]]  # a key and sorted positions
 
 
 @dataclass(frozen=True)
@@ -328,22 +327,22 @@ def _joined(
 ) -> tuple[RootStructure, torch.Tensor]:
     """Structure and psi of the joint model."""
     model = domain.project([name for name in domain.names if name not in fixed])
-    values: dict[Term, list[float]] = {}
+    values: dict[JointTerm, list[float]] = {}
     for node in nodes:
         if node.variable not in fixed:
-            values[(1, 1), (model.index(node.variable),)] = [node.intercept]
+            values[JointTerm((1, 1), (model.index(node.variable),))] = [node.intercept]
             for term in node.terms:
-                values.setdefault((term.key, model.indices(term.names)), []).append(term.coefficient)
-    psi: dict[Term, float] = {}
-    for (key, positions), found in values.items():
-        size = key[1]
+                values.setdefault(JointTerm(term.key, model.indices(term.names)), []).append(term.coefficient)
+    psi: dict[JointTerm, float] = {}
+    for term, found in values.items():
+        size = term.key[1]
         if symmetrize != "and" or len(found) == size:
             value = math.fsum(found) / (len(found) if symmetrize == "or" else size)
-            psi[key, positions] = value / math.factorial(size)
+            psi[term] = value / math.factorial(size)
     return structure_of(model, psi)
 
 
-def structure_of(domain: Domain, values: Mapping[Term, float]) -> tuple[RootStructure, torch.Tensor]:
+def structure_of(domain: Domain, values: Mapping[JointTerm, float]) -> tuple[RootStructure, torch.Tensor]:
     """Structure of the linear terms and of those that are not zero, and their values, float64 (num_terms,)."""
     kept: dict[Key, dict[tuple[int, ...], float]] = {}
     for (key, positions), value in sorted(values.items()):

@@ -51,9 +51,6 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
         InputTypeError: no generalized root model.
         IntractableError: the law reaches too far for a sum or an integral.
 
-    References:
-        Paper 2 (generalized root models), equations 1 and 2.
-
     Example:
         >>> from pyro_hoim import Domain, RootStructure, Variable
         >>> from pyro_hoim.generalized_root import PoissonFamily
