@@ -144,17 +144,10 @@ def resampled(
 
 
 def _adaptive_path(chains: Annealable, target: float, sweeps: int, generator: torch.Generator) -> torch.Tensor:
-    r"""Inverse temperatures (steps + 1,) found by a pilot run of ``chains``, which are moved to the end of it.
+    """Inverse temperatures (steps + 1,) found by a pilot run of ``chains``, which are moved to the end of it.
 
-    Every step is the longest with a conditional effective sample size of ``target`` times the number of chains, in
-    every element of the batch:
-
-    .. math:: \mathrm{CESS} = \frac{(\sum_c W_c u_c)^2}{\sum_c W_c u_c^2}, \quad
-        u_c = \exp(\delta (\log f_1(x_c) - \log f_0(x_c)))
-
-    References:
-        Yan Zhou, Adam Johansen and John Aston, Toward automatic model comparison: an adaptive sequential Monte Carlo
-        approach, Journal of Computational and Graphical Statistics 25, 2016, section 3.3.
+    Every step leaves a conditional effective sample size of ``target`` times the chains (Yan Zhou, Adam Johansen and
+    John Aston, Toward automatic model comparison, 2016, section 3.3).
     """
     betas = [0.0]
     log_weights = torch.zeros_like(chains.slope)
@@ -170,7 +163,10 @@ def _adaptive_path(chains: Annealable, target: float, sweeps: int, generator: to
 
 
 def _longest_step(slope: torch.Tensor, weights: torch.Tensor, target: float, most: float) -> float:
-    """Largest step up to ``most`` whose conditional effective share is at least ``target`` in every batch element."""
+    """Largest step up to ``most`` whose conditional effective share is at least ``target`` in every batch element.
+
+    With u = exp(step * slope) and weights W it is (sum W u)^2 / sum W u^2.
+    """
     slopes, shares = (slope - slope.amax(-1, keepdim=True)).cpu().numpy(), weights.cpu().numpy()
 
     def enough(step: float) -> bool:

@@ -111,6 +111,8 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
         >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
         >>> round(float(found.value[0]), 4), round(float(found.error[0]), 3), bool(found.is_reliable[0])
         (0.6931, 0.054, True)
+        >>> [round(float(limit[0]), 3) for limit in one_sided_limits(found, 0.99, found.is_reliable)]
+        [0.567, 0.851]
     """
     _check_weights(log_weights, "log_weights")
     count = log_weights.shape[-1]
@@ -261,11 +263,6 @@ def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> 
         estimate: of the mean weight.
         level: of each limit, refused unless between 0 and 1.
         trusted: where the error bar is to be trusted (B,), such as ``estimate.is_reliable``.
-
-    Example:
-        >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
-        >>> [round(float(limit[0]), 3) for limit in one_sided_limits(found, 0.99, found.is_reliable)]
-        [0.567, 0.851]
     """
     check_fraction(level, "level")
     markov = estimate.value + math.log1p(-level)

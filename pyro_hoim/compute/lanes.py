@@ -10,9 +10,8 @@ References:
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
 # ruff: noqa: ARG001, PLW0108 (hooks of the compiler have fixed signatures)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUnusedFunction=false, reportCallIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
+# pyright: reportCallIssue=false
 
 from __future__ import annotations
 

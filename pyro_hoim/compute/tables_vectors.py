@@ -5,9 +5,8 @@ takes seconds per kernel. With these functions and those of :mod:`~pyro_hoim.com
 happens to :data:`~pyro_hoim.compute.vectors.FEW` lanes at once.
 """
 # ruff: noqa: ARG001 (signatures of compiler hooks)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeArgument=false, reportUntypedBaseClass=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportMissingTypeArgument=false
+# pyright: reportUntypedBaseClass=false
 
 from __future__ import annotations
 

@@ -5,9 +5,8 @@ and for remainders that a compiler adds to loops over lanes. Every lane gets the
 results do not depend on the position of a chain. Indices are flat, unchecked and never negative.
 """
 # ruff: noqa: ARG001, ARG002, ARG005, PLW0108 (hooks of the compiler have fixed signatures)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportCallIssue=false, reportUnknownLambdaType=false, reportUntypedClassDecorator=false, reportUntypedBaseClass=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
 

@@ -121,8 +121,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def _with(self, parameters: torch.Tensor) -> GeneralizedRootEnergy:
         return GeneralizedRootEnergy(self.structure, parameters, self.family, validate=False)
 
-    # States
-
     def _states(self, x: torch.Tensor, validate: bool, argument: str = "x") -> torch.Tensor:
         """States in the dtype of psi, checked."""
         check_type(x, torch.Tensor, argument, "a tensor of values")
@@ -158,8 +156,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def _score(self, values: torch.Tensor, keys: Sequence[tuple[int, int]]) -> torch.Tensor:
         return weighted_products(self.structure, self.coefficients, self._roots(values), values.shape[:-1], keys)
 
-    # Node conditionals
-
     def node_natural(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Natural parameters of every variable's law given all others (equation 5), (*shape, d, k).
 
@@ -183,8 +179,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log pseudo-likelihood, the sum of :meth:`node_log_prob` over variables, (*shape,); it needs no log Z."""
         return self.node_log_prob(x, validate=validate).sum(-1)
-
-    # Blocks of finitely many states
 
     @property
     def is_bounded(self) -> bool:
@@ -235,8 +229,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
         scores = -self.energy(rows, validate=False)
         return scores.movedim(0, -1).log_softmax(-1).reshape((*shape, *levels))
 
-    # Radial conditionals
-
     def radial_natural(self, direction: torch.Tensor) -> dict[Fraction, torch.Tensor]:
         r"""Natural parameters of the law along a ray, by the power of the scale (equation 6).
 
@@ -276,8 +268,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
         if self.family.name != "gaussian" and bool((v < 0).any()):
             raise out_of_range("direction", f"values of at least 0, as the {self.family.name} family has")
         return v
-
-    # Derived models
 
     def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed, and what it leaves out.

@@ -115,8 +115,6 @@ class GeneralizedRoot(EnergyLaw):
         energy = GeneralizedRootEnergy.from_coefficients(structure, coefficients, family, validate=False)
         return cls(structure, energy.psi, family, **options)
 
-    # Parameters and structure
-
     @property
     def structure(self) -> RootStructure:
         """The terms."""
@@ -149,8 +147,6 @@ class GeneralizedRoot(EnergyLaw):
 
     def __repr__(self) -> str:
         return self._repr(repr(self.structure), repr(self.family))
-
-    # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_root_value(value, self._law.model, self.batch_shape)
@@ -215,8 +211,6 @@ class GeneralizedRoot(EnergyLaw):
                 raise
             return self._undefined(value)
         return found.expand(self._sample_batch(value))
-
-    # Samples
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws (*sample_shape, *batch, d) of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.

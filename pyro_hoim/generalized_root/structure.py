@@ -57,7 +57,7 @@ class TermGroup(NamedTuple):
 
 
 class RootStructure:
-    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}`, l <= j, of a generalized root model.
+    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}`, l <= j, of a root model (paper 2, (1) and (3)).
 
     A term is a key (j, l) and a set of l distinct variables, which interact through their j-th roots
     (:class:`~pyro_hoim.generalized_root.GeneralizedRootEnergy` has the sum). The tensors are super-symmetric and zero
@@ -73,9 +73,6 @@ class RootStructure:
         InputError: a key outside 1 <= l <= j or with l above 170, a set of another size, a repeated variable or set,
             an unknown name, or a variable with levels.
         InputTypeError: a domain or terms of another type, or a string where a set of names is expected.
-
-    References:
-        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1 and 3.
 
     Example:
         >>> from pyro_hoim import Variable
@@ -143,8 +140,6 @@ class RootStructure:
     def __repr__(self) -> str:
         counts = ", ".join(f"{key}: {len(self._arrays[key])}" for key in self.keys)
         return f"RootStructure({len(self.domain)} variables, {self.num_terms} terms: {{{counts}}})"
-
-    # Constructors
 
     @classmethod
     def from_positions(
@@ -216,8 +211,6 @@ class RootStructure:
         kept = {key: np.setdiff1d(np.arange(self.num_terms)[place], gone) for key, place in self.slices.items()}
         rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in kept.items()}
         return RootStructure.from_positions(self.domain, rows)
-
-    # Layout
 
     @cached_property
     def order(self) -> int:
@@ -296,8 +289,6 @@ class RootStructure:
             raise refused("names", problem, "say which by root", code="missing-part")
         return next(iter(found.values()))
 
-    # Graph
-
     @cached_property
     def graph(self) -> nx.Graph[int]:
         """Graph over schema positions; two variables are adjacent when a term holds both. Not to be changed."""
@@ -312,8 +303,6 @@ class RootStructure:
         """Connected components of the graph, names in schema order; their variables are independent of each other."""
         parts = sorted(sorted(part) for part in nx.connected_components(self.graph))
         return tuple(tuple(self.domain.names[i] for i in part) for part in parts)
-
-    # Exchange
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""

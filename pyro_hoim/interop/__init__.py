@@ -1,7 +1,5 @@
 """Bridges to other libraries: ArviZ of both generations, imported when first used."""
 
-from __future__ import annotations
-
 from .arviz import CELL_GROUP, ArvizNames, to_arviz
 from .backend import choose_backend, get_group
 from .chains import diagnose_chains

@@ -91,10 +91,6 @@ class RootAnnealed(AnnealedBackend, RootBackend):
             method=METHOD,
         )
 
-    @override
-    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        return self.plan(energy.structure, energy.family)
-
     def _models(self, energy: GeneralizedRootEnergy) -> list[AnnealedRoot]:
         """The elements of the batch, without a graph, in float64."""
         psi = checked_psi(energy.detach(), self.allow_undecided)

@@ -16,10 +16,7 @@ References:
     tangents and chords); Wally Gilks and Pascal Wild, Adaptive rejection sampling for Gibbs sampling, Applied
     Statistics 41, 1992.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 
@@ -256,7 +253,6 @@ def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _end(pieces, i, which, u, side, coefficients, powers, anchored):
-    """Set one end of a piece."""
     c, d, v = parts(u, side, coefficients, powers, anchored)
     if which == 0:
         pieces[i, _LOW], pieces[i, _C_LOW], pieces[i, _D_LOW], pieces[i, _V_LOW] = u, c, d, v

@@ -58,8 +58,7 @@ class RootChains(Chains):
     density, or in closed form. Chains run in float64 on the CPU; :attr:`states` come back on the device of psi.
 
     Args:
-        energy: the model, without a batch, or a law that holds one as ``energy_model``
-            (:class:`~pyro_hoim.generalized_root.GeneralizedRoot`).
+        energy: the model, or a law that holds one as its ``energy_model``, without a batch.
         num_chains: number of chains.
         clamped: variables held fixed, ``{name: value}``, or one value per chain (num_chains,).
         init: first states, what broadcasts to (num_chains, d), clamped variables included (they take their clamped
@@ -80,9 +79,6 @@ class RootChains(Chains):
     Randomness:
         Chain c has its own stream, which depends on the seed and on c alone: neither more chains nor more threads
         change it.
-
-    References:
-        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
 
     Example:
         >>> from pyro_hoim import RootStructure, Variable
@@ -175,8 +171,6 @@ class RootChains(Chains):
             problem = f"the terms of single variables alone cannot be normalised ({found}); no first state can be drawn"
             raise refused("init", problem, "pass one", code="not-normalizable")
 
-    # Tiles
-
     def _make_tiles(self) -> None:
         from ._count_kernels import small_counts
         from ._kernels import workspace
@@ -225,8 +219,6 @@ class RootChains(Chains):
             hint = "weaken the interactions, or check the model with check_normalizable"
             raise refused("energy", problem, hint, code="not-normalizable")
 
-    # State
-
     @property
     def energy(self) -> GeneralizedRootEnergy:
         """The model."""
@@ -255,8 +247,6 @@ class RootChains(Chains):
         """Replace the natural parameters (d, k) of the terms of single variables; interactions and states stay."""
         linear = np.ascontiguousarray(natural.detach().cpu().double().numpy())
         self._program = dataclasses.replace(self._program, linear=linear)
-
-    # Moves
 
     @override
     def sweep(
@@ -304,8 +294,6 @@ class RootChains(Chains):
         self._num_sweeps += num_sweeps
         return Record(num_records, None, scores, None if kept is None else kept.to(self._energy.device))
 
-    # Scores
-
     def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         from ._kernels import score
 
@@ -324,8 +312,6 @@ class RootChains(Chains):
     def interaction_score(self) -> torch.Tensor:
         r"""The part of log q in terms of several variables, :math:`\partial \log q_\beta / \partial \beta`; float64."""
         return self._scores()[1]
-
-    # Checkpoints
 
     @property
     @override

@@ -146,8 +146,9 @@ def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
 def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     """Products above q, those that decay only: tight near the means, and tight where the leading power is largest."""
     weights = [np.maximum(means, 1e-3 * max(float(means.max(initial=0.0)), 1e-300)) + 1e-300]
-    if (found := _steepest(terms)) is not None:
-        weights.append(found)
+    form = _leading(terms).upper()  # signs made positive
+    if form.sets:  # by Euler's identity no slope of the weights that maximise it exceeds it
+        weights.append(np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12))
     weights.append(np.ones(terms.size))
     candidates = [_separated(terms, w) for w in weights]
     good = [bounds for bounds in candidates if bounds.decays(terms.family)]
@@ -157,18 +158,14 @@ def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     return good
 
 
-def _positive(terms: Terms, j: int, values: Floats) -> Floats:
-    """What coefficients contribute at most, whatever the signs of the values."""
-    return np.abs(values) if terms.is_signed and j == 2 else np.maximum(values, 0)
-
-
 def _separated(terms: Terms, weights: Floats) -> Bounds:
+    """The product by the weighted inequality of the means."""
     ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in terms.interactions()}, reverse=True))
     slopes = np.zeros((terms.size, len(ratios)))
     for j, rows, values in terms.interactions():
         length = rows.shape[1]
         ratio = length / j
-        largest = _positive(terms, j, values)
+        largest = np.abs(values) if terms.is_signed and j == 2 else np.maximum(values, 0)  # whatever the signs of x
         logs = np.log(weights[rows])
         share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
         np.add.at(slopes[:, ratios.index(ratio)], rows, share)
@@ -178,12 +175,6 @@ def _separated(terms: Terms, weights: Floats) -> Bounds:
 def _leading(terms: Terms) -> Form:
     """The form of the leading power, whose maximum over directions the slopes of a product have to reach."""
     return Form.of_terms([part for part in terms.parts if part.power == 1], terms.size, terms.is_signed)
-
-
-def _steepest(terms: Terms) -> Floats | None:
-    """Weights (d,) that maximise the leading power, signs made positive; by Euler's identity no slope exceeds it."""
-    form = _leading(terms).upper()
-    return np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12) if form.sets else None
 
 
 def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:

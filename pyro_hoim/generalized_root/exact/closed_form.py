@@ -27,14 +27,6 @@ class GaussianClosedForm(ExactRoot):
 
     Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent. Positive definiteness
     decides, so that ``allow_undecided`` changes nothing.
-
-    Example:
-        >>> from pyro_hoim import Domain, Variable
-        >>> from pyro_hoim.generalized_root import GaussianFamily
-        >>> structure = RootStructure.independent(Domain([Variable("a", kind="real")]))
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-0.5]), GaussianFamily())
-        >>> GaussianClosedForm().log_partition(energy).value  # half the log of 2 pi
-        tensor(0.9189)
     """
 
     allow_undecided: bool = False

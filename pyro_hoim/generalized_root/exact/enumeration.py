@@ -30,7 +30,7 @@ _OPERATIONS = 100  # elementary operations behind a cell of a table
 
 @dataclass(frozen=True)
 class RootEnumeration(ExactRoot):
-    r"""Log Z by sums over counts, or by product quadrature over reals, one variable after the other.
+    r"""Log Z (paper 2, equation 2) by sums over counts or product quadrature over reals, variable after variable.
 
     .. math:: Z = \sum_{x_1} \sum_{x_2} \cdots \sum_{x_d} q(x), \qquad
         \int q(x) \, dx \approx \sum_{u} q(x(u)) \prod_s \omega_s(u_s), \quad x_s = u_s^m
@@ -51,9 +51,6 @@ class RootEnumeration(ExactRoot):
         max_cells: most cells of a table, each 8 bytes; log Z with a gradient keeps a few tables.
         tolerance: see *Error*; from 1e-14.
         allow_undecided: go on where it is not known whether the model has a finite constant.
-
-    References:
-        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equation 2.
 
     Example:
         >>> from pyro_hoim import Domain, Variable

@@ -5,10 +5,7 @@ with the number of nodes, so that the number is doubled until the result stays; 
 Exponents are taken relative to the largest one, in forms that lose no digits however narrow the density is. Where an
 end is not negligible (counts cut off by a maximum) every count is summed.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 

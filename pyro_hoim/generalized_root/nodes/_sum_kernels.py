@@ -1,8 +1,5 @@
 """Compiled sums of exponentials with their moments, and mixtures of parts (Numba, CPU)."""
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 

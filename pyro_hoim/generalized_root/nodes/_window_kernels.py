@@ -8,10 +8,7 @@ all stationary points are found: its slope is a sum of exponentials (and, for co
 such a sum lie between those of a sum with one term less (divide by one exponential, differentiate: Rolle). Between
 stationary points f is monotone, so that the places where it crosses a level are found by bisection and none is missed.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 

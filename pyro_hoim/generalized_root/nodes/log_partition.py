@@ -60,12 +60,6 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
         InputTypeError: natural is no floating-point tensor.
         InputError: a wrong shape, NaN or infinity, parameters whose density cannot be normalised, or a result beyond
             the largest number of the dtype, such as 3e38 in float32; the first such parameters are named.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> found = node_moments(PoissonFamily(), torch.tensor([[0.0], [2.0]]).double())
-        >>> [round(v, 6) for v in found.value.tolist()]
-        [1.0, 7.389056]
     """
     check_type(family, NodeFamily, "family")
     check_finite(checked_natural(natural), "natural")

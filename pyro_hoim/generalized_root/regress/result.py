@@ -307,7 +307,9 @@ class RootFitResult:
             if node.variable in self.fixed_columns:
                 found[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
                 continue
-            found[:, index] = _node_log_prob(rows, index, intercepts[index], terms)
+            places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
+            coefficients = np.array([intercepts[index], *(term.coefficient for term in terms)])
+            found[:, index] = interactions(rows, index, places, [1]).log_density(coefficients)
             found[:, index] += self.family.log_base(column).numpy()
         values = torch.from_numpy(found)
         return values if by_node else values.sum(1)
@@ -325,7 +327,6 @@ class RootFitResult:
 def _joined(
     domain: Domain, nodes: Sequence[RootNodeResult], fixed: Mapping[str, float], symmetrize: Symmetrize
 ) -> tuple[RootStructure, torch.Tensor]:
-    """Structure and psi of the joint model."""
     model = domain.project([name for name in domain.names if name not in fixed])
     values: dict[JointTerm, list[float]] = {}
     for node in nodes:
@@ -351,10 +352,3 @@ def structure_of(domain: Domain, values: Mapping[JointTerm, float]) -> tuple[Roo
     structure = RootStructure.from_positions(domain, {key: list(found) for key, found in kept.items()})
     ordered = [value for found in kept.values() for value in found.values()]
     return structure, torch.tensor(ordered, dtype=torch.float64)
-
-
-def _node_log_prob(rows: RootRows, node: int, intercept: float, terms: Sequence[RootTerm]) -> np.ndarray:
-    """Log density eta . T - A(eta) of one node in all rows."""
-    places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
-    working = interactions(rows, node, places, [1])
-    return working.log_density(np.array([intercept, *(term.coefficient for term in terms)]))

@@ -185,8 +185,7 @@ def analyse_roots(
 ) -> RootAnalysis:
     """Learn a generalized root model from training rows and score it on all parts, beside simpler laws.
 
-    Beside it stand independent columns by maximum likelihood (for counts Poisson and negative binomial) and, from
-    order 3 on, the model with pairs only.
+    These are independent columns by maximum likelihood and, from order 3 on, the model with pairs only.
 
     Args:
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.

@@ -155,13 +155,6 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
 
     Raises:
         InputError: an unknown kind, or no rows.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> table = CountTable.from_matrix([[0], [1], [5]], ["a"])
-        >>> law = fit_independent(table, "negative-binomial", PoissonFamily())
-        >>> law.first.tolist(), round(float(law.second[0]), 4)
-        ([2.0], 0.9743)
     """
     check_choice(kind, _DENSITIES, "kind")
     if not table.num_rows:

@@ -157,13 +157,6 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
 
     Raises:
         InputError: no bounds, bounds of different powers, or a family of two half lines.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily, node_bounds
-        >>> eta = (3.0232, -4.4966)
-        >>> two, five = (node_bounds(PoissonFamily(), eta, num_subdomains=n) for n in (2, 5))
-        >>> len(node_bounds_figure(PoissonFamily(), eta, [two, five]).axes)
-        4
     """
     if not bounds:
         raise none_received("bounds", "at least one result of node_bounds")

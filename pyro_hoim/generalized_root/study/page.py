@@ -81,7 +81,6 @@ def _counted(analysis: RootAnalysis) -> str:
 
 
 def _summary(analysis: RootAnalysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
     found, where = analysis.fit, analysis.judged_on
     learned = _counted(analysis) or "no tuples"
     judged, names = analysis.held[where], _law_names(analysis)
@@ -183,7 +182,6 @@ def _loss(analysis: RootAnalysis) -> str:
 
 
 def _sections(analysis: RootAnalysis) -> list[Section]:
-    """The sections of the page, in reading order."""
     parts = [_scores(analysis), _network(analysis)]
     parts += [_tuples(analysis, size) for size in _sizes(analysis)]
     parts.append(_singles(analysis))

@@ -9,9 +9,8 @@ Products with one, two and more spins outside the block are lists of their own. 
 ``2 (beta * field + (1 - beta) * reference field)``.
 """
 # ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false
 
 from __future__ import annotations
 
