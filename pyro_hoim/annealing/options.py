@@ -40,11 +40,9 @@ class AnnealingOptions:
             of its own finds steps of equal difficulty, and the estimate then uses them as given, without bias.
         conditional_ess: effective share of the chains that an adaptive step must leave.
         sweeps_per_step: sweeps at every temperature.
-        resample_below: resample islands of chains whose effective share falls below it (sequential Monte Carlo); the
-            error then comes from the ``islands``. None never resamples.
-        islands: independent groups of chains when resampling.
-        reverse: make the reverse run, and without perfect samples the runs from modes. ``"auto"`` does, except where
-            a gradient is asked for; True also does it there, False never.
+        resample_below: effective share below which islands of chains are resampled (sequential Monte Carlo), if any.
+        islands: independent groups of chains when resampling; the error then comes from these.
+        reverse: make the reverse run, and without perfect samples runs from modes; ``"auto"`` only without a gradient.
         combine: report Bennett's acceptance ratio of both runs instead of the forward estimate: much better where
             one run alone is poor. Needs perfect samples, so models within reach of exact methods.
         level: of the one-sided limits.

@@ -1,7 +1,6 @@
 """What log weights of annealed runs say about log Z: estimate, honest error, effective size, limits, acceptance ratio.
 
-They serve every run whose mean weight is a ratio of normalising constants. In NumPy on one core: the arrays are small,
-and PyTorch's threads would wait for busy cores.
+They serve every run whose mean weight is a ratio of normalising constants. In NumPy on one core: the arrays are small.
 """
 
 from __future__ import annotations
@@ -104,8 +103,7 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
 
     References:
         Peter Hall, On the removal of skewness by transformation, Journal of the Royal Statistical Society B 54, 1992.
-        Jin Zhang and Michael Stephens, A new and efficient estimation method for the generalized Pareto distribution,
-        Technometrics 51, 2009.
+        J. Zhang and M. Stephens, A new and efficient estimation method for the generalized Pareto distribution, 2009.
 
     Example:
         >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
@@ -194,23 +192,20 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
     .. math:: \sum_F \sigma(\ell_F - c) = \sum_R \sigma(\ell_R + c)
 
     Bennett's estimate, the one of least asymptotic variance. Its terms are bounded, so that the error needs overlap
-    of the two runs only: at least 20 chains' worth of each in the region where they meet, and 60 % of the chains where
-    these are fewer. Equal weights overlap by all of them.
+    of the two runs only: at least 20 chains' worth of each in the region where they meet, or 60 % of fewer chains.
 
     Args:
         forward: log weights (B, M) of runs from the first law to the second, in nats.
         reverse: those of as many runs back.
 
     Returns:
-        The estimate of the log of the second constant over the first; not reliable where the equation was not solved
-        to 1e-12 within 100 steps.
+        The log of the second constant over the first; not reliable unless solved to 1e-12 within 100 steps.
 
     Raises:
         InputError: as of :func:`log_mean_weight`, or shapes that differ.
 
     References:
-        Charles Bennett, Efficient estimation of free energy differences from Monte Carlo data, Journal of
-        Computational Physics 22, 1976, equations (10) to (12).
+        Charles Bennett, Efficient estimation of free energy differences from Monte Carlo data, 1976, (10) to (12).
 
     Example:
         >>> found = acceptance_ratio(np.full((1, 100), 0.5), np.full((1, 100), -0.5))

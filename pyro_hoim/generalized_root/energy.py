@@ -38,8 +38,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
     States x are floating-point or integer tensors (*sample, d); where results depend on psi, *shape* is the sample
     shape broadcast with the batch shape. Every method that takes states raises :class:`InputError` for a wrong shape or
-    a value outside the support of the family (not looked at with ``validate=False``), and :class:`InputTypeError` for
-    something else than numbers.
+    a value outside the support (not looked at with ``validate=False``), and :class:`InputTypeError` for other types.
 
     Args:
         structure: the terms.
@@ -274,8 +273,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
         .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
 
-        A term of key (j, l) with m fixed variables becomes one of key (j, l - m), so the structure that is left is
-        in general not simplified.
+        A term of key (j, l) with m fixed variables becomes one of key (j, l - m).
 
         Args:
             evidence: ``{name: value}``; a tensor holds one value for every row or batch element. Tensors broadcast with

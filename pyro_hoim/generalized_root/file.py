@@ -35,11 +35,9 @@ class RootFile:
 
     Args:
         structure: the terms with their domain.
-        psi: tensor entries (*batch, num_terms); copied to the CPU, without gradient, float32 and float64 as they are,
-            other precisions as float64.
+        psi: tensor entries (*batch, num_terms); copied to the CPU, without gradient, as float32 or else float64.
         family: base family, one that :func:`~pyro_hoim.generalized_root.node_family` knows.
-        info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
-            tuples become lists.
+        info: free-form JSON object of strings, finite numbers, booleans, None, lists and such objects.
         tensors: further tensors by name, stored as they are.
 
     Raises:

@@ -43,8 +43,7 @@ class GeneralizedRoot(EnergyLaw):
     beyond the budget is refused on the first use of log Z. Kullback-Leibler divergences are exact, for equal
     structures, or refused. Draws, and estimates of a backend without a seed, use PyTorch's global generator.
 
-    Observed rows of many variables enter a program by ``pyro.factor("rows", law.log_pseudo_prob(x).sum())``, which
-    needs no log Z.
+    Rows of many variables enter a program, without log Z, by ``pyro.factor("rows", law.log_pseudo_prob(x).sum())``.
 
     One law makes one estimate of log Z and keeps it. HMC, NUTS and importance weights need one function of psi
     and would go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
@@ -52,8 +51,7 @@ class GeneralizedRoot(EnergyLaw):
 
     Args:
         structure: the terms.
-        psi: entries of the super-symmetric tensors (*batch, num_terms), whose dtype draws have too; l! times an entry
-            multiplies the product of roots.
+        psi: entries of the super-symmetric tensors (*batch, num_terms), whose dtype draws have too.
         family: Poisson, truncated Poisson, exponential or Gaussian.
         partition: backend; ``RootAuto()``, which is exact, when None.
         num_sweeps: sweeps of a Gibbs chain, after a path of 100 temperatures, to a draw where draws are not exact.
@@ -162,10 +160,8 @@ class GeneralizedRoot(EnergyLaw):
             value, integer or floating, broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
 
         Raises:
-            InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
-                HMC or NUTS; any inside a traced function.
-            IntractableError: log Z exceeds the backend's budget; or its estimate would give some counts more than
-                probability one, beyond the error.
+            InputError: a value that does not fit, when validating; a random estimate in HMC or NUTS; any when traced.
+            IntractableError: log Z exceeds the backend's budget; or its estimate gives counts more than probability 1.
 
         Warns:
             ConvergenceWarning: the result is NaN as the class says; or an estimate has no error bar.
@@ -196,8 +192,7 @@ class GeneralizedRoot(EnergyLaw):
 
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a conditional that cannot
-                be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program;
-                psi or a value inside a torch.func transformation.
+                be normalised, unless validation is off globally: then the result is NaN; what is traced or transformed.
         """
         if self._validate_args:
             self._validate_sample(value)

@@ -13,8 +13,7 @@ densities has an absolute error near 1e-15 times the numbers that remain in it, 
 
 References:
     David Inouye, Pradeep Ravikumar and Inderjit Dhillon, Generalized root models, 2016, section 4.2 (the bound from
-    tangents and chords); Wally Gilks and Pascal Wild, Adaptive rejection sampling for Gibbs sampling, Applied
-    Statistics 41, 1992.
+    tangents and chords); Wally Gilks and Pascal Wild, Adaptive rejection sampling for Gibbs sampling, 1992.
 """
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 

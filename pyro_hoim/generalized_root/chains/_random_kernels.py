@@ -3,8 +3,7 @@
 A state is a row of four words; rows come from :func:`chain_words` and depend on the seed and the chain alone.
 
 References:
-    David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, ACM Transactions on
-    Mathematical Software 47, 2021.
+    David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021.
 """
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 

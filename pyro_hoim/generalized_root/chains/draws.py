@@ -51,8 +51,7 @@ def draw_from_nodes(
 def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
     r"""Log partition function of the independent member, :math:`\sum_s A(\eta_s)` over the terms of single variables.
 
-    Exact up to the error of :func:`~pyro_hoim.generalized_root.node_log_partition`; nats, of the batch shape of the
-    energy; differentiable in psi.
+    Exact up to the error of :func:`~pyro_hoim.generalized_root.node_log_partition`; nats (*batch), differentiable.
 
     Raises:
         InputError: the independent member cannot be normalised.

@@ -61,8 +61,7 @@ class RootChains(Chains):
         energy: the model, or a law that holds one as its ``energy_model``, without a batch.
         num_chains: number of chains.
         clamped: variables held fixed, ``{name: value}``, or one value per chain (num_chains,).
-        init: first states, what broadcasts to (num_chains, d), clamped variables included (they take their clamped
-            values). None draws from the independent member.
+        init: first states, what broadcasts to (num_chains, d), clamped columns too; None draws the independent member.
         seed: of everything random, or what it is drawn from (None: the global generator).
         check: refuse models of reals that cannot be normalised. With clamped variables every distinct row of their
             values is checked, of more than 64 the extreme ones and others spread evenly.
@@ -77,8 +76,7 @@ class RootChains(Chains):
         ConvergenceWarning: it is not known whether the model can be normalised, and nothing disproves it; once.
 
     Randomness:
-        Chain c has its own stream, which depends on the seed and on c alone: neither more chains nor more threads
-        change it.
+        Chain c has a stream that depends on the seed and on c alone: neither more chains nor more threads change it.
 
     Example:
         >>> from pyro_hoim import RootStructure, Variable

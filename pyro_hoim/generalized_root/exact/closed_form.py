@@ -25,8 +25,7 @@ class GaussianClosedForm(ExactRoot):
 
     .. math:: \log Z = \tfrac{d}{2} \log 2\pi - \tfrac12 \log \det \Lambda + \tfrac12 h^T \Lambda^{-1} h
 
-    Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent. Positive definiteness
-    decides, so that ``allow_undecided`` changes nothing.
+    Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent. Nothing is undecided.
     """
 
     allow_undecided: bool = False

@@ -38,8 +38,7 @@ class RootEnumeration(ExactRoot):
     For models of few variables, or whose interactions form a thin graph, such as chains and trees: a variable is summed
     out together with those that it is tied to, so the cost is the largest such table. Counts are summed over windows;
     what lies outside is bounded by a product law above the model and a mean-field bound of log Z below it. Reals are
-    integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more nodes until log Z
-    stands still. Twice differentiable in psi.
+    integrated by more and more Gauss-Legendre nodes in u, in which all roots are analytic. Twice differentiable in psi.
 
     *Error.* The absolute error of log Z is at most ``tolerance``, times its size over 1,000 where it is beyond 1,000
     nats; the notes of a result tell the number. What windows leave out is bounded, a two-hundredth of it; the rest is

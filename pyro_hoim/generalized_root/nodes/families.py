@@ -45,8 +45,7 @@ _SUPPORTS: dict[NumberKind, constraints.Constraint] = {
 class NodeFamily(ABC):
     r"""A univariate exponential family, with the roots of its statistic.
 
-    Families are values: two of the same kind and maximum are equal and have the same hash. How to write a further one
-    is told in the page on adding a node family.
+    Families are values: two of the same kind and maximum are equal. The page on adding a node family tells how.
 
     Attributes:
         name: name in files and at the command line.

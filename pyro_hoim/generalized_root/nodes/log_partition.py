@@ -45,8 +45,7 @@ class NodeMoments:
 def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> NodeMoments:
     r"""A(eta) of many node conditionals with its gradient and Hessian, outside autograd.
 
-    Costs about half a microsecond a row for counts below a hundred at k = 3, and tens of microseconds for means in
-    the thousands or more and for real values.
+    A row costs half a microsecond for counts below a hundred at k = 3, tens for means in the thousands and for reals.
 
     Args:
         family: the node family.

@@ -168,8 +168,7 @@ def bounded_by_planes(form: Form) -> bool:
 def is_definite(form: Form) -> tuple[bool, Array | None]:
     """Whether a negative definite matrix proves that g is negative, of any signs; else the top eigenvector.
 
-    Pairs are kept with their signs; larger positive means are bounded by tangent planes, which go to the diagonal;
-    larger negative ones are left out.
+    Pairs keep their signs; larger means that are positive are bounded by tangent planes, on the diagonal.
     """
     if form.size > _LARGEST_DEFINITE:
         return False, None

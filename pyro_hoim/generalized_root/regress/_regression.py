@@ -57,8 +57,7 @@ class Regression:
 
     Feature f adds coefficient x value to the natural parameter of one order in the rows of its column; its entries are
     at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``; ``orders`` count from 0. Weights (rows,),
-    linear terms and penalties (F,); the offset (rows, k) is that of natural parameters without any feature, and the
-    constant that of the linear term.
+    linear terms and penalties (F,); offset (rows, k) and constant are those of natural parameters and linear term.
     """
 
     family: NodeFamily

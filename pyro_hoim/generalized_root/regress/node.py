@@ -195,8 +195,7 @@ def solve_node(
 ) -> NodeSolution:
     """Minimise one node's penalised objective, from the solution of a related problem over the same keys where given.
 
-    With such a start, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a path
-    from penalty a to b is slack = a / b - 1).
+    Then features whose gradient exceeds (1 - slack) x penalty enter at once (strong rule from a to b: a / b - 1).
     """
     start = time.perf_counter()
     solver = _NodeSolver(rows, node, space, settings)

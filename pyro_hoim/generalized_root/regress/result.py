@@ -86,10 +86,8 @@ class RootRefitResult:
     Attributes:
         method: ``singles`` or ``all``.
         share: share of the regressions' penalties that was kept.
-        status: ``converged``, ``max_iterations``, ``stalled``, or ``shortened``: the optimum has no normalising
-            constant, and the coefficients stop on the way there.
-        way: how far they go from independent columns (or from the joined values, where these have a constant and are
-            better) to the optimum; 1 unless shortened.
+        status: ``converged``, ``max_iterations``, ``stalled``, or ``shortened``, as :func:`refit_roots` says.
+        way: share of the way to the optimum that the coefficients go; 1 unless shortened.
         verdict: whether the refitted law has a normalising constant: ``proven`` or ``undecided``.
         objective: pseudo-NLL plus penalties, nats per row.
         pseudo_nll: nats per row, over the columns that are not fixed.
@@ -287,8 +285,7 @@ class RootFitResult:
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
         r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats, (n,), or (n, d) by node.
 
-        Minus infinity where a fixed column has another value. Time is that of one evaluation of the node log partitions
-        per node; only nonzero entries are visited.
+        Minus infinity where a fixed column has another value. Only nonzero entries are visited.
 
         Args:
             data: rows as :func:`~pyro_hoim.generalized_root.fit_roots` takes them, with the same columns.

@@ -38,8 +38,7 @@ def root_network_figure(
     """The strongest tuples on a circle: pairs as arcs, larger sets as hulls or stars.
 
     Args:
-        terms: tuples of two and more variables, strongest first; their weight is the size of the coefficient, summed
-            where a set has several roots.
+        terms: tuples of two and more variables, strongest first; the coefficients of several roots of a set add up.
         max_variables: most variables, those of the strongest tuples, that are drawn.
         max_sets: most sets of three and more that are drawn.
         title: text above.
