@@ -55,8 +55,6 @@ SMALL = 2000
 
 Array = NDArray[Any]
 
-# Tiles
-
 
 def tile_width(num_chains: int) -> int:
     """Lanes per tile: 64 for many chains, fewer when the chains of a group would not fill two tiles.
@@ -115,9 +113,6 @@ def aligned(values: Array) -> Array:
     copy = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
-
-
-# Random numbers
 
 
 def mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -195,8 +190,6 @@ def _fill(r0, r1, r2, r3, u):
         return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
     return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
 
-
-# Threads
 
 _Answers = SimpleQueue["BaseException | None"]
 _Task = tuple[Callable[[int, int], object], int, int, _Answers]

@@ -138,8 +138,6 @@ def exp(typingctx: Any, z: Any) -> Any:
     return signature, codegen
 
 
-# Sums of table rows
-
 _LOW, _HIGH = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
 _EVEN, _ODD = (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)
 _FRONT, _BACK = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)

@@ -83,9 +83,6 @@ def _splat(builder, scalar, vector):
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None))
 
 
-# Memory
-
-
 def _address(context, builder, array_type, array, index):
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index], inbounds=True)
@@ -183,9 +180,6 @@ def store(typingctx, array, index, value):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), codegen
-
-
-# Arithmetic
 
 
 @intrinsic
@@ -320,8 +314,6 @@ _operator(operator.lshift, "", "shl")
 _operator(operator.rshift, "", "lshr")
 
 
-# Exponentials
-
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
@@ -377,9 +369,6 @@ def _exp_negative(z):
         return as_floats(as_bits(p) + (bits << broadcast(bits, 52)))
 
     return double
-
-
-# Bits
 
 
 @intrinsic

@@ -100,8 +100,6 @@ class DependencyConditionals:
     def __repr__(self) -> str:
         return f"DependencyConditionals({len(self.nodes)} variables, {len(self.edges)} edges)"
 
-    # Structure
-
     def require_single(self, what: str) -> None:
         """Raise :class:`InputError` for a batch of networks where one is needed."""
         if self.batch_shape:
@@ -120,8 +118,6 @@ class DependencyConditionals:
     def edges(self) -> tuple[tuple[str, str], ...]:
         """Directed pairs (parent, child): the law of the child may read the parent. By child, then parent."""
         return tuple((parent, node.variable) for node in self.nodes for parent in node.reads)
-
-    # Values
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
         """Log-probabilities (*sample, cardinality) of the one variable of a block given the rest at x (*sample, d).
@@ -172,8 +168,6 @@ class DependencyConditionals:
         probs = probs.movedim(-1, sum(i < position for i in read))
         shape = [n if i in read or i == position else 1 for i, n in enumerate(cards)]
         return probs.reshape(shape).expand(cards)
-
-    # Other networks
 
     def tabulated(self, *, max_cells: int = 2**16) -> DependencyConditionals:
         """The same network with plain float64 tables, of up to ``max_cells`` entries, in place of models.

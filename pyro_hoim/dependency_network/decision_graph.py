@@ -132,8 +132,6 @@ class DecisionGraph:
             self._append(operation, f"operations[{number}]")
         _ = domain.cardinalities  # refuses variables without levels
 
-    # Structure
-
     @property
     def num_parameters(self) -> int:
         r"""Free probabilities of the leaf tables, :math:`k_i = |Y_i| (|X_i| - 1)`."""
@@ -190,8 +188,6 @@ class DecisionGraph:
         if not 0 <= leaf < self.num_leaves or isinstance(number, bool):
             raise out_of_range(argument, f"a leaf from 0 to {self.num_leaves - 1}", number)
         return leaf
-
-    # Values
 
     def leaves(self, x: torch.Tensor) -> torch.Tensor:
         """Leaves (*sample,) of states (*sample, d), of which :attr:`reads` are read; O(depth) per state."""
@@ -270,8 +266,6 @@ class DecisionGraph:
                     count -= 1
         source = {new: old for old, new in enumerate(now) if new is not None}
         return DecisionGraph(rest, self.variable, graph), tuple(source[leaf] for leaf in range(count))
-
-    # Comparison and storage
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DecisionGraph):

@@ -96,8 +96,6 @@ class DependencyNetwork(FiniteLaw):
         self._law = NetworkLaw(found, checked, sampler, num_sweeps, method, max_states)
         self._settle(self._law.batch_shape, len(self._law.domain), validate_args)
 
-    # Structure
-
     @property
     def conditionals(self) -> DependencyConditionals:
         """The conditional laws."""
@@ -125,8 +123,6 @@ class DependencyNetwork(FiniteLaw):
 
     def __repr__(self) -> str:
         return self._repr(repr(self.conditionals), f"scan={self.scan.kind!r}")
-
-    # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_value(value, self.domain, self.batch_shape)
@@ -170,8 +166,6 @@ class DependencyNetwork(FiniteLaw):
         self._law.check_gradient("log_prob_table")
         return self._expanded(self._law.log_probs, len(self.domain))
 
-    # Samples and enumeration
-
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws (*sample_shape, *batch, d) of level codes: exact and independent where :attr:`sample_is_exact`.
 
@@ -187,8 +181,6 @@ class DependencyNetwork(FiniteLaw):
 
     def _require_enumerable(self) -> None:
         self._law.require("enumerate_support")
-
-    # Moments
 
     def marginal(self, names: Iterable[str]) -> Law:
         """The law of some variables, in schema order: their table under the enumerated law; see :meth:`log_prob`."""
@@ -216,8 +208,6 @@ class DependencyNetwork(FiniteLaw):
         """Shannon entropy of the enumerated law in nats, (*batch)."""
         self._law.require("entropy")
         return torch.special.entr(self._law.stationary.probs).sum().to(self._law.probe).expand(self.batch_shape)
-
-    # Clamping
 
     def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> DependencyNetwork:
         r"""The network of the remaining variables with some clamped: the law :math:`\pi'(x \mid x_C)`.

@@ -149,8 +149,6 @@ class InteractionHypergraph:
         more = f" + ... ({len(self.maximal_edges)} maximal)" if len(self.maximal_edges) > 8 else ""
         return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {text}{more})"
 
-    # Constructors
-
     @classmethod
     def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:
         """All sets of one to ``order`` variables (the "k-body" model); InputError for an order out of range."""
@@ -172,8 +170,6 @@ class InteractionHypergraph:
         two, ``.`` all variables, ``1`` nothing. Unusual names go between backquotes.
         """
         return cls(domain, parse_formula(formula, domain.names), closure=closure, hierarchical=hierarchical)
-
-    # Layout
 
     edge_indices: tuple[tuple[int, ...], ...]
     """The edges as tuples of schema positions."""
@@ -236,8 +232,6 @@ class InteractionHypergraph:
         check_shape(per_edge, (len(self),), "per_edge")
         return per_edge.index_select(-1, torch.from_numpy(self._edge_of_parameter).to(per_edge.device))
 
-    # Order and heredity
-
     @cached_property
     def order(self) -> int:
         """Size of the largest edge; 0 without edges."""
@@ -294,8 +288,6 @@ class InteractionHypergraph:
                 raise refused("edges", problem, code="unknown-name")
         kept = [e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)]
         return InteractionHypergraph(self.domain, map(self._names, kept), hierarchical=hierarchical)
-
-    # Graph
 
     @cached_property
     def _graph(self) -> nx.Graph[int]:
@@ -385,8 +377,6 @@ class InteractionHypergraph:
                 found.append((self.domain.names[a], self.domain.names[b], self._names(sorted(given))))
         return tuple(found)
 
-    # Derived structures
-
     def project(self, names: Iterable[str]) -> InteractionHypergraph:
         """The edges inside a set of variables, over the projected domain."""
         domain = self.domain.project(names)
@@ -399,8 +389,6 @@ class InteractionHypergraph:
         domain = Domain(v for v in self.domain if v.name not in fixed)
         left = {tuple(n for n in e if n not in fixed) for e in self.edges}
         return InteractionHypergraph(domain, left - {()}, hierarchical=self.is_hierarchical)
-
-    # Serialisation
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description with the domain, inverse of :meth:`from_json`."""

@@ -175,9 +175,6 @@ def _clamped_rows(domain: Domain, fixed: Mapping[int, torch.Tensor | int]) -> ND
     return np.unique(rows, axis=0) if len(domain) else rows
 
 
-# All states
-
-
 def _states(domain: Domain, rows: NDArray[np.int64], places: Sequence[int]) -> NDArray[np.int64]:
     """All states (rows x num_states, d) with the given variables free, the last of them moving fastest."""
     cards = [domain.cardinalities[i] for i in places]
@@ -252,9 +249,6 @@ def _period(graph: Any, start: int) -> int:
     return int(np.gcd.reduce(depth[edges.row[inside]] + 1 - depth[edges.col[inside]]))
 
 
-# Networks too large to enumerate
-
-
 def _laws(node: Any, known: NDArray[np.int64]) -> NDArray[np.bool_] | None:
     """Possible levels (laws, levels) under all laws that known codes (-1 unknown) leave; None where it cannot tell."""
     if isinstance(node, LeafConditional):
@@ -287,9 +281,6 @@ def _has_common_state(conditionals: DependencyConditionals, row: NDArray[np.int6
     return True
 
 
-# Evidence
-
-
 def _impossible(
     conditionals: DependencyConditionals, rows: NDArray[np.int64], clamped: Sequence[int], max_states: int
 ) -> str:
@@ -318,9 +309,6 @@ def _impossible(
                 given = f" given {_shown(others)}" if others else ""
                 return f"{domain.names[i]}={label} has probability zero{given}, whatever the free variables are"
     return ""
-
-
-# Words
 
 
 def _named(domain: Domain, codes: NDArray[np.int64]) -> dict[str, str]:

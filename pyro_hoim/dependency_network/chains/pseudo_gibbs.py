@@ -171,8 +171,6 @@ class PseudoGibbsChains(Chains):
 
         return WalkerEngine(*common, self._precision)
 
-    # State
-
     @property
     def conditionals(self) -> DependencyConditionals:
         """The network."""
@@ -214,8 +212,6 @@ class PseudoGibbsChains(Chains):
         self._init = checksum({"init": codes})
         self._engine.set_codes(codes)
 
-    # Moves
-
     @override
     def sweep(self, num_sweeps: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
         """Move all chains by sweeps; look at them after every ``thin`` sweeps.
@@ -246,8 +242,6 @@ class PseudoGibbsChains(Chains):
         record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=states)
         self._num_updates += num_updates
         return record
-
-    # Checkpoints
 
     @property
     @override

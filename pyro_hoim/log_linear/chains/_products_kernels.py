@@ -51,9 +51,6 @@ _REFRESH = 128
 """Sweeps after which energies kept by differences are computed anew."""
 
 
-# Random spins
-
-
 @njit(nogil=True, error_model="numpy", forceinline=True)
 def _draw(like, rng, base, width):
     """One step of xoshiro128+ in every lane; rng is [word, lane] from ``base`` on."""
@@ -108,9 +105,6 @@ def _spin(log_odds, rng, base, width):
     u, unit = _uniform(log_odds, rng, base, width)
     rare = less(u * fused(e, unit, unit), e)
     return select_negative(bits ^ rare, broadcast(e, -1.0), broadcast(e, 1.0))
-
-
-# Visits
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -179,9 +173,6 @@ def _visit_block(x, rng, width, block, structure, weights, row, two_beta, two_ga
             sign = as_bits(broadcast(scratch, -0.0)) & (state << broadcast(state, scratch.itemsize * 8 - 1 - m))
             spin = select_negative(sign, broadcast(scratch, 1.0), broadcast(scratch, -1.0))
             store(x, start + peek(member, first_member + m), spin)
-
-
-# Energies and counts
 
 
 @njit(nogil=True, error_model="numpy")
@@ -313,9 +304,6 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
             for b in range(width):
                 total += product[b]
             out[tile, k] = total
-
-
-# Runs
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
