@@ -103,9 +103,8 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         """Estimated log Z in nats, value (*batch), differentiable once in psi; random by ``seed``.
 
         Raises:
-            InputError: as of every backend; also terms of single variables that cannot be normalised alone, so that
-                there is nothing to start from, ``starts`` that are no states of counts, or a conditional met on the way
-                that cannot or whose mode is beyond 2^53.
+            InputError: as of every backend; also terms of single variables that cannot be normalised alone, ``starts``
+                that are no states of counts, or a conditional met that cannot or whose mode is beyond 2^53.
             IntractableError: as of every backend; also ``combine`` without perfect samples, and a second derivative.
 
         Warns:

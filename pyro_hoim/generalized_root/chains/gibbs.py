@@ -67,9 +67,8 @@ class RootChains(Chains):
             values is checked, of more than 64 the extreme ones and others spread evenly.
 
     Raises:
-        InputError: a batch, fewer than one chain, values outside the domain of the family, an unknown clamped name, a
-            model that cannot be normalised, an independent member that cannot while there is no init, or, at a sweep,
-            a conditional that cannot or whose mode is beyond 2^53.
+        InputError: a batch, no chain, values outside the domain, an unknown clamped name, a model, an independent
+            member without init, or, at a sweep, a conditional that cannot be normalised, or has its mode beyond 2^53.
         InputTypeError: an argument of another type.
 
     Warns:

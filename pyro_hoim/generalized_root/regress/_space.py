@@ -23,11 +23,11 @@ from ...errors import (
     wrong_type,
 )
 from ...schema import Domain
+from ..structure import Key
 
 SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
 
-Key = tuple[int, int]
 Penalty = float | Mapping[int, float]
 
 

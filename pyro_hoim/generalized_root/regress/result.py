@@ -16,15 +16,13 @@ from ...errors import check_choice, other_domain
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
-from ..structure import RootStructure
+from ..structure import Key, RootStructure
 from ._joint import JointTerm, interactions
 from .node import NodeSolution
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, prepare_rows
 
 __all__ = ["RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
-
-Key = tuple[int, int]
 
 
 @dataclass(frozen=True)

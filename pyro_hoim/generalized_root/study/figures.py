@@ -146,8 +146,7 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
 def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Sequence[NodeBounds]) -> Figure:
     """Terms of M(a) above, g with its linear bounds below, for each number of subdomains (figure 2 of paper 2).
 
-    The dashed lines are where subdomains meet; the upper panels show the true terms x^a exp(f + g) (bars for counts)
-    between those with g replaced by its bounds.
+    Subdomains meet at dashed lines; the true terms x^a exp(f + g) (bars for counts) lie between those of the bounds.
 
     Args:
         family: the node family.
