@@ -25,8 +25,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         \mathrm{se}^2 = \sum_c n_c \Bigl(\mathrm{elpd}_c - \tfrac{1}{N} \mathrm{elpd}\Bigr)^2
 
     (times N / (N - 1) where the installed ArviZ does so). Rows of one cell have the same terms under every draw, hence
-    the same importance weights and the same Pareto k. The cost is that of the number of distinct cells, whatever the
-    number N of rows.
+    the same importance weights and the same Pareto k. The cost is that of the distinct cells, whatever N.
 
     Args:
         data: from :func:`to_arviz` with ``cell_count``.
@@ -41,8 +40,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         InputError: no per-cell log-likelihood, several of them and no ``var_name``, or fewer than two rows.
 
     References:
-        Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC,
-        2017, equations (4) and (10).
+        Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using LOO and WAIC, 2017, (4) and (10).
 
     Example:
         >>> import numpy as np
