@@ -78,15 +78,11 @@ def selection_probs(
     selection: Mapping[str, float] | Sequence[float] | None,
     argument: str,
 ) -> NDArray[Any]:
-    r"""Selection probabilities (num_free,) of some variables, divided by their sum: :math:`c_i / \sum_{j} c_j`.
+    """Selection probabilities (num_free,) of the variables that are not clamped, divided by their sum.
 
-    Args:
-        domain: all variables.
-        free: those that are not clamped.
-        selection: one positive number per variable by name, or in schema order, that sum to one; default all equal.
-            Those of variables that are clamped or have one level may be zero, or left out where they are given by name:
-            an update changes neither.
-        argument: name for messages.
+    ``selection`` has one positive number per variable by name, or in schema order, that sum to one; by default all are
+    equal. Those of variables that are clamped or have one level may be zero, or left out where they are given by name:
+    an update changes neither. ``argument`` is their name for messages.
 
     Raises:
         InputError: a number that is missing, not positive or not finite, or another sum.
