@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import pyro_hoim.cli.count_reading as module
-from pyro_hoim.cli.count_reading import read_counts
+import pyro_hoim.cli.reading as module
+from pyro_hoim.cli.reading import read_counts
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
 from pyro_hoim.generalized_root import PoissonFamily
 from pyro_hoim.generalized_root.command.fit import check_support
