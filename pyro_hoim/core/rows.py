@@ -33,7 +33,7 @@ _MAX_CHAINS = 2**15
 
 @dataclass(frozen=True)
 class ClampedGibbs:
-    """How long the Gibbs chains of a row with missing cells run.
+    """How long the Gibbs chains of a row with missing cells run; numbers that are too small are refused.
 
     Every chain is led to the conditional law through ``num_temperatures`` equal steps of temperature, one sweep each,
     then burnt in. The draws are approximate: correct in the limit of long chains.
@@ -43,11 +43,8 @@ class ClampedGibbs:
             imputation is the last state of a chain of its own, so imputations have as many chains as draws.
         num_temperatures: steps from the uniform law to the model.
         burn_in: sweeps at the model before anything is used.
-        num_sweeps: sweeps of a prediction after burn-in, of which every ``thin``-th is averaged.
+        num_sweeps: sweeps of a prediction after burn-in, a multiple of ``thin``; every ``thin``-th is averaged.
         thin: see ``num_sweeps``.
-
-    Raises:
-        InputError: numbers that are too small, or sweeps that are no multiple of ``thin``.
     """
 
     num_chains: int = 8

@@ -116,17 +116,14 @@ class CountTable:
         columns: Sequence[str] | int | None = None,
         source: str = "the matrix",
     ) -> CountTable:
-        """Rows from a SciPy sparse matrix, an array or a tensor (N, d).
+        """Rows from a SciPy sparse matrix, an array or a tensor (N, d); refused as in the constructor.
 
         Args:
             matrix: the numbers.
-            names: of the columns; ``x0``, ``x1``, ... when left out.
+            names: of the columns, all different; ``x0``, ``x1``, ... when left out.
             kind: ``count``, ``positive`` or ``real``.
             columns: names to keep, or how many from the left; default all.
             source: what is read, for messages.
-
-        Raises:
-            InputError: as the constructor, and names that are repeated or of the wrong number.
         """
         numbers = as_numbers(matrix, source)
         header = [f"x{i}" for i in range(numbers.shape[1])] if names is None else [str(name) for name in names]

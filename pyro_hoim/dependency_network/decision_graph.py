@@ -98,10 +98,7 @@ class DecisionGraph:
     Args:
         domain: the variables.
         variable: name of the variable whose conditional law reads the graph; it is never asked.
-        operations: :class:`Split` and :class:`Merge`, in order.
-
-    Attributes:
-        num_leaves: number of leaves, from 1; the arguments are attributes too.
+        operations: :class:`Split` and :class:`Merge`, in order. All are attributes, as is ``num_leaves``, from 1.
 
     Raises:
         UnknownNameError: an unknown variable.

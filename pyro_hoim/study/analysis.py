@@ -201,8 +201,7 @@ def analyse(
 
     Raises:
         InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
-        InputTypeError: parts that are no observations, structures that are no hypergraphs, or a seed that is no whole
-            number.
+        InputTypeError: parts, structures or a seed of another type.
         IntractableError: an exact cost is beyond the budget.
         KeyboardInterrupt: a fit was interrupted; its last iterate is in the folder of ``run``.
     """

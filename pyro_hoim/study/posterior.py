@@ -158,8 +158,7 @@ def run_posterior(
 
     Raises:
         InputError: a chain found belongs to other data or settings, or a seed or number of jobs out of range.
-        InputTypeError: no hypergraph, no observations, no settings, or a seed or number of jobs that is no whole
-            number.
+        InputTypeError: a hypergraph, observations, settings or seed of another type.
 
     Warns:
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
