@@ -182,6 +182,17 @@ def test_refit_takes_both_parts(parts: Parts) -> None:
     assert twice.score(test).nll < once.score(test).nll
 
 
+def test_refit_continues_a_run_without(truth, tmp_path):
+    rows = [draw(truth, n, s) for n, s in ((300, 1), (200, 2))]
+    options = {"per_round": 3, "trainer": "exact"}
+    once = learn(*rows, **options, checkpoint=tmp_path)
+    assert once.structure.hypergraph != once.hypergraph
+    again = learn(*rows, **options, refit=True, checkpoint=tmp_path, resume=True)
+    whole = learn(*rows, **options, refit=True)
+    assert torch.equal(again.tables, whole.tables)
+    assert torch.equal(again.structure.tables, whole.structure.tables)
+
+
 def test_model_file_holds_the_same_law(learned: LearnResult, tmp_path: Path) -> None:
     learned.save(tmp_path / "model.safetensors", {"data": "planted"})
     file = load_model(tmp_path / "model.safetensors")
