@@ -14,7 +14,6 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import domains, enumerate_codes, raises
 
-State = tuple[int, ...]
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 1})
 
 
