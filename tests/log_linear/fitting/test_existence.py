@@ -181,12 +181,6 @@ def test_control_zeros_at_other_corners_leave_a_finite_estimate():
     assert fit(hypergraph, data).status == "converged"
 
 
-def test_interior_table_is_interior():
-    data = load_table("czech_autoworkers")
-    for order in (1, 2, 3):
-        assert mle_existence(InteractionHypergraph.from_order(data.domain, order), data).exists is True
-
-
 def test_rochdale_names_the_empty_margins():
     data = load_table("rochdale")
     existence = mle_existence(InteractionHypergraph.from_order(data.domain, 3), data)

@@ -155,12 +155,10 @@ def test_density_integrates_to_one(case: str, half_width: float, step: float) ->
     assert abs(off.sum() * step**hypergraph.num_parameters - 1) > 1e-4
 
 
-def test_mode_and_mean_tables() -> None:
+def test_mean_tables() -> None:
     hypergraph, _, _ = make("two triangles")
     table = pseudo_table(hypergraph, 6, 2.0)
     counts = flat(hypergraph, table)
-    log_probs = exact_table(hypergraph, hyper_dirichlet.clique_tables(hypergraph, counts, torch.log))
-    np.testing.assert_allclose(np.exp(log_probs), table / 2.0, rtol=1e-10)
     # The mean of theta is the gradient of log C in the pseudo-counts: d log C / d (B^T alpha) at fixed n0.
     moving = counts.clone().requires_grad_()
     hyper_dirichlet.log_normaliser(hypergraph, moving, torch.tensor(2.0, dtype=torch.float64)).backward()

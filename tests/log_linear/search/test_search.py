@@ -324,13 +324,6 @@ def test_a_function_is_a_score():
     assert "alphabetical" in found.settings["score"]
 
 
-def test_variables_of_one_level_stay_outside():
-    domain = Domain.from_cardinalities({"a": 2, "b": 1, "c": 2})
-    rows = Observations.from_table(domain, [[[40, 10]], [[10, 40]]])
-    found = select(rows, rows, trainer_of(rows), score="J")
-    assert found.hypergraph.edges == (("a",), ("c",), ("a", "c"))
-
-
 class Pretending(ExactTrainer):
     """An exact trainer that reports another kind of loss."""
 

@@ -283,19 +283,6 @@ def test_growing_and_shrinking_ends_where_a_new_trainer_does():
     assert trainer.train().num_iterations == 0
 
 
-def test_losses_of_a_nested_chain_fall_and_equal_fits():
-    data = load_table("czech_autoworkers")
-    trainer = ExactTrainer(data, order(1, data.domain), stopping=Stopping(tolerance=1e-9, max_iterations=5000))
-    losses = []
-    for k in (1, 2, 3):
-        trainer.restructure(order(k, data.domain))
-        trainer.train()
-        losses.append(trainer.loss(data).value)
-        result = fit(order(k, data.domain), data)
-        assert_close(losses[-1], -result.log_likelihood / data.total_count, relative=1e-8)
-    assert losses == sorted(losses, reverse=True)
-
-
 @pytest.mark.parametrize("kind", [ExactTrainer, PseudoTrainer])
 def test_validation_rows_stop_a_call_at_their_best(kind):
     data = load_table("czech_autoworkers")
