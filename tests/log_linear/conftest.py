@@ -1,7 +1,5 @@
 """Structures that every test of the models runs over."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The automatic choice follows its table, can be asked beforehand, and refuses with numbers."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the names of free coordinates say: raising one raises the probability of the levels that it is named by."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import reduce

@@ -1,7 +1,5 @@
 """The log-linear energy against the enumerated law; identities to a relative 1e-10 in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Model files of log-linear models: exact round trips, and one clear refusal for edges and numbers that do not fit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Completions of rows against the enumerated conditional law, exact and by chains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predictions against enumeration: complete rows, missing cells summed over, and averages over clamped chains."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

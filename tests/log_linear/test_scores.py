@@ -1,7 +1,5 @@
 """Scores, intervals and strengths against direct computation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Synthetic rows against enumeration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -9,8 +9,6 @@ References:
     John Geweke, Getting it right: joint distribution tests of posterior simulators, JASA 99, 2004, section 2.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 

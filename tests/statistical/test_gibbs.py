@@ -1,7 +1,5 @@
 """Gibbs sweeps against enumeration: transition matrices, engines against their rows, starts from the exact law."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

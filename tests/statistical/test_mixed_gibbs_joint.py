@@ -17,8 +17,6 @@ shown by an identity instead: tests/inference/test_mixed_gibbs.py compares the p
 trajectory with a fresh one, and its control has the stale one.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any
 

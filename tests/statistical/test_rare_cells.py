@@ -5,8 +5,6 @@ models and seeds: 5 of 757 random models and no well (docs/benchmarks.md). A tes
 with the false-alarm rate of this suite, and has runs enough for its control to exceed them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -18,8 +18,6 @@ multinomial statistic (by convolution, 2,000 replications in 20 bins) at the nom
 chi-square one, so the rate passed is divided by 1.2.
 """
 
-from __future__ import annotations
-
 import pyro
 import pytest
 import torch

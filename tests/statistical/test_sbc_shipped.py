@@ -13,8 +13,6 @@ below), which the rate passed makes up for. Draws of a chain are not thinned: th
 changes the law of a rank only by the noise of an empirical distribution function of 99 draws.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

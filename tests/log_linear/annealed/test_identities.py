@@ -1,7 +1,5 @@
 """Weights of annealed runs against exact transitions of the same schedule: means, variances and reversal."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Chains as an object: caches, batches, records, checkpoints, clamped variables, edge cases and bad input."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

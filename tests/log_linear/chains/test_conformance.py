@@ -1,7 +1,5 @@
 """The conformance suite of engines on every engine, and broken engines that it must refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

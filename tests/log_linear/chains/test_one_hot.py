@@ -1,7 +1,5 @@
 """Hard mixing: a categorical table in one-hot binary coding freezes single sites; blocks of a group move it."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

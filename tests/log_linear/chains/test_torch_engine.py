@@ -1,7 +1,5 @@
 """The PyTorch engine: joined visits, precision, and the states that it saves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

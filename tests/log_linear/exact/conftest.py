@@ -1,7 +1,5 @@
 """The exact backends that tests run over."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyro_hoim.core import PartitionBackend

@@ -1,7 +1,5 @@
 """Variable elimination: plans, slicing, refusals, where linear space gives way to log space, large tables."""
 
-from __future__ import annotations
-
 import math
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Tables with entries of minus infinity: exact backends sum the other cells, annealed estimates refuse by name."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The design matrix that is kept: its entries, inference mode, functional transformations, and how much is kept."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows with missing cells against sums over the enumerated table."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

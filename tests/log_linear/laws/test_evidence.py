@@ -1,7 +1,5 @@
 """Evidence as tensors, one value per row and batch element: against the sliced joint table, 1e-10 relative."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -3,8 +3,6 @@
 Relative tolerance 1e-10 for identities, 1e-8 for quadrature.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """HierarchicalLogLinear against brute force over all states."""
 
-from __future__ import annotations
-
 import copy
 import io
 import math

@@ -1,7 +1,5 @@
 """Mean to natural coordinates against enumeration; relative tolerance 1e-10 unless said otherwise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

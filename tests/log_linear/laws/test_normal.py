@@ -1,7 +1,5 @@
 """Normal priors: invariance, one scale per hyperedge or coordinate, random scales."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The potential that NUTS evaluates is that of the Pyro program, and so are its draws."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

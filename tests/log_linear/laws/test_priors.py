@@ -3,8 +3,6 @@
 Identities hold to 1e-10 relative (log marginal likelihoods and moments to 1e-8 as published).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle

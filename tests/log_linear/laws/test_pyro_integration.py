@@ -3,8 +3,6 @@
 Every check compares Pyro's result with brute force over all states, or with quadrature over theta.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """LogLinearStatistics against the law of its rows."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

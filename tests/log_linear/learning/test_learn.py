@@ -1,7 +1,5 @@
 """Learning a whole model: what it finds in laws that are known, against exact likelihoods, and how it goes on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

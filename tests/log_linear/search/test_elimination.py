@@ -1,7 +1,5 @@
 """Backward elimination: its statistic against enumeration, its size where nothing is there, and what it recovers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The search: algorithms 1 and 2 written out by brute force, known structures, stop rule, checkpoints, results."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
