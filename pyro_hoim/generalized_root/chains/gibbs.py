@@ -195,20 +195,21 @@ class RootChains(Chains):
         from ...compute.lanes import run_threads
         from ._kernels import sweep
 
-        program, size = self._program, len(self.domain)
+        program, small, size = self._program, self._small, len(self.domain)
         terms = (program.linear, *program.visits)
         failures: dict[int, int] = {}
 
         def work(first: int, step: int) -> None:
             for i in range(first, len(self._tiles), step):
                 low, states, roots, words, scratch = self._tiles[i]
-                head, tail = (program.code, program.maximum, terms), (self._small, scratch, words, states, roots)
-                failed = sweep(*head, beta, order, num_sweeps, *tail)
+                failed = sweep(
+                    program.code, program.maximum, terms, beta, order, num_sweeps, small, scratch, words, states, roots
+                )
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
-        small = num_sweeps * len(order) * self._num_chains < _SMALL
-        run_threads(work, len(self._tiles), 1 if small else None)
+        is_short = num_sweeps * len(order) * self._num_chains < _SMALL
+        run_threads(work, len(self._tiles), 1 if is_short else None)
         if failures:
             chain = min(failures)
             name = self.domain.names[failures[chain]]
