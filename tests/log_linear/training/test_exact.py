@@ -211,7 +211,7 @@ def test_gradient_equals_finite_differences_of_the_penalised_loss():
     tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
     goal = trainer._frequencies(data)
     log_z, eta = trainer._engine.evaluate(tables)
-    *_, gradient = trainer._penalised(tables, log_z - tables @ goal, eta - goal)
+    gradient = trainer._penalised(tables, log_z - tables @ goal, eta - goal).gradient
     assert_close(codings.free_statistics(torch.from_numpy(gradient)), slopes, relative=1e-7, absolute=1e-8)
     centred = codings.eta_to_pi(torch.from_numpy(eta - goal)).numpy()
     assert_close(gradient, centred + ridge.gradient(tables, WEAK) / data.total_count, relative=1e-12, absolute=1e-14)
