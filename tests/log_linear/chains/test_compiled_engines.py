@@ -20,7 +20,7 @@ from pyro_hoim.structure.hypergraph import InteractionHypergraph
 from pyro_hoim.testing import ENGINE_CHECKS, EngineCase, assert_close, assert_exact_law, recompute_counts
 from pyro_hoim.testing.oracles import count_states, enumerate_codes, exact_table, random_tables
 
-ENGINES: dict[str, Any] = {"products": ProductsEngine, "tables": TablesEngine, "torch": TorchEngine}
+ENGINES = {"products": ProductsEngine, "tables": TablesEngine, "torch": TorchEngine}
 SITES = {"products": ((0,), (1,), (2,), (3,), (4,)), "tables": ((0,), (1,), (3,), (4,))}
 both = pytest.mark.parametrize("name", SITES)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
