@@ -13,7 +13,6 @@ from pyro_hoim.errors import HoimError, InputError
 from pyro_hoim.log_linear import normal_prior, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import raises
 
 Double = torch.float64
 SATURATED = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 3}), "a*b")
@@ -127,11 +126,12 @@ def test_lengths_that_fit_twice_are_unambiguous():
         ({1: torch.tensor(1.0), 2: torch.tensor(0.0)}, {}, "out-of-range", "received 0"),
         ([1.0] * 5, {}, "wrong-type", "number, a mapping to numbers or a tensor, received list"),
         ("1", {}, "wrong-type", "scale"),
+        (1.0, {"hypergraph": "a*b"}, "wrong-type", "hypergraph"),
     ],
 )
 def test_normal_prior_refuses_bad_scales(scale, options, code, message):
     with pytest.raises(HoimError, match=message) as caught:
-        normal_prior(CHAIN, scale, **options)
+        normal_prior(**{"hypergraph": CHAIN, "scale": scale, **options})
     assert caught.value.code == code
 
 
@@ -139,8 +139,3 @@ def test_scales_of_zero_inside_mcmc_are_left_to_the_kernel():
     with pyro.validation_enabled(False):
         prior = normal_prior(CHAIN, torch.zeros(len(CHAIN)))
         assert not bool(torch.isfinite(prior.log_prob(torch.zeros(CHAIN.num_parameters))))
-
-
-def test_normal_prior_needs_a_hypergraph():
-    with raises("wrong-type", "hypergraph"):
-        normal_prior("a*b")
