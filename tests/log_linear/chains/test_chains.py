@@ -277,7 +277,9 @@ def test_records_agree_with_recorded_states(engine, schedule):
     assert record.energies.shape == (2, 2, 25)
     silent.sweep(8, 0.8)
     assert torch.equal(silent.states, record.states[1].long())
-    silent.sweep(3, 0.8)
+    empty = silent.sweep(3, 0.8, thin=4, counts=True, energies=True, states=True)
+    assert (empty.num_records, bool(empty.counts.any())) == (0, False)
+    assert (empty.energies.shape, empty.states.shape) == ((0, 2, 25), (0, 2, 25, 4))
     assert torch.equal(silent.states, chains.states)
     assert chains.num_sweeps == silent.num_sweeps == 11
     for b in range(2):
@@ -398,6 +400,7 @@ def test_small_models(engine, cardinalities, edges, num_chains):
     assert record.counts.shape == (2, graph.num_terms)
     assert record.counts.sum() == 2 * 3 * num_chains * len(graph.edges)
     assert chains.anneal([0.0, 0.5, 1.0]).shape == (2, num_chains)
+    assert not chains.anneal([0.3]).any()
     chains.gather(torch.zeros(2, num_chains, dtype=torch.long))
     chains.load_state_dict(chains.state_dict())
     _assert_energy(chains, model)

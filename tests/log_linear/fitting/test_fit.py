@@ -68,6 +68,7 @@ def test_margins_of_the_fit_are_the_observed_ones(czech, k):
     assert_close(eta, czech.marginal_counts(hypergraph.edges) / czech.total_count, relative=1e-8)
     assert result.status == "converged"
     assert result.num_iterations <= 8
+    assert "theta" not in repr(result)
     assert result.log_partition == pytest.approx(float(Enumeration().log_partition(result.model).value), rel=1e-12)
 
 
