@@ -185,6 +185,7 @@ def test_rochdale_names_the_empty_margins():
     data = load_table("rochdale")
     existence = mle_existence(InteractionHypergraph.from_order(data.domain, 3), data)
     assert existence.kind == "zero margin"
+    assert "combinations of levels are never observed: (" in existence.describe()
     margins = [c for c in existence.offending if len(c.edge) <= 3]
     assert 0 < len(margins) < existence.num_offending  # the linear program finds more
     for combination in margins:

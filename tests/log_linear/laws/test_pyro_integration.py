@@ -54,14 +54,6 @@ def fresh_pyro():
     pyro.clear_param_store()
 
 
-@pytest.fixture
-def double():
-    """Pyro's autoguides create tensors of the default dtype."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def log_prob_sum(model, *args):
     trace = poutine.trace(model).get_trace(*args)
     trace.compute_log_prob()
@@ -363,7 +355,7 @@ def posterior_mode_and_covariance():
     return theta, torch.linalg.inv(-torch.autograd.functional.hessian(log_joint, theta))
 
 
-@pytest.mark.usefixtures("double")
+@pytest.mark.usefixtures("float64")
 def test_auto_laplace_approximation():
     mode, covariance = posterior_mode_and_covariance()
     guide = AutoLaplaceApproximation(theta_model)
@@ -376,7 +368,7 @@ def test_auto_laplace_approximation():
     assert guide.laplace_approximation(COUNTS, 25)(COUNTS, 25)["theta"].shape == (3,)
 
 
-@pytest.mark.usefixtures("double")
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("vectorize", [False, True])
 def test_auto_normal_with_vectorised_particles(vectorize):
     def model(rows):
@@ -395,7 +387,7 @@ def test_auto_normal_with_vectorised_particles(vectorize):
     assert drawn["theta"].reshape(7, -1).shape == (7, 3)
 
 
-@pytest.mark.usefixtures("double")
+@pytest.mark.usefixtures("float64")
 @pytest.mark.slow
 def test_auto_normal_agrees_with_quadrature():
     guide = AutoNormal(theta_model, init_scale=0.3)
