@@ -164,10 +164,7 @@ class ModelFileError(InputError):
 class ConvergenceWarning(UserWarning):
     """An iterative method stopped before its criterion was met; the result carries the status.
 
-    Args:
-        problem: what happened.
-        argument: the method, where the problem does not name it.
-        hint: the next step, in words.
+    ``argument`` is the method, where the problem does not name it, and ``hint`` the next step.
     """
 
     def __init__(self, problem: str, *, argument: str | None = None, hint: str | None = None) -> None:
@@ -200,13 +197,7 @@ def unexpected(
 ) -> InputError:
     """An :class:`InputError` about a value that is not what was expected; it is shown as Python writes it.
 
-    Args:
-        argument: its name.
-        expected: what would have been accepted, in words.
-        value: what was received.
-        hint: the next step.
-        received: words for what was received, in the place of ``value``.
-        code: what kind of problem.
+    ``received`` are words in the place of ``value``, ``hint`` is the next step, ``code`` the kind of problem.
 
     Example:
         >>> str(unexpected("rule", "'and' or 'or'", "xor"))

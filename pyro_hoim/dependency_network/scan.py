@@ -48,10 +48,8 @@ def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[str, .
 def checked_scan(domain: Domain, free: Sequence[str], scan: ScanLike) -> Scan:
     r"""The scan of some variables: with probabilities :math:`c_i / \sum_{j free} c_j`, or its order without the others.
 
-    Raises:
-        InputError: no such kind, probabilities or names that :func:`selection_probs` refuses, a name twice, or a
-            variable that is left out of the order.
-        UnknownNameError: a name is not in the domain.
+    Refused are other kinds, what :func:`selection_probs` refuses, names that are unknown or repeated, and an order
+    without one of the variables.
     """
     if isinstance(scan, Scan):
         scan = scan.order if scan.selection is None else scan.selection or "random"

@@ -87,12 +87,7 @@ class ChainRun(Generic[C]):
         return self.eta[..., where].reshape(shape), self.std_error[..., where].reshape(shape)
 
     def values(self, name: str) -> torch.Tensor:
-        r"""Draws of one variable (num_draws, \*batch, num_chains).
-
-        Raises:
-            InputError: no draws were recorded.
-            UnknownNameError: there is no such variable.
-        """
+        r"""Draws of one variable (num_draws, \*batch, num_chains); InputError where none were recorded."""
         check_names([name], self.chains.domain.names, "name")
         if self.draws is None:
             raise conflict("values", "the run recorded no draws", "run it with record='draws'")
