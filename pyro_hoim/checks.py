@@ -48,10 +48,6 @@ def checked_floating(value: object, argument: str) -> torch.Tensor:
 def checked_sample_shape(sample_shape: object) -> torch.Size:
     """The leading dimensions of draws, refused unless they are a sequence of whole numbers from 0.
 
-    Raises:
-        InputTypeError: no sequence, or entries that are not whole numbers.
-        InputError: a negative size.
-
     Example:
         >>> checked_sample_shape([2, 3])
         torch.Size([2, 3])

@@ -7,6 +7,7 @@ The inner loops are compiled by Numba at their first call and kept on disk, besi
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -17,14 +18,14 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
+from .data.observations import Observations
 from .errors import ConvergenceWarning, is_whole, out_of_range
-
-if TYPE_CHECKING:
-    from .data.observations import Observations
+from .schema import Domain, Variable
+from .structure.hypergraph import InteractionHypergraph
 
 __all__ = ["CompilationReport", "warm_up"]
 
@@ -60,9 +61,6 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
     Args:
         jobs: processes that compile at once; None for as many as there are processors, but at most four, which is the
             number of parts that compile alone. With 1 this process compiles.
-
-    Returns:
-        What was compiled.
 
     Raises:
         InputError: ``jobs`` is not a positive whole number.
@@ -129,44 +127,35 @@ def _recorded() -> Generator[list[str]]:
 
 def _table_chains() -> None:
     """Gibbs chains by look-ups, of sites and of blocks; codes of one and of four bytes."""
-    from .log_linear.chains.gibbs import GibbsChains
-    from .log_linear.energy import LogLinearEnergy
-    from .runs.schedule import GibbsSchedule
-    from .schema import Domain
-    from .structure.hypergraph import InteractionHypergraph
-
     for levels, precisions in ((3, (torch.float32, torch.float64)), (300, (torch.float32,))):
-        hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([levels, 2]), 2)
-        model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
-        for precision in precisions:
-            for schedule in (GibbsSchedule("sites"), GibbsSchedule("interactions")):
-                chains = GibbsChains(model, 2, schedule=schedule, engine="tables", precision=precision)
-                chains.sweep(1, thin=1, counts=True, energies=True, states=True)
-                chains.statistics(torch.ones(2, dtype=torch.float64))
+        for precision, blocks in itertools.product(precisions, ("sites", "interactions")):
+            _gibbs_chains(levels, "tables", precision, blocks)
 
 
 def _product_chains() -> None:
     """Gibbs chains by products of signs."""
+    for precision in (torch.float32, torch.float64):
+        _gibbs_chains(2, "products", precision, "sites")
+
+
+def _gibbs_chains(levels: int, engine: Any, precision: torch.dtype, blocks: Any) -> None:
+    """Chains of two variables, one of them of some levels."""
     from .log_linear.chains.gibbs import GibbsChains
     from .log_linear.energy import LogLinearEnergy
-    from .schema import Domain
-    from .structure.hypergraph import InteractionHypergraph
+    from .runs.schedule import GibbsSchedule
 
-    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([levels, 2]), 2)
     model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
-    for precision in (torch.float32, torch.float64):
-        chains = GibbsChains(model, 2, engine="products", precision=precision)
-        chains.sweep(1, thin=1, counts=True, energies=True, states=True)
-        chains.statistics(torch.ones(2, dtype=torch.float64))
+    chains = GibbsChains(model, 2, schedule=GibbsSchedule(blocks), engine=engine, precision=precision)
+    chains.sweep(1, thin=1, counts=True, energies=True, states=True)
+    chains.statistics(torch.ones(2, dtype=torch.float64))
 
 
 def _networks() -> None:
     """Learning of decision graphs, pseudo-Gibbs, stationary laws."""
-    from .data.observations import Observations
     from .dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
     from .dependency_network.learn.network import learn_network
     from .dependency_network.stationary.laws import cyclic_laws, stationary_law
-    from .schema import Domain
 
     rows = _rows()
     for lossless in (False, True):
@@ -186,8 +175,6 @@ def _elimination() -> None:
     """Exact log Z, marginals and samples of log-linear models in both precisions."""
     from .log_linear.energy import LogLinearEnergy
     from .log_linear.exact.elimination import VariableElimination
-    from .schema import Domain
-    from .structure.hypergraph import InteractionHypergraph
 
     domain = Domain.from_cardinalities([2, 3, 2, 2])
     hypergraph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")], closure=True)
@@ -209,7 +196,6 @@ def _fits() -> None:
     from .log_linear.training.pseudo import PseudoTrainer
     from .log_linear.training.ridge import InteractionRidge
     from .log_linear.training.sampled.trainer import SampledTrainer, SampledTraining
-    from .structure.hypergraph import InteractionHypergraph
 
     rows = _rows()
     InformationTable(rows).interaction_information([rows.domain.names[:2]])
@@ -235,7 +221,6 @@ def _root_models() -> None:
     from .generalized_root.regress.fit import fit_roots
     from .generalized_root.regress.options import RootSettings
     from .generalized_root.structure import RootStructure
-    from .schema import Domain, Variable
 
     counts = [[2, 1, 0], [0, 0, 1], [1, 3, 0], [3, 2, 1], [0, 1, 0]]
     for candidates in (None, {3: [("x0", "x1", "x2")]}):
@@ -269,9 +254,6 @@ def _structures() -> None:
 
 def _rows() -> Observations:
     """Rows in which the three variables depend on each other."""
-    from .data.observations import Observations
-    from .schema import Domain, Variable
-
     ordinal = Variable("b", labels=("0", "1", "2"), kind="ordinal")
     domain = Domain([Variable("a", labels=("0", "1")), ordinal, Variable("c", labels=("0", "1"))])
     codes = torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(2))

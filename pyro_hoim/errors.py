@@ -10,6 +10,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 
@@ -163,10 +164,7 @@ class ModelFileError(InputError):
 class ConvergenceWarning(UserWarning):
     """An iterative method stopped before its criterion was met; the result carries the status.
 
-    Args:
-        problem: what happened.
-        argument: the method, where the problem does not name it.
-        hint: the next step, in words.
+    ``argument`` is the method, where the problem does not name it, and ``hint`` the next step.
     """
 
     def __init__(self, problem: str, *, argument: str | None = None, hint: str | None = None) -> None:
@@ -199,13 +197,7 @@ def unexpected(
 ) -> InputError:
     """An :class:`InputError` about a value that is not what was expected; it is shown as Python writes it.
 
-    Args:
-        argument: its name.
-        expected: what would have been accepted, in words.
-        value: what was received.
-        hint: the next step.
-        received: words for what was received, in the place of ``value``.
-        code: what kind of problem.
+    ``received`` are words in the place of ``value``, ``hint`` is the next step, ``code`` the kind of problem.
 
     Example:
         >>> str(unexpected("rule", "'and' or 'or'", "xor"))
@@ -215,23 +207,16 @@ def unexpected(
     return InputError(argument=argument, expected=expected, received=shown, hint=hint, code=code)
 
 
-def out_of_range(
-    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
-) -> InputError:
-    """As :func:`unexpected`, about a number outside its bounds."""
-    return unexpected(argument, expected, value, hint, received=received, code="out-of-range")
+out_of_range = partial(unexpected, code="out-of-range")
+"""As :func:`unexpected`, about a number outside its bounds."""
+
+other_domain = partial(unexpected, code="other-domain")
+"""As :func:`unexpected`, about other variables, interactions or rows than those of the model or run."""
 
 
 def none_received(argument: object, expected: str, hint: str | None = None) -> InputError:
     """As :func:`unexpected`, about nothing where at least one is needed."""
     return unexpected(argument, expected, hint=hint, received="none", code="empty")
-
-
-def other_domain(
-    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
-) -> InputError:
-    """As :func:`unexpected`, about other variables, interactions or rows than those of the model or run."""
-    return unexpected(argument, expected, value, hint, received=received, code="other-domain")
 
 
 def wrong_shape(argument: object, expected: object, value: Any = _Absent, hint: str | None = None) -> InputError:
@@ -253,9 +238,8 @@ def refused(argument: object, problem: str, hint: str | None = None, code: Error
     return InputError(problem, argument=argument, hint=hint, code=code)
 
 
-def conflict(argument: object, problem: str, hint: str | None = None) -> InputError:
-    """As :func:`refused`, about arguments that exclude or need one another."""
-    return refused(argument, problem, hint, "conflict")
+conflict = partial(refused, code="conflict")
+"""As :func:`refused`, about arguments that exclude or need one another."""
 
 
 def out_of_reach(
@@ -332,7 +316,7 @@ def is_whole(value: object) -> TypeGuard[int]:
         >>> is_whole(3), is_whole(3.0), is_whole(True)
         (True, False, False)
     """
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return isinstance(value, (int, numbers.Integral)) and not isinstance(value, bool)  # the abstract class is slow
 
 
 def size_text(number: int, unit: str = "") -> str:

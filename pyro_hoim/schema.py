@@ -98,13 +98,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Domain:
-    """An ordered tuple of variables with unique names; it may be empty.
-
-    Args:
-        variables: the variables in schema order.
-
-    Raises:
-        InputError: two variables share a name.
+    """An ordered tuple of variables with unique names, the schema order; it may be empty.
 
     Example:
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})

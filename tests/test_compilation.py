@@ -1,7 +1,5 @@
 """Kernels compiled beforehand: all that Python calls are reached, and a compilation is announced in one line."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import logging
@@ -23,9 +21,9 @@ from pyro_hoim.errors import InputError
 PACKAGE = Path(pyro_hoim.__file__).parent
 
 
-def called_from_python() -> dict[str, CPUDispatcher]:
+def called_from_python():
     """Compiled functions that modules which are not compiled import."""
-    found: dict[str, CPUDispatcher] = {}
+    found = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         if file.stem.endswith("kernels"):
             continue
@@ -38,7 +36,7 @@ def called_from_python() -> dict[str, CPUDispatcher]:
     return found
 
 
-def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none() -> None:
+def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none():
     functions = called_from_python()
     assert len(functions) > 25
     compilation.warm_up(1)
@@ -46,12 +44,12 @@ def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none() -> 
     assert compilation.warm_up(1).kernels == ()
 
 
-def fresh(name: str) -> CPUDispatcher:
+def fresh(name):
     """A kernel of the library without its cache."""
     return _jit.njit(getattr(_merge_kernels, name).py_func)
 
 
-def test_the_compilation_of_a_kernel_is_recorded() -> None:
+def test_the_compilation_of_a_kernel_is_recorded():
     with compilation._recorded() as found:
         fresh("merge_wins")(1.0, 1.0, 1.0, 1.0, 1.0)
         _jit.njit(lambda x: x + 1)(1)  # of another program
@@ -61,7 +59,7 @@ def test_the_compilation_of_a_kernel_is_recorded() -> None:
     assert found == ["pyro_hoim.dependency_network.learn._merge_kernels.merge_wins"]
 
 
-def test_one_line_tells_of_compilation_and_only_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_tells_of_compilation_and_only_of_ours(caplog):
     notice = _jit.CompilationNotice()
     with caplog.at_level(logging.WARNING, "pyro_hoim"), event.install_listener("numba:compile", notice):
         _jit.njit(lambda x: x + 1)(1)
@@ -73,14 +71,14 @@ def test_one_line_tells_of_compilation_and_only_of_ours(caplog: pytest.LogCaptur
     assert 1 <= [record.getMessage() for record in caplog.records].count(_jit.NOTICE) <= 2
 
 
-def test_processes_report_what_they_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_report_what_they_compiled(monkeypatch):
     monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["products", "networks"], lambda: None))
     found = compilation.warm_up(2)
     assert found.num_processes == 2
     assert str(found).startswith("every kernel was compiled already" if not found.kernels else "compiled")
 
 
-def test_a_process_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_fails_is_an_error(monkeypatch):
     monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["no such part", "nor this"], lambda: None))
     monkeypatch.setattr(sys, "executable", shutil.which("false"))  # ends with status 1 as an interpreter would
     with pytest.raises(RuntimeError, match=r"compiling no such part ended with exit status 1"):
@@ -88,6 +86,6 @@ def test_a_process_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("jobs", [0, -1, True, 1.0, "2"])
-def test_wrong_jobs(jobs: object) -> None:
+def test_wrong_jobs(jobs):
     with pytest.raises(InputError, match="jobs: expected a whole number from 1 or None, received"):
         compilation.warm_up(jobs)

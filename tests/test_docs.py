@@ -1,7 +1,5 @@
 """The documentation names what exists: layers, modules, pages and tutorials."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib
@@ -16,43 +14,43 @@ DOCS = ROOT / "docs"
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
 
 
-def _layers() -> set[str]:
+def _layers():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     lines = settings["contracts"][0]["layers"]
     return {name for line in lines for name in re.findall(r"pyro_hoim\.(\w+)", line)}
 
 
-def _packages() -> set[str]:
+def _packages():
     folder = ROOT / "pyro_hoim"
     modules = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
     return {name for name in modules if not name.startswith("_")}
 
 
-def test_every_package_has_its_layer() -> None:
+def test_every_package_has_its_layer():
     assert _packages() <= _layers()
 
 
-def test_picture_of_the_layers_shows_the_packages() -> None:
+def test_picture_of_the_layers_shows_the_packages():
     picture = (DOCS / "_static" / "layers.svg").read_text(encoding="utf-8")
     shown = set(re.findall(r'font-weight="bold"[^>]*>(\w+)<', picture))
     assert shown == _packages()
 
 
-def test_every_package_has_an_api_page_in_the_index() -> None:
+def test_every_package_has_an_api_page_in_the_index():
     pages = {path.stem for path in (DOCS / "api").glob("*.md")}
     assert pages == _packages()
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^api/(\w+)$", index, flags=re.MULTILINE)) == pages
 
 
-def test_modules_named_in_the_architecture_exist() -> None:
+def test_modules_named_in_the_architecture_exist():
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     modules = re.findall(r"\| `([\w/.]+)` \|$", text, flags=re.MULTILINE)
     assert modules
     assert [name for name in modules if not (ROOT / "pyro_hoim" / name).exists()] == []
 
 
-def test_names_in_the_notation_exist_in_the_sources() -> None:
+def test_names_in_the_notation_exist_in_the_sources():
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "pyro_hoim").rglob("*.py"))
     text = (DOCS / "notation.md").read_text(encoding="utf-8")
     called = set(re.findall(r"`(?:\w+\.)*(\w+)\(", text)) | set(re.findall(r"`\w+\.(\w+)", text))
@@ -62,7 +60,7 @@ def test_names_in_the_notation_exist_in_the_sources() -> None:
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorials_end_with_their_claim_and_are_listed(path: Path) -> None:
+def test_tutorials_end_with_their_claim_and_are_listed(path):
     source = path.read_text(encoding="utf-8")
     last_cell = source.split("# %%")[-1]
     assert any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(last_cell)))
@@ -70,7 +68,7 @@ def test_tutorials_end_with_their_claim_and_are_listed(path: Path) -> None:
     assert f"tutorials/{path.stem}\n" in (DOCS / "index.md").read_text(encoding="utf-8")
 
 
-def _used(source: str) -> set[str]:
+def _used(source):
     """Names that a tutorial imports from the library, and uses."""
     tree = ast.parse(source)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -79,20 +77,20 @@ def _used(source: str) -> set[str]:
     return {alias.name for node in imports for alias in node.names} & names
 
 
-def test_every_name_at_the_top_is_used_in_a_tutorial() -> None:
+def test_every_name_at_the_top_is_used_in_a_tutorial():
     used = set[str]().union(*(_used(path.read_text(encoding="utf-8")) for path in TUTORIALS))
     assert set(pyro_hoim.__all__) - used == {"__version__"}
 
 
-def test_control_a_name_that_is_only_imported_is_not_used() -> None:
+def test_control_a_name_that_is_only_imported_is_not_used():
     assert _used("from pyro_hoim import fit, Domain\nfit()\nAuto\n") == {"fit"}
 
 
-def test_there_are_tutorials() -> None:
+def test_there_are_tutorials():
     assert len(TUTORIALS) >= 2
 
 
-def test_the_page_on_families_shows_what_the_tests_run() -> None:
+def test_the_page_on_families_shows_what_the_tests_run():
     page = (DOCS / "add_a_family.md").read_text(encoding="utf-8")
     (file,) = set(re.findall(r"literalinclude} \.\./(\S+)", page))
     source = (ROOT / file).read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ ATTEMPTS = {
 }
 
 
-def run(code: str, *, options: tuple[str, ...] = (), **environment: str) -> "subprocess.CompletedProcess[str]":
+def run(code, *, options=(), **environment):
     return subprocess.run(
         [sys.executable, *options, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False,
         env={**os.environ, **environment}, timeout=120,
@@ -39,12 +39,12 @@ def run(code: str, *, options: tuple[str, ...] = (), **environment: str) -> "sub
 
 
 @pytest.mark.parametrize("how", ATTEMPTS)
-def test_a_connection_beyond_this_machine_is_refused(how: str) -> None:
+def test_a_connection_beyond_this_machine_is_refused(how):
     with pytest.raises(offline.OutsideConnectionError, match="this machine only"):
         exec(ATTEMPTS[how], {"socket": socket, "outside": OUTSIDE})
 
 
-def test_child_processes_and_their_children_are_refused() -> None:
+def test_child_processes_and_their_children_are_refused():
     attempts = "\n".join(
         f"try:\n {code}\nexcept PermissionError as error: refused.append(type(error).__name__)"
         for code in ATTEMPTS.values()
@@ -58,13 +58,13 @@ def test_child_processes_and_their_children_are_refused() -> None:
         assert done.stdout == expected, done.stderr
 
 
-def test_a_child_without_the_guard_does_not_start() -> None:
+def test_a_child_without_the_guard_does_not_start():
     for options, environment in [((), {"PYTHONPATH": ""}), (("-I",), {}), (("-E",), {}), (("-S",), {})]:
         with pytest.raises(offline.OutsideConnectionError, match="on PYTHONPATH"):
             run("print(1)", options=options, **environment)
 
 
-def test_this_machine_is_reached() -> None:
+def test_this_machine_is_reached():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for host in ("127.0.0.1", "localhost"):
@@ -75,7 +75,7 @@ def test_this_machine_is_reached() -> None:
     one.close(), other.close()
 
 
-def test_public_data_is_seen_by_tests_that_ask_for_it_alone(request: pytest.FixtureRequest) -> None:
+def test_public_data_is_seen_by_tests_that_ask_for_it_alone(request):
     with pytest.raises(InputError, match="PYRO_HOIM_DATA"):
         load_mushroom()
     request.getfixturevalue("shared_data")  # asked for too late: the test is not marked
@@ -84,14 +84,14 @@ def test_public_data_is_seen_by_tests_that_ask_for_it_alone(request: pytest.Fixt
 
 
 @pytest.mark.usefixtures("shared_data")
-def test_public_data_is_seen_by_tests_that_ask_for_it() -> None:
+def test_public_data_is_seen_by_tests_that_ask_for_it():
     assert load_mushroom().num_rows == 8124
 
 
 # Seeds
 
 
-def draws(seed: int) -> list[float]:
+def draws(seed):
     """One number of every kind of generator that the library and its tests seed."""
     from pyro_hoim.compute import lanes
 
@@ -107,7 +107,7 @@ def draws(seed: int) -> list[float]:
     ]  # fmt: skip
 
 
-def test_a_shift_moves_every_generator_in_every_process() -> None:
+def test_a_shift_moves_every_generator_in_every_process():
     code = f"import numpy as np, pyro, torch\n{inspect.getsource(draws)}\nprint(draws(3))"
     done = run(code, **{seed_shift.VARIABLE: "2"})
     with seed_shift.unshifted(), torch.random.fork_rng():
@@ -117,6 +117,6 @@ def test_a_shift_moves_every_generator_in_every_process() -> None:
     assert seed_shift.moved(None) is None
 
 
-def test_a_generator_that_was_copied_is_a_generator() -> None:
+def test_a_generator_that_was_copied_is_a_generator():
     assert isinstance(torch.default_generator, torch.Generator)
     assert isinstance(torch.Generator().manual_seed(3).clone_state(), torch.Generator)

@@ -1,12 +1,8 @@
 """Rules of the house that no linter knows, each with a control that breaks it."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeGuard
 
 from pyro_hoim.families import families
 
@@ -16,14 +12,14 @@ _OWN_FLAGS = {("compilation.py", "--parts")}
 """Options of a process that a module starts of itself."""
 
 
-def _options(source: str) -> Iterator[str]:
+def _options(source):
     """Options of a command line in the strings of a module, docstrings and pieces of f-strings included."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from _OPTION.findall(node.value)
 
 
-def test_the_library_does_not_speak_in_options_of_the_command_line() -> None:
+def test_the_library_does_not_speak_in_options_of_the_command_line():
     modules = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "cli"]
     assert len(modules) > 200
     found = {
@@ -34,7 +30,7 @@ def test_the_library_does_not_speak_in_options_of_the_command_line() -> None:
     assert found == _OWN_FLAGS
 
 
-def test_control_options_are_found_in_every_kind_of_string() -> None:
+def test_control_options_are_found_in_every_kind_of_string():
     source = '"""Use --full."""\nf"--resume: {path}, try --l1"\na = "x -- y, e--f, ---, a - -b"\n'
     assert list(_options(source)) == ["--full", "--resume", "--l1"]
     assert list(_options((PACKAGE / "cli" / "wording.py").read_text(encoding="utf-8")))
@@ -48,9 +44,9 @@ _READ_BY_ALL = [
 ]
 
 
-def _family_knowledge(source: str) -> list[str]:
+def _family_knowledge(source):
     """Imports of a family, and questions of what something is."""
-    found: list[str] = []
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom | ast.Import):
             module = getattr(node, "module", None) or ""
@@ -65,19 +61,19 @@ def _family_knowledge(source: str) -> list[str]:
     return found
 
 
-def test_commands_and_the_page_know_no_family() -> None:
+def test_commands_and_the_page_know_no_family():
     assert len(_READ_BY_ALL) >= 5
     assert {path.name: found for path in _READ_BY_ALL if (found := _family_knowledge(path.read_text("utf-8")))} == {}
 
 
-def test_the_command_line_and_what_families_share_import_no_family() -> None:
+def test_the_command_line_and_what_families_share_import_no_family():
     modules = [path for folder in ("cli", "core", "report") for path in (PACKAGE / folder).rglob("*.py")]
     assert len(modules) > 30
     for path in modules:
         assert not _FAMILIES & {part for name in _imports(path.read_text(encoding="utf-8")) for part in name.split(".")}
 
 
-def test_options_in_sentences_are_options() -> None:
+def test_options_in_sentences_are_options():
     known = {"model", "columns", "split", "resume", "given", "refit", "log_z"}
     for family in families():
         known |= {option.name for options in family.options.values() for option in options}
@@ -92,7 +88,7 @@ def test_options_in_sentences_are_options() -> None:
     assert told <= known
 
 
-def test_control_every_way_to_know_a_family_is_found() -> None:
+def test_control_every_way_to_know_a_family_is_found():
     for line, found in (
         ("from ...log_linear.file import load_model", "log_linear"),
         ("from .. import dependency_network", "dependency_network"),
@@ -115,7 +111,7 @@ _EXCEPTIONS = {
 }
 
 
-def _prose(source: str) -> Iterator[int]:
+def _prose(source):
     """Lines where an exception is made of a text that names its argument, or what was expected and received."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _EXCEPTIONS:
@@ -124,11 +120,11 @@ def _prose(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
+def _is_text(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def test_exceptions_are_raised_with_their_parts() -> None:
+def test_exceptions_are_raised_with_their_parts():
     modules = list(PACKAGE.rglob("*.py"))
     assert len(modules) > 200
     found = {
@@ -139,16 +135,16 @@ def test_exceptions_are_raised_with_their_parts() -> None:
     assert found == set()
 
 
-def test_control_exceptions_made_of_prose_are_found() -> None:
+def test_control_exceptions_made_of_prose_are_found():
     source = 'InputError(f"{name}: expected {x}, received {y!r}")\nInputError("l1: is given twice")\n'
     assert list(_prose(source + 'InputError("is given twice", argument="l1")\nf("l1: expected 3")\n')) == [1, 2]
 
 
-def _imports(source: str) -> set[str]:
+def _imports(source):
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return {alias.name for node in nodes for alias in node.names} | {str(getattr(node, "module", "")) for node in nodes}
 
 
-def test_the_command_line_does_not_parse_messages() -> None:
+def test_the_command_line_does_not_parse_messages():
     assert "re" not in _imports((PACKAGE / "cli" / "wording.py").read_text(encoding="utf-8"))
     assert "re" in _imports("import re\n") and "re" in _imports("from re import sub\n")

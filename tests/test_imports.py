@@ -3,10 +3,7 @@
 Imports inside functions and under ``TYPE_CHECKING`` count, and a name of a lazy package counts as its module's.
 """
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -20,10 +17,10 @@ FAMILIES = ("log_linear", "generalized_root", "dependency_network")
 class _Modules:
     """Modules by dotted name, and who imports what of whom."""
 
-    def __init__(self, sources: Mapping[str, str]) -> None:
-        self.trees: dict[str, ast.Module] = {}
-        self.packages: set[str] = set()
-        self.exports: dict[str, dict[str, str]] = {}
+    def __init__(self, sources):
+        self.trees = {}
+        self.packages = set()
+        self.exports = {}
         for path, source in sources.items():
             parts = path.rsplit(".", 1)[0].split("/")
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -35,7 +32,7 @@ class _Modules:
                 if parts[-1] == "__init__":
                     self.packages.add(name)
 
-    def _home(self, base: str, name: str) -> str:
+    def _home(self, base, name):
         """The module that defines a name which is imported from ``base``."""
         if f"{base}.{name}" in self.trees:
             return f"{base}.{name}"
@@ -43,11 +40,11 @@ class _Modules:
         return base if there is None else self._home(there, name)
 
     @cached_property
-    def imports(self) -> list[tuple[str, str, str]]:
+    def imports(self):
         """Importing module, module of the name, name."""
         return list(self._imports())
 
-    def _imports(self) -> Iterator[tuple[str, str, str]]:
+    def _imports(self):
         for module, tree in self.trees.items():
             for node in ast.walk(tree):
                 if isinstance(node, ast.ImportFrom):
@@ -70,9 +67,9 @@ LIBRARY = _Modules(
 )
 
 
-def _circle(modules: _Modules) -> list[str]:
+def _circle(modules):
     """Modules along a circle of imports; empty where there is none."""
-    graph: dict[str, set[str]] = {}
+    graph = {}
     for module, home, _ in modules.imports:
         if home != module:
             graph.setdefault(module, set()).add(home)
@@ -83,7 +80,7 @@ def _circle(modules: _Modules) -> list[str]:
     return []
 
 
-def _private_imports(modules: _Modules) -> list[str]:
+def _private_imports(modules):
     """Private modules and names that a module outside their package imports."""
     found = list[str]()
     for module, home, name in modules.imports:
@@ -96,7 +93,7 @@ def _private_imports(modules: _Modules) -> list[str]:
     return found
 
 
-def _families_that_meet(modules: _Modules) -> list[str]:
+def _families_that_meet(modules):
     """Imports of one family by another."""
     found = list[str]()
     for module, home, name in modules.imports:
@@ -106,17 +103,17 @@ def _families_that_meet(modules: _Modules) -> list[str]:
     return found
 
 
-def test_no_circles_of_imports() -> None:
+def test_no_circles_of_imports():
     assert len(LIBRARY.trees) > 200
     assert len(LIBRARY.imports) > 2000
     assert _circle(LIBRARY) == []
 
 
-def test_nothing_private_is_imported_across_packages() -> None:
+def test_nothing_private_is_imported_across_packages():
     assert _private_imports(LIBRARY) == []
 
 
-def test_families_do_not_import_one_another() -> None:
+def test_families_do_not_import_one_another():
     assert _families_that_meet(LIBRARY) == []
 
 
@@ -141,7 +138,7 @@ BASE = {
         "import pyro_hoim.b.main",
     ],
 )
-def test_control_circles_are_found(line: str) -> None:
+def test_control_circles_are_found(line):
     assert _circle(_Modules(BASE)) == []
     assert {"pyro_hoim.a.one", "pyro_hoim.b.main"} <= set(
         _circle(_Modules({**BASE, "pyro_hoim/a/one.py": f"x = 1\n{line}\n"}))
@@ -149,12 +146,12 @@ def test_control_circles_are_found(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["from ..a._two import z", "from ..a import _two", "from ..a.one import _y"])
-def test_control_private_imports_are_found(line: str) -> None:
+def test_control_private_imports_are_found(line):
     assert _private_imports(_Modules({**BASE, "pyro_hoim/a/one.py": "from ._two import z\n"})) == []
     assert len(_private_imports(_Modules({**BASE, "pyro_hoim/b/main.py": line}))) == 1
 
 
-def test_control_meeting_families_are_found() -> None:
+def test_control_meeting_families_are_found():
     sources = {
         "pyro_hoim/log_linear/x.py": "from ..core import y\nfrom .z import w\n",
         "pyro_hoim/generalized_root/r.py": "def f():\n    from ..log_linear.x import g\n",

@@ -1,11 +1,6 @@
 """Integers of NumPy are integers wherever an option is a whole number, also where a checkpoint keeps it."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,18 +16,18 @@ PAIRS = hoim.InteractionHypergraph.from_order(DOMAIN, 2)
 COUNTS = [[2, 1], [0, 0], [1, 3], [3, 2], [0, 1], [4, 2]]
 
 
-def model() -> hoim.LogLinearEnergy:
+def model():
     return hoim.LogLinearEnergy(PAIRS, torch.zeros(PAIRS.num_terms))
 
 
-def search(n: Any, folder: Path) -> hoim.log_linear.SelectionResult:
+def search(n, folder):
     trainer = hoim.log_linear.ExactTrainer(ROWS, hoim.InteractionHypergraph.from_order(DOMAIN, 1))
     options = {"per_round": n, "max_order": n, "max_rounds": n, "patience": n}
     run = hoim.runs.RunOptions(folder / "search")
     return hoim.log_linear.select(ROWS, ROWS, trainer, hoim.log_linear.SelectionOptions(**options), run=run)
 
 
-CALLS: dict[str, Callable[[Any, Path], Any]] = {
+CALLS = {
     "order": lambda n, _: hoim.InteractionHypergraph.from_order(DOMAIN, n),
     "chains": lambda n, folder: hoim.sample_chains(
         GibbsChains(model(), n, seed=n), n, thin=n, burn_in=n, run=hoim.runs.RunOptions(folder / "run")
@@ -55,7 +50,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_numpy_integers_are_integers(name: str, tmp_path: Path) -> None:
+def test_numpy_integers_are_integers(name, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         CALLS[name](np.int64(2), tmp_path)
@@ -64,6 +59,6 @@ def test_numpy_integers_are_integers(name: str, tmp_path: Path) -> None:
                 CALLS[name](wrong, tmp_path)
 
 
-def test_which_values_are_whole() -> None:
+def test_which_values_are_whole():
     assert all(map(is_whole, (0, -3, np.int8(2), np.uint64(7), 2**70)))
     assert not any(map(is_whole, (2.0, True, np.bool_(False), np.float64(2.0), "2", None, torch.tensor(2))))

@@ -1,7 +1,5 @@
 """What a user can import, what importing does not do, and that docstrings agree with signatures."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -19,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "pyro_hoim"
 
 
-def _modules() -> list[str]:
+def _modules():
     found = pkgutil.walk_packages([str(PACKAGE)], "pyro_hoim.")
     return sorted(info.name for info in found if not info.name.endswith("__main__"))
 
@@ -27,8 +25,8 @@ def _modules() -> list[str]:
 MODULES = _modules()
 
 
-def _public_objects() -> list[tuple[str, object]]:
-    found: dict[int, tuple[str, object]] = {}
+def _public_objects():
+    found = {}
     for name in MODULES:
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):
@@ -38,7 +36,7 @@ def _public_objects() -> list[tuple[str, object]]:
     return sorted(found.values(), key=lambda item: item[0])
 
 
-def test_exported_names_are_public_where_they_are_defined() -> None:
+def test_exported_names_are_public_where_they_are_defined():
     stubs = sorted(PACKAGE.rglob("__init__.pyi"))
     assert len(stubs) > 3
     for stub in stubs:
@@ -54,16 +52,16 @@ def test_exported_names_are_public_where_they_are_defined() -> None:
         assert set(package.__all__) == found, name
 
 
-def test_the_top_is_small() -> None:
+def test_the_top_is_small():
     assert len(pyro_hoim.__all__) <= 50
 
 
-def test_unknown_attribute_is_an_attribute_error() -> None:
+def test_unknown_attribute_is_an_attribute_error():
     with pytest.raises(AttributeError, match="fitt"):
         _ = pyro_hoim.fitt
 
 
-def test_public_modules_declare_their_names() -> None:
+def test_public_modules_declare_their_names():
     for name in MODULES:
         module = importlib.import_module(name)
         assert module.__doc__, name
@@ -77,7 +75,7 @@ def test_public_modules_declare_their_names() -> None:
 
 
 @pytest.mark.fixed_seed  # moving the seeds of a process imports PyTorch
-def test_importing_has_no_side_effects_and_is_lazy() -> None:
+def test_importing_has_no_side_effects_and_is_lazy():
     program = f"""
 import sys, random
 import numpy, torch
@@ -101,13 +99,13 @@ assert state() == before
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def _sections(docstring: str) -> dict[str, str]:
+def _sections(docstring):
     text = inspect.cleandoc(docstring)
     parts = re.split(r"^([A-Z]\w+):$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _documented_arguments(docstring: str) -> list[str] | None:
+def _documented_arguments(docstring):
     sections = _sections(docstring)
     if "Args" not in sections:
         return None
@@ -115,8 +113,8 @@ def _documented_arguments(docstring: str) -> list[str] | None:
     return [name.strip().lstrip("\\*") for line in lines for name in line.split(",")]
 
 
-def _callables() -> list[tuple[str, object, str]]:
-    rows: list[tuple[str, object, str]] = []
+def _callables():
+    rows = []
     for path, value in _public_objects():
         if inspect.isclass(value):
             rows.append((path, value, value.__doc__ or ""))
@@ -129,7 +127,7 @@ def _callables() -> list[tuple[str, object, str]]:
     return rows
 
 
-def test_documented_arguments_are_those_of_the_signature() -> None:
+def test_documented_arguments_are_those_of_the_signature():
     wrong = dict[str, set[str]]()
     for path, value, docstring in _callables():
         documented = _documented_arguments(docstring)
@@ -144,11 +142,11 @@ def test_documented_arguments_are_those_of_the_signature() -> None:
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
-def test_public_objects_are_documented() -> None:
+def test_public_objects_are_documented():
     assert [path for path, value in _public_objects() if not inspect.getdoc(value)] == []
 
 
-def test_version_is_the_same_everywhere() -> None:
+def test_version_is_the_same_everywhere():
     version = pyro_hoim.__version__
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """The README is kept true: its example prints what it says, and its table of exactness agrees with the objects."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math
@@ -33,11 +31,11 @@ from pyro_hoim.inference import Exchange, NoisyExchange, StructurePrior, enumera
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def _blocks(language: str) -> list[str]:
+def _blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def _table(name: str) -> dict[str, dict[str, str]]:
+def _table(name):
     body = README.split(f"<!-- {name}-table-start -->")[1].split(f"<!-- {name}-table-end -->")[0]
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
     return {row[0]: dict(zip([name.strip("`") for name in header[1:]], row[1:], strict=True)) for row in rows}
@@ -49,18 +47,18 @@ KINDS = {"exact": "exact", "*biased low*": "biased"}
 
 
 @pytest.fixture(scope="module")
-def domain() -> Domain:
+def domain():
     return Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 
 
 @pytest.mark.fixed_seed  # the numbers printed
 @pytest.mark.slow  # `.ci/run` runs it beside the tutorials
-def test_example_prints_what_the_readme_says() -> None:
+def test_example_prints_what_the_readme_says():
     (source,) = _blocks("python")
     (expected,) = _blocks("text")
     assert len(source.strip().splitlines()) <= 25
     printed = io.StringIO()
-    scope: dict[str, object] = {}
+    scope = {}
     with contextlib.redirect_stdout(printed):
         exec(compile(source, "README.md", "exec"), scope)
     assert printed.getvalue() == expected
@@ -68,13 +66,13 @@ def test_example_prints_what_the_readme_says() -> None:
     assert posterior["theta"].shape[:2] == (1, 500)
 
 
-def test_every_quantity_and_backend_is_in_the_table() -> None:
+def test_every_quantity_and_backend_is_in_the_table():
     assert len(EXACTNESS) == 14
     assert all(set(row) == set(BACKENDS) for row in EXACTNESS.values())
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_backends_are_as_exact_as_the_table_says(name: str, domain: Domain) -> None:
+def test_backends_are_as_exact_as_the_table_says(name, domain):
     backend = getattr(log_linear, name)()
     hypergraph = InteractionHypergraph.from_order(domain, 2)
     theta = torch.linspace(-1, 1, hypergraph.num_parameters, dtype=torch.float64)
@@ -102,7 +100,7 @@ def test_backends_are_as_exact_as_the_table_says(name: str, domain: Domain) -> N
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_beyond_exact_reach_the_table_holds_or_the_answer_is_a_refusal(name: str) -> None:
+def test_beyond_exact_reach_the_table_holds_or_the_answer_is_a_refusal(name):
     backend = getattr(log_linear, name)()
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
     rows = HierarchicalLogLinear(hypergraph, torch.zeros(hypergraph.num_parameters), partition=backend)
@@ -116,7 +114,7 @@ def test_beyond_exact_reach_the_table_holds_or_the_answer_is_a_refusal(name: str
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_conjugate_prior_is_as_exact_as_the_table_says(name: str, domain: Domain) -> None:
+def test_conjugate_prior_is_as_exact_as_the_table_says(name, domain):
     backend = getattr(log_linear, name)()
     decomposable = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
     cycle = InteractionHypergraph.from_order(domain, 2)
@@ -135,7 +133,7 @@ def test_conjugate_prior_is_as_exact_as_the_table_says(name: str, domain: Domain
     assert not hard.sample_is_exact
 
 
-def test_commands_of_the_readme_exist() -> None:
+def test_commands_of_the_readme_exist():
     makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
     mentioned = set(re.findall(r"make ([a-z]+)", README))
@@ -143,7 +141,7 @@ def test_commands_of_the_readme_exist() -> None:
     assert {"demo", "test"} <= mentioned
 
 
-def test_networks_are_as_exact_as_their_table_says() -> None:
+def test_networks_are_as_exact_as_their_table_says():
     says = _table("network")
     assert len(says) == 4
     for column, num_variables in (("listed", 3), ("not listed", 40)):
@@ -169,7 +167,7 @@ def test_networks_are_as_exact_as_their_table_says() -> None:
                 network.marginal([domain.names[0]])
 
 
-def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain: Domain) -> None:
+def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
     says = _table("structure")
     assert len(says) == 6
     counts = torch.arange(1, 13).reshape(2, 3, 2).numpy()
@@ -205,7 +203,7 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain: Doma
         assert not beyond.sample_is_exact
 
 
-def test_root_models_are_as_exact_as_their_table_says() -> None:
+def test_root_models_are_as_exact_as_their_table_says():
     says = _table("root")
     assert len(says) == 6
     backends = {"RootAuto": RootAuto(), "RootAnnealed": RootAnnealed(num_chains=64)}

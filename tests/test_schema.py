@@ -1,7 +1,5 @@
 """Variables and domains."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle
@@ -17,7 +15,7 @@ DOMAIN = Domain(
 )
 
 
-def test_sizes_and_order() -> None:
+def test_sizes_and_order():
     assert DOMAIN.names == ("smoke", "age", "one")
     assert DOMAIN.cardinalities == (2, 3, 1)
     assert DOMAIN.num_states == len(list(itertools.product(*(v.labels for v in DOMAIN)))) == 6
@@ -28,20 +26,20 @@ def test_sizes_and_order() -> None:
     assert DOMAIN.indices(("one", "smoke")) == (2, 0)
 
 
-def test_empty_domain_has_one_state() -> None:
+def test_empty_domain_has_one_state():
     assert Domain().num_states == 1
     assert Domain() == Domain([])
 
 
-def test_num_states_is_exact_beyond_machine_integers() -> None:
+def test_num_states_is_exact_beyond_machine_integers():
     assert Domain.from_cardinalities([10] * 30).num_states == 10**30
 
 
-def test_project_keeps_schema_order() -> None:
+def test_project_keeps_schema_order():
     assert DOMAIN.project(["one", "smoke"]).names == ("smoke", "one")
 
 
-def test_equality_hash_and_copies() -> None:
+def test_equality_hash_and_copies():
     copy = pickle.loads(pickle.dumps(DOMAIN))
     assert copy == DOMAIN
     assert hash(copy) == hash(DOMAIN)
@@ -49,19 +47,19 @@ def test_equality_hash_and_copies() -> None:
 
 
 @given(st.lists(st.integers(1, 5), max_size=5), st.sampled_from(["nominal", "ordinal"]))
-def test_json_round_trip(cardinalities: list[int], kind: str) -> None:
+def test_json_round_trip(cardinalities, kind):
     domain = Domain(Variable(v.name, v.labels, kind, "cm") for v in Domain.from_cardinalities(cardinalities))
     assert Domain.from_json(json.loads(json.dumps(domain.to_json()))) == domain
 
 
-def test_json_round_trip_of_infinite_kinds() -> None:
+def test_json_round_trip_of_infinite_kinds():
     domain = Domain([Variable("n", kind="count"), Variable("r", kind="real", unit="m")])
     assert Domain.from_json(domain.to_json()) == domain
     with pytest.raises(InputError, match="'n' is of kind 'count' and has no cardinality"):
         _ = domain.cardinalities
 
 
-def test_encode_state() -> None:
+def test_encode_state():
     assert DOMAIN.encode_state({"age": "older", "smoke": 1}) == {"age": 2, "smoke": 1}
     with pytest.raises(UnknownNameError, match="unknown label 'yuong'; did you mean 'young'"):
         DOMAIN.encode_state({"age": "yuong"})
@@ -70,7 +68,7 @@ def test_encode_state() -> None:
             DOMAIN.encode_state({"age": wrong})
 
 
-def test_unknown_and_repeated_names() -> None:
+def test_unknown_and_repeated_names():
     with pytest.raises(UnknownNameError, match="unknown variable 'smok'; did you mean 'smoke'"):
         DOMAIN.index("smok")
     with pytest.raises(UnknownNameError, match="unknown variable 'smok'"):
@@ -93,17 +91,17 @@ def test_unknown_and_repeated_names() -> None:
         (("a", (1, 2)), InputTypeError, "expected strings, received 1"),
     ],
 )
-def test_bad_variables(arguments: tuple, error: type[Exception], message: str) -> None:
+def test_bad_variables(arguments, error, message):
     with pytest.raises(error, match=message):
         Variable(*arguments)
 
 
-def test_bad_domain() -> None:
+def test_bad_domain():
     with pytest.raises(InputTypeError, match="expected Variable objects"):
-        Domain(["a"])  # type: ignore[list-item]
+        Domain(["a"])
 
 
-def test_codes_may_be_any_whole_number() -> None:
+def test_codes_may_be_any_whole_number():
     import numpy as np
     import torch
 
@@ -115,7 +113,7 @@ def test_codes_may_be_any_whole_number() -> None:
             domain.encode_state({"b": value})
 
 
-def test_cardinalities_must_be_whole() -> None:
+def test_cardinalities_must_be_whole():
     with pytest.raises(InputTypeError, match=r"cardinality of 'a': expected a whole number, received 2\.5"):
         Domain.from_cardinalities({"a": 2.5})
     with pytest.raises(InputError, match="at least one label"):
@@ -123,6 +121,6 @@ def test_cardinalities_must_be_whole() -> None:
 
 
 @pytest.mark.parametrize("value", ["x", 3, [{"nam": 1}], [3], [{"name": "a"}]])
-def test_wrong_json_is_refused(value: object) -> None:
+def test_wrong_json_is_refused(value):
     with pytest.raises(InputError, match="expected"):
         Domain.from_json(value)

@@ -1,7 +1,5 @@
 """Sizes that the package, its folders, modules and functions keep to, with controls."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from pathlib import Path
@@ -15,16 +13,16 @@ MAX_FILES, MAX_MEDIAN, MAX_PARAMETERS = 15, 200, 10
 MAX_LINES = 65_800  # of the package, stubs included; 64,000 are aimed at, so this number may only fall
 
 
-def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def _body_lines(function):
     """Lines of a body without its docstring."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-def _too_long(source: str) -> tuple[bool, list[str]]:
+def _too_long(source):
     """Whether a module is too long, and the names of its functions that are; kernels of Numba may be longer."""
     functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    found: list[str] = []
+    found = []
     for function in functions:
         is_kernel = any(ast.unparse(decorator).startswith("njit") for decorator in function.decorator_list)
         if _body_lines(function) > (MAX_KERNEL_LINES if is_kernel else MAX_BODY_LINES):
@@ -32,9 +30,9 @@ def _too_long(source: str) -> tuple[bool, list[str]]:
     return source.count("\n") > MAX_MODULE_LINES, found
 
 
-def _wide(source: str) -> list[str]:
+def _wide(source):
     """Public functions and constructors of a module with too many parameters, ``self`` not counted."""
-    found: list[str] = []
+    found = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__init__"):
             continue
@@ -46,8 +44,8 @@ def _wide(source: str) -> list[str]:
     return found
 
 
-def test_public_functions_take_few_parameters() -> None:
-    found: set[str] = set()
+def test_public_functions_take_few_parameters():
+    found = set()
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         if not path.stem.endswith("kernels"):
@@ -55,7 +53,7 @@ def test_public_functions_take_few_parameters() -> None:
     assert found == set()
 
 
-def test_control_wide_functions_are_found() -> None:
+def test_control_wide_functions_are_found():
     names = ", ".join(f"a{i}" for i in range(10))
     assert _wide(f"class A:\n    def __init__(self, {names}): ...\ndef _f({names}, b): ...\n") == []
     assert _wide(f"class A:\n    def __init__(self, {names}, *, b=1): ...\ndef f({names}, b): ...\n") == [
@@ -64,7 +62,7 @@ def test_control_wide_functions_are_found() -> None:
     ]
 
 
-def test_folders_hold_few_files_and_modules_are_short_in_the_middle() -> None:
+def test_folders_hold_few_files_and_modules_are_short_in_the_middle():
     folders = Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     assert {folder.name: number for folder, number in folders.items() if number > MAX_FILES} == {}
     lines = [
@@ -73,27 +71,27 @@ def test_folders_hold_few_files_and_modules_are_short_in_the_middle() -> None:
     assert median(lines) < MAX_MEDIAN
 
 
-def _num_lines(folder: Path) -> int:
+def _num_lines(folder):
     """Lines of all modules and stubs."""
     return sum(
         path.read_text(encoding="utf-8").count("\n") for suffix in ("py", "pyi") for path in folder.rglob(f"*.{suffix}")
     )
 
 
-def test_the_package_does_not_grow() -> None:
+def test_the_package_does_not_grow():
     assert _num_lines(PACKAGE) <= MAX_LINES
 
 
-def test_control_lines_of_stubs_and_docstrings_count(tmp_path: Path) -> None:
+def test_control_lines_of_stubs_and_docstrings_count(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b.py").write_text('"""One.\n\nTwo.\n"""\n', encoding="utf-8")
     (tmp_path / "a" / "b.pyi").write_text("c: int\n", encoding="utf-8")
     assert _num_lines(tmp_path) == 5
 
 
-def test_modules_and_functions_stay_short() -> None:
-    modules: set[str] = set()
-    functions: set[str] = set()
+def test_modules_and_functions_stay_short():
+    modules = set()
+    functions = set()
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         is_long, found = _too_long(path.read_text(encoding="utf-8"))
@@ -104,8 +102,8 @@ def test_modules_and_functions_stay_short() -> None:
 
 
 @pytest.mark.parametrize(("decorator", "limit"), [("", 60), ("@njit(nogil=True, cache=True)\n", 120)])
-def test_control_long_functions_are_found_whatever_their_docstring(decorator: str, limit: int) -> None:
-    def source(lines: int) -> str:
+def test_control_long_functions_are_found_whatever_their_docstring(decorator, limit):
+    def source(lines):
         return f'{decorator}def f(a):\n    """One.\n\n    Two.\n    """\n' + "    a += 1\n" * lines
 
     assert _too_long(source(limit)) == (False, [])
@@ -114,6 +112,6 @@ def test_control_long_functions_are_found_whatever_their_docstring(decorator: st
     assert _too_long(nested) == (False, ["f"])
 
 
-def test_control_long_modules_are_found() -> None:
+def test_control_long_modules_are_found():
     assert _too_long("a = 1\n" * 500) == (False, [])
     assert _too_long("a = 1\n" * 501) == (True, [])

@@ -18,12 +18,12 @@ __all__ = ["Annealable", "AnnealedModel", "Run", "Traits"]
 
 
 class Annealable(Protocol):
-    """Chains with cached energies at both ends of a path; a batch of B models comes first in every shape.
+    """Chains on the path; a batch of B models comes first in every shape.
 
-    ``energy`` and ``reference_energy`` (B, chains), nats, are minus log q at beta 1 and at beta 0, and may both leave
-    out what the two share; ``log_q`` (B, chains) is whole. ``states`` and ``set_states`` read and replace all states
-    (B, chains, d); ``gather`` gives every chain the state of the chain named, index (B, chains). ``sweep`` moves at
-    beta 1. ``anneal`` gives the log weights (B, chains) of a path, each change followed by sweeps.
+    ``log_q`` (B, chains), nats, is that of the model, ``slope`` (B, chains) log q less log q0. ``states`` and
+    ``set_states`` read and replace all states (B, chains, d); ``gather`` gives every chain the state of the chain
+    named, index (B, chains). ``sweep`` moves at beta 1. ``anneal`` gives the log weights (B, chains) of a path, each
+    change followed by sweeps.
     """
 
     @property
@@ -33,10 +33,7 @@ class Annealable(Protocol):
     def log_q(self) -> torch.Tensor: ...
 
     @property
-    def energy(self) -> torch.Tensor: ...
-
-    @property
-    def reference_energy(self) -> torch.Tensor: ...
+    def slope(self) -> torch.Tensor: ...
 
     def sweep(self, num_sweeps: int, /) -> object: ...
 

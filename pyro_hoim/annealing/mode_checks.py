@@ -94,10 +94,8 @@ def weighed(
     radius = np.concatenate([radius, np.broadcast_to(radius.max(0), (len(modes.log_q) - size, *radius.shape[1:]))])
     inside, nearby = _neighbourhoods(ends, modes, radius, distance)
     shape = (len(modes.log_q), *log_z.value.shape)
-    here, error, visits = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    for j in range(len(here)):
-        here[j], error[j] = _part(main, inside[j], log_z.value, islands)
-        visits[j] = _effective(main, nearby[j])
+    here, error = np.stack([_part(main, part, log_z.value, islands) for part in inside], 1)
+    visits = np.stack([_effective(main, part) for part in nearby])
     missed, spread, share = np.zeros(shape), np.full(shape, 1 / main.shape[-1]), here.copy()
     is_blind, is_more = np.zeros(shape, dtype=bool), np.zeros(log_z.value.shape, dtype=bool)
     for k in range(size):

@@ -40,11 +40,9 @@ class AnnealingOptions:
             of its own finds steps of equal difficulty, and the estimate then uses them as given, without bias.
         conditional_ess: effective share of the chains that an adaptive step must leave.
         sweeps_per_step: sweeps at every temperature.
-        resample_below: resample islands of chains whose effective share falls below it (sequential Monte Carlo); the
-            error then comes from the ``islands``. None never resamples.
-        islands: independent groups of chains when resampling.
-        reverse: make the reverse run, and without perfect samples the runs from modes. ``"auto"`` does, except where
-            a gradient is asked for; True also does it there, False never.
+        resample_below: effective share below which islands of chains are resampled (sequential Monte Carlo), if any.
+        islands: independent groups of chains when resampling; the error then comes from these.
+        reverse: make the reverse run, and without perfect samples runs from modes; ``"auto"`` only without a gradient.
         combine: report Bennett's acceptance ratio of both runs instead of the forward estimate: much better where
             one run alone is poor. Needs perfect samples, so models within reach of exact methods.
         level: of the one-sided limits.
@@ -129,7 +127,16 @@ class AnnealingOptions:
         """
         if self.starts is None:
             return None
-        return _fitting_rows(cast("Rows", self.starts), largest, type(self).__name__)
+        argument, found = f"{type(self).__name__} starts", torch.tensor(cast("Rows", self.starts), dtype=torch.long)
+        if found.shape[1] != len(largest):
+            wanted = f"rows of {len(largest)} cells, one for every variable of the model"
+            raise unexpected(argument, wanted, found.shape[1], code="wrong-shape")
+        is_bad = found > torch.tensor(largest, dtype=torch.float64)
+        if bool(is_bad.any()):
+            row, column = (int(i) for i in is_bad.nonzero()[0])
+            wanted = f"at most {largest[column]:g} for variable number {column}"
+            raise out_of_range(argument, wanted, int(found[row, column]))
+        return found
 
 
 def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
@@ -176,23 +183,7 @@ def _checked_rows(value: object, owner: str) -> Rows:
     cells = rows.double()
     is_bad = ~((cells >= 0) & (cells <= _LARGEST) & (cells == cells.floor()))
     if bool(is_bad.any()):
-        wanted, hint = (
-            "complete rows of level codes or counts, whole numbers from 0",
-            "leave out rows with missing cells",
-        )
-        raise unexpected(argument, wanted, hint=hint, received=f"{float(cells[is_bad][0]):g}", code="missing-cells")
+        wanted, received = "complete rows of level codes or counts, whole numbers from 0", f"{cells[is_bad][0]:g}"
+        hint = "leave out rows with missing cells"
+        raise unexpected(argument, wanted, hint=hint, received=received, code="missing-cells")
     return tuple(map(tuple, chosen_rows(rows.long()).tolist()))
-
-
-def _fitting_rows(rows: Rows, largest: Sequence[float], owner: str) -> torch.Tensor:
-    """The rows of the option ``starts`` (n, d), checked for a model whose variables go up to ``largest``."""
-    found = torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)
-    if found.shape[1] != len(largest):
-        wanted = f"rows of {len(largest)} cells, one for every variable of the model"
-        raise unexpected(f"{owner} starts", wanted, found.shape[1], code="wrong-shape")
-    is_bad = found > torch.tensor(largest, dtype=torch.float64)
-    if bool(is_bad.any()):
-        row, column = (int(i) for i in is_bad.nonzero()[0])
-        wanted = f"at most {largest[column]:g} for variable number {column}"
-        raise out_of_range(f"{owner} starts", wanted, int(found[row, column]))
-    return found

@@ -51,8 +51,7 @@ def forward(model: AnnealedModel, seed: int) -> Run:
     chains = model.begin(options.num_chains, seed)
     betas = _path(model, seed)
     log_weights = _weighted_run(chains, betas, options, _random(seed, 1))
-    ends = (chains.states, chains.log_q, chains.reference_energy - chains.energy)
-    return Run(model, chains, *ends, log_weights, betas, seed)
+    return Run(model, chains, chains.states, chains.log_q, chains.slope, log_weights, betas, seed)
 
 
 def _path(model: AnnealedModel, seed: int) -> torch.Tensor:
@@ -79,7 +78,7 @@ def _weighted_run(
         return chains.anneal(betas, sweeps)
     steps = len(betas) - 1
     ends = [round(steps * k / min(steps, _PIECES)) for k in range(min(steps, _PIECES) + 1)]
-    total = betas.new_zeros((), device=chains.energy.device)
+    total = betas.new_zeros((), device=chains.slope.device)
     from tqdm import tqdm
 
     with tqdm(total=steps, desc="annealing", unit="temperature", disable=not options.progress) as bar:
@@ -145,23 +144,15 @@ def resampled(
 
 
 def _adaptive_path(chains: Annealable, target: float, sweeps: int, generator: torch.Generator) -> torch.Tensor:
-    r"""Inverse temperatures (steps + 1,) found by a pilot run of ``chains``, which are moved to the end of it.
+    """Inverse temperatures (steps + 1,) found by a pilot run of ``chains``, which are moved to the end of it.
 
-    Every step is the longest with a conditional effective sample size of ``target`` times the number of chains, in
-    every element of the batch:
-
-    .. math:: \mathrm{CESS} = \frac{(\sum_c W_c u_c)^2}{\sum_c W_c u_c^2}, \quad
-        u_c = \exp(\delta (\log f_1(x_c) - \log f_0(x_c)))
-
-    References:
-        Yan Zhou, Adam Johansen and John Aston, Toward automatic model comparison: an adaptive sequential Monte Carlo
-        approach, Journal of Computational and Graphical Statistics 25, 2016, section 3.3.
+    Every step leaves a conditional effective sample size of ``target`` times the chains (Yan Zhou, Adam Johansen and
+    John Aston, Toward automatic model comparison, 2016, section 3.3).
     """
     betas = [0.0]
-    log_weights = torch.zeros_like(chains.energy)
+    log_weights = torch.zeros_like(chains.slope)
     while betas[-1] < 1:
-        slope = chains.reference_energy - chains.energy
-        step = _longest_step(slope, torch.softmax(log_weights, -1), target, 1 - betas[-1])
+        step = _longest_step(chains.slope, torch.softmax(log_weights, -1), target, 1 - betas[-1])
         following = min(1.0, max(betas[-1] + step, betas[-1] + 1 / _MAX_STEPS))
         log_weights = log_weights + chains.anneal([betas[-1], following], sweeps)
         betas.append(following)
@@ -172,7 +163,10 @@ def _adaptive_path(chains: Annealable, target: float, sweeps: int, generator: to
 
 
 def _longest_step(slope: torch.Tensor, weights: torch.Tensor, target: float, most: float) -> float:
-    """Largest step up to ``most`` whose conditional effective share is at least ``target`` in every batch element."""
+    """Largest step up to ``most`` whose conditional effective share is at least ``target`` in every batch element.
+
+    With u = exp(step * slope) and weights W it is (sum W u)^2 / sum W u^2.
+    """
     slopes, shares = (slope - slope.amax(-1, keepdim=True)).cpu().numpy(), weights.cpu().numpy()
 
     def enough(step: float) -> bool:

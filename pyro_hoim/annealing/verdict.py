@@ -87,9 +87,8 @@ def rows(values: torch.Tensor) -> Floats:
 
 def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimate:
     """Estimate from log weights (B, chains); islands are the independent parts when there is resampling."""
-    if options.resample_below is None:
-        return log_mean_weight(log_weights)
-    return log_mean_weight(island_means(log_weights, options.islands), options.num_chains // options.islands)
+    groups = options.num_groups
+    return log_mean_weight(island_means(log_weights, groups), 1 if groups is None else options.num_chains // groups)
 
 
 def judged(runs: Sequence[Run], behind: Sequence[Reverse] | None, like: torch.Tensor, cost: Cost) -> LogPartition:
@@ -129,8 +128,6 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
 
 def _joined(parts: Sequence[Checks]) -> Checks:
     """The checks of all parts of a batch; where runs from modes were made for some, the others passed them."""
-    if len(parts) == 1:
-        return parts[0]
     columns = zip(*(astuple(part.certificate) for part in parts), strict=True)
     proof = Certificate(*map(np.concatenate, columns))
     found: Weighed | None = None

@@ -1,7 +1,6 @@
 """What log weights of annealed runs say about log Z: estimate, honest error, effective size, limits, acceptance ratio.
 
-They serve every run whose mean weight is a ratio of normalising constants. In NumPy on one core: the arrays are small,
-and PyTorch's threads would wait for busy cores.
+They serve every run whose mean weight is a ratio of normalising constants. In NumPy on one core: the arrays are small.
 """
 
 from __future__ import annotations
@@ -96,24 +95,22 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
     that no weights came from: with a share p of the chains in it, M p should be well above 10.
 
     Args:
-        log_weights: logarithms of the weights, in nats.
+        log_weights: logarithms of the weights (B, M), in nats.
         per_weight: chains behind every weight; those of an island share one.
-
-    Shape:
-        log_weights (B, M); every array of the result (B,).
 
     Raises:
         InputError: not an array of finite floating-point numbers of this shape, M of at least 1.
 
     References:
         Peter Hall, On the removal of skewness by transformation, Journal of the Royal Statistical Society B 54, 1992.
-        Jin Zhang and Michael Stephens, A new and efficient estimation method for the generalized Pareto distribution,
-        Technometrics 51, 2009.
+        J. Zhang and M. Stephens, A new and efficient estimation method for the generalized Pareto distribution, 2009.
 
     Example:
         >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
         >>> round(float(found.value[0]), 4), round(float(found.error[0]), 3), bool(found.is_reliable[0])
         (0.6931, 0.054, True)
+        >>> [round(float(limit[0]), 3) for limit in one_sided_limits(found, 0.99, found.is_reliable)]
+        [0.567, 0.851]
     """
     _check_weights(log_weights, "log_weights")
     count = log_weights.shape[-1]
@@ -195,26 +192,20 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
     .. math:: \sum_F \sigma(\ell_F - c) = \sum_R \sigma(\ell_R + c)
 
     Bennett's estimate, the one of least asymptotic variance. Its terms are bounded, so that the error needs overlap
-    of the two runs only: at least 20 chains' worth of each in the region where they meet, and 60 % of the chains where
-    these are fewer. Equal weights overlap by all of them.
+    of the two runs only: at least 20 chains' worth of each in the region where they meet, or 60 % of fewer chains.
 
     Args:
-        forward: log weights of runs from the first law to the second, in nats.
+        forward: log weights (B, M) of runs from the first law to the second, in nats.
         reverse: those of as many runs back.
 
-    Shape:
-        forward and reverse (B, M); every array of the result (B,).
-
     Returns:
-        The estimate of the log of the second constant over the first; not reliable where the equation was not solved
-        to 1e-12 within 100 steps.
+        The log of the second constant over the first; not reliable unless solved to 1e-12 within 100 steps.
 
     Raises:
         InputError: as of :func:`log_mean_weight`, or shapes that differ.
 
     References:
-        Charles Bennett, Efficient estimation of free energy differences from Monte Carlo data, Journal of
-        Computational Physics 22, 1976, equations (10) to (12).
+        Charles Bennett, Efficient estimation of free energy differences from Monte Carlo data, 1976, (10) to (12).
 
     Example:
         >>> found = acceptance_ratio(np.full((1, 100), 0.5), np.full((1, 100), -0.5))
@@ -258,7 +249,7 @@ def _relative_variance(values: Floats) -> Floats:
 
 
 def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> tuple[Floats, Floats]:
-    """Lower and upper one-sided limits of the log of the expected weight, each at ``level``.
+    """Lower and upper one-sided limits (B,), in nats, of the log of the expected weight, each at ``level``.
 
     Markov's inequality alone gives the lower one where the error is not to be trusted; there the upper is infinite.
     The upper one lies on the side where means of skewed weights fall short, and is a quarter wider for it.
@@ -266,15 +257,7 @@ def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> 
     Args:
         estimate: of the mean weight.
         level: of each limit, refused unless between 0 and 1.
-        trusted: where the error bar is to be trusted, such as ``estimate.is_reliable``.
-
-    Shape:
-        trusted (B,); both results (B,), in nats.
-
-    Example:
-        >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
-        >>> [round(float(limit[0]), 3) for limit in one_sided_limits(found, 0.99, found.is_reliable)]
-        [0.567, 0.851]
+        trusted: where the error bar is to be trusted (B,), such as ``estimate.is_reliable``.
     """
     check_fraction(level, "level")
     markov = estimate.value + math.log1p(-level)

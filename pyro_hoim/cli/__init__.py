@@ -85,14 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
-    """Run one command line and return its exit status.
+    """Run one command line, by default that of the process, with options of click; its exit status.
 
-    Args:
-        arguments: the words after the program's name; by default those of the process.
-        options: passed to click.
-
-    Returns:
-        0, or 2 for wrong input (one line on standard error), or 130 when interrupted.
+    That is 0, or 2 for wrong input (one line on standard error), or 130 when interrupted.
     """
     with warnings.catch_warnings(), options_written(written):
         warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only

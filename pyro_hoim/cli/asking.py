@@ -17,10 +17,9 @@ from ..errors import check_names, conflict, out_of_range, refused, unexpected
 from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
-from .count_reading import read_counts
-from .labels import read_known
 from .options import click_option
 from .output import echo_json, is_terminal
+from .reading import read_counts, read_known
 from .seen import score_seen, seen_lines
 from .writing import flag
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,8 +27,7 @@ NOTHING = Wanted()
 """Nothing is noted."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What was noted at the records during some sweeps; a part that was not asked for is None.
 
     Attributes:

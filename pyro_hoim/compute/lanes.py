@@ -10,9 +10,8 @@ References:
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
 # ruff: noqa: ARG001, PLW0108 (hooks of the compiler have fixed signatures)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUnusedFunction=false, reportCallIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
+# pyright: reportCallIssue=false
 
 from __future__ import annotations
 
@@ -55,8 +54,6 @@ SMALL = 2000
 """Visits of tiles below which starting threads costs more than it saves."""
 
 Array = NDArray[Any]
-
-# Tiles
 
 
 def tile_width(num_chains: int) -> int:
@@ -116,9 +113,6 @@ def aligned(values: Array) -> Array:
     copy = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
-
-
-# Random numbers
 
 
 def mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -196,8 +190,6 @@ def _fill(r0, r1, r2, r3, u):
         return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
     return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
 
-
-# Threads
 
 _Answers = SimpleQueue["BaseException | None"]
 _Task = tuple[Callable[[int, int], object], int, int, _Answers]

@@ -5,9 +5,8 @@ takes seconds per kernel. With these functions and those of :mod:`~pyro_hoim.com
 happens to :data:`~pyro_hoim.compute.vectors.FEW` lanes at once.
 """
 # ruff: noqa: ARG001 (signatures of compiler hooks)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeArgument=false, reportUntypedBaseClass=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportMissingTypeArgument=false
+# pyright: reportUntypedBaseClass=false
 
 from __future__ import annotations
 
@@ -138,8 +137,6 @@ def exp(typingctx: Any, z: Any) -> Any:
 
     return signature, codegen
 
-
-# Sums of table rows
 
 _LOW, _HIGH = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
 _EVEN, _ODD = (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)

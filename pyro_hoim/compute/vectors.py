@@ -5,9 +5,8 @@ and for remainders that a compiler adds to loops over lanes. Every lane gets the
 results do not depend on the position of a chain. Indices are flat, unchecked and never negative.
 """
 # ruff: noqa: ARG001, ARG002, ARG005, PLW0108 (hooks of the compiler have fixed signatures)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportCallIssue=false, reportUnknownLambdaType=false, reportUntypedClassDecorator=false, reportUntypedBaseClass=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
 
@@ -82,9 +81,6 @@ def _float(dtype):
 def _splat(builder, scalar, vector):
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None))
-
-
-# Memory
 
 
 def _address(context, builder, array_type, array, index):
@@ -184,9 +180,6 @@ def store(typingctx, array, index, value):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), codegen
-
-
-# Arithmetic
 
 
 @intrinsic
@@ -321,8 +314,6 @@ _operator(operator.lshift, "", "shl")
 _operator(operator.rshift, "", "lshr")
 
 
-# Exponentials
-
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
@@ -378,9 +369,6 @@ def _exp_negative(z):
         return as_floats(as_bits(p) + (bits << broadcast(bits, 52)))
 
     return double
-
-
-# Bits
 
 
 @intrinsic

@@ -15,7 +15,6 @@ from .family import (
 )
 from .figures.hypergraph_figure import hypergraph_figure as hypergraph_figure
 from .figures.pair_matrix_figure import pair_matrix_figure as pair_matrix_figure
-from .imputation import Imputation as Imputation
 from .law import Law as Law
 from .laws.support import MarginalCounts as MarginalCounts, StateSpace as StateSpace
 from .model import ConditionalModel as ConditionalModel, EnergyModel as EnergyModel
@@ -27,7 +26,7 @@ from .partition import (
     Sandwich as Sandwich,
     Verdict as Verdict,
 )
-from .prediction import Prediction as Prediction, extend_rows as extend_rows
+from .prediction import Imputation as Imputation, Prediction as Prediction, extend_rows as extend_rows
 from .rows import ClampedGibbs as ClampedGibbs
 from .scores import mean_gain as mean_gain
 from .trainer import (

@@ -45,12 +45,9 @@ class Certificate:
 def certificate(
     states: Sequence[torch.Tensor], log_q: Sequence[torch.Tensor], cardinalities: Sequence[int] | None
 ) -> Certificate:
-    """The certificate of states (B, n, d) with their log q (B, n), given in parts.
+    """The certificate of states (B, n, d), level codes or counts, with their log q (B, n) in nats, given in parts.
 
-    Args:
-        states: level codes or counts.
-        log_q: of the states, nats.
-        cardinalities: levels of every variable; None of counts, which have no end.
+    ``cardinalities`` are the levels of every variable; None of counts, which have no end.
     """
     codes = np.concatenate([part.cpu().numpy().astype(np.int64) for part in states], 1)
     values = np.concatenate([part.cpu().numpy() for part in log_q], 1)

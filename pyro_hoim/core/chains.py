@@ -74,11 +74,7 @@ class Chains(ABC):
 
     @abstractmethod
     def set_states(self, states: torch.Tensor) -> None:
-        r"""Replace all states by what broadcasts to (\*batch, num_chains, d); clamped variables take these values.
-
-        Raises:
-            InputError: a wrong shape or a value outside the domain.
-        """
+        r"""Replace all states by what broadcasts to (\*batch, num_chains, d); clamped variables take these values."""
 
     @abstractmethod
     def sweep(self, *args: Any, **kwargs: Any) -> Record:
@@ -118,11 +114,7 @@ class Chains(ABC):
         return {**self._state(), "fingerprint": fingerprint}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from :meth:`state_dict` of equal chains.
-
-        Raises:
-            InputError: the state belongs to other chains.
-        """
+        """Continue from :meth:`state_dict` of equal chains; InputError for that of others."""
         found = state.get("fingerprint")
         if found is None or bytes(found.tolist()).hex() != self.fingerprint:
             raise refused("state", f"the checkpoint belongs to chains of another {self.identity}", code="other-run")

@@ -266,6 +266,12 @@ class Answer:
     shown: Sequence[str] = ()
 
 
+def _save_model(analysis: Any, folder: Path) -> dict[str, str]:
+    """Write the one file of an analysis."""
+    analysis.save(folder / "model.safetensors")
+    return {}
+
+
 @dataclass(frozen=True)
 class Family:
     """One kind of model.
@@ -282,8 +288,6 @@ class Family:
         write: leaves that in a file.
         stored: what a file holds, as a record, of a model, of what a fit returned, or of what ``load`` did; None for
             those of other families.
-        save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
-            further files by what they hold.
         sections: the page on what a fit has found.
         draw: rows of the model, given some columns.
         score: how well it predicts rows.
@@ -291,6 +295,8 @@ class Family:
         interactions: what ties its columns, strongest first.
         complete: fills the missing cells of rows; None where that is not possible.
         log_z: its log normalising constant; None where it has none.
+        save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
+            further files by what they hold. By default the method ``save`` of the analysis writes that one file.
         instead: what to do instead of an option, or of ``log-z``, that the family lacks; written as help is.
     """
 
@@ -303,7 +309,6 @@ class Family:
     load: Callable[[Path], Any]
     write: Callable[[Path, Any], None]
     stored: Callable[[Any], Stored | None]
-    save: Callable[[Any, Path], Mapping[str, str]]
     sections: Callable[[Any], Page]
     draw: Callable[[Question], Answer]
     score: Callable[[Question], Answer]
@@ -311,6 +316,7 @@ class Family:
     interactions: Callable[[Question], Answer]
     complete: Callable[[Question], Answer] | None = None
     log_z: Callable[[Question], LogPartition] | None = None
+    save: Callable[[Any, Path], Mapping[str, str]] = _save_model
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def read(self, path: Path) -> Stored:
@@ -329,11 +335,7 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Add a family, which the command line then offers.
-
-    Raises:
-        InputError: another family has its name or its kind.
-    """
+    """Add a family, which the command line then offers; InputError where another has its name or its kind."""
     for other in _FAMILIES.values():
         if family.short == other.short or family.kind == other.kind:
             problem = f"{family.short!r} of kind {family.kind!r} is registered already"
@@ -347,25 +349,13 @@ def families() -> tuple[Family, ...]:
 
 
 def family_named(short: str) -> Family:
-    """The family of a value of the option ``model``.
-
-    Raises:
-        UnknownNameError: no such family.
-    """
+    """The family of a value of the option ``model``; UnknownNameError lists the closest names."""
     check_names([short], list(_FAMILIES), "family", noun="family")
     return _FAMILIES[short]
 
 
 def family_of(kind: str, where: object) -> Family:
-    """The family of a model file.
-
-    Args:
-        kind: in the file.
-        where: the file.
-
-    Raises:
-        ModelFileError: no such family.
-    """
+    """The family of a kind of model file, as found in a place; ModelFileError for no such kind."""
     for family in _FAMILIES.values():
         if family.kind == kind:
             return family

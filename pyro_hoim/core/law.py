@@ -16,17 +16,10 @@ from ..data.observations import Observations
 from ..errors import check_type, other_domain, out_of_range, out_of_reach, size_text, unexpected, wrong_type
 from ..schema import Domain
 
-__all__ = [
-    "Law",
-    "check_cells",
-]
+__all__ = ["Law", "check_cells"]
 
 _SUM_TOLERANCE = 1e-9
-
-
 _SUM_TOLERANCE_SINGLE = 1e-5
-
-
 _MAX_CELLS = 2**24
 
 
@@ -36,11 +29,8 @@ class Law:
 
     Args:
         domain: the variables; axis i of the table belongs to variable i.
-        probs: non-negative numbers that sum to 1 (tolerance 1e-9, in single or half precision 1e-5; then
-            normalised), kept as float64.
-
-    Shape:
-        probs (\*cardinalities).
+        probs: non-negative numbers (\*cardinalities) that sum to 1 (tolerance 1e-9, in single or half precision 1e-5;
+            then normalised), kept as float64.
 
     Raises:
         InputError: wrong shape, a negative, infinite or NaN entry, or a sum other than 1.

@@ -68,11 +68,7 @@ class EnergyModel(ConditionalModel, Protocol):
     """
 
     def energy(self, x: torch.Tensor) -> torch.Tensor:
-        """Minus the log of the unnormalised probability.
-
-        Shape:
-            x (*sample, d); result (*broadcast of sample and batch).
-        """
+        """Minus the log of the unnormalised probability (*broadcast of sample and batch) at x (*sample, d)."""
         ...
 
 

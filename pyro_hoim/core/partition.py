@@ -19,7 +19,6 @@ __all__ = ["Cost", "Kind", "LogPartition", "PartitionBackend", "Sandwich", "Verd
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 
-
 _ERRORS_ALLOWED = 5.0  # standard errors that a log-probability may be above zero
 
 
@@ -171,17 +170,12 @@ class LogPartition:
         """Refuse log-probabilities of discrete states that are above zero by more than the error of log Z.
 
         A result that is not exact may be too small; states that it would give more than probability one prove it.
+        IntractableError for one above zero by more than five standard errors, or at all where there is none.
 
         Args:
-            log_probs: of states, given this log Z, nats; no densities.
+            log_probs: of states (*sample, *batch), given this log Z, nats; no densities.
             describe: the state at a place of ``log_probs``, flat, in words.
-            rows: rows that every entry is the log-likelihood of.
-
-        Shape:
-            log_probs (*sample, *batch); rows () or (*batch).
-
-        Raises:
-            IntractableError: one is above zero by more than five standard errors, or at all where there is none.
+            rows: rows that every entry is the log-likelihood of, () or (*batch).
         """
         if self.kind == "exact":
             return
@@ -227,11 +221,7 @@ class LogPartition:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LogPartition:
-        """What :meth:`to_json` wrote, 0-d float64 tensors; its cost, paid elsewhere, is nothing.
-
-        Raises:
-            InputError: a missing or unknown entry.
-        """
+        """What :meth:`to_json` wrote, 0-d float64; its cost, paid elsewhere, is nothing; others are refused."""
 
         def tensor(name: str, missing: float) -> torch.Tensor:
             return torch.tensor(missing if data[name] is None else float(data[name]), dtype=torch.float64)
@@ -304,30 +294,15 @@ class PartitionBackend(Protocol):
         ...
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-            InputError: the tables are not finite.
-        """
+        """Log Z in nats, value (*batch); InputError for tables that are not finite."""
         ...
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """eta, the probability of every cell of every edge, flat (*batch, num_terms).
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-        """
+        """eta, the probability of every cell of every edge, flat (*batch, num_terms)."""
         ...
 
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Joint probabilities of ``names`` (*batch, *cardinalities), axes in the order given.
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
+        """Joint probabilities of ``names`` (*batch, *cardinalities), in their order; refused as in :meth:`plan`."""
         ...
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
@@ -337,12 +312,7 @@ class PartitionBackend(Protocol):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states, long (*sample_shape, *batch, d).
-
-        Raises:
-            IntractableError: past the budget; nothing was computed.
-            InputTypeError: a ``sample_shape`` that is not a sequence of whole numbers, such as a bare number.
-            InputError: a negative size.
+        """Independent states, long (*sample_shape, *batch, d); a ``sample_shape`` must be a sequence of sizes.
 
         Randomness:
             From ``generator`` or, if it is None, PyTorch's global generator. Same seed and device, same states.
@@ -350,9 +320,5 @@ class PartitionBackend(Protocol):
         ...
 
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
-
-        Raises:
-            IntractableError: past the budget, or the backend only draws states.
-        """
+        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats."""
         ...

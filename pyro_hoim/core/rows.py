@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 from ..data.observations import Observations
 from ..errors import check_type, is_whole, out_of_range, wrong_type
+from .chains import Chains
 
 __all__ = [
     "METHODS",
     "ClampedGibbs",
     "RowMethod",
+    "chain_averages",
     "chain_portions",
     "check_count",
     "check_rows",
@@ -24,17 +26,14 @@ __all__ = [
 ]
 
 RowMethod = Literal["auto", "exact", "gibbs"]
-
-
-METHODS = ("auto", "exact", "gibbs")
-
+METHODS = get_args(RowMethod)
 
 _MAX_CHAINS = 2**15
 
 
 @dataclass(frozen=True)
 class ClampedGibbs:
-    """How long the Gibbs chains of a row with missing cells run.
+    """How long the Gibbs chains of a row with missing cells run; numbers that are too small are refused.
 
     Every chain is led to the conditional law through ``num_temperatures`` equal steps of temperature, one sweep each,
     then burnt in. The draws are approximate: correct in the limit of long chains.
@@ -44,11 +43,8 @@ class ClampedGibbs:
             imputation is the last state of a chain of its own, so imputations have as many chains as draws.
         num_temperatures: steps from the uniform law to the model.
         burn_in: sweeps at the model before anything is used.
-        num_sweeps: sweeps of a prediction after burn-in, of which every ``thin``-th is averaged.
+        num_sweeps: sweeps of a prediction after burn-in, a multiple of ``thin``; every ``thin``-th is averaged.
         thin: see ``num_sweeps``.
-
-    Raises:
-        InputError: numbers that are too small, or sweeps that are no multiple of ``thin``.
     """
 
     num_chains: int = 8
@@ -104,6 +100,25 @@ def row_patterns(data: Observations) -> Iterator[tuple[tuple[str, ...], torch.Te
 def chain_portions(rows: torch.Tensor, num_chains: int) -> Sequence[torch.Tensor]:
     """Rows in portions of at most 32,768 chains."""
     return rows.split(max(1, _MAX_CHAINS // num_chains))
+
+
+def chain_averages(
+    chains: Chains, gibbs: ClampedGibbs, size: int, most: int, log_probs: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities of ``size`` levels averaged over the chains of every row, and their standard errors: (R, K) each.
+
+    The chains of a row stand side by side; ``log_probs`` is called with at most ``most`` states (records, chains, d).
+    """
+    total = torch.zeros(chains.num_chains, size, dtype=torch.float64)
+    records = max(1, most // chains.num_chains)
+    for first in range(0, gibbs.num_records, records):
+        length = min(records, gibbs.num_records - first)
+        states = chains.sweep(length * gibbs.thin, thin=gibbs.thin, states=True).states
+        assert states is not None
+        for start in range(0, chains.num_chains, most):
+            total[start : start + most] += log_probs(states[:, start : start + most]).double().exp().sum(0)
+    means = (total / gibbs.num_records).reshape(-1, gibbs.num_chains, size)
+    return means.mean(1), means.std(1) / gibbs.num_chains**0.5
 
 
 def drawn_seed(generator: torch.Generator) -> int:

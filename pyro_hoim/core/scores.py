@@ -6,10 +6,7 @@ import math
 
 import torch
 
-__all__ = [
-    "mean_gain",
-    "rows_are_distinct",
-]
+__all__ = ["mean_gain", "rows_are_distinct"]
 
 
 def mean_gain(

@@ -95,11 +95,9 @@ def short_edge(parts: Sequence[str], width: int, between: str = ":") -> str:
     return between.join(shorten(part, share) for part in parts)
 
 
-def _as_argument(name: str, value: object) -> str:
-    return name if value is None else f"{name}={value!r}"
-
-
-_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar("written", default=_as_argument)
+_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar(
+    "written", default=lambda name, value: name if value is None else f"{name}={value!r}"
+)
 
 
 def option(name: str, value: object = None) -> str:
@@ -200,15 +198,10 @@ def against_majority(accuracy: Mapping[str, Any]) -> str:
 
 
 def elpd_sentence(names: Sequence[str], differences: Sequence[float], errors: Sequence[float]) -> str:
-    """What leave-one-out cross-validation says of models in falling order of elpd.
+    """What leave-one-out cross-validation says of two models or more in falling order of elpd, in nats.
 
     A model is called best where every other is more than two standard errors of the difference behind; else the models
-    within them are named.
-
-    Args:
-        names: of the models, two or more.
-        differences: elpd of the first less that of each model, nats.
-        errors: standard error of each difference.
+    within them are named. Differences are those of each model from the first, with their standard errors.
     """
     lowest = f"{shorten(names[1])} is {differences[1]:.3g} nats lower (standard error {errors[1]:.2g})"
     close = [n for n, d, e in zip(names[1:], differences[1:], errors[1:], strict=True) if not d > 2 * e]
@@ -231,12 +224,7 @@ def literal(words: str) -> str:
 def gain_sentence(part: str, model: str, gain: float | None, std_error: float | None, measure: str = "") -> str:
     """What a model gains over independent columns on the rows of one part, in nats per row.
 
-    Args:
-        part: ``train``, ``validation`` or ``test``.
-        model: what the model is called.
-        gain: mean gain; None where rows are impossible under both models.
-        std_error: over rows; None where there is none.
-        measure: what the gain is of, where it is not the log-likelihood.
+    The gain is None where rows are impossible under both; ``measure`` says what it is of, if not the log-likelihood.
 
     Example:
         >>> gain_sentence("test", "model", 0.25, 0.03125)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from ..errors import check_names, refused
 from ..schema import Domain, Variable
 from .observations import Observations
 
-__all__ = ["check_columns", "identifier_columns", "ordered_columns", "with_ordinal"]
+__all__ = ["check_columns", "identifier_columns", "ordered_columns", "relabelled", "with_ordinal"]
 
 _FEW_ROWS = 20
 _MANY_LEVELS = 1000
@@ -80,20 +80,19 @@ def ordered_columns(data: Observations) -> tuple[str, ...]:
 def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
     """The same rows with some variables ordinal: numbers and ranges in their order, words as they are."""
     check_names(list(names), data.domain.names, "names", noun="column")
-    if not names:
-        return data
-    codes = data.codes.clone()
     variables: list[Variable] = []
-    for column, variable in enumerate(data.domain):
-        if variable.name not in names:
-            variables.append(variable)
-            continue
-        places = [_place(label) for label in variable.labels]
-        order = list(range(len(places)))
-        if None not in places:
-            order.sort(key=lambda code: places[code] or 0.0)
-        place = torch.full((len(order) + 1,), -1)
-        place[order] = torch.arange(len(order))
-        codes[:, column] = place[codes[:, column]]
-        variables.append(replace(variable, labels=tuple(variable.labels[code] for code in order), kind="ordinal"))
-    return Observations.from_tensor(codes, Domain(variables), weights=data.counts)
+    for name in names:
+        places = {label: _place(label) for label in data.domain[name].labels}
+        labels = places if None in places.values() else sorted(places, key=lambda label: places[label] or 0.0)
+        variables.append(replace(data.domain[name], labels=tuple(labels), kind="ordinal"))
+    return relabelled(data, variables)
+
+
+def relabelled(data: Observations, variables: Iterable[Variable]) -> Observations:
+    """The same rows with some columns over other levels; cells whose label is none of these are missing."""
+    known = {variable.name: variable for variable in variables}
+    codes = data.codes.clone()
+    for column, old in enumerate(data.domain):
+        place = {label: code for code, label in enumerate(known.get(old.name, old).labels)}
+        codes[:, column] = torch.tensor([*(place.get(label, -1) for label in old.labels), -1])[codes[:, column]]
+    return Observations(Domain(known.get(old.name, old) for old in data.domain), codes, data.counts)

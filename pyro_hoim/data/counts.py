@@ -24,9 +24,9 @@ from ..errors import (
     size_text,
     unexpected,
     wrong_shape,
+    wrong_type,
 )
 from ..schema import Domain, NumberKind, Variable
-from ._count_cells import as_counts, as_dense, as_numbers, place
 from .count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
 from .csv_file import CsvColumns, read_csv
@@ -48,12 +48,9 @@ class CountTable:
 
     Args:
         domain: the variables, all of one kind: ``count``, ``positive`` or ``real``.
-        matrix: a SciPy sparse matrix, an array or a tensor.
+        matrix: a SciPy sparse matrix, an array or a tensor, (N, d); N may be 0.
         source: what the rows were read from, for messages.
         lines: line of every row in a file, for messages.
-
-    Shape:
-        matrix (N, d); N may be 0.
 
     Raises:
         InputError: wrong shape; NaN or an infinity; a count that is negative, fractional or above 2^53 - 1, with its
@@ -76,13 +73,13 @@ class CountTable:
         if len(kinds) > 1 or not kinds <= set(get_args(NumberKind)):
             expected = "variables of kind 'count', all of kind 'positive' or all of kind 'real'"
             raise other_domain("CountTable domain", expected, received=sorted(kinds))
-        matrix: Any = as_numbers(self.matrix, self.source)
+        matrix: Any = _as_numbers(self.matrix, self.source)
         if sparse.issparse(matrix):
-            matrix = cast(Any, as_counts(matrix))
+            matrix = cast(Any, _as_counts(matrix))
         if matrix.shape[1] != len(self.domain):
             raise wrong_shape("CountTable matrix", f"(rows, {len(self.domain)})", matrix)
         self._check_cells(matrix)
-        object.__setattr__(self, "matrix", as_counts(matrix) if self.kind == "count" else as_dense(matrix))
+        object.__setattr__(self, "matrix", _as_counts(matrix) if self.kind == "count" else _as_dense(matrix))
 
     def _check_cells(self, matrix: Any) -> None:
         """Raise :class:`InputError` for the first cell that is no value of its variable."""
@@ -95,7 +92,7 @@ class CountTable:
                 bad |= (values > LARGEST_COUNT) | (values != np.floor(values))
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
-            row, column = place(matrix, first)
+            row, column = _place(matrix, first)
             value = values.reshape(-1)[first]
             more = f" ({bad.sum()} such cells)" if bad.sum() > 1 else ""
             expected = {"count": f"a whole number from 0 to {LARGEST_COUNT}", "positive": "a finite number from 0"}
@@ -119,19 +116,16 @@ class CountTable:
         columns: Sequence[str] | int | None = None,
         source: str = "the matrix",
     ) -> CountTable:
-        """Rows from a SciPy sparse matrix, an array or a tensor (N, d).
+        """Rows from a SciPy sparse matrix, an array or a tensor (N, d); refused as in the constructor.
 
         Args:
             matrix: the numbers.
-            names: of the columns; ``x0``, ``x1``, ... when left out.
+            names: of the columns, all different; ``x0``, ``x1``, ... when left out.
             kind: ``count``, ``positive`` or ``real``.
             columns: names to keep, or how many from the left; default all.
             source: what is read, for messages.
-
-        Raises:
-            InputError: as the constructor, and names that are repeated or of the wrong number.
         """
-        numbers = as_numbers(matrix, source)
+        numbers = _as_numbers(matrix, source)
         header = [f"x{i}" for i in range(numbers.shape[1])] if names is None else [str(name) for name in names]
         if len(header) != numbers.shape[1]:
             expected = f"{numbers.shape[1]}, one a column"
@@ -261,7 +255,7 @@ class CountTable:
         if not self.num_rows:
             return np.zeros(len(self.domain)), np.zeros(len(self.domain))
         low, high = self.matrix.min(axis=0), self.matrix.max(axis=0)
-        return as_dense(low).reshape(-1), as_dense(high).reshape(-1)
+        return _as_dense(low).reshape(-1), _as_dense(high).reshape(-1)
 
     @property
     def zero_columns(self) -> tuple[str, ...]:
@@ -334,3 +328,38 @@ class CountTable:
         """Data frame with a column a variable; counts are integers."""
         values = self.to_array().astype(np.int64 if self.kind == "count" else np.float64)
         return pd.DataFrame(values, columns=list(self.domain.names))
+
+
+def _as_numbers(matrix: Any, source: str) -> Any:
+    """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only."""
+    if isinstance(matrix, torch.Tensor):
+        matrix = (matrix.to_dense() if matrix.layout != torch.strided else matrix).detach().cpu().numpy()
+    found = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    if found.dtype.kind not in "biuf":
+        raise wrong_type(source, "numbers", received=f"an array of {found.dtype}")
+    if found.ndim != 2:
+        raise wrong_shape(source, "(rows, variables)", found)
+    if sparse.issparse(found):
+        return sparse.csr_matrix(found).astype(np.float64)
+    return found.astype(np.float64)
+
+
+def _place(matrix: Any, position: int) -> tuple[int, int]:
+    """Row and column of a stored value."""
+    if sparse.issparse(matrix):
+        row = int(np.searchsorted(matrix.indptr, position, side="right")) - 1
+        return row, int(matrix.indices[position])
+    return int(position // matrix.shape[1]), int(position % matrix.shape[1])
+
+
+def _as_counts(matrix: Any) -> sparse.csr_matrix:
+    """CSR matrix without repeated or zero entries, indices sorted; a CSR matrix is changed in place."""
+    found = sparse.csr_matrix(matrix)
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    return found
+
+
+def _as_dense(matrix: Any) -> np.ndarray:
+    """The numbers of a sparse or dense matrix as an array."""
+    return matrix.toarray() if sparse.issparse(matrix) else matrix

@@ -74,13 +74,9 @@ def encode_column(
 ) -> tuple[Variable, np.ndarray]:
     """Variable and codes (N,) int64, -1 where missing, of one column of values (N,).
 
-    Args:
-        name: column name, which becomes the variable's name.
-        values: one-dimensional; a pandas series (categorical or not), an array or a sequence.
-        variable: the known variable; without it the levels are the categories of a categorical column in their
-            order (kind ``ordinal`` when that is an ordered one), else the labels present, in :func:`level_order`.
-        missing_values: labels that mean "missing", besides None and NaN.
-        where: words for the position of row ``i``, used in messages.
+    Without a known variable the levels are the categories of a categorical column in their order (kind ``ordinal`` when
+    that is an ordered one), else the labels present, in :func:`level_order`. Missing are None, NaN and
+    ``missing_values``; ``where`` gives words for the position of row ``i`` in messages.
 
     Raises:
         UnknownNameError: a label that is not a level of ``variable``; row, column and the closest labels are given.

@@ -42,11 +42,8 @@ class Observations:
 
     Args:
         domain: the variables, all of them finite.
-        codes: level positions in schema order, -1 where missing.
-        counts: finite and non-negative, whole or fractional; one for every row when left out.
-
-    Shape:
-        codes (N, d) long; counts (N,) float64; N may be 0.
+        codes: level positions in schema order, -1 where missing, long (N, d); N may be 0.
+        counts: finite and non-negative, whole or fractional, float64 (N,); one for every row when left out.
 
     Raises:
         InputError: wrong shape, a code outside -1 ... cardinality - 1, or a count that is NaN, infinite or negative.
@@ -266,15 +263,11 @@ class Observations:
         return counts.reshape(self.domain.cardinalities)
 
     def entropy(self, names: Sequence[str] | None = None) -> float:
-        r"""Entropy of the empirical law in nats, exact.
+        r"""Entropy of the empirical law of some variables (default all), nats, exact; no joint table is formed.
 
         .. math:: H = -\sum_x \hat p(x) \log \hat p(x)
 
-        Args:
-            names: variables of the marginal law; default all. The joint table is never formed.
-
-        Raises:
-            MissingDataError: missing cells among these variables; InputError: the total count is zero.
+        MissingDataError for missing cells among them, InputError for a total count of zero.
         """
         data = self if names is None else self.project(names)
         check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")
@@ -317,9 +310,6 @@ class Observations:
         Args:
             fractions: non-negative, summing to 1 (tolerance 1e-9); a part may be empty.
             seed: non-negative integer, of a NumPy generator; global random state is not touched.
-
-        Raises:
-            InputError, InputTypeError: fractions or a seed that are not so.
 
         Example:
             >>> data = Observations.from_table(Domain.from_cardinalities([2, 2]), [[30, 10], [0, 20]])

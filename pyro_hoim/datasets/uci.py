@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ..data.columns import relabelled
 from ..data.csv_file import CsvColumns, read_csv
 from ..data.encoding import encode_column
 from ..data.observations import Observations
@@ -183,10 +184,5 @@ def load_breast_cancer() -> Observations:
     M. Zwitter and M. Soklic (1988); found, cached and verified by :func:`data_file`, with its errors. Age, tumor-size,
     inv-nodes and deg-malig are ordinal; levels are those that occur.
     """
-    path = data_file("breast_cancer")
-    found = Observations.from_csv(path, count=None)
-    variables = [
-        Variable(v.name, _BREAST_CANCER_ORDER[v.name], "ordinal") if v.name in _BREAST_CANCER_ORDER else v
-        for v in found.domain
-    ]
-    return Observations.from_csv(path, domain=Domain(variables), count=None)
+    rows = Observations.from_csv(data_file("breast_cancer"), count=None)
+    return relabelled(rows, [Variable(name, labels, "ordinal") for name, labels in _BREAST_CANCER_ORDER.items()])

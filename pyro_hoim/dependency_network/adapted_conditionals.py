@@ -75,7 +75,8 @@ class ClampedConditional:
 
     Args:
         node: the conditional over all variables.
-        evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
+        evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element. Tensors broadcast
+            with each other and with the batch of the conditional, and their common shape is the new batch.
 
     Raises:
         UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.

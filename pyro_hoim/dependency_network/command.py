@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..core.command.answers import accuracy_by_part, by_part, drawn_rows, figure_line, prediction_answer
+from ..core.command.answers import accuracy_by_part, by_part, drawn_rows, figure_line, prediction_answer, rows_by_part
 from ..core.command.options import (
     BURN_IN,
     COMPLETE,
@@ -142,20 +141,14 @@ def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
         "num_parameters": sum(node.num_parameters for node in learned.nodes),
         "edges": [[edge.parent, edge.child] for edge in edges],
         "log_partition": None,
-        "rows": {part: 0 if found is None else whole(found.scores.rows) for part, found in parts.items()},
+        "rows": rows_by_part(parts, "scores.rows"),
         **by_part(
             parts,
             impossible_rows=lambda found: whole(found.scores.impossible_rows),
             approximate_rows=lambda found: whole(found.scores.approximate_rows),
-            kl="scores.kl",
-            nll="scores.nll",
-            pseudo_nll="scores.pseudo_nll",
-            independent_kl="independent.kl",
-            independent_pseudo_nll="independent.pseudo_nll",
-            gain="scores.gain",
-            gain_std_error="scores.gain_std_error",
-            fc="scores.fc",
-            fc_limit="scores.fc_limit",
+            **{name: f"scores.{name}" for name in ("kl", "nll", "pseudo_nll")},
+            **{f"independent_{name}": f"independent.{name}" for name in ("kl", "pseudo_nll")},
+            **{name: f"scores.{name}" for name in ("gain", "gain_std_error", "fc", "fc_limit")},
         ),
         "has_unique_law": analysis.found.has_unique_law,
         "law": analysis.found.reason or "enumerated",
@@ -327,12 +320,6 @@ def _interactions(question: Question) -> Answer:
     return Answer(json, columns_of(["from -> to", "information"], cells))
 
 
-def _save(analysis: NetworkAnalysis, folder: Path) -> dict[str, str]:
-    """Write the network."""
-    analysis.save(folder / "model.safetensors")
-    return {}
-
-
 FAMILY = Family(
     kind=DEPENDENCY_NETWORK,
     name="dependency network",
@@ -349,7 +336,6 @@ FAMILY = Family(
     load=load_network,
     write=save_network,
     stored=_stored,
-    save=_save,
     sections=network_page,
     draw=_draw,
     score=_score,

@@ -100,8 +100,6 @@ class DependencyConditionals:
     def __repr__(self) -> str:
         return f"DependencyConditionals({len(self.nodes)} variables, {len(self.edges)} edges)"
 
-    # Structure
-
     def require_single(self, what: str) -> None:
         """Raise :class:`InputError` for a batch of networks where one is needed."""
         if self.batch_shape:
@@ -120,8 +118,6 @@ class DependencyConditionals:
     def edges(self) -> tuple[tuple[str, str], ...]:
         """Directed pairs (parent, child): the law of the child may read the parent. By child, then parent."""
         return tuple((parent, node.variable) for node in self.nodes for parent in node.reads)
-
-    # Values
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
         """Log-probabilities (*sample, cardinality) of the one variable of a block given the rest at x (*sample, d).
@@ -173,8 +169,6 @@ class DependencyConditionals:
         shape = [n if i in read or i == position else 1 for i, n in enumerate(cards)]
         return probs.reshape(shape).expand(cards)
 
-    # Other networks
-
     def tabulated(self, *, max_cells: int = 2**16) -> DependencyConditionals:
         """The same network with plain float64 tables, of up to ``max_cells`` entries, in place of models.
 
@@ -205,16 +199,8 @@ class DependencyConditionals:
 
         Its stationary law :math:`\pi'(x \mid x_C)` is that of conditional pseudo-Gibbs sampling. In general this is not
         the conditional law :math:`\pi(x \mid x_C)` of the network's own stationary law (paper 5, section 5.1).
-
-        Args:
-            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element. All variables
-                leave a network without variables.
-
-        Shape:
-            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
-
-        Raises:
-            UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.
+        Evidence on all variables leaves a network without variables. Evidence and errors are those of
+        :class:`~pyro_hoim.dependency_network.ClampedConditional`.
         """
         codes, _ = evidence_codes(self.domain, evidence, self.batch_shape)
         single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from ..errors import InputTypeError, ModelFileError, check_type, refused
+from ..errors import InputTypeError, ModelFileError, check_type
 from ..runs.container import (
     DEPENDENCY_NETWORK,
-    check_tensors,
     fitting,
     keep_contents,
     read_container,
@@ -65,12 +64,7 @@ class NetworkFile:
                 )
                 raise InputTypeError(problem, argument="conditionals")
             copies.append(node.with_probs(stored(node.probs)))
-        check_tensors(self.tensors, self.info)
-        taken = [name for name in self.tensors if name.startswith(_PREFIX)]
-        if taken:
-            problem = f"names that begin with {_PREFIX!r} are taken by the tables, received {taken[0]!r}"
-            raise refused("tensors", problem, code="repeated-name")
-        keep_contents(self, self.tensors, self.info, conditionals=DependencyConditionals(copies))
+        keep_contents(self, _PREFIX, conditionals=DependencyConditionals(copies))
 
 
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:

@@ -75,8 +75,6 @@ class DependencyNetwork(FiniteLaw):
         >>> network.probs
         tensor([[0.3500, 0.1500],
                 [0.1500, 0.3500]])
-        >>> network.log_pseudo_prob(torch.tensor([0, 0])).exp()
-        tensor(0.4500)
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
@@ -97,8 +95,6 @@ class DependencyNetwork(FiniteLaw):
         checked = checked_scan(found.domain, found.domain.names, scan)
         self._law = NetworkLaw(found, checked, sampler, num_sweeps, method, max_states)
         self._settle(self._law.batch_shape, len(self._law.domain), validate_args)
-
-    # Structure
 
     @property
     def conditionals(self) -> DependencyConditionals:
@@ -128,16 +124,11 @@ class DependencyNetwork(FiniteLaw):
     def __repr__(self) -> str:
         return self._repr(repr(self.conditionals), f"scan={self.scan.kind!r}")
 
-    # Probabilities
-
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_value(value, self.domain, self.batch_shape)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Log-probability in nats from the enumerated law; minus infinity for states that chains leave for good.
-
-        Shape:
-            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+        """Log-probability in nats, (*sample, *batch), from the enumerated law; minus infinity for states left for good.
 
         Raises:
             IntractableError: more than :attr:`max_states` joint states; use :meth:`log_pseudo_prob`.
@@ -155,13 +146,9 @@ class DependencyNetwork(FiniteLaw):
         return found.expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
-        r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables.
+        r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables; nats.
 
         It is not a log-probability, and costs one look-up per variable, whatever the number of states.
-
-        Shape:
-            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch), in nats.
-
         """
         self._validate_sample(value)
         return self.conditionals.log_pseudo_prob(value).expand(self._sample_batch(value))
@@ -179,16 +166,11 @@ class DependencyNetwork(FiniteLaw):
         self._law.check_gradient("log_prob_table")
         return self._expanded(self._law.log_probs, len(self.domain))
 
-    # Samples and enumeration
-
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Draws, level codes of dtype ``torch.long``: exact and independent where :attr:`sample_is_exact`.
+        """Draws (*sample_shape, *batch, d) of level codes: exact and independent where :attr:`sample_is_exact`.
 
         Otherwise every draw is the last state of a pseudo-Gibbs chain of its own, after :attr:`sample_burn_in` sweeps
         from uniform levels; for a sequential scan at a place of the order drawn at random.
-
-        Shape:
-            (*sample_shape, *batch, d).
 
         Raises:
             InputError: the network has more than one limiting law, as far as that is known; the states are named.
@@ -199,8 +181,6 @@ class DependencyNetwork(FiniteLaw):
 
     def _require_enumerable(self) -> None:
         self._law.require("enumerate_support")
-
-    # Moments
 
     def marginal(self, names: Iterable[str]) -> Law:
         """The law of some variables, in schema order: their table under the enumerated law; see :meth:`log_prob`."""
@@ -228,8 +208,6 @@ class DependencyNetwork(FiniteLaw):
         """Shannon entropy of the enumerated law in nats, (*batch)."""
         self._law.require("entropy")
         return torch.special.entr(self._law.stationary.probs).sum().to(self._law.probe).expand(self.batch_shape)
-
-    # Clamping
 
     def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> DependencyNetwork:
         r"""The network of the remaining variables with some clamped: the law :math:`\pi'(x \mid x_C)`.

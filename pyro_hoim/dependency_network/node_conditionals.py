@@ -126,10 +126,8 @@ class LeafConditional(_TabulatedConditional):
 
     Args:
         graph: the information source :math:`Y_i`.
-        probs: law of the variable at every leaf; float32 or float64, on any device. Kept as it is, with its gradient.
-
-    Shape:
-        probs (num_leaves, cardinality).
+        probs: law of the variable at every leaf, (num_leaves, cardinality); float32 or float64, on any device. Kept as
+            it is, with its gradient.
 
     Raises:
         InputTypeError: no decision graph, or no floating-point tensor.
@@ -178,17 +176,13 @@ class TableConditional(_TabulatedConditional):
         domain: the variables.
         variable: the variable whose law this is.
         parents: names of the parents, in the order of the axes of ``probs`` before the last.
-        probs: law of the variable for every state of the parents, one table or a batch of them; float32 or float64, on
-            any device. Kept as it is, with its gradient.
-
-    Shape:
-        probs (*batch, *cardinalities of the parents, cardinality).
+        probs: law of the variable for every state of the parents, (*batch, *cardinalities of the parents, cardinality);
+            float32 or float64, on any device. Kept as it is, with its gradient.
 
     Raises:
-        InputTypeError: no domain, or no floating-point tensor.
         UnknownNameError: an unknown variable.
-        InputError: a repeated parent, the variable itself among them, a wrong shape, an entry that is negative or not
-            finite, or a row that does not sum to one (to 1e-6 in float32, 1e-9 in float64); the row is named.
+        InputError, InputTypeError: a repeated parent, the variable itself among them, and what
+            :class:`LeafConditional` refuses.
 
     Example:
         >>> domain = Domain.from_cardinalities({"rain": 2, "wet": 2})
@@ -242,12 +236,7 @@ class TableConditional(_TabulatedConditional):
     def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> TableConditional:
         """The conditional over the remaining variables when some others are fixed: a slice of the table.
 
-        Args:
-            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
-
-        Raises:
-            UnknownNameError, InputError: an unknown name or label, a bad code, the variable itself, or shapes that
-                do not broadcast.
+        Evidence and errors are those of :class:`~pyro_hoim.dependency_network.ClampedConditional`.
         """
         codes, rest, _ = remaining(self.domain, self.variable, evidence, self.batch_shape)
         num_batch, device = len(self.batch_shape), self.probs.device

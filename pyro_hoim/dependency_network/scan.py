@@ -48,10 +48,8 @@ def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[str, .
 def checked_scan(domain: Domain, free: Sequence[str], scan: ScanLike) -> Scan:
     r"""The scan of some variables: with probabilities :math:`c_i / \sum_{j free} c_j`, or its order without the others.
 
-    Raises:
-        InputError: no such kind, probabilities or names that :func:`selection_probs` refuses, a name twice, or a
-            variable that is left out of the order.
-        UnknownNameError: a name is not in the domain.
+    Refused are other kinds, what :func:`selection_probs` refuses, names that are unknown or repeated, and an order
+    without one of the variables.
     """
     if isinstance(scan, Scan):
         scan = scan.order if scan.selection is None else scan.selection or "random"
@@ -78,15 +76,11 @@ def selection_probs(
     selection: Mapping[str, float] | Sequence[float] | None,
     argument: str,
 ) -> NDArray[Any]:
-    r"""Selection probabilities (num_free,) of some variables, divided by their sum: :math:`c_i / \sum_{j} c_j`.
+    """Selection probabilities (num_free,) of the variables that are not clamped, divided by their sum.
 
-    Args:
-        domain: all variables.
-        free: those that are not clamped.
-        selection: one positive number per variable by name, or in schema order, that sum to one; default all equal.
-            Those of variables that are clamped or have one level may be zero, or left out where they are given by name:
-            an update changes neither.
-        argument: name for messages.
+    ``selection`` has one positive number per variable by name, or in schema order, that sum to one; by default all are
+    equal. Those of variables that are clamped or have one level may be zero, or left out where they are given by name:
+    an update changes neither. ``argument`` is their name for messages.
 
     Raises:
         InputError: a number that is missing, not positive or not finite, or another sum.

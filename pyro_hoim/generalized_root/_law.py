@@ -46,11 +46,6 @@ class RootLaw(ParameterCache):
         self._forget()
 
     @property
-    def psi(self) -> torch.Tensor:
-        """Tensor entries as given."""
-        return self.model.psi
-
-    @property
     @override
     def parameters(self) -> torch.Tensor:
         return self.model.psi
@@ -76,14 +71,14 @@ class RootLaw(ParameterCache):
         self.look()
         if self._is_usable is None:
             refuse_traced("psi", "whether the model can be normalised")
-            refuse_transforms("psi", self.psi)
+            refuse_transforms("psi", self.parameters)
             self._forget()  # made in a traced program, used outside
         return bool(self._is_usable)
 
     def require_usable(self) -> None:
         """Raise for a psi that a lenient law has let pass."""
         if not self.is_usable:
-            check_finite(self.psi.detach(), "psi")
+            check_finite(self.parameters.detach(), "psi")
             self.normalizability.check()
 
     @property
@@ -95,7 +90,9 @@ class RootLaw(ParameterCache):
         """The energy, through a hook that empties the cache when its graph is used up."""
         if not self.has_graph:
             return self.model
-        return GeneralizedRootEnergy(self.model.structure, self._watched(self.psi), self.model.family, validate=False)
+        return GeneralizedRootEnergy(
+            self.model.structure, self._watched(self.parameters), self.model.family, validate=False
+        )
 
     @property
     def log_partition(self) -> LogPartition:
@@ -122,11 +119,6 @@ class RootLaw(ParameterCache):
         if isinstance(self.partition, RootAuto):
             return self.partition.is_exact or self.partition.is_exact_for(self.model.detach())
         return self.partition.is_exact
-
-    @property
-    def is_within_reach(self) -> bool:
-        """Whether structure and family alone leave log Z within the budget."""
-        return self.partition.plan(self.model.structure, self.model.family).feasible
 
     @property
     def draws_exactly(self) -> bool:

@@ -26,21 +26,15 @@ __all__ = ["RootAuto"]
 
 @dataclass(frozen=True)
 class RootAuto(RootBackend):
-    """Log Z by components that share no term, each by the first row that applies.
+    """Log Z by components that share no term, each by the first method that serves it.
 
-    ===== ================================================================ ==========================
-    row   condition on the component                                       backend
-    ===== ================================================================ ==========================
-    1     no term of two or more variables (all such variables together)   ``IndependentClosedForm``
-    2     Gaussian family, k <= 2                                          ``GaussianClosedForm``
-    3     largest table of its sum or quadrature within                    ``RootEnumeration``
-          ``enumeration.max_cells``
-    4     ``annealed`` is given                                            ``RootAnnealed``
-    5     otherwise                                                        refusal with the numbers
-    ===== ================================================================ ==========================
+    1. Variables without a term of two or more, all together: ``IndependentClosedForm``.
+    2. Gaussian family, k <= 2: ``GaussianClosedForm``.
+    3. The largest table of its sum or quadrature is within ``enumeration.max_cells``: ``RootEnumeration``.
+    4. ``annealed`` is given: ``RootAnnealed``. Otherwise the component is refused with the numbers.
 
     Log Z of the components add up; standard errors add in squares, one-sided limits as they are. :meth:`plan` reckons
-    with 64 values of every variable in row 3; how many matter depends on the parameters, which :meth:`plan_energy` and
+    with 64 values of every variable in step 3; how many matter depends on the parameters, which :meth:`plan_energy` and
     :meth:`select` know.
 
     Args:
@@ -58,9 +52,7 @@ class RootAuto(RootBackend):
         >>> chain = RootStructure.simplified(domain, zip(domain.names, domain.names[1:]))
         >>> RootAuto().plan(chain, PoissonFamily()).method
         'enumeration'
-        >>> dense = RootStructure.complete(domain, 2)
-        >>> RootAuto().plan(dense, PoissonFamily()).feasible
-        False
+        >>> dense = RootStructure.complete(domain, 2)  # refused without annealed
         >>> RootAuto(annealed=RootAnnealed()).plan(dense, PoissonFamily()).method
         'annealed importance sampling'
     """
@@ -231,7 +223,6 @@ def _together(costs: list[Cost]) -> Cost:
 
 
 def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPartition:
-    """Log Z of independent components."""
     if len(results) == 1:
         return results[0]
     cost = _together([result.cost for result in results])

@@ -38,8 +38,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
     States x are floating-point or integer tensors (*sample, d); where results depend on psi, *shape* is the sample
     shape broadcast with the batch shape. Every method that takes states raises :class:`InputError` for a wrong shape or
-    a value outside the support of the family (not looked at with ``validate=False``), and :class:`InputTypeError` for
-    something else than numbers.
+    a value outside the support (not looked at with ``validate=False``), and :class:`InputTypeError` for other types.
 
     Args:
         structure: the terms.
@@ -60,8 +59,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
-        >>> model.coefficients.tolist()
-        [0.5, 0.0, 0.5]
         >>> model.energy(torch.tensor([1.0, 1.0])).item()  # -(0.5 * 1 + 0.5 * sqrt(1 * 1))
         -1.0
         >>> model.node_natural(torch.tensor([1.0, 4.0])).tolist()  # eta_1 and eta_2 of a, then of b
@@ -123,8 +120,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def _with(self, parameters: torch.Tensor) -> GeneralizedRootEnergy:
         return GeneralizedRootEnergy(self.structure, parameters, self.family, validate=False)
 
-    # States
-
     def _states(self, x: torch.Tensor, validate: bool, argument: str = "x") -> torch.Tensor:
         """States in the dtype of psi, checked."""
         check_type(x, torch.Tensor, argument, "a tensor of values")
@@ -160,8 +155,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def _score(self, values: torch.Tensor, keys: Sequence[tuple[int, int]]) -> torch.Tensor:
         return weighted_products(self.structure, self.coefficients, self._roots(values), values.shape[:-1], keys)
 
-    # Node conditionals
-
     def node_natural(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Natural parameters of every variable's law given all others (equation 5), (*shape, d, k).
 
@@ -185,8 +178,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log pseudo-likelihood, the sum of :meth:`node_log_prob` over variables, (*shape,); it needs no log Z."""
         return self.node_log_prob(x, validate=validate).sum(-1)
-
-    # Blocks of finitely many states
 
     @property
     def is_bounded(self) -> bool:
@@ -237,8 +228,6 @@ class GeneralizedRootEnergy(ParametricEnergy):
         scores = -self.energy(rows, validate=False)
         return scores.movedim(0, -1).log_softmax(-1).reshape((*shape, *levels))
 
-    # Radial conditionals
-
     def radial_natural(self, direction: torch.Tensor) -> dict[Fraction, torch.Tensor]:
         r"""Natural parameters of the law along a ray, by the power of the scale (equation 6).
 
@@ -279,15 +268,12 @@ class GeneralizedRootEnergy(ParametricEnergy):
             raise out_of_range("direction", f"values of at least 0, as the {self.family.name} family has")
         return v
 
-    # Derived models
-
     def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed, and what it leaves out.
 
         .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
 
-        A term of key (j, l) with m fixed variables becomes one of key (j, l - m), so the structure that is left is
-        in general not simplified.
+        A term of key (j, l) with m fixed variables becomes one of key (j, l - m).
 
         Args:
             evidence: ``{name: value}``; a tensor holds one value for every row or batch element. Tensors broadcast with

@@ -13,7 +13,6 @@ import torch
 from ..errors import HoimError, check_type, unexpected
 from ..runs.container import (
     GENERALIZED_ROOT,
-    check_tensors,
     fitting,
     keep_contents,
     read_container,
@@ -36,11 +35,9 @@ class RootFile:
 
     Args:
         structure: the terms with their domain.
-        psi: tensor entries (*batch, num_terms); copied to the CPU, without gradient, float32 and float64 as they are,
-            other precisions as float64.
+        psi: tensor entries (*batch, num_terms); copied to the CPU, without gradient, as float32 or else float64.
         family: base family, one that :func:`~pyro_hoim.generalized_root.node_family` knows.
-        info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
-            tuples become lists.
+        info: free-form JSON object of strings, finite numbers, booleans, None, lists and such objects.
         tensors: further tensors by name, stored as they are.
 
     Raises:
@@ -58,9 +55,8 @@ class RootFile:
     def __post_init__(self) -> None:
         GeneralizedRootEnergy(self.structure, self.psi, self.family)
         _describe(self.family)
-        check_tensors(self.tensors, self.info, "psi")
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
-        keep_contents(self, self.tensors, self.info, psi=stored(self.psi).to(dtype))
+        keep_contents(self, psi=stored(self.psi).to(dtype))
 
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""

@@ -29,12 +29,12 @@ __all__ = ["GeneralizedRoot"]
 class GeneralizedRoot(EnergyLaw):
     r"""The law of d counts or reals whose log-probability is a sum of products of roots.
 
-    .. math:: \log p(x) = \sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s)
-              + \sum_s B(x_s) - \log Z(\psi)
+    .. math:: \log p(x) = -E(x; \psi) - \log Z(\psi)
 
-    A value is a vector in schema order, so the event shape is (d,). The law is an ordinary Pyro site. A latent site of
-    bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by :class:`~pyro_hoim.inference.MixedGibbs`;
-    other latent counts cannot be inferred in a program.
+    with the energy of :class:`~pyro_hoim.generalized_root.GeneralizedRootEnergy`. A value is a vector in schema order,
+    so the event shape is (d,). The law is an ordinary Pyro site. A latent site of bounded counts is summed out by
+    ``TraceEnum_ELBO`` and NUTS, or drawn by :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be
+    inferred in a program.
 
     Energies, pseudo-likelihoods and :meth:`condition` are exact always; log Z (to 1e-10), :meth:`log_prob`, moments and
     draws where :class:`~pyro_hoim.generalized_root.RootAuto` finds closed forms or sums within its budget, except that
@@ -43,10 +43,7 @@ class GeneralizedRoot(EnergyLaw):
     beyond the budget is refused on the first use of log Z. Kullback-Leibler divergences are exact, for equal
     structures, or refused. Draws, and estimates of a backend without a seed, use PyTorch's global generator.
 
-    For N observed rows of many variables put the pseudo-likelihood into the program by a factor; it needs no log Z::
-
-        law = GeneralizedRoot(structure, psi, family)
-        pyro.factor("rows", law.log_pseudo_prob(x).sum())
+    Rows of many variables enter a program, without log Z, by ``pyro.factor("rows", law.log_pseudo_prob(x).sum())``.
 
     One law makes one estimate of log Z and keeps it. HMC, NUTS and importance weights need one function of psi
     and would go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
@@ -54,8 +51,7 @@ class GeneralizedRoot(EnergyLaw):
 
     Args:
         structure: the terms.
-        psi: entries of the super-symmetric tensors (*batch, num_terms), whose dtype draws have too; l! times an entry
-            multiplies the product of roots.
+        psi: entries of the super-symmetric tensors (*batch, num_terms), whose dtype draws have too.
         family: Poisson, truncated Poisson, exponential or Gaussian.
         partition: backend; ``RootAuto()``, which is exact, when None.
         num_sweeps: sweeps of a Gibbs chain, after a path of 100 temperatures, to a draw where draws are not exact.
@@ -72,8 +68,7 @@ class GeneralizedRoot(EnergyLaw):
             the law can be normalised and the backend has not ``allow_undecided``.
 
     References:
-        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
-        Models for Univariate Exponential Families, 2016, equations 1 to 5.
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1 to 5.
 
     Example:
         >>> from pyro_hoim import Domain, Variable
@@ -118,8 +113,6 @@ class GeneralizedRoot(EnergyLaw):
         energy = GeneralizedRootEnergy.from_coefficients(structure, coefficients, family, validate=False)
         return cls(structure, energy.psi, family, **options)
 
-    # Parameters and structure
-
     @property
     def structure(self) -> RootStructure:
         """The terms."""
@@ -133,7 +126,7 @@ class GeneralizedRoot(EnergyLaw):
     @property
     def psi(self) -> torch.Tensor:
         """Tensor entries, (*batch, num_terms)."""
-        return self._expanded(self._law.psi, 1)
+        return self._expanded(self._law.parameters, 1)
 
     @property
     def coefficients(self) -> torch.Tensor:
@@ -153,14 +146,12 @@ class GeneralizedRoot(EnergyLaw):
     def __repr__(self) -> str:
         return self._repr(repr(self.structure), repr(self.family))
 
-    # Probabilities
-
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_root_value(value, self._law.model, self.batch_shape)
 
     def _undefined(self, value: torch.Tensor) -> torch.Tensor:
         """NaN in the shape of a log-probability, tied to the graph of psi."""
-        return (self._law.psi.sum(-1) * math.nan).expand(self._sample_batch(value))
+        return (self._law.parameters.sum(-1) * math.nan).expand(self._sample_batch(value))
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability (counts) or log-density (reals) in nats, differentiable in psi; see the class.
@@ -169,10 +160,8 @@ class GeneralizedRoot(EnergyLaw):
             value, integer or floating, broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
 
         Raises:
-            InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
-                HMC or NUTS; any inside a traced function.
-            IntractableError: log Z exceeds the backend's budget; or its estimate would give some counts more than
-                probability one, beyond the error.
+            InputError: a value that does not fit, when validating; a random estimate in HMC or NUTS; any when traced.
+            IntractableError: log Z exceeds the backend's budget; or its estimate gives counts more than probability 1.
 
         Warns:
             ConvergenceWarning: the result is NaN as the class says; or an estimate has no error bar.
@@ -185,7 +174,7 @@ class GeneralizedRoot(EnergyLaw):
         try:
             log_z = self._law.log_partition
         except IntractableError as error:
-            if not self._law.is_lenient or not self._law.is_within_reach:
+            if not self._law.is_lenient or not self.partition.plan(self.structure, self.family).feasible:
                 raise
             problem = f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})"
             warnings.warn(ConvergenceWarning(problem), stacklevel=2)
@@ -203,12 +192,11 @@ class GeneralizedRoot(EnergyLaw):
 
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a conditional that cannot
-                be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program;
-                psi or a value inside a torch.func transformation.
+                be normalised, unless validation is off globally: then the result is NaN; what is traced or transformed.
         """
         if self._validate_args:
             self._validate_sample(value)
-        refuse_transforms("log_pseudo_prob", self._law.psi, value)
+        refuse_transforms("log_pseudo_prob", self._law.parameters, value)
         if not self._law.is_usable:
             return self._undefined(value)
         try:
@@ -218,8 +206,6 @@ class GeneralizedRoot(EnergyLaw):
                 raise
             return self._undefined(value)
         return found.expand(self._sample_batch(value))
-
-    # Samples
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws (*sample_shape, *batch, d) of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.
@@ -234,7 +220,7 @@ class GeneralizedRoot(EnergyLaw):
             IntractableError: it is not known whether there is one.
         """
         self._law.require_usable()
-        return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
+        return self._drawn(sample_shape, self._law.draw, self._law.parameters.detach())
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -254,7 +240,7 @@ class GeneralizedRoot(EnergyLaw):
         """
         cards = [self._law.model.require_finite("enumerate_support")] * len(self.domain)
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
-        return enumerated_states(cards, self.batch_shape, expand, self._law.psi.device).to(self._law.psi.dtype)
+        return enumerated_states(cards, self.batch_shape, expand, self.psi.device).to(self.psi.dtype)
 
     @property
     def expectations(self) -> torch.Tensor:

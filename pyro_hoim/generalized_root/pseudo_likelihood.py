@@ -3,7 +3,7 @@ r"""Log pseudo-likelihood of a generalized root model as a function of its tenso
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,19 +25,10 @@ _MOST_BYTES = 2**33
 _BYTES_PER_ENTRY = 48  # value, row and column while the parts are joined
 
 
-class _Nodes(NamedTuple):
-    """Node laws of every row at one psi: log partition (n d,), mean statistics (n d, k) and their covariance."""
-
-    value: Floats
-    mean: Floats
-    covariance: Floats
-
-
 class RootPseudoLikelihood:
     r"""Log pseudo-likelihood of rows under the joint model, a concave function of psi (num_terms,).
 
-    .. math:: f(\psi) = \sum_i w_i \sum_s \log p(x_{is} \mid x_{i, -s}; \psi)
-              = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
+    .. math:: f(\psi) = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
 
     Unlike the separate regressions of the columns, a term has one entry :math:`\psi_S` for all its members. The natural
     parameters are linear in it, by one sparse matrix D of (rows times variables times roots) by terms. Equal rows are
@@ -98,8 +89,8 @@ class RootPseudoLikelihood:
         _check_memory(structure, len(distinct))
         self._design: Any = _design(structure, roots)  # scipy's stubs lose the type of products
 
-    def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, _Nodes]:
-        """Natural parameters (m d, k) and the node laws."""
+    def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, Floats, Floats, Floats]:
+        """Natural parameters (m d, k) and the node laws: log partition (m d,), mean statistics and their covariance."""
         vector = np.ascontiguousarray(psi, dtype=np.float64)
         check_exact_shape(vector, (self.structure.num_terms,), "psi")
         eta = np.ascontiguousarray((self._design @ vector).reshape(self._statistics.shape))
@@ -107,7 +98,7 @@ class RootPseudoLikelihood:
         value, mean, covariance = np.empty(count), np.zeros((count, k)), np.zeros((count, k, k))
         if count:
             evaluate_nodes(self.family.code, self.family.largest_value, eta, order, value, mean, covariance)
-        return eta, _Nodes(value, mean, covariance)
+        return eta, value, mean, covariance
 
     def log_prob(self, psi: NDArray[Any]) -> float:
         """Value in nats; minus infinity where a conditional at some row cannot be normalised."""
@@ -115,12 +106,12 @@ class RootPseudoLikelihood:
 
     def value_and_gradient(self, psi: NDArray[Any], order: int = 1) -> tuple[float, Floats]:
         """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law, or order is 0."""
-        eta, nodes = self._nodes(psi, order)
+        eta, log_partition, mean, _ = self._nodes(psi, order)
         nothing = np.zeros(self.structure.num_terms)
-        if not np.isfinite(nodes.value).all():
+        if not np.isfinite(log_partition).all():
             return -math.inf, nothing
-        value = self._base + float(self._each @ ((eta * self._statistics).sum(1) - nodes.value))
-        return value, self._slope(nodes) if order else nothing
+        value = self._base + float(self._each @ ((eta * self._statistics).sum(1) - log_partition))
+        return value, self._slope(mean) if order else nothing
 
     def __call__(self, psi: torch.Tensor) -> torch.Tensor:
         """The value, of psi's dtype and device, for autograd, as in a factor of a Pyro program; differentiable once."""
@@ -128,12 +119,11 @@ class RootPseudoLikelihood:
 
     def gradient(self, psi: NDArray[Any]) -> Floats:
         """Gradient (num_terms,), nats per unit of psi."""
-        return self._slope(self._lawful(psi, 1))
+        return self._slope(self._lawful(psi, 1)[0])
 
     def row_scores(self, psi: NDArray[Any]) -> Floats:
         """Gradient of the log pseudo-probability of each distinct row, (m, num_terms), without its weight."""
-        nodes = self._lawful(psi, 1)
-        residual = (self._statistics - nodes.mean).reshape(-1)
+        residual = (self._statistics - self._lawful(psi, 1)[0]).reshape(-1)
         design, size = self._design, len(self.structure.domain) * self._statistics.shape[-1]
         entries = design.data * np.repeat(residual, np.diff(design.indptr))
         shape = (len(self.weights), self.structure.num_terms)
@@ -142,23 +132,23 @@ class RootPseudoLikelihood:
 
     def hessian(self, psi: NDArray[Any]) -> Floats:
         """Hessian (num_terms, num_terms), negative semi-definite."""
-        nodes = self._lawful(psi, 2)
         count, k = self._statistics.shape
-        blocks = self._each[:, None, None] * nodes.covariance
+        blocks = self._each[:, None, None] * self._lawful(psi, 2)[1]
         weighted: Any = sparse.bsr_array((blocks, np.arange(count), np.arange(count + 1)), shape=(count * k, count * k))
         return -(self._design.T @ (weighted @ self._design)).toarray()
 
-    def _slope(self, nodes: _Nodes) -> Floats:
-        return self._design.T @ (self._each[:, None] * (self._statistics - nodes.mean)).reshape(-1)
+    def _slope(self, mean: Floats) -> Floats:
+        return self._design.T @ (self._each[:, None] * (self._statistics - mean)).reshape(-1)
 
-    def _lawful(self, psi: NDArray[Any], order: int) -> _Nodes:
-        _, nodes = self._nodes(psi, order)
-        if not np.isfinite(nodes.value).all():
-            row, variable = divmod(int(np.flatnonzero(~np.isfinite(nodes.value))[0]), len(self.structure.domain))
+    def _lawful(self, psi: NDArray[Any], order: int) -> tuple[Floats, Floats]:
+        """Mean and covariance of the statistics, of a psi at which every conditional can be normalised."""
+        _, value, mean, covariance = self._nodes(psi, order)
+        if not np.isfinite(value).all():
+            row, variable = divmod(int(np.flatnonzero(~np.isfinite(value))[0]), len(self.structure.domain))
             name = self.structure.domain.names[variable]
             problem = f"the conditional of {name!r} given the rest of distinct row {row} has no law"
             raise refused("psi", problem, code="not-normalizable")
-        return nodes
+        return mean, covariance
 
 
 class _Value(torch.autograd.Function):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import networkx as nx
 import numpy as np
@@ -28,7 +29,7 @@ from ..errors import (
 )
 from ..schema import Domain
 
-__all__ = ["RootStructure"]
+__all__ = ["RootStructure", "TermGroup"]
 
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
@@ -37,14 +38,30 @@ _LARGEST_SET = 170  # 171! is beyond the largest number
 _COMPLETE_LIMIT = 2**24
 
 
+class TermGroup(NamedTuple):
+    """Terms of one root: schema positions (m, l) and coefficients (m,)."""
+
+    root: int
+    rows: Positions
+    values: npt.NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """Number l of variables in every term."""
+        return self.rows.shape[1]
+
+    @property
+    def power(self) -> Fraction:
+        """Power l/j of the scale."""
+        return Fraction(self.size, self.root)
+
+
 class RootStructure:
-    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}` of a generalized root model.
+    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}`, l <= j, of a root model (paper 2, (1) and (3)).
 
-    .. math:: \log q(x) = \sum_{(j, \ell)} \sum_{S} \ell!\, [\Psi_{(j)}^{(\ell)}]_S \prod_{s \in S} T_j(x_s)
-              + \sum_s B(x_s), \qquad |S| = \ell \le j
-
-    A term is a key (j, l) and a set of l distinct variables, which interact through their j-th roots. The tensors are
-    super-symmetric and zero where two indices are equal, so a set stands for l! equal entries (:attr:`multiplicity`).
+    A term is a key (j, l) and a set of l distinct variables, which interact through their j-th roots
+    (:class:`~pyro_hoim.generalized_root.GeneralizedRootEnergy` has the sum). The tensors are super-symmetric and zero
+    where two indices are equal, so a set stands for l! equal entries (:attr:`multiplicity`).
     Terms are sorted by key, inside a key by schema positions; that is the order of the last dimension of every vector
     of parameters. Immutable, hashable and compared by value. Nothing of size d^l is stored.
 
@@ -56,9 +73,6 @@ class RootStructure:
         InputError: a key outside 1 <= l <= j or with l above 170, a set of another size, a repeated variable or set,
             an unknown name, or a variable with levels.
         InputTypeError: a domain or terms of another type, or a string where a set of names is expected.
-
-    References:
-        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1 and 3.
 
     Example:
         >>> from pyro_hoim import Variable
@@ -126,8 +140,6 @@ class RootStructure:
     def __repr__(self) -> str:
         counts = ", ".join(f"{key}: {len(self._arrays[key])}" for key in self.keys)
         return f"RootStructure({len(self.domain)} variables, {self.num_terms} terms: {{{counts}}})"
-
-    # Constructors
 
     @classmethod
     def from_positions(
@@ -200,8 +212,6 @@ class RootStructure:
         rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in kept.items()}
         return RootStructure.from_positions(self.domain, rows)
 
-    # Layout
-
     @cached_property
     def order(self) -> int:
         """The largest root j (k of the paper); 1 without terms."""
@@ -217,11 +227,6 @@ class RootStructure:
     def is_independent(self) -> bool:
         """Whether every term has one variable."""
         return all(length == 1 for _, length in self.keys)
-
-    @cached_property
-    def is_interaction(self) -> torch.Tensor:
-        """Which terms have two or more variables, bool (num_terms,)."""
-        return self.multiplicity > 1
 
     def positions(self, key: tuple[int, int]) -> torch.Tensor:
         """Schema positions of the terms of a key, long (m, l); (0, l) for a key without terms."""
@@ -245,10 +250,10 @@ class RootStructure:
                 natural = natural.index_add(-1, self.columns((j, 1), psi.device)[0] * k + j - 1, psi[..., place])
         return natural.reshape((*psi.shape[:-1], size, k))
 
-    def nonzero(self, coefficients: npt.NDArray[np.float64]) -> list[tuple[Key, Positions, npt.NDArray[np.float64]]]:
-        """Key, positions (m, l) and coefficients (m,) of the terms with other coefficients than zero."""
-        parts = [(key, rows, coefficients[self.slices[key]]) for key, rows in self._arrays.items()]
-        return [(key, rows[values != 0], values[values != 0]) for key, rows, values in parts if values.any()]
+    def nonzero(self, coefficients: npt.NDArray[np.float64]) -> list[TermGroup]:
+        """The terms with other coefficients (num_terms,) than zero, by key."""
+        parts = [(key[0], rows, coefficients[self.slices[key]]) for key, rows in self._arrays.items()]
+        return [TermGroup(j, rows[values != 0], values[values != 0]) for j, rows, values in parts if values.any()]
 
     def tuples(self, key: tuple[int, int]) -> tuple[tuple[str, ...], ...]:
         """Names of the terms of a key, each in schema order; empty for a key without terms."""
@@ -284,8 +289,6 @@ class RootStructure:
             raise refused("names", problem, "say which by root", code="missing-part")
         return next(iter(found.values()))
 
-    # Graph
-
     @cached_property
     def graph(self) -> nx.Graph[int]:
         """Graph over schema positions; two variables are adjacent when a term holds both. Not to be changed."""
@@ -300,8 +303,6 @@ class RootStructure:
         """Connected components of the graph, names in schema order; their variables are independent of each other."""
         parts = sorted(sorted(part) for part in nx.connected_components(self.graph))
         return tuple(tuple(self.domain.names[i] for i in part) for part in parts)
-
-    # Exchange
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""

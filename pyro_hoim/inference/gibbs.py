@@ -14,8 +14,7 @@ from typing_extensions import override
 from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
 from ..dependency_network.conditionals import DependencyConditionals, checked_conditionals
 from ..errors import check_type, check_whole, conflict, out_of_range, refused, unexpected, wrong_type
-from ..generalized_root.chains.arguments import checked_energy
-from ..generalized_root.chains.gibbs import RootChains
+from ..generalized_root.chains.gibbs import RootChains, checked_energy
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..log_linear.chains.gibbs import GibbsChains
 from ..log_linear.energy import LogLinearEnergy

@@ -121,8 +121,7 @@ def sample_posterior(
         prior: a positive number (scale of :func:`~pyro_hoim.log_linear.normal_prior`), or a Pyro distribution over
             the free coordinates, such as the result of ``normal_prior`` or
             :class:`~pyro_hoim.log_linear.DiaconisYlvisaker`.
-        settings: numbers of chains and draws, and how NUTS moves; a burn-in of None is 200 with the laplace metric and
-            500 else.
+        settings: numbers of chains and draws, and how NUTS moves; a burn-in of None is 200 (metric laplace) or 500.
         total_count: number of rows N; needed with counts only.
         metric: "laplace" (default for normal and conjugate priors and at most 2,000 parameters) or "adapt".
         seed: seed of everything random; the global generators are left as they were.

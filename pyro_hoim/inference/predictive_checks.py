@@ -104,8 +104,7 @@ def posterior_predictive(
         IntractableError: the cells exceed ``max_cells``, or the law exceeds the backend's budget.
 
     References:
-        Andrew Gelman, Xiao-Li Meng and Hal Stern, Posterior predictive assessment of model fitness via realized
-        discrepancies, Statistica Sinica 6, 1996.
+        Gelman, Meng and Stern, Posterior predictive assessment of model fitness via realized discrepancies, 1996.
 
     Example:
         >>> from pyro_hoim import Domain

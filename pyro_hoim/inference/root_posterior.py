@@ -54,8 +54,7 @@ class RootPosterior(PosteriorDraws):
         family: base family.
         psi: draws, (num_chains, num_draws, num_terms); calibrated where ``is_calibrated``.
         mode: of the pseudo-posterior, (num_terms,).
-        covariance: normal approximation of the covariance of ``psi`` at the mode, (num_terms, num_terms); the
-            calibrated one where ``is_calibrated``.
+        covariance: normal approximation of that of psi at the mode, (num_terms, num_terms); calibrated as psi is.
         plain_covariance: the one without calibration, the inverse curvature of the pseudo-posterior at its mode.
         is_calibrated: whether the draws were spread to the sampling error of the estimate.
         num_lawless: calibrated draws at which the conditional of some observed cell has no law (reals only).

@@ -1,16 +1,14 @@
-from .collections import (
-    addable_edges as addable_edges,
-    hierarchical_collections as hierarchical_collections,
-)
 from .interaction_values import RemovalValue as RemovalValue, removal_values as removal_values
 from .projection import Projection as Projection, Projections as Projections, project as project
 from .random_laws import random_dirichlet_law as random_dirichlet_law, random_law as random_law
 from .refined import (
     RefinedInformation as RefinedInformation,
     RefinedInformationTable as RefinedInformationTable,
+    addable_edges as addable_edges,
     all_refined_information as all_refined_information,
     conditional_refined_information as conditional_refined_information,
     decompose as decompose,
+    hierarchical_collections as hierarchical_collections,
     marginal_refined_information as marginal_refined_information,
     refined_information as refined_information,
 )

@@ -213,8 +213,7 @@ def removal_effect(
 
     Raises:
         InputError, InputTypeError, UnknownNameError: arguments that do not fit together or are out of range; a
-            ``refit``
-            that returns no model of these variables.
+            ``refit`` that returns no model of these variables.
 
     Example:
         >>> from pyro_hoim import fit, load_table

@@ -40,10 +40,7 @@ class ArvizNames:
         layout: "flat" gives that site the dimension ``interaction_level`` ("smoke:mental[n,n]", see
             :func:`~pyro_hoim.log_linear.theta_coords`) with the further coordinates ``interaction`` and ``level``;
             "tables" makes it one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions
-            ``smoke_level`` and ``mental_level`` whose coordinates are the labels.
-
-    Raises:
-        InputError: an unknown layout.
+            ``smoke_level`` and ``mental_level`` whose coordinates are the labels. Others are refused.
     """
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -108,9 +105,6 @@ def to_arviz(
             object, ``posterior_predictive``, which may be a function as above, ``prior``, ``prior_predictive``,
             ``observed_data`` and ``constant_data``.
 
-    Returns:
-        ``arviz.InferenceData`` or ``xarray.DataTree`` with the groups for which there was something.
-
     Raises:
         InputError: shapes or names that do not fit, a run without draws, cell counts that are not whole numbers; or
             the backend is not installed.
@@ -167,7 +161,8 @@ def to_arviz(
     if not any(data_groups.values()) and not cells:
         hint = "give posterior draws or at least one other group"
         raise refused("to_arviz", "nothing to convert", hint, code="missing-part")
-    data = engine.from_dict(data_groups, all_coords, _usable(all_dims, data_groups))
+    used = {name: value for name, value in all_dims.items() if any(name in group for group in data_groups.values())}
+    data = engine.from_dict(data_groups, all_coords, used)
     if cells:
         cell_dims = {name: [f"{name}_cell"] for name in cells}
         set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
@@ -241,12 +236,6 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
             raise out_of_range(f"cell_count[{name!r}]", "whole non-negative counts", hint="leave-one-out needs rows")
         result[name] = count.astype(np.int64)
     return result
-
-
-def _usable(dims: Mapping[str, list[str]], groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, list[str]]:
-    """Dimension names of the variables that exist."""
-    present = {name for group in groups.values() for name in group}
-    return {name: list(value) for name, value in dims.items() if name in present}
 
 
 def _annotate(data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]]) -> None:

@@ -59,18 +59,15 @@ def diagnose_chains(
         model: of chains of levels the hypergraph, or anything with ``hypergraph`` (a log-linear law or energy model);
             if it also has ``energy(codes)``, energies are computed where they are not given. Of chains of counts or
             reals their run with its draws and energies.
-        codes: level codes, chains first; or the result of :func:`~pyro_hoim.runs.sample_chains` of one model that
+        codes: level codes (chains, draws, d); or the result of :func:`~pyro_hoim.runs.sample_chains` of one model that
             recorded its draws, whose energies are then used too. (A bare tensor of recorded draws has the draws first
             and needs ``.transpose(0, 1)``.) None with a run of numbers.
-        energies: energy of every state in nats, such as those recorded with the codes.
+        energies: energy of every state (chains, draws) in nats, such as those recorded with the codes.
         edges: interactions whose cells are looked at, the sufficient statistics; "all" takes every one.
         variables: those whose levels or values are looked at.
         functions: further statistics by name; each gets the states as a tensor (chains, draws, d) and returns a number
             per state.
         backend: see :func:`pyro_hoim.interop.choose_backend`.
-
-    Shape:
-        codes (chains, draws, d); energies and values of functions (chains, draws).
 
     Returns:
         One line per statistic, named "energy" or "log_q", "smoke:mental[y,n]", "age[old]", by a variable of numbers or

@@ -25,8 +25,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         \mathrm{se}^2 = \sum_c n_c \Bigl(\mathrm{elpd}_c - \tfrac{1}{N} \mathrm{elpd}\Bigr)^2
 
     (times N / (N - 1) where the installed ArviZ does so). Rows of one cell have the same terms under every draw, hence
-    the same importance weights and the same Pareto k. The cost is that of the number of distinct cells, whatever the
-    number N of rows.
+    the same importance weights and the same Pareto k. The cost is that of the distinct cells, whatever N.
 
     Args:
         data: from :func:`to_arviz` with ``cell_count``.
@@ -41,8 +40,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         InputError: no per-cell log-likelihood, several of them and no ``var_name``, or fewer than two rows.
 
     References:
-        Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC,
-        2017, equations (4) and (10).
+        Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using LOO and WAIC, 2017, (4) and (10).
 
     Example:
         >>> import numpy as np
@@ -108,11 +106,7 @@ def _standard_error(of_cells: float, each: np.ndarray, counts: np.ndarray) -> fl
 def loo_figures(result: Any) -> dict[str, float]:
     """The figures of an ``ELPDData`` under one set of names, whichever generation of ArviZ made it.
 
-    Args:
-        result: from :func:`loo_by_cell` or ArviZ's ``loo``.
-
-    Returns:
-        ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
+    They are ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
     """
     is_old = hasattr(result, "index")
     pareto_k = result.get("pareto_k") if is_old else getattr(result, "pareto_k", None)
@@ -156,12 +150,11 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
 def summarise(data: Any, **options: Any) -> Any:
     """ArviZ's ``summary`` with a column ``is_constant``: entries that never change have no R-hat, not a bad one.
 
+    Their R-hat and effective sample sizes are NaN.
+
     Args:
         data: from :func:`to_arviz`.
         options: arguments of ``summary``, for instance ``var_names`` or ``kind="diagnostics"``.
-
-    Returns:
-        The pandas table; R-hat and the effective sample sizes of constant entries are NaN.
 
     Raises:
         InputError: no such group, or ``filter_vars`` or ``coords`` that leave other rows than the variables have.
@@ -193,9 +186,7 @@ def summarise(data: Any, **options: Any) -> Any:
     spread = posterior[names].max(("chain", "draw")) - posterior[names].min(("chain", "draw"))
     flags = [bool(flag) for name in names for flag in np.asarray(spread[name].values == 0).reshape(-1)]
     if len(flags) != len(table):
-        raise refused(
-            "options", "the table's rows cannot be told apart", "leave out filter_vars and coords", code="conflict"
-        )
+        raise conflict("options", "the table's rows cannot be told apart", "leave out filter_vars and coords")
     constant = pd.Series(flags, index=table.index, dtype=bool)
     for column in ("r_hat", "ess_bulk", "ess_tail"):
         if column in table:

@@ -101,8 +101,6 @@ class Parametrization:
     def __repr__(self) -> str:
         return f"Parametrization({self.hypergraph!r})"
 
-    # Sizes and checks
-
     def num(self, coding: Coding) -> int:
         """Length of theta in a coding."""
         self._check_coding(coding)
@@ -136,8 +134,6 @@ class Parametrization:
                 expected = "balanced tables (every fibre sums to zero)"
                 hint = "for a hierarchical collection call purify() first"
                 raise unexpected(argument, expected, hint=hint, received=f"means of up to {float(excess):.3g}")
-
-    # Theta
 
     def to_tables(self, theta: torch.Tensor, coding: Coding = "free", *, validate: bool = True) -> torch.Tensor:
         """Balanced tables of theta in any coding.
@@ -218,8 +214,6 @@ class Parametrization:
         self._check(theta, self.num("corner"), "theta")
         return self._map("corner")(theta)
 
-    # Eta and pi
-
     def eta_to_pi(self, eta: torch.Tensor) -> torch.Tensor:
         r"""Purified mean coordinates (paper 1, equation 22): the marginal tables with every axis centred.
 
@@ -276,8 +270,6 @@ class Parametrization:
         index = cell_index(self.hypergraph).flat(check_codes(states, self.hypergraph.domain, "states"))
         zeros = torch.zeros(*index.shape[:-1], self.hypergraph.num_terms, dtype=dtype, device=index.device)
         return zeros.scatter(-1, index, 1.0)
-
-    # Views
 
     def split(self, tables: torch.Tensor) -> dict[Edge, torch.Tensor]:
         """A flat vector as one table per hyperedge.
@@ -340,8 +332,6 @@ class Parametrization:
         self._check_coding(source, "source")
         self._check_coding(target, "target")
         return self._conversion(source, target).matrix(torch.float64, torch.device("cpu")).T
-
-    # Construction of the maps
 
     def _map(self, *names: str) -> LinearMap:
         """Composition of steps from left to right; without steps the identity on parameters."""

@@ -19,7 +19,6 @@ from ..core.partition import LogPartition
 from ..errors import ModelFileError, check_type, wrong_type
 from ..runs.container import (
     LOG_LINEAR,
-    check_tensors,
     describe,
     fitting,
     keep_contents,
@@ -74,8 +73,7 @@ class ModelFile:
             raise wrong_type("theta", "a floating-point tensor", received=describe(self.theta))
         check_shape(self.theta, (size,), "theta")
         check_finite(self.theta, "theta")
-        check_tensors(self.tensors, self.info, "theta")
-        keep_contents(self, self.tensors, self.info, theta=stored(self.theta).to(torch.float64))
+        keep_contents(self, theta=stored(self.theta).to(torch.float64))
 
     @property
     def log_partition(self) -> LogPartition | None:

@@ -6,8 +6,7 @@ from typing import Literal
 
 import torch
 
-from ..core.imputation import Imputation
-from ..core.prediction import extend_rows
+from ..core.prediction import Imputation, extend_rows
 from ..core.rows import (
     ClampedGibbs,
     RowMethod,

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from ..core.prediction import Prediction, extend_rows
-from ..core.rows import ClampedGibbs, RowMethod, chain_portions, check_rows, checked_gibbs, drawn_seed, row_patterns
+from ..core.rows import (
+    ClampedGibbs,
+    RowMethod,
+    chain_averages,
+    chain_portions,
+    check_rows,
+    checked_gibbs,
+    drawn_seed,
+    row_patterns,
+)
 from ..data.observations import Observations
 from ..errors import check_names
 from ..runs.arguments import checked_seed
@@ -70,12 +81,14 @@ def predict(
     is_exact = torch.ones(len(codes), dtype=torch.bool)
     generator = torch.Generator().manual_seed(seed)
     settings = checked_gibbs(gibbs)
+    log_probs_of = partial(model.block_conditional, [target])
+    degree = sum(target in edge for edge in model.hypergraph.edges)
+    most = max(1, _LOOK_UPS_PER_CALL // max(1, size * degree))
     num_incomplete = int(((codes < 0).sum(1) > 1).sum())
     for missing, positions in row_patterns(rows):
         if missing == (target,):
-            step = max(1, _LOOK_UPS_PER_CALL // max(1, size * _degree(model, target)))
-            for part in positions.split(step):
-                log_probs[part] = model.block_conditional([target], codes[part]).double()
+            for part in positions.split(most):
+                log_probs[part] = log_probs_of(codes[part]).double()
         elif is_exactly_feasible(model, missing, num_incomplete, method, keep=[target]):
             for part in exact_portions(model, missing, positions):
                 laws, _ = condition_rows(model, missing, codes[part])
@@ -83,7 +96,8 @@ def predict(
         else:
             is_exact[positions] = False
             for part in chain_portions(positions, settings.num_chains):
-                probs, error = _averaged(model, target, missing, codes[part], settings, drawn_seed(generator))
+                chains = row_chains(model, missing, codes[part], settings.num_chains, settings, drawn_seed(generator))
+                probs, error = chain_averages(chains, settings, size, most, log_probs_of)
                 log_probs[part], std_error[part] = probs.log(), error
     return Prediction(
         target,
@@ -94,35 +108,3 @@ def predict(
         data.codes[:, column].clone(),
         data.counts.clone(),
     )
-
-
-def _degree(model: LogLinearEnergy, target: str) -> int:
-    """Number of interactions that hold the target."""
-    return sum(target in edge for edge in model.hypergraph.edges)
-
-
-def _averaged(
-    model: LogLinearEnergy,
-    target: str,
-    missing: tuple[str, ...],
-    codes: torch.Tensor,
-    gibbs: ClampedGibbs,
-    seed: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Conditional probabilities of the target averaged over chains, and their standard errors: (R, K) each."""
-    chains = row_chains(model, missing, codes, gibbs.num_chains, gibbs, seed)
-    size = model.domain[target].cardinality
-    step = max(1, _LOOK_UPS_PER_CALL // max(1, size * _degree(model, target)))
-    records = max(1, step // chains.num_chains)
-    total = torch.zeros(chains.num_chains, size, dtype=torch.float64)
-    left = gibbs.num_records
-    while left:
-        now = min(records, left)
-        record = chains.sweep(now * gibbs.thin, thin=gibbs.thin, states=True)
-        assert record.states is not None
-        for start in range(0, chains.num_chains, step):
-            log_probs = model.block_conditional([target], record.states[:, start : start + step])
-            total[start : start + step] += log_probs.double().exp().sum(0)
-        left -= now
-    means = (total / gibbs.num_records).reshape(len(codes), gibbs.num_chains, -1)
-    return means.mean(1), means.std(1) / gibbs.num_chains**0.5

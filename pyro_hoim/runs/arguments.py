@@ -26,7 +26,6 @@ __all__ = [
     "seed_from",
 ]
 
-
 _PER_CHAIN = (list, tuple, np.ndarray, torch.Tensor)
 _LARGEST = 1e30  # sums of tables below it stay far from the end of float32
 

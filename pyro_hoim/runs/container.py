@@ -24,7 +24,6 @@ __all__ = [
     "GENERALIZED_ROOT",
     "LOG_LINEAR",
     "add_info",
-    "check_tensors",
     "describe",
     "fitting",
     "keep_contents",
@@ -78,35 +77,29 @@ def plain(value: object, where: str) -> Any:
     raise unexpected(where, "a JSON value", hint=hint, received=received)
 
 
-def check_tensors(tensors: Mapping[str, object], info: object, parameters: str | None = None) -> None:
-    """Refuse further contents of a file that are no tensors or bear the name of the parameters, and odd information."""
-    if not isinstance(info, Mapping):
-        raise wrong_type("info", "a mapping", info)
+def keep_contents(file: Any, prefix: str | None = None, **parameters: object) -> None:
+    """Put copies of the further tensors, the JSON form of the information and parameters into a frozen object.
+
+    Tensors that are none or have the name of a parameter, or one with a prefix, and odd information are refused.
+    """
+    tensors: Mapping[str, object] = file.tensors
+    if not isinstance(file.info, Mapping):
+        raise wrong_type("info", "a mapping", file.info)
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise wrong_type(f"tensors[{name!r}]", "a tensor", tensor)
-    if parameters in tensors:
-        problem = f"the name {parameters!r} is taken by the parameters"
-        raise refused("tensors", problem, "choose another one", code="repeated-name")
-
-
-def keep_contents(
-    file: object, tensors: Mapping[str, torch.Tensor], info: Mapping[str, Any], **parameters: object
-) -> None:
-    """Put copies of the further tensors, the JSON form of the information and parameters into a frozen object."""
-    contents = {"tensors": {name: stored(tensor) for name, tensor in tensors.items()}, "info": plain(info, "info")}
-    for name, value in {**parameters, **contents}.items():
+        if name in parameters if prefix is None else name.startswith(prefix):
+            problem = f"the name {name!r} is taken by the parameters"
+            raise refused("tensors", problem, "choose another one", code="repeated-name")
+    copies = {name: stored(tensor) for name, tensor in file.tensors.items()}
+    for name, value in {**parameters, "tensors": copies, "info": plain(file.info, "info")}.items():
         object.__setattr__(file, name, value)
 
 
 def write_container(
     path: str | os.PathLike[str], kind: str, contents: Mapping[str, Any], tensors: dict[str, torch.Tensor]
 ) -> None:
-    """Write a file in one step, so that no half-written file is ever seen.
-
-    Raises:
-        ModelFileError: the folder does not exist, or the file cannot be written.
-    """
+    """Write a file in one step, so that no half-written file is ever seen; ModelFileError where that cannot be."""
     target = Path(path)
     if not target.parent.is_dir():
         problem = f"the folder {target.parent} does not exist"
@@ -138,11 +131,7 @@ def write_container(
 
 
 def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
-    """Take the parameters out of the tensors of a file.
-
-    Raises:
-        ModelFileError: there are none, or they are of another type.
-    """
+    """Take the parameters out of the tensors of a file; ModelFileError for none, or of another type."""
     found = tensors.pop(name, None)
     if found is None or found.dtype not in dtypes:
         expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
@@ -162,15 +151,9 @@ def fitting(target: Path) -> Generator[None]:
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
-    """Add entries to the free-form information of a model file of any kind; entries of the same name are replaced.
+    """Add JSON values to the free-form information of a model file of any kind; those of the same name are replaced.
 
-    Args:
-        path: a model file.
-        info: JSON values by name.
-
-    Raises:
-        InputError: information that is not JSON.
-        ModelFileError: no readable model file, or it cannot be written.
+    InputError for information that is not JSON, ModelFileError for a file that cannot be read or written.
     """
     added = plain(info, "info")
     kind = read_kind(path)
@@ -180,19 +163,14 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
 
 
 def read_kind(path: str | os.PathLike[str]) -> str:
-    """The kind of model that a file holds; the tensors are not read.
-
-    Raises:
-        ModelFileError: as :func:`read_container`.
-    """
+    """The kind of model that a file holds, errors as :func:`read_container`; the tensors are not read."""
     return str(read_container(path, None)[0]["kind"])
 
 
 def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Header and tensors of a file of one kind; without a kind the header only, of any kind.
 
-    Raises:
-        ModelFileError: no such file, damaged, of another program, of another version or of another kind.
+    ModelFileError for no such file, one that is damaged, of another program, version or kind.
     """
     target = Path(path)
     if not target.is_file():

@@ -17,11 +17,8 @@ class RunOptions:
 
     Attributes:
         checkpoint: file (of what learns whole models: folder) from which an interrupted run can be continued.
-        resume: continue from ``checkpoint`` if it exists; the other arguments must be the same.
+        resume: continue from ``checkpoint``, which must be given, if it exists; the other arguments must be the same.
         progress: show on standard error how far the run has come.
-
-    Raises:
-        InputError: nothing to resume from.
     """
 
     checkpoint: str | os.PathLike[str] | None = None

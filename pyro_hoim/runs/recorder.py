@@ -13,7 +13,7 @@ from scipy import special
 from ..compute.engine import Record
 from ..core.chains import Chains
 from ..errors import conflict
-from ..structure.hypergraph import InteractionHypergraph
+from ..structure.cells import cell_index
 
 __all__ = ["Recorder", "Summary"]
 
@@ -65,10 +65,8 @@ class Recorder:
     has most of its T visits: one of B blocks has m of them or more with a probability of at most
     :math:`B \, \Pr(\mathrm{Bin}(T, 1/B) \ge m)`.
 
-    The ``parts`` that are kept are "statistics" (of the cells of the chains' ``hypergraph``), "energies" and "draws".
-
-    Raises:
-        InputError: the traces asked for do not fit into memory.
+    The ``parts`` that are kept are "statistics" (of the cells of the chains' ``hypergraph``), "energies" and "draws";
+    traces that do not fit into memory are refused.
 
     References:
         Charles Geyer, Practical Markov chain Monte Carlo, Statistical Science 7, 1992, section 3.2 (batch means).
@@ -107,7 +105,6 @@ class Recorder:
         size = (groups, hypergraph.num_terms)
         self._sums = {name: torch.zeros(size, dtype=torch.float64) for name in ("total", "batch", "mean", "squares")}
         self._sums["blocks"] = torch.zeros((self._blocks, *size), dtype=torch.float64)
-        self._cells = _cell_arrays(hypergraph)
 
     @property
     def bytes_per_record(self) -> int:
@@ -144,14 +141,12 @@ class Recorder:
         sums["batch"].zero_()
         self._num_batches += 1
         if self._blocks:
-            start, variable, stride = self._cells
-            shown = states[:, : self._watched].cpu().numpy()
+            shown, flat = states[:, : self._watched].cpu(), cell_index(self._hypergraph).flat
             terms, each = self._hypergraph.num_terms, self._watched // self._blocks
-            at_once = max(1, _MAX_ROW_CELLS // (self._watched * max(1, len(start))))
+            at_once = max(1, _MAX_ROW_CELLS // (self._watched * max(1, len(self._hypergraph))))
             for first in range(0, self._groups, at_once):
                 rows = shown[first : first + at_once].reshape(-1, shown.shape[-1])
-                cells = start + sum((rows[:, v] * s for v, s in zip(variable, stride, strict=True)), np.int64(0))
-                count = len(rows) // each
+                cells, count = flat(rows).numpy(), len(rows) // each
                 cells += (np.arange(len(rows)) // each * terms)[:, None]
                 found = np.bincount(cells.ravel(), minlength=count * terms).reshape(-1, self._blocks, terms)
                 sums["blocks"][:, first : first + at_once] += torch.from_numpy(found).transpose(0, 1)
@@ -251,15 +246,3 @@ def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size() / 1e9
         problem = f"a trace of {shape[0]} records needs {size:.1f} GB, which this machine does not have"
         raise conflict("record", problem, "thin more, or keep statistics only") from error
-
-
-def _cell_arrays(hypergraph: InteractionHypergraph) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """Start of every edge's table, and its k-th variable and stride as arrays (num_edges,), stride 0 where absent."""
-    start = np.array([where.start for where in hypergraph.term_slices.values()], dtype=np.int64)
-    depth = max((len(edge) for edge in hypergraph.edge_indices), default=0)
-    variable = np.zeros((depth, len(start)), dtype=np.int64)
-    stride = np.zeros_like(variable)
-    for e, (edge, shape) in enumerate(zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)):
-        for k, i in enumerate(edge):
-            variable[k, e], stride[k, e] = i, math.prod(shape[k + 1 :])
-    return start, list(variable), list(stride)

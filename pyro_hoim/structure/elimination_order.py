@@ -115,10 +115,7 @@ def elimination_order(
     Args:
         hypergraph: the interactions.
         keep: variables that stay; they are in no step's elimination but may be in its table.
-        first: other variables, which are summed out first, in this order; the rest follow in a good one.
-
-    Raises:
-        UnknownNameError, InputError: an unknown or repeated name, or one that is kept and comes first.
+        first: other variables than these, which are summed out first, in this order; the rest follow in a good one.
     """
     kept = frozenset(hypergraph.domain.indices(keep))
     leading = list(hypergraph.domain.indices(first))

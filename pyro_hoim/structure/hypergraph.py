@@ -149,8 +149,6 @@ class InteractionHypergraph:
         more = f" + ... ({len(self.maximal_edges)} maximal)" if len(self.maximal_edges) > 8 else ""
         return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {text}{more})"
 
-    # Constructors
-
     @classmethod
     def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:
         """All sets of one to ``order`` variables (the "k-body" model); InputError for an order out of range."""
@@ -172,8 +170,6 @@ class InteractionHypergraph:
         two, ``.`` all variables, ``1`` nothing. Unusual names go between backquotes.
         """
         return cls(domain, parse_formula(formula, domain.names), closure=closure, hierarchical=hierarchical)
-
-    # Layout
 
     edge_indices: tuple[tuple[int, ...], ...]
     """The edges as tuples of schema positions."""
@@ -228,16 +224,13 @@ class InteractionHypergraph:
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def spread(self, per_edge: torch.Tensor) -> torch.Tensor:
-        """Values of the edges, each repeated over its free parameters: scales of a prior, weights of a penalty.
+        """Values of the edges (*batch, len(self)), each repeated over its free parameters (*batch, num_parameters).
 
-        Shape:
-            per_edge (*batch, len(self)), refused otherwise; result (*batch, num_parameters), same dtype and device.
+        Such as scales of a prior and weights of a penalty.
         """
         check_type(per_edge, torch.Tensor, "per_edge", "a tensor")
         check_shape(per_edge, (len(self),), "per_edge")
         return per_edge.index_select(-1, torch.from_numpy(self._edge_of_parameter).to(per_edge.device))
-
-    # Order and heredity
 
     @cached_property
     def order(self) -> int:
@@ -296,8 +289,6 @@ class InteractionHypergraph:
         kept = [e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)]
         return InteractionHypergraph(self.domain, map(self._names, kept), hierarchical=hierarchical)
 
-    # Graph
-
     @cached_property
     def _graph(self) -> nx.Graph[int]:
         """Interaction graph over schema positions; two variables are adjacent when an edge holds both."""
@@ -310,19 +301,16 @@ class InteractionHypergraph:
     def _names(self, indices: Iterable[int]) -> Edge:
         return tuple(self.domain.names[i] for i in indices)
 
-    def _names_sorted(self, sets: Iterable[Iterable[int]]) -> tuple[Edge, ...]:
-        """Name tuples of index sets, each in schema order, ordered by size and position."""
-        return tuple(self._names(s) for s in sorted((tuple(sorted(s)) for s in sets), key=_by_size))
-
     def neighbours(self, name: str) -> Edge:
         """Variables that share an edge with ``name``, in schema order."""
         return self._names(sorted(self._graph.neighbors(self.domain.index(name))))
 
     @cached_property
     def cliques(self) -> tuple[Edge, ...]:
-        """Maximal cliques of the interaction graph over the variables that occur in an edge."""
-        covered = {i for e in self.edge_indices for i in e}
-        return self._names_sorted(nx.find_cliques(self._graph.subgraph(covered))) if covered else ()
+        """Maximal cliques of the interaction graph over the variables that occur in an edge, in edge order."""
+        graph = self._graph.subgraph({i for e in self.edge_indices for i in e})
+        found = sorted((tuple(sorted(clique)) for clique in nx.find_cliques(graph)), key=_by_size)
+        return tuple(self._names(clique) for clique in found)
 
     @cached_property
     def is_graphical(self) -> bool:
@@ -389,8 +377,6 @@ class InteractionHypergraph:
                 found.append((self.domain.names[a], self.domain.names[b], self._names(sorted(given))))
         return tuple(found)
 
-    # Derived structures
-
     def project(self, names: Iterable[str]) -> InteractionHypergraph:
         """The edges inside a set of variables, over the projected domain."""
         domain = self.domain.project(names)
@@ -403,8 +389,6 @@ class InteractionHypergraph:
         domain = Domain(v for v in self.domain if v.name not in fixed)
         left = {tuple(n for n in e if n not in fixed) for e in self.edges}
         return InteractionHypergraph(domain, left - {()}, hierarchical=self.is_hierarchical)
-
-    # Serialisation
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description with the domain, inverse of :meth:`from_json`."""

@@ -10,4 +10,4 @@ from .posterior import (
     file_stem as file_stem,
     run_posterior as run_posterior,
 )
-from .posterior_settings import PosteriorSettings as PosteriorSettings
+from .posterior_chains import PosteriorSettings as PosteriorSettings

@@ -1,8 +1,4 @@
-"""One analysis of a table: several models fitted, diagnosed, compared and, if asked, given a posterior.
-
-This is what ``pyro-hoim fit`` runs and what a report shows. It only combines the layers below; every number in it can
-be had from them directly.
-"""
+"""One analysis of a table: several models fitted, diagnosed, compared and, if asked, given a posterior."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
 from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
-from .posterior_settings import PosteriorSettings
+from .posterior_chains import PosteriorSettings
 
 __all__ = ["Analysis", "ModelAnalysis", "analyse"]
 
@@ -144,23 +140,11 @@ class Analysis(StudyRecord[PartScores]):
             }
             if model.goodness is not None:
                 test = model.goodness
-                record |= {
-                    "g2": test.deviance,
-                    "x2": test.pearson,
-                    "df": test.df_adjusted,
-                    "p_value": test.p_value,
-                    "p_value_method": test.p_value_method,
-                    "aic": test.aic,
-                    "bic": test.bic,
-                }
+                record |= {"g2": test.deviance, "x2": test.pearson, "df": test.df_adjusted}
+                record |= {name: getattr(test, name) for name in ("p_value", "p_value_method", "aic", "bic")}
             if model.posterior is not None:
-                record |= {
-                    "elpd_loo": model.posterior.elpd_loo,
-                    "elpd_se": model.posterior.elpd_se,
-                    "p_loo": model.posterior.p_loo,
-                    "max_r_hat": model.posterior.max_r_hat,
-                    "min_ess_bulk": model.posterior.min_ess_bulk,
-                }
+                told = ("elpd_loo", "elpd_se", "p_loo", "max_r_hat", "min_ess_bulk")
+                record |= {name: getattr(model.posterior, name) for name in told}
             records.append(record)
         return records
 
@@ -217,8 +201,7 @@ def analyse(
 
     Raises:
         InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
-        InputTypeError: parts that are no observations, structures that are no hypergraphs, or a seed that is no whole
-            number.
+        InputTypeError: parts, structures or a seed of another type.
         IntractableError: an exact cost is beyond the budget.
         KeyboardInterrupt: a fit was interrupted; its last iterate is in the folder of ``run``.
     """

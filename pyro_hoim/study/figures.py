@@ -25,11 +25,7 @@ def forest_figure(
     axis_label: str,
     reference: float = 0.0,
 ) -> Figure:
-    """Estimates with intervals, the first label on top; an infinite estimate is an arrow.
-
-    Shape:
-        ``centre``, ``lower``, ``upper``: (num_labels,).
-    """
+    """Estimates (num_labels,) with their intervals, the first label on top; an infinite estimate is an arrow."""
     figure = Figure(figsize=(7.0, 0.6 + 0.3 * max(len(labels), 1)))
     axes = figure.add_subplot()
     rows = np.arange(len(labels))[::-1]
@@ -56,11 +52,7 @@ def forest_figure(
 
 
 def fitted_figure(observed: np.ndarray, expected: np.ndarray, residuals: np.ndarray) -> Figure:
-    """Observed against expected counts, one point a cell, with the adjusted residuals beside them.
-
-    Shape:
-        ``observed``, ``expected``, ``residuals``: (num_cells,); residuals may hold NaN where undefined.
-    """
+    """Observed against expected counts (num_cells,), beside them the adjusted residuals, NaN where undefined."""
     figure = Figure(figsize=(8.6, 3.9), layout="constrained")
     left, right = figure.subplots(1, 2)
     large = np.abs(np.nan_to_num(residuals)) > 2
@@ -90,11 +82,7 @@ def fitted_figure(observed: np.ndarray, expected: np.ndarray, residuals: np.ndar
 
 
 def comparison_figure(names: Sequence[str], elpd: np.ndarray, std_error: np.ndarray) -> Figure:
-    """Expected log predictive density of each model with one standard error, best on top.
-
-    Shape:
-        ``elpd``, ``std_error``: (num_models,), in nats.
-    """
+    """Expected log predictive density (num_models,) of each model in nats with one standard error, best on top."""
     order = np.argsort(-elpd)
     return forest_figure(
         [str(names[int(i)]) for i in order],
@@ -107,11 +95,7 @@ def comparison_figure(names: Sequence[str], elpd: np.ndarray, std_error: np.ndar
 
 
 def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
-    """Density and trace of each quantity, one colour a chain.
-
-    Shape:
-        Every value of ``draws``: (num_chains, num_draws).
-    """
+    """Density and trace of each quantity (num_chains, num_draws), one colour a chain."""
     figure = Figure(figsize=(9.0, 1.5 * max(len(draws), 1) + 0.3), layout="constrained")
     grid = figure.subplots(max(len(draws), 1), 2, squeeze=False, width_ratios=[1, 2.4])
     for axes in grid.ravel() if not draws else ():
@@ -135,11 +119,7 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
 
 
 def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
-    """Rank histograms of every chain; level bars mean that the chains agree.
-
-    Shape:
-        Every value of ``draws``: (num_chains, num_draws).
-    """
+    """Rank histograms of every chain of each quantity (num_chains, num_draws); level bars mean that chains agree."""
     columns = min(3, max(len(draws), 1))
     rows = -(-max(len(draws), 1) // columns)
     figure = Figure(figsize=(9.0, 1.9 * rows + 0.2), layout="constrained")

@@ -20,10 +20,8 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write ``model.safetensors`` and, with posteriors, ``posterior.nc`` into an existing folder.
 
     With several models every one is also written as ``model-<name>.safetensors`` and ``posterior-<name>.nc``; the
-    files without a name are those of the model kept. Files of the same names are replaced.
-
-    Returns:
-        Names of the files beside the model by what they hold.
+    files without a name are those of the model kept. Files of the same names are replaced. Returned are the names of
+    the files beside the model by what they hold.
     """
     for model in analysis.models:
         stored = ModelFile(
@@ -55,8 +53,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
 def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
     """Write ``model.safetensors``, and of a model with a structure ``predictive.safetensors``, the richer model.
 
-    Returns:
-        Names of the files beside the model by what they hold.
+    Returned are the names of the files beside the model by what they hold.
     """
     models = {"model": analysis.model}
     if analysis.model is not analysis.learned:

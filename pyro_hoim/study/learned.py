@@ -71,9 +71,6 @@ def analyse_learned(
         about: sentences on the data.
         seed: of the states that removal values of large models are estimated from.
 
-    Returns:
-        What a report shows.
-
     Raises:
         UnknownNameError: ``target`` is no variable.
         InputError: rows over other variables, or a part of another name.

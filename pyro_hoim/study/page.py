@@ -19,9 +19,9 @@ from ..core.words import (
     short_edge,
     shorten,
 )
+from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from .analysis import Analysis, ModelAnalysis
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
-from .goodness import goodness_sentences
 from .infinite import add_interactions, coefficient_rows
 from .parts import distinct_parts, num_rows, score_section
 
@@ -93,7 +93,7 @@ def _summary(analysis: Analysis) -> list[str]:
             "they are finite, and pulled towards zero."
         )
     if model.goodness is not None:
-        sentences += goodness_sentences(model.goodness)
+        sentences += _goodness_sentences(model.goodness)
     strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
     if strong:
         listed = ", ".join(
@@ -108,6 +108,39 @@ def _summary(analysis: Analysis) -> list[str]:
             f"{plural(run.num_divergences, 'divergent transition')}."
         )
     return sentences
+
+
+def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
+    """A test against the saturated model in one or two sentences: the numbers and what they rest on."""
+    square = "\N{SUPERSCRIPT TWO}"
+    if test.df_adjusted <= 0:
+        if not test.num_cells_zero:
+            return ["The model is saturated: it reproduces the observed table and leaves nothing to test."]
+        reproduced = (
+            f"No degrees of freedom are left: the margins force {plural(test.num_cells_zero, 'cell')} to zero, and on "
+            "the other cells the model reproduces the observed table."
+        )
+        return [reproduced]
+    statistics = (
+        f"Against the saturated model: G{square} = {number(test.deviance)} and X{square} = {number(test.pearson)} on "
+        f"{plural(test.df_adjusted, 'degree')} of freedom"
+    )
+    if test.p_value_method is None:
+        return [f"{statistics}; there is no p-value, because {test.p_value_note}."]
+    if test.p_value_method == "chi-square":
+        rests = f"by the chi-square distribution: {test.p_value_note}"
+        return [f"{statistics}; p = {number(test.p_value)} for G{square} {rests}."]
+    symbol = "G" if test.p_value_statistic == "deviance" else "X"
+    source = "with the same margins" if test.p_value_method == "exact" else "drawn from the fitted model and refitted"
+    name = "exact conditional test" if test.p_value_method == "exact" else "parametric bootstrap"
+    tables = f"{plural(test.num_tables, 'table')} {source}"
+    if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
+        found = f"{symbol}{square} is not as large in any of {tables}, hence p = {number(test.p_value)} ({name})"
+    else:
+        error = number(test.p_value_std_error)
+        rests = f"{name}, Monte Carlo standard error {error}"
+        found = f"p = {number(test.p_value)} for {symbol}{square}, from {tables} ({rests})"
+    return [f"{statistics}; {found}.", f"The chi-square distribution is not used, because {test.p_value_note}."]
 
 
 def _warnings(analysis: Analysis) -> list[str]:

@@ -31,8 +31,7 @@ from ..runs.arguments import checked_seed
 from ..runs.container import FORMAT_VERSION
 from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
-from ._posterior_chains import Chain, draw_chains
-from .posterior_settings import PosteriorSettings
+from .posterior_chains import Chain, PosteriorSettings, draw_chains
 
 __all__ = ["Posterior", "compare_models", "file_stem", "run_posterior"]
 
@@ -106,11 +105,7 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
 
 
 def _read_chain(path: Path, digest: str) -> Chain:
-    """Tensors of a finished chain.
-
-    Raises:
-        InputError: the file is damaged or belongs to other data or settings.
-    """
+    """Tensors of a finished chain; a damaged file, or one of other data or settings, is refused."""
     try:
         with safe_open(str(path), framework="pt") as file:
             if (file.metadata() or {}).get("digest") != digest:
@@ -163,8 +158,7 @@ def run_posterior(
 
     Raises:
         InputError: a chain found belongs to other data or settings, or a seed or number of jobs out of range.
-        InputTypeError: no hypergraph, no observations, no settings, or a seed or number of jobs that is no whole
-            number.
+        InputTypeError: a hypergraph, observations, settings or seed of another type.
 
     Warns:
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
@@ -213,8 +207,7 @@ def _describe(
 ) -> Posterior:
     """Diagnostics and leave-one-out of finished chains."""
     cells = data.unique()
-    present = cells.counts > 0
-    codes, counts = cells.codes[present], cells.counts[present].numpy()
+    codes, counts = cells.codes, cells.counts.numpy()
     whole = bool((counts % 1 == 0).all())
     groups: dict[str, Any] = {}
     if whole:
@@ -271,10 +264,7 @@ def _describe(
 
 
 def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
-    """Leave-one-out comparison, best model first.
-
-    Args:
-        posteriors: posteriors by name, all of the same data.
+    """Leave-one-out comparison of posteriors of the same data by name, best model first.
 
     Returns:
         Columns ``rank``, ``elpd``, ``p``, ``elpd_diff`` (non-negative, behind the best), ``dse``, ``se``, ``weight``;

@@ -34,18 +34,14 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     ]
     other = analysis.held[analysis.judged_on].predictive
     if other is not None:
+        is_exact = all(m.log_partition.kind == "exact" for m in (analysis.model, analysis.learned))
+        left_out = "" if is_exact else "; the errors of log Z are not part of it"
         found.append(
             f"The predictive model (predictive.safetensors) keeps all of them: on the {analysis.judged_on} rows its "
             f"log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
-            f"{other.advantage_std_error:.1g} nats a row (standard error over rows{_without_log_z(analysis)})."
+            f"{other.advantage_std_error:.1g} nats a row (standard error over rows{left_out})."
         )
     return found
-
-
-def _without_log_z(analysis: LearnedAnalysis) -> str:
-    """What the standard error of a difference of two models leaves out where a log Z is estimated."""
-    models = (analysis.model, analysis.learned)
-    return "" if all(m.log_partition.kind == "exact" for m in models) else "; the errors of log Z are not part of it"
 
 
 def structure_section(analysis: LearnedAnalysis) -> Section | None:
@@ -62,7 +58,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
             digits(entry.gain),
             digits(entry.independent.nll - entry.predictive.model.nll),
             f"{fixed(entry.predictive.advantage, 4, True)} ± {entry.predictive.advantage_std_error:.1g}",
-            *_accuracies(entry.accuracy, entry.predictive.accuracy),
+            *(f"{found['accuracy']:.4f}" for found in (entry.accuracy, entry.predictive.accuracy) if found is not None),
         ]
         for name, entry in analysis.held.items()
         if entry.predictive is not None
@@ -108,7 +104,3 @@ def _statistics(test: InteractionTest) -> list[str]:
         return [gain, "–", "–"]
     p_value = f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}"
     return [f"{gain} ± {test.gain_std_error:.1g}", f"{test.z:.1f}", p_value]
-
-
-def _accuracies(structure: dict[str, object] | None, predictive: dict[str, object] | None) -> list[str]:
-    return [f"{found['accuracy']:.4f}" for found in (structure, predictive) if found is not None]

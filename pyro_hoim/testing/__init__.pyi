@@ -8,6 +8,7 @@ from .assertions import (
     assert_stationary as assert_stationary,
     assert_uniform_ranks as assert_uniform_ranks,
     chi_square_p_value as chi_square_p_value,
+    raises as raises,
     required_draws as required_draws,
     total_variation_bound as total_variation_bound,
 )
@@ -39,7 +40,6 @@ from .oracles import (
     random_tables as random_tables,
     split_tables as split_tables,
 )
-from .raising import raises as raises
 from .root_radial import radial_log_partition as radial_log_partition
 from .strategies import (
     SCALES as SCALES,

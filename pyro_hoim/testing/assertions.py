@@ -8,7 +8,8 @@ caller's; nothing here draws random numbers. Shapes and numbers that do not fit 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from scipy import optimize, stats
 
 from ..checks import check_exact_shape
-from ..errors import out_of_range, unexpected, wrong_shape
+from ..errors import ErrorCode, HoimError, out_of_range, unexpected, wrong_shape
 from .oracles import as_array
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "assert_stationary",
     "assert_uniform_ranks",
     "chi_square_p_value",
+    "raises",
     "required_draws",
     "total_variation_bound",
 ]
@@ -41,6 +43,20 @@ POWER = 0.999
 
 MINIMUM_EXPECTATION = 100.0
 """Cells expected to hold fewer draws are pooled; below this the chi-square tail at 1e-6 is badly calibrated."""
+
+
+@contextmanager
+def raises(code: ErrorCode, argument: str | None = None) -> Generator[None]:
+    """Fail unless the block raises a :class:`~pyro_hoim.errors.HoimError` with a code and an argument."""
+    try:
+        yield
+    except HoimError as error:
+        found = (error.code, error.argument)
+        if code != error.code or argument not in (None, error.argument):
+            msg = f"expected {code!r} about {argument!r}, received {found} from {error}"
+            raise AssertionError(msg) from error
+    else:
+        raise AssertionError(f"expected {code!r} about {argument!r}, nothing was raised")
 
 
 def assert_equal(actual: Any, expected: Any, what: str) -> None:
@@ -180,7 +196,7 @@ def assert_uniform_ranks(
     alpha: float = FALSE_ALARM_RATE,
     names: Sequence[str] | None = None,
 ) -> tuple[float, ...]:
-    """Raise unless the ranks of simulation-based calibration are uniform.
+    """Raise unless the ranks of simulation-based calibration are uniform; a chi-square p value per quantity.
 
     In each replication parameters are drawn from the prior, data from the model, and ``num_draws`` thinned
     posterior draws are made; the rank is the number of draws below the true value, uniform on
@@ -194,9 +210,6 @@ def assert_uniform_ranks(
         num_bins: equal bins; each must expect at least 20 replications.
         alpha: false-alarm rate of the call.
         names: names of the quantities, for the message.
-
-    Returns:
-        A chi-square p value per quantity.
 
     References:
         Talts et al., Validating Bayesian inference algorithms with simulation-based calibration, 2018, section 4.

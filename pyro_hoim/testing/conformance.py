@@ -35,15 +35,9 @@ class DistributionCase:
     Args:
         factory: called as ``factory(theta, validate_args=bool)``; returns a distribution whose batch shape is
             ``theta.shape[:-1]`` and whose event shape is (d,). It must be deterministic.
-        theta: two or more sets of parameters, float64.
-        log_probs: exact log-probability tables for them, nats (see :func:`pyro_hoim.testing.exact_table`).
+        theta: sets of parameters, float64 (B, n) with B at least 2.
+        log_probs: their exact log-probabilities (B, \*cardinalities), nats; see :func:`pyro_hoim.testing.exact_table`.
         shape_arguments: keyword arguments of the class's ``infer_shapes`` other than ``theta``; None skips that check.
-
-    Shape:
-        ``theta`` (B, n) with B at least 2; ``log_probs`` (B, \*cardinalities).
-
-    Raises:
-        InputError: shapes that do not fit.
     """
 
     factory: Factory

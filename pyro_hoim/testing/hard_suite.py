@@ -46,12 +46,6 @@ def _mean_field_cases() -> Iterator[HardModel]:
         yield mean_field_spins(30, triple=2 * kappa)
 
 
-def _two_well_cases() -> Iterator[HardModel]:
-    for size in (16, 24, 40):
-        for far in (4.0, 5.5, 6.0, 6.25, 6.5, 7.0, 8.45):
-            yield two_wells(size, 1.5, 3.0, far)
-
-
 def _condensing_cases() -> Iterator[HardModel]:
     for levels, edge in ((6, 0.24), (12, 0.33)):
         for factor in np.linspace(0.7, 1.5, 9).tolist():
@@ -73,12 +67,6 @@ def _potts_grid_cases() -> Iterator[HardModel]:
             yield potts_grid(side, side, colours, edge * factor)
 
 
-def _curie_weiss_cases() -> Iterator[HardModel]:
-    for size, field in itertools.product((16, 32), (0.0, 0.05)):
-        for coupling in (0.2, 0.6, 0.9, 1.0, 1.1, 1.4, 2.0, 4.0):
-            yield curie_weiss(size, coupling, field)
-
-
 def _spin_glass_cases() -> Iterator[HardModel]:
     for coupling, seed in itertools.product((0.5, 1.0, 1.5, 2.5, 4.0), range(6)):
         yield spin_glass(16, coupling, seed)
@@ -93,41 +81,37 @@ def _sign_grid_cases() -> Iterator[HardModel]:
         yield sign_grid(13, 13, coupling, seed)
 
 
-def _xor_sat_cases() -> Iterator[HardModel]:
-    for size, weight, seed in itertools.product((12, 20, 32, 64), (0.7, 1.5, 2.5, 4.0), range(3)):
-        yield xor_sat(size, weight, seed)
-
-
-def _needle_cases() -> Iterator[HardModel]:
-    for size, others in ((10, 10), (16, 14)):
-        for excess, seed in itertools.product((-4.0, 0.0, 5.0, 15.0, 30.0), range(3)):
-            yield needle(size, size * math.log(2) + excess, others, seed)
-
-
-def _hidden_needle_cases() -> Iterator[HardModel]:
-    for width, gain, seed in itertools.product((10, 14), (1.0, 1.2), range(5)):
-        yield hidden_needle(5, width, gain * width * math.log(2) * 6 / 10, 3, seed)
-
-
-def _root_count_cases() -> Iterator[HardModel]:
-    for size, target in itertools.product((6, 12), (0.5, 2.0, 5.0, 20.0)):
-        for linear in (-1.0, -4.0, -8.0, -14.0):
-            yield root_counts(size, linear, (math.log(target) - linear) / (size - 1))
-
-
 HARD_CLASSES: Mapping[str, Callable[[], Iterator[HardModel]]] = {
     "spins of orders 1 to 3": _mean_field_cases,
-    "two wells": _two_well_cases,
+    "two wells": lambda: (
+        two_wells(size, 1.5, 3.0, far)
+        for size, far in itertools.product((16, 24, 40), (4.0, 5.5, 6.0, 6.25, 6.5, 7.0, 8.45))
+    ),
     "condensing level": _condensing_cases,
     "Potts, complete graph": _potts_complete_cases,
     "Potts grid": _potts_grid_cases,
-    "Curie-Weiss": _curie_weiss_cases,
+    "Curie-Weiss": lambda: (
+        curie_weiss(size, coupling, field)
+        for size, field in itertools.product((16, 32), (0.0, 0.05))
+        for coupling in (0.2, 0.6, 0.9, 1.0, 1.1, 1.4, 2.0, 4.0)
+    ),
     "Sherrington-Kirkpatrick": _spin_glass_cases,
     "+-J grid": _sign_grid_cases,
-    "XOR-SAT": _xor_sat_cases,
-    "needle": _needle_cases,
-    "hidden needle": _hidden_needle_cases,
-    "root counts": _root_count_cases,
+    "XOR-SAT": lambda: itertools.starmap(xor_sat, itertools.product((12, 20, 32, 64), (0.7, 1.5, 2.5, 4.0), range(3))),
+    "needle": lambda: (
+        needle(size, size * math.log(2) + excess, others, seed)
+        for size, others in ((10, 10), (16, 14))
+        for excess, seed in itertools.product((-4.0, 0.0, 5.0, 15.0, 30.0), range(3))
+    ),
+    "hidden needle": lambda: (
+        hidden_needle(5, width, gain * width * math.log(2) * 6 / 10, 3, seed)
+        for width, gain, seed in itertools.product((10, 14), (1.0, 1.2), range(5))
+    ),
+    "root counts": lambda: (
+        root_counts(size, linear, (math.log(target) - linear) / (size - 1))
+        for size, target in itertools.product((6, 12), (0.5, 2.0, 5.0, 20.0))
+        for linear in (-1.0, -4.0, -8.0, -14.0)
+    ),
 }
 """The published suite: models of every class, made one by one."""
 

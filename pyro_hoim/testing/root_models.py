@@ -58,11 +58,14 @@ def simplified_energy(
     return GeneralizedRootEnergy(structure, torch.tensor(psi, dtype=torch.float64), family)
 
 
-def _energy(name: str, structure: RootStructure, psi: np.ndarray, rng: np.random.Generator) -> GeneralizedRootEnergy:
-    """The model; single terms of reals, which come first, are made to outweigh everything."""
-    family, size = ROOT_FAMILIES[name], len(structure.domain)
+def _random(
+    name: str, structure: RootStructure, seed: int, scale: float, batch: tuple[int, ...] = ()
+) -> GeneralizedRootEnergy:
+    """A model with random entries; single terms of reals, which come first, are made to outweigh everything."""
+    rng, family, size = np.random.default_rng(seed), ROOT_FAMILIES[name], len(structure.domain)
+    psi = rng.normal(0, scale, (*batch, structure.num_terms))
     if not family.is_discrete:
-        psi[..., :size] = -rng.uniform(1.0, 2.0, (*psi.shape[:-1], size))
+        psi[..., :size] = -rng.uniform(1.0, 2.0, (*batch, size))
     return GeneralizedRootEnergy(structure, torch.tensor(psi), family)
 
 
@@ -77,12 +80,10 @@ def random_energy(
     batch: tuple[int, ...] = (),
 ) -> GeneralizedRootEnergy:
     """A model with random entries of all terms up to an order, or of a simplified model."""
-    rng, domain = np.random.default_rng(seed), domain_of(size, ROOT_FAMILIES[name])
+    domain = domain_of(size, ROOT_FAMILIES[name])
     if simplified:
-        structure = RootStructure.simplified(domain, _sets(domain.names, order))
-    else:
-        structure = RootStructure.complete(domain, order)
-    return _energy(name, structure, rng.normal(0, scale, (*batch, structure.num_terms)), rng)
+        return _random(name, RootStructure.simplified(domain, _sets(domain.names, order)), seed, scale, batch)
+    return _random(name, RootStructure.complete(domain, order), seed, scale, batch)
 
 
 def _sets(names: Sequence[str], order: int) -> list[tuple[str, ...]]:
@@ -90,24 +91,17 @@ def _sets(names: Sequence[str], order: int) -> list[tuple[str, ...]]:
     return [s for r in range(2, order + 1) for s in itertools.combinations(names, r)]
 
 
-def _simplified(
-    name: str, domain: Domain, sets: Iterable[tuple[str, ...]], seed: int, scale: float
-) -> GeneralizedRootEnergy:
-    rng, structure = np.random.default_rng(seed), RootStructure.simplified(domain, sets)
-    return _energy(name, structure, rng.normal(0, scale, structure.num_terms), rng)
-
-
 def chain_energy(name: str, size: int, seed: int, scale: float = 0.3) -> GeneralizedRootEnergy:
     """A model with pairs along a chain."""
     domain = domain_of(size, ROOT_FAMILIES[name])
-    return _simplified(name, domain, list(itertools.pairwise(domain.names)), seed, scale)
+    return _random(name, RootStructure.simplified(domain, itertools.pairwise(domain.names)), seed, scale)
 
 
 def blocks_energy(name: str, blocks: int, block: int, seed: int, scale: float = 0.15) -> GeneralizedRootEnergy:
     """Independent blocks of a few variables with all pairs and triples inside."""
     domain = domain_of(blocks * block, ROOT_FAMILIES[name])
     sets = [s for b in range(blocks) for s in _sets(domain.names[b * block : (b + 1) * block], min(block, 3))]
-    return _simplified(name, domain, sets, seed, scale)
+    return _random(name, RootStructure.simplified(domain, sets), seed, scale)
 
 
 def root(name: str, x: np.ndarray, j: int) -> np.ndarray:

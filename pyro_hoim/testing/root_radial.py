@@ -38,11 +38,8 @@ def radial_log_partition(energy: GeneralizedRootEnergy) -> float:
     :class:`~pyro_hoim.generalized_root.RootEnumeration` but the energy. Reals: double-exponential quadrature over
     directions with entries that sum to one (all signs for the Gaussian family) and, in the logarithm of z, over radii;
     steps are halved until log Z stands still. Counts: for z = 0, 1, 2, ... the sum over the states with total z, up to
-    a z after which a bound for every total leaves nothing. Whether Z is finite is not checked.
-
-    Raises:
-        InputError: no variable, or more than three.
-        IntractableError: quadrature that does not settle, or a sum of too many points.
+    a z after which a bound for every total leaves nothing. Whether Z is finite is not checked. Quadrature that does
+    not settle and a sum of too many points raise IntractableError.
 
     References:
         David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical

@@ -1,14 +1,10 @@
 """Runs commands as a person does, and reads what they print and write."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import forkserver
 import pytest
@@ -16,16 +12,15 @@ import torch
 
 from pyro_hoim.cli import run
 from pyro_hoim.log_linear import LogLinearEnergy, ModelFile, load_model, save_model
-from pyro_hoim.structure import InteractionHypergraph
 
 
 class CommandLine:
     """The commands of one test; every call forgets what was printed before it."""
 
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capture):
         self._capture = capture
 
-    def __call__(self, *words: str, status: int = 0) -> Any:
+    def __call__(self, *words, status=0):
         """Standard output and error of a command that ends with the status."""
         self._capture.readouterr()
         found = run(list(words))
@@ -33,13 +28,13 @@ class CommandLine:
         assert found == status, shown.err
         return shown
 
-    def json(self, *words: str) -> dict[str, Any]:
+    def json(self, *words):
         """The one JSON object that a command prints with ``--json``."""
         out = self(*words, "--json").out
         assert out.count("\n") == 1
         return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
-    def refused(self, *words: str, says: Iterable[str] = (), progress: bool = False) -> str:
+    def refused(self, *words, says=(), progress=False):
         """The one line of an error, after lines of progress only where said; nothing is on standard output or disk."""
         before = sorted(Path().rglob("*"))
         shown = self(*words, status=2)
@@ -51,7 +46,7 @@ class CommandLine:
         return lines[0].removeprefix("pyro-hoim: error: ")
 
 
-def kill(words: list[str], first: Path, how: signal.Signals, prelude: str = "") -> None:
+def kill(words, first, how, prelude=""):
     """Run a command in a process of its own and end it by a signal once its first checkpoint is there."""
     process = forkserver.start(f"{prelude}from pyro_hoim.cli import main; main({words!r})", Path("output"))
     deadline = time.monotonic() + 240
@@ -62,14 +57,14 @@ def kill(words: list[str], first: Path, how: signal.Signals, prelude: str = "") 
     assert process.exitcode == (130 if how == signal.SIGINT else -9)
 
 
-def save_random(path: str, hypergraph: InteractionHypergraph, scale: float) -> None:
+def save_random(path, hypergraph, scale):
     """A model file with random parameters."""
     generator = torch.Generator().manual_seed(1)
     theta = scale * torch.randn(hypergraph.num_parameters, generator=generator, dtype=torch.float64)
     save_model(path, ModelFile(hypergraph, theta))
 
 
-def stored(path: str) -> LogLinearEnergy:
+def stored(path):
     """Energy of a model file."""
     file = load_model(path)
     return LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)

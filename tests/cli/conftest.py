@@ -1,12 +1,9 @@
 """What every test of the commands shares."""
 
-from __future__ import annotations
-
 import struct
 import sys
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -16,7 +13,7 @@ sys.path.append(str(Path(__file__).parent))
 from command_line import CommandLine
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
+def _chunk(kind, content):
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
@@ -30,22 +27,22 @@ PIXEL = b"\x89PNG\r\n\x1a\n" + b"".join(
 
 
 @pytest.fixture(autouse=True)
-def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def inside_empty_folder(tmp_path, monkeypatch):
     """Run every command in a fresh folder."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
-def figures_are_one_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
+def figures_are_one_pixel(monkeypatch):
     """Make figures without drawing them, two fifths of the time of a command; the tests of reports draw them."""
 
-    def save(self: Figure, file: Any, **options: Any) -> None:
+    def save(self, file, **options):
         file.write(PIXEL)
 
     monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+def shell(capsys):
     """Runs commands and reads what they print."""
     return CommandLine(capsys)

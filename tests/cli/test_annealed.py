@@ -1,21 +1,18 @@
 """Commands on models beyond and within exact reach: estimates are asked for, tell their error, and agree with exact."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from command_line import CommandLine, save_random, stored
+from command_line import save_random, stored
 
 from pyro_hoim.core import LogPartition
-from pyro_hoim.log_linear import AnnealedImportance, Auto, LogLinearEnergy, ModelFile, load_model, save_model
+from pyro_hoim.log_linear import AnnealedImportance, Auto, ModelFile, load_model, save_model
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
@@ -24,7 +21,7 @@ CHEAP = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
 
 
 @pytest.fixture(autouse=True)
-def models() -> None:
+def models():
     """A folder with a model of 60 variables that all interact, and one of six that is easily enumerated."""
     for name, cards, scale in (("large", [2] * 60, 0.05), ("small", [2, 3, 2, 2, 3, 2], 0.3)):
         graph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
@@ -34,13 +31,13 @@ def models() -> None:
 # log-z
 
 
-def test_estimates_have_to_be_asked_for(shell: CommandLine) -> None:
+def test_estimates_have_to_be_asked_for(shell):
     for method in ([], ["--method", "auto"], ["--method", "exact"]):
         shell.refused("log-z", "large.safetensors", *method, says=["cells", "the budget is", "--method ais"])
     shell.refused("score", "large.safetensors", rows_of("large.safetensors"), says=["--method ais"])
 
 
-def test_log_z_beyond_exact_reach(shell: CommandLine) -> None:
+def test_log_z_beyond_exact_reach(shell):
     result = shell.json("log-z", "large.safetensors", *CHEAP)
     assert {"value", "std_error", "kind", "lower", "upper", "lower_bound", "ess", "verdict", "notes", "method"} == set(
         result
@@ -56,7 +53,7 @@ def test_log_z_beyond_exact_reach(shell: CommandLine) -> None:
     assert errors == ""  # no progress bar unless standard error is a terminal
 
 
-def test_log_z_within_reach_agrees_with_enumeration(shell: CommandLine) -> None:
+def test_log_z_within_reach_agrees_with_enumeration(shell):
     result = shell.json("log-z", "small.safetensors", "--method", "ais", "--seed", "3")
     exact = shell.json("log-z", "small.safetensors")
     energy = stored("small.safetensors")
@@ -72,7 +69,7 @@ def test_log_z_within_reach_agrees_with_enumeration(shell: CommandLine) -> None:
     assert abs(found["value"] - exact["value"]) < 4 * found["std_error"]
 
 
-def test_an_estimate_without_error_bar_says_so(shell: CommandLine) -> None:
+def test_an_estimate_without_error_bar_says_so(shell):
     save_random("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
     cold = ["log-z", "cold.safetensors", "--method", "ais", "--chains", "32", "--temperatures", "3"]
     result = shell.json(*cold)
@@ -97,7 +94,7 @@ def test_an_estimate_without_error_bar_says_so(shell: CommandLine) -> None:
         (["--method", "mcmc"], ["mcmc", "ais"]),
     ],
 )
-def test_wrong_options(options: list[str], words: list[str], shell: CommandLine) -> None:
+def test_wrong_options(options, words, shell):
     shell.refused("log-z", "small.safetensors", *options, says=words)
     shell.refused("score", "small.safetensors", rows_of("small.safetensors"), *options, says=words)
 
@@ -105,7 +102,7 @@ def test_wrong_options(options: list[str], words: list[str], shell: CommandLine)
 # score
 
 
-def rows_of(model: str) -> str:
+def rows_of(model):
     """A file with four rows for a model."""
     domain = load_model(model).hypergraph.domain
     rows = [",".join(v.labels[(i + k) % v.cardinality] for k, v in enumerate(domain)) for i in (0, 1, 1, 2)]
@@ -113,7 +110,7 @@ def rows_of(model: str) -> str:
     return "rows.csv"
 
 
-def test_score_with_an_estimated_constant(shell: CommandLine) -> None:
+def test_score_with_an_estimated_constant(shell):
     exact = shell.json("score", "small.safetensors", rows_of("small.safetensors"))
     assert exact["log_z_std_error"] == 0 and exact["log_z_kind"] == "exact"
     result = shell.json("score", "small.safetensors", "rows.csv", *CHEAP)
@@ -134,7 +131,7 @@ def test_score_with_an_estimated_constant(shell: CommandLine) -> None:
 # the estimate that a file holds
 
 
-def keep_estimate(path: str, **changes: Any) -> dict[str, Any]:
+def keep_estimate(path, **changes):
     """Put an estimate of log Z into a model file, as a fit does."""
     file = load_model(path)
     kept = AnnealedImportance(num_chains=64, num_temperatures=200, seed=5).log_partition(stored(path)).to_json()
@@ -143,7 +140,7 @@ def keep_estimate(path: str, **changes: Any) -> dict[str, Any]:
     return kept
 
 
-def test_the_estimate_in_the_file_is_used_and_said(shell: CommandLine) -> None:
+def test_the_estimate_in_the_file_is_used_and_said(shell):
     kept = keep_estimate("large.safetensors")
     result = shell.json("log-z", "large.safetensors")
     assert result["method"] == f"{kept['method']}, as the model file holds it"
@@ -161,25 +158,25 @@ def test_the_estimate_in_the_file_is_used_and_said(shell: CommandLine) -> None:
     shell.refused("score", "large.safetensors", "rows.csv", "--method", "exact", says=["the budget is"])
 
 
-def load_rows(model: str) -> torch.Tensor:
+def load_rows(model):
     """The rows of :func:`rows_of` as codes."""
     cards = load_model(model).hypergraph.domain.cardinalities
     return torch.tensor([[(i + k) % n for k, n in enumerate(cards)] for i in (0, 1, 1, 2)])
 
 
-def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(shell: CommandLine) -> None:
+def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(shell):
     before = shell.json("score", "small.safetensors", rows_of("small.safetensors"))
     keep_estimate("small.safetensors", value=0.0)
     assert shell.json("score", "small.safetensors", "rows.csv") == before
 
 
 @pytest.mark.parametrize("changes", [{"verdict": "perfect"}, {"value": "low"}, {"ess": []}])
-def test_an_entry_that_is_no_log_z_is_refused(changes: dict[str, Any], shell: CommandLine) -> None:
+def test_an_entry_that_is_no_log_z_is_refused(changes, shell):
     keep_estimate("large.safetensors", **changes)
     shell.refused("log-z", "large.safetensors", says=["log_partition: expected"])
 
 
-def test_infinite_errors_come_back() -> None:
+def test_infinite_errors_come_back():
     file = AnnealedImportance(num_chains=64, num_temperatures=50, seed=1).log_partition(stored("small.safetensors"))
     without = {**file.to_json(), "std_error": None, "lower": None, "upper": None}
     found = LogPartition.from_json(without)
@@ -190,7 +187,7 @@ def test_infinite_errors_come_back() -> None:
 # sample
 
 
-def test_sample_beyond_exact_reach_is_by_gibbs_and_says_so(shell: CommandLine) -> None:
+def test_sample_beyond_exact_reach_is_by_gibbs_and_says_so(shell):
     options = ["sample", "large.safetensors", "-n", "40", "--given", "x3=1", "--given", "x10=0", "--burn-in", "20"]
     text, errors = shell(*options)
     assert re.search(r"approximate.* Gibbs .*20 sweeps", errors) and errors.count("\n") == 1
@@ -204,13 +201,13 @@ def test_sample_beyond_exact_reach_is_by_gibbs_and_says_so(shell: CommandLine) -
     shell.refused(*options[:-2], "--method", "exact", says=["the budget is", "--method gibbs"])
 
 
-def test_enough_given_columns_make_the_draws_exact_again(shell: CommandLine) -> None:
+def test_enough_given_columns_make_the_draws_exact_again(shell):
     given = [word for i in range(45) for word in ("--given", f"x{i}=1")]
     text, errors = shell("sample", "large.safetensors", "-n", "3", *given)
     assert errors == "" and text.count("\n") == 4
 
 
-def test_gibbs_rows_have_the_conditional_law(shell: CommandLine) -> None:
+def test_gibbs_rows_have_the_conditional_law(shell):
     number = required_draws(36, 0.03)
     options = ["sample", "small.safetensors", "-n", str(number), "--given", "x2=1", "--given", "x5=0"]
     shell(*options, "--method", "gibbs", "--burn-in", "20", "--out", "rows.csv")
@@ -228,7 +225,7 @@ def test_gibbs_rows_have_the_conditional_law(shell: CommandLine) -> None:
     assert shell("sample", "small.safetensors", "-n", "5", "--method", "exact")[0] == exact
 
 
-def test_burn_in_belongs_to_gibbs(shell: CommandLine) -> None:
+def test_burn_in_belongs_to_gibbs(shell):
     options = ["sample", "small.safetensors", "-n", "1", "--burn-in"]
     shell.refused(*options, "5", "--method", "exact", says=["--burn-in", "--method gibbs"])
     shell.refused(*options, "-5", says=["--burn-in"])
@@ -237,7 +234,7 @@ def test_burn_in_belongs_to_gibbs(shell: CommandLine) -> None:
 # Progress
 
 
-def test_progress_is_shown_on_a_terminal_only(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_a_terminal_only(shell, monkeypatch):
     monkeypatch.setattr("pyro_hoim.cli.asking.is_terminal", lambda: True)
     text, errors = shell("log-z", "small.safetensors", *CHEAP, "--json")
     assert "annealing" in errors and json.loads(text)["verdict"] == "verified"
@@ -245,7 +242,7 @@ def test_progress_is_shown_on_a_terminal_only(shell: CommandLine, monkeypatch: p
     assert "gibbs" in errors and text.count("\n") == 2001
 
 
-def test_the_command_runs_what_the_library_runs(shell: CommandLine) -> None:
+def test_the_command_runs_what_the_library_runs(shell):
     result = shell.json("log-z", "small.safetensors", *CHEAP, "--seed", "9")
     backend = AnnealedImportance(num_chains=64, num_temperatures=100, seed=9)
     own = backend.log_partition(stored("small.safetensors"))
@@ -254,11 +251,11 @@ def test_the_command_runs_what_the_library_runs(shell: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("method", ["ais", "auto"])
-def test_scores_look_for_modes_from_the_rows(method: str, monkeypatch: pytest.MonkeyPatch, shell: CommandLine) -> None:
-    given: list[Any] = []
+def test_scores_look_for_modes_from_the_rows(method, monkeypatch, shell):
+    given = []
     original = AnnealedImportance.log_partition
 
-    def recorded(self: AnnealedImportance, model: LogLinearEnergy) -> LogPartition:
+    def recorded(self, model):
         given.append(self.starts)
         return original(self, model)
 

@@ -1,11 +1,8 @@
 """Wrong input of every command: exit status 2, one clear line on standard error, nothing written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
 
 GOOD = "a,b,c\nx,0,u\ny,1,v\nx,1,u\ny,0,v\nx,0,v\n"
 SIXTY = "a,b,c\n" + "".join(f"{i % 2},{i % 3},{i % 5 % 2}\n" for i in range(60))
@@ -15,14 +12,14 @@ WIDE = ",".join(f"v{i}" for i in range(40)) + "\n" + ",".join("x" * 40) + "\n"
 SEED = "--seed: expected a whole number from 0 to 2147483647, received"
 
 
-def write(name: str, content: str | bytes) -> str:
+def write(name, content):
     """Write an input file and return its name."""
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return name
 
 
 # The table, the options of ``fit`` as one line, and what the error begins with or the fragments that it has.
-OF_FIT: list[tuple[str | bytes, str, str | list[str]]] = [
+OF_FIT = [
     # what is fitted
     (GOOD, "--columns a,bb", ["'bb'", "'b'"]),
     (GOOD, "--edges a*cc", ["unknown variable 'cc'", "'c'"]),
@@ -80,7 +77,7 @@ OF_FIT: list[tuple[str | bytes, str, str | list[str]]] = [
     ("a,b\nx,\ny,\nz,\n,1\n", "--select --missing drop", ["no complete row"]),
     ("a,b\n" + ",1\n" * 9, "--select --missing drop", "column 'a': expected at least one level"),
 ]
-OF_FILES: list[tuple[str | bytes, str | list[str]]] = [
+OF_FILES = [
     ("", "t.csv: expected a header and rows, received an empty file"),
     ("a,b\n", "t.csv: expected rows below the header, received the header only"),
     ("a,a\nx,y\n", "t.csv header: names must be unique, but 'a' is repeated"),
@@ -100,38 +97,38 @@ OF_FILES: list[tuple[str | bytes, str | list[str]]] = [
 ]
 
 
-def refused(content: str | bytes, options: list[str], told: str | list[str], shell: CommandLine) -> None:
+def refused(content, options, told, shell):
     line = shell.refused("fit", write("t.csv", content), *options, says=told if isinstance(told, list) else [])
     assert isinstance(told, list) or line.startswith(told), line
 
 
 @pytest.mark.parametrize(("content", "options", "told"), OF_FIT)
-def test_fit_refuses(content: str | bytes, options: str, told: str | list[str], shell: CommandLine) -> None:
+def test_fit_refuses(content, options, told, shell):
     refused(content, options.split(), told, shell)
 
 
 @pytest.mark.parametrize("search", [[], ["--select"]], ids=["fit", "select"])
 @pytest.mark.parametrize(("content", "told"), OF_FILES)
-def test_files_are_refused(content: str | bytes, search: list[str], told: str | list[str], shell: CommandLine) -> None:
+def test_files_are_refused(content, search, told, shell):
     refused(content, search, told, shell)
 
 
 @pytest.mark.parametrize("options", [["--order", "1"], ["--select"]])
-def test_control_the_same_tables_without_fault_are_accepted(options: list[str], shell: CommandLine) -> None:
+def test_control_the_same_tables_without_fault_are_accepted(options, shell):
     content = SIXTY if "--select" in options else GOOD
     shell("fit", write("t.csv", content), *options, "--out", "out")
     assert Path("out/report.html").exists()
     shell("fit", write("unique.csv", UNIQUE), "--columns", "a", *options, "--out", "second")
 
 
-def test_source_must_exist(shell: CommandLine) -> None:
+def test_source_must_exist(shell):
     shell.refused("fit", "nowhere.csv", says=["no such file", "czech_autoworkers"])
     Path("input").mkdir()
     shell.refused("fit", "input", says=["input"])
     shell.refused("fit", "--select", says=["--select"])
 
 
-def test_existing_folder_is_kept(shell: CommandLine) -> None:
+def test_existing_folder_is_kept(shell):
     Path("full").mkdir()
     (Path("full") / "precious.txt").write_text("mine")
     shell.refused("fit", "titanic", "--out", "full", says=["exists and is not empty", "--resume"])
@@ -139,14 +136,14 @@ def test_existing_folder_is_kept(shell: CommandLine) -> None:
     assert (Path("full") / "precious.txt").read_text() == "mine"
 
 
-def test_beyond_the_budget(shell: CommandLine) -> None:
+def test_beyond_the_budget(shell):
     names = [f"v{i}" for i in range(40)]
     rows = "\n".join(",".join(str((i * 7 + j * j) % 2) for j in range(40)) for i in range(8))
     source = write("wide.csv", ",".join(names) + "\n" + rows + "\n")
     shell.refused("fit", source, "--order", "2", "--posterior", says=["cells", "budget"])
 
 
-def test_foreign_model_files(shell: CommandLine) -> None:
+def test_foreign_model_files(shell):
     data = write("table.csv", GOOD)
     for name, content in [
         ("text.safetensors", "hello"),
@@ -161,7 +158,7 @@ def test_foreign_model_files(shell: CommandLine) -> None:
     shell.refused("log-z", "nowhere.safetensors", says=["nowhere.safetensors"])
 
 
-def test_wrong_use_of_a_good_model(shell: CommandLine) -> None:
+def test_wrong_use_of_a_good_model(shell):
     shell("fit", write("table.csv", GOOD), "--order", "1", "--out", "out")
     model = "out/model.safetensors"
     other = write("other.csv", "a,b,c\nx,0,u\nz,1,v\n")
@@ -179,7 +176,7 @@ def test_wrong_use_of_a_good_model(shell: CommandLine) -> None:
     shell.refused("frobnicate", says=["frobnicate"])
 
 
-def test_numbers_of_other_commands(shell: CommandLine) -> None:
+def test_numbers_of_other_commands(shell):
     for arguments, shown in [
         (["sample", "m", "-n", "0"], "-n: expected a whole number of at least 1, received 0"),
         (["sample", "m", "-n", "x"], "-n: expected a whole number of at least 1, received 'x'"),

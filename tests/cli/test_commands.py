@@ -1,7 +1,5 @@
 """The commands on good input: what they print, what they leave on disk, and that it agrees with the library."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -13,16 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from command_line import CommandLine, stored
+from command_line import stored
 
 from pyro_hoim import load_table
 from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear import LogLinearEnergy, fit, goodness_of_fit, load_model
+from pyro_hoim.log_linear import fit, goodness_of_fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law
 
 
-def probabilities(model: LogLinearEnergy) -> np.ndarray:
+def probabilities(model):
     """Joint table by enumeration."""
     states = torch.tensor(list(itertools.product(*(range(n) for n in model.domain.cardinalities))))
     return torch.softmax(-model.energy(states), 0).reshape(model.domain.cardinalities).numpy()
@@ -47,7 +45,7 @@ DOCUMENTED_KEYS = {
 }
 
 
-def test_fit_json_agrees_with_the_library(shell: CommandLine) -> None:
+def test_fit_json_agrees_with_the_library(shell):
     result = shell.json("fit", "hair_eye_color", "--order", "2", "--out", "out")
     assert set(result) >= DOCUMENTED_KEYS
     data = load_table("hair_eye_color")
@@ -68,13 +66,13 @@ def test_fit_json_agrees_with_the_library(shell: CommandLine) -> None:
     assert torch.equal(load_model("out/model.safetensors").theta, own.theta)
 
 
-def test_folders_are_numbered_and_never_reused(shell: CommandLine) -> None:
+def test_folders_are_numbered_and_never_reused(shell):
     for _ in range(2):
         shell("fit", "ucb_admissions", "--order", "1")
     assert sorted(p.name for p in Path().iterdir()) == ["pyro-hoim-ucb_admissions", "pyro-hoim-ucb_admissions-2"]
 
 
-def test_report_is_self_contained_and_complete(shell: CommandLine) -> None:
+def test_report_is_self_contained_and_complete(shell):
     text = shell("fit", "czech_autoworkers", "--edges", "smoke*mental*phys + phys*systol + protein + family").out
     page = Path("pyro-hoim-czech_autoworkers/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 3
@@ -91,7 +89,7 @@ def test_report_is_self_contained_and_complete(shell: CommandLine) -> None:
     assert "report:" in text and "pyro-hoim-czech_autoworkers/report.html" in text
 
 
-def test_infinite_estimate_is_reported_not_hidden(shell: CommandLine) -> None:
+def test_infinite_estimate_is_reported_not_hidden(shell):
     captured = shell("fit", "titanic", "--order", "2", "--out", "out", "--json")
     result = json.loads(captured.out)
     assert result["mle_exists"] is False and result["status"] == "infinite"
@@ -108,7 +106,7 @@ def test_infinite_estimate_is_reported_not_hidden(shell: CommandLine) -> None:
     assert "Class=Crew, Age=Child" in Path("out/report.html").read_text(encoding="utf-8")
 
 
-def test_score_agrees_with_enumeration_also_with_missing_cells(shell: CommandLine) -> None:
+def test_score_agrees_with_enumeration_also_with_missing_cells(shell):
     shell("fit", "ucb_admissions", "--order", "2", "--out", "out")
     frame = load_table("ucb_admissions").to_pandas()
     frame.to_csv("cells.csv", index=False)
@@ -131,7 +129,7 @@ def test_score_agrees_with_enumeration_also_with_missing_cells(shell: CommandLin
     assert result["kl"] is None
 
 
-def test_predict_agrees_with_enumeration(shell: CommandLine) -> None:
+def test_predict_agrees_with_enumeration(shell):
     fitted = shell.json("fit", "ucb_admissions", "--order", "2", "--target", "Dept", "--out", "out")
     load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
     result = shell.json("predict", "out/model.safetensors", "cells.csv", "--target", "Dept")
@@ -145,7 +143,7 @@ def test_predict_agrees_with_enumeration(shell: CommandLine) -> None:
     assert fitted["accuracy"]["train"]["accuracy"] == pytest.approx(result["accuracy"])
 
 
-def test_sample_has_the_conditional_law_and_is_reproducible(shell: CommandLine) -> None:
+def test_sample_has_the_conditional_law_and_is_reproducible(shell):
     shell("fit", "titanic", "--order", "1", "--out", "out")
     number = "60000"
     arguments = ["sample", "out/model.safetensors", "-n", number, "--given", "Sex=Male", "--seed", "7"]
@@ -163,7 +161,7 @@ def test_sample_has_the_conditional_law_and_is_reproducible(shell: CommandLine) 
         assert_exact_law(counts.ravel(), np.full(16, 1 / 16))
 
 
-def test_interactions_and_log_z(shell: CommandLine) -> None:
+def test_interactions_and_log_z(shell):
     shell("fit", "czech_autoworkers", "--order", "2", "--out", "out")
     rows = shell.json("interactions", "out/model.safetensors", "--top", "5")["interactions"]
     assert len(rows) == 5 and [r["value"] for r in rows] == sorted((r["value"] for r in rows), reverse=True)
@@ -180,7 +178,7 @@ def test_interactions_and_log_z(shell: CommandLine) -> None:
     assert names == ["czech_autoworkers", "rochdale", "ucb_admissions", "titanic", "hair_eye_color"]
 
 
-def test_split_columns_and_validation(shell: CommandLine) -> None:
+def test_split_columns_and_validation(shell):
     options = ["--columns", "smoke,mental,phys", "--split", "0.35,0.15,0.5", "--seed", "3"]
     result = shell.json("fit", "czech_autoworkers", "--order", "2", *options, "--out", "a")
     assert result["num_variables"] == 3 and sum(result["rows"].values()) == 1841
@@ -194,7 +192,7 @@ def test_split_columns_and_validation(shell: CommandLine) -> None:
     assert other["nll"] != result["nll"]
 
 
-def test_missing_cells_dropped_or_marginalised(shell: CommandLine) -> None:
+def test_missing_cells_dropped_or_marginalised(shell):
     rows = ["a,b", *["x,0"] * 30, *["x,1"] * 10, *["y,0"] * 10, *["y,1"] * 30, *["x,"] * 40, *["y,?"] * 3]
     Path("holes.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     common = ["fit", "holes.csv", "--order", "2"]
@@ -209,7 +207,7 @@ def test_missing_cells_dropped_or_marginalised(shell: CommandLine) -> None:
     assert level["num_states"] == "6" and level["rows"]["train"] == 83
 
 
-def test_one_column_and_a_constant_column(shell: CommandLine) -> None:
+def test_one_column_and_a_constant_column(shell):
     Path("one.csv").write_text("a,b\nx,k\ny,k\nx,k\n", encoding="utf-8")
     result = shell.json("fit", "one.csv", "--out", "a")
     assert result["num_states"] == "2" and result["num_parameters"] == 1
@@ -217,7 +215,7 @@ def test_one_column_and_a_constant_column(shell: CommandLine) -> None:
     assert result["num_variables"] == 1 and result["edges"] == [["a"]]
 
 
-def test_help_and_version(shell: CommandLine) -> None:
+def test_help_and_version(shell):
     text = shell("--help").out
     for command in ("fit", "sample", "score", "predict", "log-z", "interactions", "tables"):
         assert command in text
@@ -226,7 +224,7 @@ def test_help_and_version(shell: CommandLine) -> None:
 
 
 @pytest.mark.fixed_seed  # moving the seeds of a process imports PyTorch
-def test_the_list_of_commands_needs_no_torch() -> None:
+def test_the_list_of_commands_needs_no_torch():
     program = """
 import sys
 from pyro_hoim.cli import run
@@ -240,7 +238,7 @@ assert "numpy" in sys.modules  # the control
     assert "fit           Fit a model to a table and write a report." in done.stdout
 
 
-def test_impossible_rows_make_scores_infinite_not_arbitrary(shell: CommandLine) -> None:
+def test_impossible_rows_make_scores_infinite_not_arbitrary(shell):
     fitted = shell.json("fit", "titanic", "--order", "2", "--out", "out")
     assert fitted["impossible_rows"]["train"] == 0 and fitted["nll"]["train"] > 0
     Path("crew.csv").write_text("Class,Sex,Age,Survived\nCrew,Male,Child,No\nCrew,Male,Adult,No\n", encoding="utf-8")
@@ -261,12 +259,12 @@ def test_impossible_rows_make_scores_infinite_not_arbitrary(shell: CommandLine) 
     assert all(stopped["kl"][part] < 1 for part in ("train", "validation", "test"))
 
 
-def test_missing_labels_of_embedded_tables(shell: CommandLine) -> None:
+def test_missing_labels_of_embedded_tables(shell):
     result = shell.json("fit", "titanic", "--missing", "Crew", "--missing", "drop", "--order", "1")
     assert result["rows"]["train"] == 2201 - 885 and result["num_states"] == "24"
 
 
-def test_pseudo_likelihood_of_rows_with_missing_cells(shell: CommandLine) -> None:
+def test_pseudo_likelihood_of_rows_with_missing_cells(shell):
     shell("fit", "ucb_admissions", "--order", "2", "--out", "out")
     table = probabilities(stored("out/model.safetensors"))
     domain = load_table("ucb_admissions").domain
@@ -278,7 +276,7 @@ def test_pseudo_likelihood_of_rows_with_missing_cells(shell: CommandLine) -> Non
     assert result["pseudo_nll"] == pytest.approx(-expected, rel=1e-10)
 
 
-def test_model_with_a_variable_named_count(shell: CommandLine) -> None:
+def test_model_with_a_variable_named_count(shell):
     from pyro_hoim.log_linear import ModelFile, save_model
     from pyro_hoim.schema import Domain
 
@@ -287,7 +285,7 @@ def test_model_with_a_variable_named_count(shell: CommandLine) -> None:
     assert shell("sample", "odd.safetensors", "-n", "2").out.startswith("count\n")
 
 
-def test_any_formula_is_a_file_name(shell: CommandLine) -> None:
+def test_any_formula_is_a_file_name(shell):
     Path("odd.csv").write_text("a/b,c\nx,1\ny,0\nx,0\ny,1\nx,1\n", encoding="utf-8")
     formula = " + ".join(["`a/b`*c"] * 40)
     options = ["--posterior", "--chains", "1", "--draws", "20", "--burn-in", "10"]
@@ -295,7 +293,7 @@ def test_any_formula_is_a_file_name(shell: CommandLine) -> None:
     assert Path("out/posterior.nc").exists()
 
 
-def test_every_key_is_documented(shell: CommandLine) -> None:
+def test_every_key_is_documented(shell):
     page = Path(__file__).parents[2] / "docs" / "api" / "cli.md"
     text = page.read_text(encoding="utf-8")
     documented, others = (
@@ -322,13 +320,13 @@ def test_every_key_is_documented(shell: CommandLine) -> None:
     assert set(fitted) >= DOCUMENTED_KEYS
 
 
-def test_the_main_job_keeps_to_the_columns_asked_for(shell: CommandLine) -> None:
+def test_the_main_job_keeps_to_the_columns_asked_for(shell):
     options = ["--columns", "2", "--chains", "2", "--draws", "60", "--burn-in", "20", "--out", "out"]
     result = shell.json("fit", *options)
     assert [record["name"] for record in result["models"]] == ["order 1", "order 2"]
 
 
-def test_a_cut_list_of_impossible_combinations_is_said(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_list_of_impossible_combinations_is_said(shell, monkeypatch):
     monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._LISTED", 1)
     Path("diagonal.csv").write_text("a,b\nx,0\ny,1\nz,2\nx,0\n", encoding="utf-8")
     result = shell.json("fit", "diagonal.csv", "--order", "2", "--out", "out")
@@ -336,10 +334,8 @@ def test_a_cut_list_of_impossible_combinations_is_said(shell: CommandLine, monke
     assert "only 1 of 6" in shell("score", "out", "diagonal.csv").err
 
 
-def test_an_error_after_the_folder_was_made_takes_it_away_again(
-    shell: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_an_error_after_the_folder_was_made_takes_it_away_again(shell, monkeypatch):
+    def refuse(*_, **__):
         raise InputError("refused late")
 
     monkeypatch.setattr("pyro_hoim.study.command.fit.analyse", refuse)
@@ -351,7 +347,7 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(
     assert (kept / "chain").exists()
 
 
-def test_memory_is_null_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_null_where_the_system_does_not_tell(monkeypatch):
     from pyro_hoim.cli.output import peak_memory_mb
 
     assert (peak_memory_mb() or 0) > 10

@@ -1,7 +1,5 @@
 """A family of models that the library does not know gets every command by one registration."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import json
@@ -10,13 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from command_line import CommandLine
 
 from pyro_hoim import (
     CountTable,
@@ -44,9 +39,8 @@ from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 SOURCE = Path(__file__).parents[1] / "toy_family" / "bernoulli_mixture.py"
 
 
-def _toy() -> ModuleType:
+def _toy():
     spec = importlib.util.spec_from_file_location(SOURCE.stem, SOURCE)
-    assert spec is not None and spec.loader is not None
     module = sys.modules[SOURCE.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -56,7 +50,7 @@ toy = _toy()
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch):
     """The toy family beside the others, in a folder with a table of two kinds of rows."""
     generator = torch.Generator().manual_seed(0)
     probs = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.2, 0.2]])[torch.randint(2, (300,), generator=generator)]
@@ -66,9 +60,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     register(toy.FAMILY)
 
 
-def law(model: Any) -> dict[tuple[int, ...], float]:
+def law(model):
     """Every row with its probability, by enumeration of components."""
-    found: dict[tuple[int, ...], float] = {}
+    found = {}
     for row in torch.cartesian_prod(*[torch.arange(2)] * len(model.domain)).tolist():
         each = [
             w * math.prod(p if x else 1 - p for p, x in zip(ps, row, strict=True))
@@ -78,7 +72,7 @@ def law(model: Any) -> dict[tuple[int, ...], float]:
     return found
 
 
-def test_fit_page_and_files(shell: CommandLine) -> None:
+def test_fit_page_and_files(shell):
     found = shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
     assert json.loads(Path("o/fit.json").read_text(encoding="utf-8")) == found
     assert found["constant_columns"] == [] and found["seed"] == 0 and len(found["weights"]) == 2
@@ -92,7 +86,7 @@ def test_fit_page_and_files(shell: CommandLine) -> None:
     assert found["nll"]["train"] < 3 * math.log(2)  # two of the columns depend
 
 
-def test_score_predict_and_interactions_agree_with_enumeration(shell: CommandLine) -> None:
+def test_score_predict_and_interactions_agree_with_enumeration(shell):
     fitted = shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
     probs = law(toy.load(Path("o/model.safetensors")))
     Path("r.csv").write_text("a,b,c\n1,,0\n0,1,1\n", encoding="utf-8")
@@ -112,7 +106,7 @@ def test_score_predict_and_interactions_agree_with_enumeration(shell: CommandLin
     assert shell("interactions", "o").out.splitlines()[1].startswith("a:b")
 
 
-def test_sample_has_the_law(shell: CommandLine) -> None:
+def test_sample_has_the_law(shell):
     shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
     probs = law(toy.load(Path("o/model.safetensors")))
     number = 20_000
@@ -127,12 +121,12 @@ def test_sample_has_the_law(shell: CommandLine) -> None:
     assert even > 2 * limit
 
 
-def test_an_interrupted_fit_is_continued(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fit_is_continued(shell, monkeypatch):
     words = ("fit", "t.csv", "--model", "mixture", "--components", "3", "--out")
     whole = shell.json(*words, "o")
     step, calls = toy.Mixture.step, []
 
-    def interrupted(self: Any, rows: Any) -> Any:
+    def interrupted(self, rows):
         calls.append(1)
         if len(calls) == 37:
             raise KeyboardInterrupt
@@ -146,7 +140,7 @@ def test_an_interrupted_fit_is_continued(shell: CommandLine, monkeypatch: pytest
     assert found["weights"] == whole["weights"] and found["nll"] == whole["nll"]
 
 
-def test_its_options_are_its_own(shell: CommandLine) -> None:
+def test_its_options_are_its_own(shell):
     for words, message in (
         (
             ("fit", "t.csv", "--components", "1"),
@@ -168,19 +162,19 @@ def test_its_options_are_its_own(shell: CommandLine) -> None:
     assert "--components" in shell("fit", "--help").out and "mixture" in shell("fit", "--help").out
 
 
-def test_a_kind_that_is_not_registered_is_refused(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_is_not_registered_is_refused(shell, monkeypatch):
     shell("fit", "t.csv", "--model", "mixture", "--out", "o")
     monkeypatch.delitem(family._FAMILIES, "mixture")
     assert "holds a model of kind 'bernoulli-mixture', expected 'hierarchical" in shell.refused("score", "o", "t.csv")
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_once():
     assert [known.short for known in families()] == ["log-linear", "dependency-network", "grm", "mixture"]
     with pytest.raises(InputError, match="registered already"):
         register(toy.FAMILY)
 
 
-def _package(folder: Path, name: str, value: str) -> None:
+def _package(folder, name, value):
     """An installed distribution with one entry point."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
@@ -188,9 +182,7 @@ def _package(folder: Path, name: str, value: str) -> None:
     (info / "entry_points.txt").write_text(f"[pyro_hoim.families]\n{name} = {value}\n", encoding="utf-8")
 
 
-def test_installed_packages_register_families(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: CommandLine
-) -> None:
+def test_installed_packages_register_families(tmp_path, monkeypatch, shell):
     monkeypatch.delitem(family._FAMILIES, "mixture")
     assert "mixture" not in shell("fit", "--help").out
     monkeypatch.syspath_prepend(tmp_path)
@@ -207,9 +199,7 @@ def test_installed_packages_register_families(
         ("bernoulli_mixture:FAMILY", "'mixture' of kind 'bernoulli-mixture' is registered already"),
     ],
 )
-def test_a_broken_family_is_one_line_and_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, problem: str
-) -> None:
+def test_a_broken_family_is_one_line_and_leaves_the_others(tmp_path, monkeypatch, value, problem):
     monkeypatch.syspath_prepend(tmp_path)
     _package(tmp_path, "broken", value)
     with pytest.warns(FamilyWarning) as found:
@@ -219,7 +209,7 @@ def test_a_broken_family_is_one_line_and_leaves_the_others(
     assert "\n" not in line and len(families()) == 4
 
 
-def test_the_command_has_the_families_of_installed_packages(tmp_path: Path) -> None:
+def test_the_command_has_the_families_of_installed_packages(tmp_path):
     _package(tmp_path, "mixtures", "bernoulli_mixture:FAMILY")
     _package(tmp_path, "broken", "no_such_module:FAMILY")
     paths = os.pathsep.join([str(tmp_path), str(SOURCE.parent), os.environ["PYTHONPATH"]])
@@ -229,7 +219,7 @@ def test_the_command_has_the_families_of_installed_packages(tmp_path: Path) -> N
     assert done.stderr.count("\n") == 1 and "warning: the family 'broken' of the package broken" in done.stderr
 
 
-def _fitted(kind: str) -> tuple[Any, Any]:
+def _fitted(kind):
     """What a fit or learning returns, and rows."""
     rows = Observations.from_csv("t.csv")
     if kind == "mixture":
@@ -243,7 +233,7 @@ def _fitted(kind: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["log-linear", "network", "roots", "mixture"])
-def test_models_of_every_family_are_kept_and_used_alike(kind: str) -> None:
+def test_models_of_every_family_are_kept_and_used_alike(kind):
     torch.manual_seed(0)
     found, rows = _fitted(kind)
     save(found, "m.safetensors")
@@ -268,7 +258,7 @@ def test_models_of_every_family_are_kept_and_used_alike(kind: str) -> None:
         assert not filled.isna().any(axis=None)
 
 
-def test_scores_and_predictions_of_any_family_are_those_of_the_command(shell: CommandLine) -> None:
+def test_scores_and_predictions_of_any_family_are_those_of_the_command(shell):
     found, rows = _fitted("log-linear")
     save(found, "m.safetensors")
     printed = shell.json("score", "m.safetensors", "t.csv")
@@ -286,7 +276,7 @@ def test_scores_and_predictions_of_any_family_are_those_of_the_command(shell: Co
     assert score(site, counts)["pseudo_nll"] == score(energy, counts)["pseudo_nll"]
 
 
-def test_what_cannot_be_asked_is_refused() -> None:
+def test_what_cannot_be_asked_is_refused():
     found, rows = _fitted("log-linear")
     counts = CountTable.from_matrix(torch.ones(3, 2).numpy(), names=["a", "b"])
     for asked, code, argument in (
@@ -305,7 +295,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
             asked()
 
 
-def test_options_are_named_as_arguments_in_python() -> None:
+def test_options_are_named_as_arguments_in_python():
     found, rows = _fitted("log-linear")
     with pytest.raises(InputError, match="belongs to method='ais', received method='auto'"):
         score(found, rows, chains=64)

@@ -1,26 +1,20 @@
 """Generalized root models at the command line: what is printed agrees with the library; bad input is named."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from command_line import CommandLine
 from scipy import sparse
 from scipy.stats import norm
 
 from pyro_hoim.cli import run
-from pyro_hoim.core import LogPartition
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import (
-    GeneralizedRootEnergy,
     PoissonFamily,
     RootAnnealed,
     RootAuto,
@@ -41,14 +35,14 @@ GRM = ["--model", "grm", "--split", "1,0,0"]
 NAMES = ["flow", "heat", "wing", "count_of_words"]
 
 
-def made_rows(num: int = 150) -> np.ndarray:
+def made_rows(num=150):
     generator = np.random.default_rng(7)
     rate = generator.gamma(1.0, 0.8, size=(num, 1))
     return np.hstack([generator.poisson(rate * np.array([1.0, 0.7, 0.5])), np.zeros((num, 1), dtype=int)])
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(tmp_path_factory):
     """Folder of a model of three words (a fourth is always zero), and its rows in both kinds of file beside it."""
     folder = tmp_path_factory.mktemp("grm")
     pd.DataFrame(made_rows(), columns=NAMES).to_csv(folder / "rows.csv", index=False)
@@ -60,7 +54,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory):
     """Folder of a model whose log Z is exact, and its rows."""
     folder = tmp_path_factory.mktemp("small")
     rows = np.minimum(made_rows()[:, :2], 3)
@@ -74,7 +68,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("file", ["rows.csv", "rows.npz"])
-def test_fit_prints_what_the_library_finds(file: str, fitted: Path, shell: CommandLine) -> None:
+def test_fit_prints_what_the_library_finds(file, fitted, shell):
     options = ["--split", "0.6,0.2,0.2", "--seed", "3", "--l1", "0.01", "--jobs", "1"]
     found = shell.json("fit", str(fitted / file), *GRM, *options)
     table = CountTable.from_matrix(made_rows(), NAMES)
@@ -111,7 +105,7 @@ def test_fit_prints_what_the_library_finds(file: str, fitted: Path, shell: Comma
     assert not (folder / "checkpoint").exists()
 
 
-def test_exact_models_have_a_likelihood(small: Path, shell: CommandLine) -> None:
+def test_exact_models_have_a_likelihood(small, shell):
     found = json.loads((small / "out" / "fit.json").read_text())
     stored = load_roots(small / "out" / "model.safetensors")
     rows = CountTable.from_csv(small / "rows.csv")
@@ -119,8 +113,8 @@ def test_exact_models_have_a_likelihood(small: Path, shell: CommandLine) -> None
     log_z = float(RootAuto().log_partition(RootModel.from_fit(analysis.fit).energy).value)
     assert found["log_partition"]["kind"] == "exact"
     assert found["log_partition"]["value"] == pytest.approx(log_z, rel=1e-9)
-    assert found["nll"]["train"] == pytest.approx(analysis.parts["train"].scores.nll, rel=1e-9)  # type: ignore[union-attr]
-    assert found["kl"]["train"] == pytest.approx(analysis.parts["train"].scores.kl, rel=1e-9)  # type: ignore[union-attr]
+    assert found["nll"]["train"] == pytest.approx(analysis.parts["train"].scores.nll, rel=1e-9)
+    assert found["kl"]["train"] == pytest.approx(analysis.parts["train"].scores.kl, rel=1e-9)
     assert found["nll"]["test"] is None
     assert stored.family == TruncatedPoissonFamily(3)
     for method in ("auto", "exact"):
@@ -131,9 +125,9 @@ def test_exact_models_have_a_likelihood(small: Path, shell: CommandLine) -> None
     assert estimate["kind"] == "biased"
     limit = scipy.stats.t.isf(FALSE_ALARM_RATE / 2, 63)
     assert abs(estimate["value"] - log_z) < limit * estimate["std_error"]
-    given: list[Any] = []
+    given = []
 
-    def recorded(self: RootAnnealed, energy: GeneralizedRootEnergy) -> LogPartition:
+    def recorded(self, energy):
         given.append(self.starts)
         return RootAuto().log_partition(energy)
 
@@ -148,7 +142,7 @@ def test_exact_models_have_a_likelihood(small: Path, shell: CommandLine) -> None
     assert scored["log_z_kind"] == "exact"
 
 
-def test_several_penalties(fitted: Path) -> None:
+def test_several_penalties(fitted):
     found = json.loads((fitted / "out" / "fit.json").read_text())
     assert [step["l1"] for step in found["path"]] == [0.02, 0.005]
     best = min(found["path"], key=lambda step: step["pseudo_nll"]["validation"])
@@ -156,7 +150,7 @@ def test_several_penalties(fitted: Path) -> None:
     assert found["pseudo_nll"]["validation"] == pytest.approx(best["pseudo_nll"]["validation"])
 
 
-def test_text_names_scores_tuples_and_files(fitted: Path, shell: CommandLine) -> None:
+def test_text_names_scores_tuples_and_files(fitted, shell):
     captured = shell("fit", str(fitted / "rows.csv"), *GRM, "--order", "2", "--out", "again")
     assert "1 column without a count, left out of the model: count_of_words." in captured.out
     assert "independent negative binomial" in captured.out
@@ -165,7 +159,7 @@ def test_text_names_scores_tuples_and_files(fitted: Path, shell: CommandLine) ->
     assert "--resume" in captured.err
 
 
-def test_other_families_and_options(fitted: Path, shell: CommandLine) -> None:
+def test_other_families_and_options(fitted, shell):
     pd.DataFrame(np.random.default_rng(0).gamma(2, size=(60, 2)), columns=["x", "y"]).to_csv("r.csv", index=False)
     found = shell.json("fit", "r.csv", *GRM, "--family", "gaussian")
     assert (found["family"], found["order"], list(found["baselines"])) == ("gaussian", 2, ["normal"])
@@ -185,7 +179,7 @@ def test_other_families_and_options(fitted: Path, shell: CommandLine) -> None:
     assert found["is_full"] is True
 
 
-def test_gaussian_columns_of_other_units(shell: CommandLine) -> None:
+def test_gaussian_columns_of_other_units(shell):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(200, 3)) @ np.array([[1.0, 0.6, 0.0], [0.0, 0.8, 0.0], [0.0, 0.0, 1.0]])
     units = np.array([1e4, 2e5, 3e-3])
@@ -210,7 +204,7 @@ def test_gaussian_columns_of_other_units(shell: CommandLine) -> None:
         assert "+0.0000" not in told
 
 
-def test_refits(fitted: Path, shell: CommandLine) -> None:
+def test_refits(fitted, shell):
     found = shell.json("fit", str(fitted / "rows.csv"), *GRM)
     assert found["refit"]["method"] == "all"
     assert found["refit"]["pseudo_nll"] <= found["refit"]["independent_pseudo_nll"]
@@ -223,7 +217,7 @@ def test_refits(fitted: Path, shell: CommandLine) -> None:
     assert load_roots(Path(found["model"])).info["refit"] == "none"
 
 
-def test_interactions_are_sorted_by_coefficient(fitted: Path, shell: CommandLine) -> None:
+def test_interactions_are_sorted_by_coefficient(fitted, shell):
     rows = shell.json("interactions", str(fitted / "out"))["interactions"]
     stored = load_roots(fitted / "out" / "model.safetensors")
     assert len(rows) == sum(len(names) > 1 for _, names in stored.structure.names)
@@ -237,12 +231,12 @@ def test_interactions_are_sorted_by_coefficient(fitted: Path, shell: CommandLine
     assert ":".join(rows[0]["edge"]) in shell("interactions", str(fitted / "out"), "--top", "1").out
 
 
-def test_interactions_of_real_numbers_do_not_depend_on_units(shell: CommandLine) -> None:
+def test_interactions_of_real_numbers_do_not_depend_on_units(shell):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 3))
     x[:, 1] += x[:, 0]
     x[:, 2] += 0.5 * x[:, 1]
-    rows: list[list[dict[str, Any]]] = []
+    rows = []
     for name, units in (("m", (1.0, 1.0, 1.0)), ("mm", (1000.0, 1.0, 0.01))):
         lines = [",".join(f"{value!r}" for value in line) for line in (x * units).tolist()]
         Path(f"{name}.csv").write_text("\n".join(["a,b,c", *lines]) + "\n")
@@ -266,7 +260,7 @@ def test_interactions_of_real_numbers_do_not_depend_on_units(shell: CommandLine)
         assert row["standardised"] == pytest.approx(-precision[i, j], rel=1e-3)
 
 
-def test_rows_are_drawn(fitted: Path, small: Path, shell: CommandLine) -> None:
+def test_rows_are_drawn(fitted, small, shell):
     arguments = ["sample", str(fitted / "out"), "-n", "40", "--given", "heat=2", "--seed", "1"]
     captured = shell(*arguments, "--method", "gibbs", "--burn-in", "20")
     assert "the rows are approximate" in captured.err
@@ -281,7 +275,7 @@ def test_rows_are_drawn(fitted: Path, small: Path, shell: CommandLine) -> None:
     assert CountTable.from_csv("exact.csv").to_array().max() <= 3
 
 
-def test_prediction_is_the_conditional_mean(fitted: Path, shell: CommandLine) -> None:
+def test_prediction_is_the_conditional_mean(fitted, shell):
     arguments = ["predict", str(fitted / "out"), str(fitted / "rows.npz"), "--target", "wing"]
     found = shell.json(*arguments, "--out", "p.csv")
     stored = load_roots(fitted / "out" / "model.safetensors")
@@ -305,7 +299,7 @@ def test_prediction_is_the_conditional_mean(fitted: Path, shell: CommandLine) ->
     assert without["mean_prediction"] == pytest.approx(found["mean_prediction"], rel=1e-9)
 
 
-def test_scores_of_a_file(fitted: Path, shell: CommandLine) -> None:
+def test_scores_of_a_file(fitted, shell):
     pd.DataFrame({**{name: [0, 1] for name in reversed(NAMES)}, "other": [5, 5]}).to_csv("new.csv", index=False)
     found = shell.json("score", str(fitted / "out"), "new.csv")
     assert found["rows"] == 2
@@ -314,12 +308,12 @@ def test_scores_of_a_file(fitted: Path, shell: CommandLine) -> None:
     assert "pseudo-NLL per row" in shell("score", str(fitted / "out"), str(fitted / "rows.csv")).out
 
 
-def test_an_interrupted_run_is_continued(fitted: Path, monkeypatch: pytest.MonkeyPatch, shell: CommandLine) -> None:
+def test_an_interrupted_run_is_continued(fitted, monkeypatch, shell):
     import pyro_hoim.generalized_root.command.fit as module
 
     original = module.analyse_roots
 
-    def interrupted(*arguments: Any, **options: Any) -> Any:
+    def interrupted(*arguments, **options):
         original(*arguments, **options)  # the checkpoints are complete, the report is not
         raise KeyboardInterrupt
 
@@ -341,7 +335,7 @@ def test_an_interrupted_run_is_continued(fitted: Path, monkeypatch: pytest.Monke
 # Penalties
 
 
-def test_words_of_penalties() -> None:
+def test_words_of_penalties():
     assert parse_l1(()) == (0.01,)
     assert parse_l1(("auto",)) == AUTO_L1
     assert parse_l1(("0.01,0.1", "0")) == (0.1, 0.01, 0.0)
@@ -390,7 +384,7 @@ def test_words_of_penalties() -> None:
         (["--resume", "--out", "none"], "--resume: none does not exist, so there is nothing to resume"),
     ],
 )
-def test_bad_options(options: list[str], message: str, fitted: Path, shell: CommandLine) -> None:
+def test_bad_options(options, message, fitted, shell):
     assert message in shell.refused("fit", str(fitted / "rows.csv"), *GRM, *options)
 
 
@@ -398,7 +392,7 @@ def test_bad_options(options: list[str], message: str, fitted: Path, shell: Comm
     "option",
     [["--family", "poisson"], ["--l1", "0.1"], ["--vocab", "v"], ["--maximum", "3"], ["--stagewise"], ["--full"]],
 )
-def test_options_of_grm_belong_to_it(option: list[str], shell: CommandLine) -> None:
+def test_options_of_grm_belong_to_it(option, shell):
     for other in ("log-linear", "dependency-network"):
         line = shell.refused("fit", "czech_autoworkers", "--model", other, *option)
         assert line == f"{option[0]}: belongs to --model grm, received --model {other}"
@@ -417,12 +411,12 @@ def test_options_of_grm_belong_to_it(option: list[str], shell: CommandLine) -> N
         ("a,count\n1,0\n", "expected at least one observation, received none"),
     ],
 )
-def test_bad_files(text: str, message: str, shell: CommandLine) -> None:
+def test_bad_files(text, message, shell):
     Path("bad.csv").write_text(text)
     assert message in shell.refused("fit", "bad.csv", *GRM)
 
 
-def test_bad_matrices(fitted: Path, shell: CommandLine) -> None:
+def test_bad_matrices(fitted, shell):
     sparse.save_npz("m.npz", sparse.csr_matrix(made_rows()))
     assert "m_vocab.txt" in shell.refused("fit", "m.npz", *GRM)
     Path("v.txt").write_text("a\nb\n")
@@ -458,7 +452,7 @@ def test_bad_matrices(fitted: Path, shell: CommandLine) -> None:
         (["log-z", "MODEL", "--seed", "1"], "--seed: belongs to --method ais"),
     ],
 )
-def test_bad_use(words: list[str], message: str, fitted: Path, shell: CommandLine) -> None:
+def test_bad_use(words, message, fitted, shell):
     pd.DataFrame({"flow": [1], "heat": [0]}).to_csv("short.csv", index=False)
     paths = {"MODEL": str(fitted / "out"), "ROWS": str(fitted / "rows.csv"), "SHORT": "short.csv"}
     assert message in shell.refused(*[paths.get(word, word) for word in words])

@@ -1,16 +1,13 @@
 """Awkward tables: each is fitted and what was done to it is said."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
 
 
-def table(header: str, lines: list[str]) -> str:
+def table(header, lines):
     """Write ``t.csv`` and return its name."""
     Path("t.csv").write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
     return "t.csv"
@@ -20,7 +17,7 @@ HALF = [f"{i % 2},{(i // 2) % 3 % 2},{i % 3}" for i in range(60)]
 HOLES = [f"{'' if i < 12 else i % 2},{(i // 2) % 2},{i % 3}" for i in range(60)]
 
 
-def test_missing_cells_say_what_to_do(shell: CommandLine) -> None:
+def test_missing_cells_say_what_to_do(shell):
     source = table("a,b,c", HOLES)
     assert shell.refused("fit", source, "--select") == (
         "t: 12 cells are missing; pass --missing drop to leave out 12 of 60 rows"
@@ -34,7 +31,7 @@ def test_missing_cells_say_what_to_do(shell: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("options", [["--select", "--order", "2"], ["--order", "1"]])
-def test_dropped_rows_are_told(options: list[str], shell: CommandLine) -> None:
+def test_dropped_rows_are_told(options, shell):
     source = table("a,b,c,d", [f"{line},same" for line in HOLES])
     told = "12 rows with missing cells were left out (--missing drop); 48 rows stayed."
     out = shell("fit", source, *options, "--missing", "drop", "--out", "out").out
@@ -48,14 +45,14 @@ def test_dropped_rows_are_told(options: list[str], shell: CommandLine) -> None:
     assert lead.startswith(" and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "48 rows of 4")
 
 
-def test_nothing_is_told_of_a_plain_table(shell: CommandLine) -> None:
+def test_nothing_is_told_of_a_plain_table(shell):
     assert shell("fit", table("a,b,c", HALF), "--order", "1", "--out", "out").out.startswith(
         "The model kept is order 1: 0 interactions"
     )
     assert json.loads(Path("out/fit.json").read_text())["dropped_rows"] == 0
 
 
-def test_many_columns_are_counted(shell: CommandLine) -> None:
+def test_many_columns_are_counted(shell):
     names = [f"a constant column with a long name, number {i}" for i in range(9)]
     header = ",".join(["a", *(f'"{name}"' for name in names)])
     first = shell(
@@ -66,7 +63,7 @@ def test_many_columns_are_counted(shell: CommandLine) -> None:
     assert json.loads(Path("out/fit.json").read_text())["constant_columns"] == names
 
 
-def test_names_that_pictures_and_pages_could_misread(shell: CommandLine) -> None:
+def test_names_that_pictures_and_pages_could_misread(shell):
     header = 'first name,"a:b",_hidden,c$d$,"<b>&"'
     lines = [f"l {i % 2},{i % 2},$x$ {i % 3 % 2},{'[u]' if i % 5 else '_v'},{i % 2}" for i in range(120)]
     assert "first name:a:b" in shell("fit", table(header, lines), "--select", "--order", "2", "--out", "out").out
@@ -74,14 +71,14 @@ def test_names_that_pictures_and_pages_could_misread(shell: CommandLine) -> None
     assert page.count("data:image/png") == 3 and "<b>" not in page and "&lt;b&gt;&amp;" in page
 
 
-def test_levels_absent_from_training(shell: CommandLine) -> None:
+def test_levels_absent_from_training(shell):
     lines = [f"{'rare' if i in (5, 77) else 'usual'},{i % 2},{i % 3}" for i in range(120)]
     shell("fit", table("a,b,c", lines), "--select", "--seed", "2", "--target", "a", "--out", "out")
     found = json.loads(Path("out/fit.json").read_text())
     assert all(value is not None for key in ("nll", "kl") for value in found[key].values())
 
 
-def test_an_identifier_is_told_and_fitted_where_that_can_be_done(shell: CommandLine) -> None:
+def test_an_identifier_is_told_and_fitted_where_that_can_be_done(shell):
     source = table("id,a,b", [f"{i},{i % 2},{i % 3}" for i in range(900)])
     told = "id (900 levels) is (almost) unique per row, like an identifier"
     assert shell("fit", source, "--order", "1", "--out", "one").out.startswith(told)

@@ -1,13 +1,10 @@
 """Known cells of probability zero: an error where rows are drawn, no prediction where rows are predicted."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from command_line import CommandLine
 
 from pyro_hoim.cli import run
 
@@ -15,7 +12,7 @@ ROWS = "Class,Sex,Age,Survived\nCrew,Male,Child,No\n1st,Male,Adult,Yes\nCrew,Mal
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory):
     """Pairs of titanic, in which no child was of the crew."""
     folder = tmp_path_factory.mktemp("titanic")
     assert run(["fit", "titanic", "--order", "2", "--out", str(folder / "m"), "--json"]) == 0
@@ -23,24 +20,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def rows() -> None:
+def rows():
     Path("rows.csv").write_text(ROWS)
 
 
-def test_rows_are_not_drawn_given_what_cannot_be(model: str, shell: CommandLine) -> None:
+def test_rows_are_not_drawn_given_what_cannot_be(model, shell):
     told = shell.refused("sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Child")
     assert "--given: Class=Crew, Age=Child has probability zero in the model" in told
     # The control.
     assert shell("sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Adult").out.count("Crew") == 3
 
 
-def test_such_rows_are_not_completed(model: str, shell: CommandLine) -> None:
+def test_such_rows_are_not_completed(model, shell):
     Path("gaps.csv").write_text("Class,Sex,Age,Survived\nCrew,,Child,No\n1st,Male,Adult,\n")
     told = shell.refused("sample", model, "-n", "1", "--complete", "gaps.csv")
     assert "--complete: Class=Crew, Age=Child, Survived=No has probability zero" in told
 
 
-def test_a_row_whose_other_cells_cannot_be_gets_no_prediction(model: str, shell: CommandLine) -> None:
+def test_a_row_whose_other_cells_cannot_be_gets_no_prediction(model, shell):
     found = shell.json("predict", model, "rows.csv", "--target", "Survived", "--out", "out.csv")
     assert (found["rows"], found["predicted_rows"], found["impossible_rows"], found["kind"]) == (2, 2, 1, "exact")
     assert math.isfinite(found["log_loss"])
@@ -50,17 +47,17 @@ def test_a_row_whose_other_cells_cannot_be_gets_no_prediction(model: str, shell:
     assert written["is_exact"].tolist() == [False, True, True]
 
 
-def test_the_target_itself_may_be_what_cannot_be(model: str, shell: CommandLine) -> None:
+def test_the_target_itself_may_be_what_cannot_be(model, shell):
     found = shell.json("predict", model, "rows.csv", "--target", "Age")
     assert (found["predicted_rows"], found["impossible_rows"]) == (3, 0)
 
 
-def test_a_reader_is_told_how_many(model: str, shell: CommandLine) -> None:
+def test_a_reader_is_told_how_many(model, shell):
     told = shell("predict", model, "rows.csv", "--target", "Survived").out
     assert "not predicted      1 row whose other cells have probability zero together" in told
 
 
-def test_a_column_of_which_every_level_is_excluded(shell: CommandLine) -> None:
+def test_a_column_of_which_every_level_is_excluded(shell):
     """a=0 was never seen with b=1, and a=1 never with c=1: given b=1 and c=1 nothing is left for a."""
     lines = [f"{a},{b},{c}" for a in "01" for b in "01" for c in "01" if (a, b) != ("0", "1") and (a, c) != ("1", "1")]
     Path("t.csv").write_text("a,b,c\n" + "\n".join(lines * 5) + "\n")

@@ -1,15 +1,11 @@
 """Labels that training never saw: counted where rows are scored and predicted, levels where ``fit`` is told of them."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from command_line import CommandLine
 
 from pyro_hoim.log_linear import load_model
 
@@ -17,7 +13,7 @@ ROWS = "a,b\n" + "x,u\n" * 6 + "x,v\n" * 2 + "y,u\n" * 3 + "y,v\n" * 4
 
 
 @pytest.fixture(autouse=True)
-def folder() -> None:
+def folder():
     Path("rows.csv").write_text(ROWS, encoding="utf-8")
     Path("new.csv").write_text("a,b,count\nx,u,2\nz,u,3\nx,v,1\ny,w,1\nz,w,1\n", encoding="utf-8")
     Path("known.csv").write_text("a,b,count\nx,u,2\nx,v,1\n", encoding="utf-8")
@@ -28,7 +24,7 @@ UNSEEN = {"unseen_label_rows": 5, "unseen_labels": {"a": ["z"], "b": ["w"]}}
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=list(MODELS))
-def test_rows_with_unseen_labels_are_counted_and_left_out(options: list[str], shell: CommandLine) -> None:
+def test_rows_with_unseen_labels_are_counted_and_left_out(options, shell):
     shell("fit", "rows.csv", *options, "--out", "model")
     found = shell.json("score", "model", "new.csv")
     assert {name: found[name] for name in UNSEEN} == UNSEEN and found["rows"] == 3
@@ -44,7 +40,7 @@ def test_rows_with_unseen_labels_are_counted_and_left_out(options: list[str], sh
     assert predicted == {**same, **UNSEEN}
 
 
-def test_predictions_stand_beside_the_rows_of_the_file(shell: CommandLine) -> None:
+def test_predictions_stand_beside_the_rows_of_the_file(shell):
     shell("fit", "rows.csv", "--out", "model")
     text = shell("predict", "model", "new.csv", "--target", "b", "--out", "found.csv").out
     assert "they have no prediction" in text and "2 predictions written" in text
@@ -54,7 +50,7 @@ def test_predictions_stand_beside_the_rows_of_the_file(shell: CommandLine) -> No
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=list(MODELS))
-def test_rows_with_unseen_labels_are_not_completed(options: list[str], shell: CommandLine) -> None:
+def test_rows_with_unseen_labels_are_not_completed(options, shell):
     shell("fit", "rows.csv", *options, "--out", "model")
     Path("gaps.csv").write_text("a,b\nx,\nz,\n,v\ny,w\n", encoding="utf-8")
     Path("known_gaps.csv").write_text("a,b\nx,\n,v\n", encoding="utf-8")
@@ -67,19 +63,19 @@ def test_rows_with_unseen_labels_are_not_completed(options: list[str], shell: Co
     assert "'z'" in shell.refused("sample", "model", "-n", "1", "--complete", "other.csv")
 
 
-def test_a_file_of_unseen_labels_only_is_refused(shell: CommandLine) -> None:
+def test_a_file_of_unseen_labels_only_is_refused(shell):
     shell("fit", "rows.csv", "--out", "model")
     Path("other.csv").write_text("a,b\nz,u\nx,w\n", encoding="utf-8")
     words = shell.refused("score", "model", "other.csv")
     assert "line 2" in words and "'z'" in words
 
 
-def levels_json() -> list[str]:
+def levels_json():
     Path("levels.json").write_text(json.dumps({"a": ["z", "y", "x"], "b": ["u", "v", "w"]}), encoding="utf-8")
     return ["--levels", "levels.json"]
 
 
-def levels_csv() -> list[str]:
+def levels_csv():
     lines = ["column,level", "a,z", "a,y", "a,x", "b,u", "b,v", "b,w"]
     Path("levels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return ["--levels", "levels.csv"]
@@ -94,9 +90,7 @@ def levels_csv() -> list[str]:
     ],
     ids=["json", "csv", "rows"],
 )
-def test_levels_given_at_fit_have_a_probability_under_a_prior(
-    make: Any, labels: tuple[str, ...], shell: CommandLine
-) -> None:
+def test_levels_given_at_fit_have_a_probability_under_a_prior(make, labels, shell):
     """Oracle: under conjugate:N of the saturated model, cell probabilities are (count + N / 9) / (rows + N)."""
     options = ["--order", "2", "--prior", "conjugate:9", "--out", "model"]
     text = shell("fit", "rows.csv", *make(), *options).out
@@ -110,13 +104,13 @@ def test_levels_given_at_fit_have_a_probability_under_a_prior(
     assert found["nll"] == pytest.approx(nll, rel=1e-6)
 
 
-def test_without_a_prior_rows_of_a_given_level_are_impossible(shell: CommandLine) -> None:
+def test_without_a_prior_rows_of_a_given_level_are_impossible(shell):
     shell("fit", "rows.csv", *levels_json(), "--order", "1", "--out", "model")
     found = shell.json("score", "model", "new.csv")
     assert found["unseen_label_rows"] == 0 and found["impossible_rows"] == 5 and found["nll"] is None
 
 
-def test_a_network_smooths_given_levels(shell: CommandLine) -> None:
+def test_a_network_smooths_given_levels(shell):
     options = [*MODELS["dependency-network"], *levels_json(), "--out", "model"]
     shell("fit", "rows.csv", *options)
     found = shell.json("score", "model", "new.csv")
@@ -133,13 +127,13 @@ def test_a_network_smooths_given_levels(shell: CommandLine) -> None:
         ("{", "is not JSON"),
     ],
 )
-def test_bad_levels_are_refused(content: str, words: str, shell: CommandLine) -> None:
+def test_bad_levels_are_refused(content, words, shell):
     Path("levels.json").write_text(content, encoding="utf-8")
     error = shell.refused("fit", "rows.csv", "--levels", "levels.json")
     assert words in error and "--levels" in error
 
 
-def test_other_levels_files_are_refused(shell: CommandLine) -> None:
+def test_other_levels_files_are_refused(shell):
     Path("levels.csv").write_text("name,label\na,x\n", encoding="utf-8")
     assert "column, level" in shell.refused("fit", "rows.csv", "--levels", "levels.csv")
     Path("far.csv").write_text("q\n1\n", encoding="utf-8")

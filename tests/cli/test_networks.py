@@ -1,14 +1,11 @@
 """Dependency networks at the command line: what is printed and written agrees with the library; bad input is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from command_line import CommandLine
 
 from pyro_hoim.cli import run
 from pyro_hoim.data import Observations
@@ -30,7 +27,7 @@ NETWORK = ["--model", "dependency-network", "--split", "1,0,0"]
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(tmp_path_factory):
     """Folder of a network of the Czech autoworkers, and the table as a file beside it."""
     folder = tmp_path_factory.mktemp("network")
     load_table("czech_autoworkers").to_pandas().to_csv(folder / "rows.csv", index=False)
@@ -41,7 +38,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Good input
 
 
-def test_fit_prints_what_the_library_finds(shell: CommandLine) -> None:
+def test_fit_prints_what_the_library_finds(shell):
     found = shell.json(
         "fit", "czech_autoworkers", *NETWORK, "--split", "0.6,0.1,0.3", "--seed", "3", "--target", "smoke"
     )
@@ -74,7 +71,7 @@ def test_fit_prints_what_the_library_finds(shell: CommandLine) -> None:
     assert not Path("pyro-hoim-czech_autoworkers/checkpoint").exists()
 
 
-def test_options_of_learning_reach_the_learner(shell: CommandLine) -> None:
+def test_options_of_learning_reach_the_learner(shell):
     options = ["--alpha", "0", "--max-leaves", "2", "--lossless", "--jobs", "1"]
     found = shell.json("fit", "czech_autoworkers", *NETWORK, *options)
     learned = learn_network(load_table("czech_autoworkers"), alpha=0.0, max_leaves=2, lossless=True)
@@ -82,17 +79,17 @@ def test_options_of_learning_reach_the_learner(shell: CommandLine) -> None:
     assert [n["num_leaves"] for n in found["nodes"]] == [n.num_leaves for n in learned.nodes]
     stored = load_network(found["model"]).conditionals
     for node, other in zip(stored.nodes, learned.conditionals.nodes, strict=True):
-        assert torch.equal(node.probs, other.probs)  # type: ignore[attr-defined]
+        assert torch.equal(node.probs, other.probs)
 
 
-def test_text_names_scores_arrows_and_files(fitted: Path, shell: CommandLine) -> None:
+def test_text_names_scores_arrows_and_files(fitted, shell):
     out = shell("fit", str(fitted / "rows.csv"), *NETWORK, "--out", "again").out
     assert "train  1,841" in out
     assert "mental → phys" in out
     assert "report: again/report.html" in out
 
 
-def test_score_agrees_with_the_fit(fitted: Path, shell: CommandLine) -> None:
+def test_score_agrees_with_the_fit(fitted, shell):
     fit = json.loads((fitted / "out" / "fit.json").read_text())
     found = shell.json("score", str(fitted / "out"), str(fitted / "rows.csv"))
     for key in ("nll", "kl", "pseudo_nll", "fc", "fc_limit"):
@@ -101,7 +98,7 @@ def test_score_agrees_with_the_fit(fitted: Path, shell: CommandLine) -> None:
     assert found["impossible_rows"] == 0
 
 
-def test_predict_is_the_conditional_itself(fitted: Path, shell: CommandLine) -> None:
+def test_predict_is_the_conditional_itself(fitted, shell):
     network = load_network(fitted / "out" / "model.safetensors").conditionals
     rows = Observations.from_csv(fitted / "rows.csv", domain=network.domain)
     found = shell.json("predict", str(fitted / "out"), str(fitted / "rows.csv"), "--target", "phys", "--out", "p.csv")
@@ -115,7 +112,7 @@ def test_predict_is_the_conditional_itself(fitted: Path, shell: CommandLine) -> 
     )
 
 
-def test_interactions_are_directed_with_what_the_reader_gains(fitted: Path, shell: CommandLine) -> None:
+def test_interactions_are_directed_with_what_the_reader_gains(fitted, shell):
     fit = json.loads((fitted / "out" / "fit.json").read_text())
     assert shell.json("interactions", str(fitted / "out")) == {"interactions": fit["interactions"]}
     assert shell.json("interactions", str(fitted / "out"), "--top", "2")["interactions"] == fit["interactions"][:2]
@@ -125,7 +122,7 @@ def test_interactions_are_directed_with_what_the_reader_gains(fitted: Path, shel
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_sampled_rows_follow_the_clamped_law(fitted: Path, method: str, shell: CommandLine) -> None:
+def test_sampled_rows_follow_the_clamped_law(fitted, method, shell):
     given = ["--given", "smoke=y", "--given", "mental=n", "--given", "systol=y", "--given", "protein=n"]
     options = ["-n", "4000", *given, "--method", method, "--seed", "7", "--out", "r.csv"]
     told = shell("sample", str(fitted / "out"), *options).err
@@ -139,12 +136,12 @@ def test_sampled_rows_follow_the_clamped_law(fitted: Path, method: str, shell: C
     assert_exact_law(counts.long(), stationary_law(network, clamped=clamped).probs.flatten())
 
 
-def test_clamping_every_column_gives_it_back(fitted: Path, shell: CommandLine) -> None:
+def test_clamping_every_column_gives_it_back(fitted, shell):
     given = [w for n in ("smoke", "mental", "phys", "systol", "protein", "family") for w in ("--given", f"{n}=y")]
     assert shell("sample", str(fitted / "out"), "-n", "2", *given).out.splitlines()[1:] == ["y,y,y,y,y,y"] * 2
 
 
-def test_missing_cells_of_a_file_are_filled_scored_and_predicted(fitted: Path, shell: CommandLine) -> None:
+def test_missing_cells_of_a_file_are_filled_scored_and_predicted(fitted, shell):
     Path("gaps.csv").write_text("smoke,mental,phys,systol,protein,family\ny,,,y,n,n\nn,y,y,n,y,y\n")
     told = shell("sample", str(fitted / "out"), "-n", "3", "--complete", "gaps.csv", "--out", "full.csv").err
     assert "1 row was filled approximately" in told
@@ -165,7 +162,7 @@ def test_missing_cells_of_a_file_are_filled_scored_and_predicted(fitted: Path, s
     assert found["approximate_rows"] == 1
 
 
-def test_rows_with_missing_cells_teach_too(shell: CommandLine) -> None:
+def test_rows_with_missing_cells_teach_too(shell):
     rows = load_table("rochdale")
     each = torch.repeat_interleave(rows.codes, rows.counts.long(), 0)
     gaps = torch.rand(each.shape, generator=torch.Generator().manual_seed(0)) < 0.1
@@ -183,8 +180,8 @@ def test_rows_with_missing_cells_teach_too(shell: CommandLine) -> None:
     assert found["fc_limit"]["train"] is None
 
 
-def test_an_interrupted_run_is_continued(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object, **__: object) -> None:
+def test_an_interrupted_run_is_continued(shell, monkeypatch):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     arguments = ["fit", "czech_autoworkers", *NETWORK, "--out", "run"]
@@ -202,7 +199,7 @@ def test_an_interrupted_run_is_continued(shell: CommandLine, monkeypatch: pytest
 # Sensible answers
 
 
-def test_constant_columns_and_few_rows_are_learned(shell: CommandLine) -> None:
+def test_constant_columns_and_few_rows_are_learned(shell):
     Path("rows.csv").write_text("a,b,c\n" + "".join(f"{k % 7},x,{'uv'[k % 2]}\n" for k in range(8)))
     found = shell.json("fit", "rows.csv", *NETWORK)
     assert found["constant_columns"] == ["b"]
@@ -211,7 +208,7 @@ def test_constant_columns_and_few_rows_are_learned(shell: CommandLine) -> None:
     assert found["pseudo_nll"]["train"] > 0
 
 
-def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell: CommandLine) -> None:
+def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
     Path("rows.csv").write_text("a,b\n" + "no,no\nyes,yes\n" * 50)
     found = shell.json("fit", "rows.csv", *NETWORK, "--alpha", "0", "--out", "out")
     assert found["has_unique_law"] is False
@@ -254,11 +251,11 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell: Comman
         (["--jobs", "0"], "--jobs: expected a whole number of at least 1, received 0"),
     ],
 )
-def test_wrong_options_of_fit_are_named(words: list[str], message: str, shell: CommandLine) -> None:
+def test_wrong_options_of_fit_are_named(words, message, shell):
     assert shell.refused("fit", "czech_autoworkers", *NETWORK, *words) == message
 
 
-def test_options_of_networks_are_refused_elsewhere(shell: CommandLine) -> None:
+def test_options_of_networks_are_refused_elsewhere(shell):
     for option in (["--alpha", "2"], ["--max-leaves", "3"], ["--lossless"]):
         line = shell.refused("fit", "czech_autoworkers", *option)
         assert line == f"{option[0]}: belongs to --model dependency-network, received --model log-linear"
@@ -268,7 +265,7 @@ def test_options_of_networks_are_refused_elsewhere(shell: CommandLine) -> None:
     assert line == "czech_autoworkers: no such file, nor one of the data sets of counts classic3"
 
 
-def test_columns_that_name_rows_are_refused(shell: CommandLine) -> None:
+def test_columns_that_name_rows_are_refused(shell):
     Path("rows.csv").write_text("id,a\n" + "".join(f"{k},{k % 2}\n" for k in range(30)))
     assert "'id' (30 levels in 30 rows)" in shell.refused("fit", "rows.csv", *NETWORK)
 
@@ -289,12 +286,12 @@ def test_columns_that_name_rows_are_refused(shell: CommandLine) -> None:
         (["interactions", "OUT", "--samples", "500"], "--samples: not for a dependency network"),
     ],
 )
-def test_wrong_use_of_a_network_is_named(words: list[str], message: str, fitted: Path, shell: CommandLine) -> None:
+def test_wrong_use_of_a_network_is_named(words, message, fitted, shell):
     paths = {"OUT": str(fitted / "out"), "ROWS": str(fitted / "rows.csv")}
     assert message in shell.refused(*[paths.get(word, word) for word in words])
 
 
-def test_large_networks_are_drawn_approximately_or_refused(shell: CommandLine) -> None:
+def test_large_networks_are_drawn_approximately_or_refused(shell):
     domain = Domain.from_cardinalities({f"x{i}": 2 for i in range(17)})
     fair = torch.tensor([0.5, 0.5])
     network = DependencyConditionals(TableConditional(domain, name, [], fair) for name in domain.names)

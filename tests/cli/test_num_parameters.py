@@ -1,7 +1,5 @@
 """The number of parameters is the same on every page of every command: the one that df, AIC and BIC count."""
 
-from __future__ import annotations
-
 import json
 import re
 from math import log
@@ -9,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import CommandLine
 
 
-def table(path: Path, empty: bool) -> str:
+def table(path, empty):
     """Three columns: b follows a, c follows b; with ``empty`` no row has a = 2 and b = 1 together."""
     rng = np.random.default_rng(0)
     a = rng.integers(0, 3, 2000)
@@ -25,7 +22,7 @@ def table(path: Path, empty: bool) -> str:
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 @pytest.mark.parametrize("empty", [True, False])
-def test_every_command_counts_the_parameters_that_the_rows_identify(shell: CommandLine, empty: bool) -> None:
+def test_every_command_counts_the_parameters_that_the_rows_identify(shell, empty):
     file = table(Path("rows.csv"), empty)
     # 2 + 1 + 1 single variables, 2 of a:b and 1 of b:c; the empty combination of a and b takes one away, and two cells.
     family, identified, cells = 7, 7 - empty, 12 - 2 * empty

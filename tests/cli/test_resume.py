@@ -1,14 +1,12 @@
 """A run that is killed leaves a checkpoint from which ``--resume`` ends as undisturbed; without one it is refused."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import CommandLine, kill
+from command_line import kill
 from safetensors.numpy import load_file
 
 from pyro_hoim.cli import run
@@ -17,7 +15,7 @@ OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "3", 
 OPTIONS += ["--seed", "5", "--out"]
 
 
-def theta_of(folder: Path) -> np.ndarray:
+def theta_of(folder):
     """Posterior draws in a finished folder."""
     import xarray
 
@@ -26,7 +24,7 @@ def theta_of(folder: Path) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """Folder of a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed") / "whole"
     assert run(["fit", "--jobs", "1", *OPTIONS, str(folder)]) == 0
@@ -34,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
-def test_killed_run_is_resumed(how: signal.Signals, whole: Path, shell: CommandLine) -> None:
+def test_killed_run_is_resumed(how, whole, shell):
     jobs = ["--jobs", "2" if how == signal.SIGKILL else "1"]  # one run with its chains in processes, and one without
     first = Path("broken/checkpoint/order-1-chain-0.safetensors")
     kill(["fit", *jobs, *OPTIONS, "broken"], first, how)
@@ -56,7 +54,7 @@ def test_killed_run_is_resumed(how: signal.Signals, whole: Path, shell: CommandL
     shell.refused("fit", *OPTIONS, "broken", "--resume", says=["complete"])
 
 
-def test_damaged_checkpoint_is_named(shell: CommandLine) -> None:
+def test_damaged_checkpoint_is_named(shell):
     folder = Path("broken/checkpoint")
     folder.mkdir(parents=True)
     (folder / "order-1-chain-0.safetensors").write_bytes(b"not a checkpoint")
@@ -78,7 +76,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_that_is_new_empty_or_of_something_else(kind: str, shell: CommandLine) -> None:
+def test_a_folder_that_is_new_empty_or_of_something_else(kind, shell):
     content, options = KINDS[kind]
     Path("rows.csv").write_text(content)
     for state in ("does not exist", "is empty"):
@@ -91,7 +89,7 @@ def test_a_folder_that_is_new_empty_or_of_something_else(kind: str, shell: Comma
     assert [path.name for path in Path("new").iterdir()] == ["precious.txt"]
 
 
-def test_a_run_stopped_before_its_first_checkpoint_starts_anew_and_says_so(shell: CommandLine) -> None:
+def test_a_run_stopped_before_its_first_checkpoint_starts_anew_and_says_so(shell):
     Path("rows.csv").write_text(TABLE)
     Path("new/checkpoint").mkdir(parents=True)
     (Path("new/checkpoint") / "run.json").write_text(json.dumps({"options": {}, "rows": "", "seconds": 1.0}))

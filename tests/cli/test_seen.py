@@ -1,14 +1,11 @@
 """Held-out figures by default, rows that a model has seen, and accuracies beside always guessing one level."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from command_line import CommandLine
 from scipy.stats import binomtest
 
 from pyro_hoim import Observations
@@ -20,7 +17,7 @@ NETWORK = ["--model", "dependency-network"]
 GRM = ["--model", "grm", "--order", "2", "--jobs", "1"]
 
 
-def write(name: str = "rows.csv", number: int = 100, seed: int = 0, *, gaps: int = 0) -> list[str]:
+def write(name="rows.csv", number=100, seed=0, *, gaps=0):
     """A file of three columns, the third a coin; returns its lines."""
     rng = np.random.default_rng(seed)
     a, coin = rng.integers(0, 3, number), rng.integers(0, 2, number)
@@ -33,7 +30,7 @@ def write(name: str = "rows.csv", number: int = 100, seed: int = 0, *, gaps: int
 
 
 @pytest.mark.parametrize("family", [NETWORK, GRM])
-def test_the_page_rests_on_rows_that_were_not_learned_from(family: list[str], shell: CommandLine) -> None:
+def test_the_page_rests_on_rows_that_were_not_learned_from(family, shell):
     write()
     assert "On the test rows" in shell("fit", "rows.csv", *family, "--out", "out").out
     assert json.loads(Path("out/fit.json").read_text())["rows"] == {"train": 80, "validation": 0, "test": 20}
@@ -46,7 +43,7 @@ def test_the_page_rests_on_rows_that_were_not_learned_from(family: list[str], sh
     ("family", "key"),
     [(NETWORK, "pseudo_nll"), (GRM, "pseudo_nll"), (["--order", "2", "--split", "0.5,0.2,0.3"], "nll")],
 )
-def test_score_says_which_rows_were_seen(family: list[str], key: str, shell: CommandLine) -> None:
+def test_score_says_which_rows_were_seen(family, key, shell):
     lines = write()
     fitted = shell.json("fit", "rows.csv", *family, "--out", "out")
     found = shell.json("score", "out", "rows.csv")
@@ -66,7 +63,7 @@ def test_score_says_which_rows_were_seen(family: list[str], key: str, shell: Com
 
 
 @pytest.mark.parametrize("family", [NETWORK, ["--select"]])
-def test_predict_says_which_rows_were_seen(family: list[str], shell: CommandLine) -> None:
+def test_predict_says_which_rows_were_seen(family, shell):
     write(number=300)
     fitted = shell.json("fit", "rows.csv", *family, "--target", "b", "--out", "out")
     found = shell.json("predict", "out", "rows.csv", "--target", "b")["parts"]
@@ -75,7 +72,7 @@ def test_predict_says_which_rows_were_seen(family: list[str], shell: CommandLine
 
 
 @pytest.mark.parametrize("policy", ["drop", "marginalise"])
-def test_rows_with_gaps_are_recognised(policy: str, shell: CommandLine) -> None:
+def test_rows_with_gaps_are_recognised(policy, shell):
     write(gaps=10)
     fitted = shell.json("fit", "rows.csv", *NETWORK, "--missing", policy, "--out", "out")
     found = shell.json("score", "out", "rows.csv")["parts"]
@@ -83,14 +80,14 @@ def test_rows_with_gaps_are_recognised(policy: str, shell: CommandLine) -> None:
     assert found["test"]["pseudo_nll"] == pytest.approx(fitted["pseudo_nll"]["test"], rel=1e-6)
 
 
-def test_a_file_without_a_split_says_nothing(shell: CommandLine) -> None:
+def test_a_file_without_a_split_says_nothing(shell):
     write()
     shell.json("fit", "rows.csv", "--order", "1", "--out", "out")
     add_info("out/model.safetensors", {"split": None})
     assert shell.json("score", "out", "rows.csv")["parts"] is None
 
 
-def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(shell: CommandLine) -> None:
+def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(shell):
     write(number=400)
     fitted = shell.json("fit", "rows.csv", "--order", "2", "--target", "coin", "--out", "out")
     stored = load_model("out/model.safetensors")
@@ -112,7 +109,7 @@ def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(shell: Com
 
 
 @pytest.mark.parametrize("options", [["--order", "2"], ["--select"]], ids=["given", "learned"])
-def test_score_leads_with_the_gain_that_the_fit_reports(options: list[str], shell: CommandLine) -> None:
+def test_score_leads_with_the_gain_that_the_fit_reports(options, shell):
     write(number=400)
     fitted = shell.json("fit", "rows.csv", *options, "--split", "0.5,0.2,0.3", "--out", "out")
     found = shell.json("score", "out", "rows.csv")
@@ -135,7 +132,7 @@ def test_score_leads_with_the_gain_that_the_fit_reports(options: list[str], shel
     assert "over independent columns is not known" in shell("score", "out", "other.csv").out
 
 
-def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(shell: CommandLine) -> None:
+def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(shell):
     write(number=400)
     fitted = shell.json("fit", "rows.csv", *NETWORK, "--split", "0.5,0.2,0.3", "--out", "out")
     found = shell.json("score", "out", "rows.csv")
@@ -152,7 +149,7 @@ def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(shell: Comm
 
 
 @pytest.mark.parametrize("family", ["poisson", "truncated-poisson", "exponential", "gaussian"])
-def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(family: str, shell: CommandLine) -> None:
+def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(family, shell):
     rng = np.random.default_rng(3)
     rows = rng.poisson(2 + 3 * rng.integers(0, 2, (300, 1)), (300, 3))
     values = rows.clip(max=9) if "poisson" in family else rows + rng.exponential(1.0, rows.shape)

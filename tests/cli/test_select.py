@@ -1,7 +1,5 @@
 """``fit --select``: what it prints and writes, what it does with awkward tables, and how it is resumed."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import CommandLine, kill
+from command_line import kill
 from safetensors.numpy import load_file
 
 from pyro_hoim import Observations
@@ -17,7 +15,7 @@ from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, load_model, s
 from pyro_hoim.log_linear.learning import _trainers as _learn_trainers
 
 
-def rows_of(number: int, columns: int = 5, seed: int = 0) -> list[list[str]]:
+def rows_of(number, columns=5, seed=0):
     """Coins, of which the second follows the first, and the fifth is the exclusive or of the third and fourth."""
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 2, (number, columns))
@@ -27,14 +25,14 @@ def rows_of(number: int, columns: int = 5, seed: int = 0) -> list[list[str]]:
     return x.astype(str).tolist()
 
 
-def write(name: str, rows: list[list[str]], header: list[str] | None = None) -> str:
+def write(name, rows, header=None):
     """Write a CSV file and return its name."""
     names = header or [f"v{i}" for i in range(len(rows[0]))]
     Path(name).write_text("\n".join(",".join(line) for line in [names, *rows]) + "\n", encoding="utf-8")
     return name
 
 
-def test_json_and_files(shell: CommandLine) -> None:
+def test_json_and_files(shell):
     source = write("coins.csv", rows_of(2000))
     found = shell.json("fit", source, "--select", "--target", "v4", "--out", "out")
     edges = {tuple(edge) for edge in found["edges"]}
@@ -92,7 +90,7 @@ def test_json_and_files(shell: CommandLine) -> None:
     assert found["nll"]["test"] - nll == pytest.approx(found["predictive"]["advantage"]["test"], rel=1e-6, abs=1e-12)
 
 
-def test_text_names_what_was_learned(shell: CommandLine) -> None:
+def test_text_names_what_was_learned(shell):
     captured = shell("fit", write("coins.csv", rows_of(2000)), "--select", "--refit", "--out", "out")
     assert captured.out.startswith("On the test rows the model gains ")
     assert " nats per row over independent columns (standard error 0.0" in captured.out.splitlines()[0]
@@ -107,7 +105,7 @@ def test_text_names_what_was_learned(shell: CommandLine) -> None:
     assert len(captured.out.splitlines()) < 40
 
 
-def test_other_commands_take_the_model(shell: CommandLine) -> None:
+def test_other_commands_take_the_model(shell):
     source = write("coins.csv", rows_of(600))
     shell.json("fit", source, "--select", "--out", "out")
     for command in (
@@ -120,7 +118,7 @@ def test_other_commands_take_the_model(shell: CommandLine) -> None:
         assert shell(*command).out
 
 
-def test_maximum_order_and_seed(shell: CommandLine) -> None:
+def test_maximum_order_and_seed(shell):
     source = write("coins.csv", rows_of(800))
     pairs = shell.json("fit", source, "--select", "--order", "2", "--out", "a")
     assert max(map(len, pairs["edges"])) == 2
@@ -130,7 +128,7 @@ def test_maximum_order_and_seed(shell: CommandLine) -> None:
     assert other["nll"] != pairs["nll"]
 
 
-def test_constant_columns_and_levels_absent_from_training(shell: CommandLine) -> None:
+def test_constant_columns_and_levels_absent_from_training(shell):
     rows = [[*line, "same", "rare" if i == 7 else "usual"] for i, line in enumerate(rows_of(400))]
     found = shell.json("fit", write("t.csv", rows), "--select", "--out", "out")
     assert found["num_variables"] == 7
@@ -139,12 +137,12 @@ def test_constant_columns_and_levels_absent_from_training(shell: CommandLine) ->
     assert all(value is not None for part in ("nll", "kl") for value in found[part].values())
 
 
-def test_all_rows_equal(shell: CommandLine) -> None:
+def test_all_rows_equal(shell):
     found = shell.json("fit", write("t.csv", [["x", "y"]] * 30), "--select", "--out", "out")
     assert found["num_interactions"] == 0 and found["nll"]["test"] == 0 and found["gain"]["test"] == 0
 
 
-def test_ranges_are_ordered_levels(shell: CommandLine) -> None:
+def test_ranges_are_ordered_levels(shell):
     ages = ["10-19", "20-29", "5-9", "30-39"]
     rows = [[ages[i % 4], str(i % 3 % 2)] for i in range(200)]
     source = write("t.csv", rows, ["age", "answer"])
@@ -166,16 +164,14 @@ FEW = (
 
 
 @pytest.fixture
-def few_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_chains(monkeypatch):
     """Chains and steps of sampled training that are enough to see what the command does with them."""
     monkeypatch.setattr(_learn_trainers, "SampledTraining", SampledTraining)  # which undoes the next line
     exec(FEW, {})
 
 
 @pytest.mark.parametrize("settings", ["short", pytest.param("default", marks=pytest.mark.slow)])
-def test_too_large_for_exact_inference_is_sampled(
-    settings: str, shell: CommandLine, request: pytest.FixtureRequest
-) -> None:
+def test_too_large_for_exact_inference_is_sampled(settings, shell, request):
     if settings == "short":
         request.getfixturevalue("few_chains")
     source = write("wide.csv", rows_of(300, 28))
@@ -188,7 +184,7 @@ def test_too_large_for_exact_inference_is_sampled(
 
 @pytest.mark.usefixtures("few_chains")
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_killed_run_is_resumed(how: signal.Signals, shell: CommandLine) -> None:
+def test_killed_run_is_resumed(how, shell):
     source = write("coins.csv", rows_of(500))
     options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
     kill([*options, "broken"], Path("broken/checkpoint/search.safetensors"), how, FEW)

@@ -1,11 +1,8 @@
 """The record of an interrupted run: its time, and what differs when it is continued with other options."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
-from pathlib import Path
 
 import click
 import pytest
@@ -21,7 +18,7 @@ OTHER = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [1, 
 REFUSED = "checkpoint: search.safetensors belongs to a run with another trainer rows"
 
 
-def begin(folder: Path, words: list[str], rows: Observations = ROWS, refused: str = "", keep: str = "x") -> float:
+def begin(folder, words, rows=ROWS, refused="", keep="x"):
     """One session of ``fit``; it leaves a checkpoint named ``keep``, or is refused. Returns the time before it."""
     with fit.make_context("fit", ["t.csv", *words]), session(folder, time.perf_counter(), rows) as run:
         if refused:
@@ -33,7 +30,7 @@ def begin(folder: Path, words: list[str], rows: Observations = ROWS, refused: st
         return run.earlier_seconds
 
 
-def test_time_of_earlier_sessions_is_added(tmp_path: Path) -> None:
+def test_time_of_earlier_sessions_is_added(tmp_path):
     folder = tmp_path / "out"
     assert begin(folder, []) == 0
     record = folder / "checkpoint" / "run.json"
@@ -49,7 +46,7 @@ def test_time_of_earlier_sessions_is_added(tmp_path: Path) -> None:
     assert begin(folder, [], keep="") == pytest.approx(again["seconds"], abs=1e-9)
 
 
-def test_nothing_is_left_of_a_run_that_computed_nothing(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_run_that_computed_nothing(tmp_path):
     with pytest.raises(InputError, match="bad column"):
         begin(tmp_path / "out", [], refused="bad column")
     assert not (tmp_path / "out").exists()
@@ -59,7 +56,7 @@ def test_nothing_is_left_of_a_run_that_computed_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "checkpoint" / "x").exists()  # control: a checkpoint stays
 
 
-def test_options_that_differ_are_named(tmp_path: Path) -> None:
+def test_options_that_differ_are_named(tmp_path):
     folder = tmp_path / "out"
     begin(folder, ["--select", "--refit", "--target", "a"])
     with pytest.raises(InputError) as caught:
@@ -74,7 +71,7 @@ def test_options_that_differ_are_named(tmp_path: Path) -> None:
         begin(folder, ["--select", "--seed", "1"], refused="checkpoint: damaged")
 
 
-def test_a_damaged_record_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_damaged_record_is_no_obstacle(tmp_path):
     folder = tmp_path / "out"
     begin(folder, [])
     for content in ("", "[]", "{}", '{"seconds": "long", "since": null}', "\0"):
@@ -82,5 +79,5 @@ def test_a_damaged_record_is_no_obstacle(tmp_path: Path) -> None:
         assert begin(folder, []) == 0
 
 
-def test_control_contexts_are_closed() -> None:
+def test_control_contexts_are_closed():
     assert click.get_current_context(silent=True) is None

@@ -1,14 +1,12 @@
 """``predict``, ``sample --complete``, ``score`` and ``interactions`` of models beyond and within exact reach."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from command_line import CommandLine, save_random, stored
+from command_line import save_random, stored
 
 from pyro_hoim.data import Observations
 from pyro_hoim.information.interaction_values import removal_values
@@ -21,7 +19,7 @@ LARGE, SMALL = "large.safetensors", "small.safetensors"
 
 
 @pytest.fixture(autouse=True)
-def models() -> None:
+def models():
     """A model of 2.4e14 states with all pairs and 40 triples, and one of 24 states."""
     cards = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
@@ -30,7 +28,7 @@ def models() -> None:
     save_random(SMALL, InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2]), 2), 0.5)
 
 
-def write_rows(name: str, number: int, missing: list[str] | None = None, drop: str | None = None) -> pd.DataFrame:
+def write_rows(name, number, missing=None, drop=None):
     """A file with rows over the large model, columns emptied or left out."""
     generator = np.random.default_rng(0)
     domain = stored(LARGE).domain
@@ -41,7 +39,7 @@ def write_rows(name: str, number: int, missing: list[str] | None = None, drop: s
     return frame
 
 
-def test_predict_with_a_large_model(shell: CommandLine) -> None:
+def test_predict_with_a_large_model(shell):
     assert stored(LARGE).domain.num_states > 2e14
     write_rows("rows.csv", 300)
     result = shell.json("predict", LARGE, "rows.csv", "--target", "x9")
@@ -57,7 +55,7 @@ def test_predict_with_a_large_model(shell: CommandLine) -> None:
     np.testing.assert_allclose(frame.filter(like="p(").to_numpy(), expected.probs.numpy(), rtol=1e-12)
 
 
-def test_predict_with_missing_cells(shell: CommandLine) -> None:
+def test_predict_with_missing_cells(shell):
     write_rows("few.csv", 5, missing=["x0", "x1", "x4"])
     assert shell.json("predict", LARGE, "few.csv", "--target", "x8")["kind"] == "exact"
     write_rows("many.csv", 5, missing=[f"x{i}" for i in range(2, 20) if i != 8])
@@ -71,7 +69,7 @@ def test_predict_with_missing_cells(shell: CommandLine) -> None:
     shell.refused(*arguments, "--method", "exact", says=["rows that miss x2, x3", "cells"])
 
 
-def test_predict_without_the_target_or_with_unknown_levels(shell: CommandLine) -> None:
+def test_predict_without_the_target_or_with_unknown_levels(shell):
     frame = write_rows("rows.csv", 40)
     write_rows("blind.csv", 40, drop="x3")
     result = shell.json("predict", LARGE, "blind.csv", "--target", "x3")
@@ -91,7 +89,7 @@ def test_predict_without_the_target_or_with_unknown_levels(shell: CommandLine) -
         assert result["rows"] == (0 if column == "x3" else 40) and result["predicted_rows"] == 40
 
 
-def test_score_of_a_large_model_reports_the_error_of_log_z(shell: CommandLine) -> None:
+def test_score_of_a_large_model_reports_the_error_of_log_z(shell):
     write_rows("rows.csv", 50, missing=["x0"])
     shell.refused("score", LARGE, "rows.csv", says=["--method ais"])
     write_rows("wide.csv", 10, missing=["x1", "x3", "x5", "x9", "x14"])  # 58,320 completions of every row
@@ -106,7 +104,7 @@ def test_score_of_a_large_model_reports_the_error_of_log_z(shell: CommandLine) -
     assert "log Z = " in out and "+-" in out
 
 
-def test_completions_have_the_conditional_law(shell: CommandLine) -> None:
+def test_completions_have_the_conditional_law(shell):
     Path("holes.csv").write_text("x0,x1,x2,x3,count\n0,,1,,1\n1,2,,0,1\n1,1,1,1,0\n", encoding="utf-8")
     number = required_draws(6, 0.05)
     model = stored(SMALL)
@@ -129,7 +127,7 @@ def test_completions_have_the_conditional_law(shell: CommandLine) -> None:
             assert_exact_law(counts, law[1, :, 0, :] / law[1, :, 0, :].sum())
 
 
-def test_completions_of_a_large_model(shell: CommandLine) -> None:
+def test_completions_of_a_large_model(shell):
     frame = write_rows("holes.csv", 6, missing=[f"x{i}" for i in range(3, 20)])
     arguments = ["sample", LARGE, "-n", "1", "--complete", "holes.csv"]
     out, errors = shell(*arguments)
@@ -144,7 +142,7 @@ def test_completions_of_a_large_model(shell: CommandLine) -> None:
     shell.refused(*arguments, "--method", "exact", says=["rows that miss x3"])
 
 
-def test_options_that_do_not_fit_are_refused(shell: CommandLine) -> None:
+def test_options_that_do_not_fit_are_refused(shell):
     Path("holes.csv").write_text("x0,x1,x2,x3\n0,,1,\n", encoding="utf-8")
     complete = ["sample", SMALL, "-n", "1", "--complete", "holes.csv"]
     shell.refused(*complete, "--given", "x0=1", says=["--given", "--complete"])
@@ -156,7 +154,7 @@ def test_options_that_do_not_fit_are_refused(shell: CommandLine) -> None:
     shell.refused(*complete, "--out", SMALL, says=["exists"])
 
 
-def test_interactions_carry_their_refined_information(shell: CommandLine) -> None:
+def test_interactions_carry_their_refined_information(shell):
     rows = shell.json("interactions", SMALL)["interactions"]
     values = {v.edge: v.value for v in removal_values(stored(SMALL))}
     for row in rows:
@@ -168,7 +166,7 @@ def test_interactions_carry_their_refined_information(shell: CommandLine) -> Non
     assert "information" in out.splitlines()[0] and out.count("\n") == 4 and "<=" not in out
 
 
-def test_interactions_of_a_large_model_are_bounded(shell: CommandLine) -> None:
+def test_interactions_of_a_large_model_are_bounded(shell):
     arguments = ["interactions", LARGE, "--top", "12", "--samples", "400"]
     rows = shell.json(*arguments)["interactions"]
     assert len(rows) == 12

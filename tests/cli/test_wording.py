@@ -1,13 +1,11 @@
 """Messages of the library reach a person in the words of the command line."""
 
-from __future__ import annotations
-
 import click
 import pytest
 
 from pyro_hoim.cli import cli
 from pyro_hoim.cli.wording import error_message, warning_message
-from pyro_hoim.errors import ConvergenceWarning, HoimError, IntractableError, UnknownNameError, out_of_range, refused
+from pyro_hoim.errors import ConvergenceWarning, IntractableError, UnknownNameError, out_of_range, refused
 
 DELIMITED = refused("t.csv", "expected cells separated by ','", "pass delimiter=';'", code="wrong-delimiter")
 TAKEN = refused("checkpoint", "run exists", "pass resume=True to continue", code="existing-file")
@@ -37,19 +35,19 @@ NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' 
         ("fit", refused("seed.csv line 3", "expected 2 cells"), "seed.csv line 3: expected 2 cells"),
     ],
 )
-def test_arguments_and_hints_become_options(command: str, error: HoimError, shown: str) -> None:
-    found = cli.get_command(click.Context(cli), command)  # type: ignore[attr-defined]
+def test_arguments_and_hints_become_options(command, error, shown):
+    found = cli.get_command(click.Context(cli), command)
     assert error_message(error, found) == shown
 
 
-def test_a_file_may_have_the_name_of_an_option() -> None:
-    found = cli.get_command(click.Context(cli), "sample")  # type: ignore[attr-defined]
+def test_a_file_may_have_the_name_of_an_option():
+    found = cli.get_command(click.Context(cli), "sample")
     error = refused("out", "no model")
     assert error_message(error, found) == "--out: no model"
     assert error_message(error, found, ["out", "-n", "2"]) == "out: no model"
 
 
-def test_warnings_of_estimates_name_the_options() -> None:
+def test_warnings_of_estimates_name_the_options():
     for method in ("AnnealedImportance", "RootAnnealed"):
         warning = ConvergenceWarning("the estimate is unreliable", argument=method, hint="use block moves")
         shown = "--method ais: the estimate is unreliable; use more --temperatures or --chains"

@@ -1,13 +1,10 @@
 """No local copies, an empty cache folder, and no network."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pooch
 import pytest
 from requests import ConnectionError as NoConnection
-
-Serve = Callable[[bytes | Exception], list[tuple[str, float]]]
 
 
 @pytest.fixture

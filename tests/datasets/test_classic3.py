@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from pyro_hoim.datasets import FileInfo, classic3, classic3_info, load_classic3
 from pyro_hoim.datasets.classic3 import matrix_checksum
 from pyro_hoim.errors import InputError
 from pyro_hoim.testing import raises
-
-Serve = Callable[[bytes | Exception], list[tuple[str, float]]]
 
 SMALL = np.array([[0, 2, 1], [5, 0, 0]])
 WORDS = ["flow", "heat", "wing"]

@@ -1,7 +1,6 @@
 """Finding, downloading, verifying and caching data files; nothing here uses the network."""
 
 import hashlib
-from collections.abc import Callable
 
 import pytest
 from requests import Timeout
@@ -9,8 +8,6 @@ from requests import Timeout
 from pyro_hoim.datasets import FileInfo, data_file, dataset_files
 from pyro_hoim.datasets.files import cache_folder, canonical_form
 from pyro_hoim.errors import InputError, UnknownNameError
-
-Serve = Callable[[bytes | Exception], list[tuple[str, float]]]
 
 INFO = {info.name: info for info in dataset_files()}
 NAMES = list(INFO)

@@ -1,9 +1,11 @@
 """Small dependency networks, and transition matrices of their chains from the definition of a network alone."""
 
+import itertools
+
 import numpy as np
 import torch
 
-from pyro_hoim.dependency_network import DependencyConditionals, LeafConditional, TableConditional
+from pyro_hoim.dependency_network import DependencyConditionals, LeafConditional, Split, TableConditional
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import enumerate_codes
 
@@ -36,11 +38,32 @@ def random_network(domain, seed, concentration=1.0, parents=None, floor=0.0):
     return DependencyConditionals(nodes)
 
 
+def all_states(domain):
+    return list(itertools.product(*(range(n) for n in domain.cardinalities)))
+
+
+def partition(domain, operations):
+    """The leaves as sets of states, in the order of equations (19) and (20)."""
+    leaves = [set(all_states(domain))]
+    for operation in operations:
+        if isinstance(operation, Split):
+            opened = leaves.pop(operation.leaf)
+            j = domain.index(operation.on)
+            leaves += [{x for x in opened if x[j] == level} for level in range(domain.cardinalities[j])]
+        else:
+            joined = leaves.pop(operation.second)
+            leaves[operation.first] = leaves[operation.first] | joined
+    return leaves
+
+
 def laws_of(conditionals, name):
-    """Law of a variable at every state (states, levels), by replaying graphs and looking into tables."""
+    """Law of a variable at every state (states, levels), by partitions of graphs and looking into tables."""
     node, states = conditionals.node(name), enumerate_codes(conditionals.domain.cardinalities)
     if isinstance(node, LeafConditional):
-        return node.probs.double().numpy()[node.graph.leaves(torch.from_numpy(states)).numpy()]
+        leaves = partition(node.domain, node.graph.operations)
+        return node.probs.double().numpy()[
+            [next(y for y, leaf in enumerate(leaves) if x in leaf) for x in all_states(node.domain)]
+        ]
     if isinstance(node, TableConditional):
         found = node.probs.double().numpy()[tuple(states[:, node.domain.index(p)] for p in node.parents)]
         return np.broadcast_to(found, (len(states), found.shape[-1]))

@@ -135,7 +135,7 @@ def test_stored_tables_are_plain_copies(tmp_path):
 def test_unsuitable_contents_are_refused():
     with pytest.raises(InputTypeError, match=r"DependencyConditionals, received list"):
         NetworkFile([])
-    with pytest.raises(InputError, match=r"begin with 'probs\.' are taken by the tables, received 'probs\.7'"):
+    with pytest.raises(InputError, match=r"the name 'probs\.7' is taken"):
         NetworkFile(network(), {}, {"probs.7": torch.ones(1)})
 
 
@@ -206,7 +206,7 @@ def test_bad_metadata_is_refused_in_one_sentence(tmp_path, case):
     ("contents", "message"),
     [
         (tensors(probs_1=None), r"'probs\.1' is missing"),
-        (tensors(probs_3=torch.ones(1)), r"received 'probs\.3'"),
+        (tensors(probs_3=torch.ones(1)), r"the name 'probs\.3'"),
         (tensors(probs_0=torch.tensor([[0.1, 0.9], [0.5, 0.4]])), r"leaf 1 sums to 0\.9"),
         (tensors(probs_0=torch.tensor([[0.1, 0.9], [1.5, -0.5]])), r"received -0\.5 at index \(1, 1\)"),
         (tensors(probs_2=torch.tensor([torch.nan])), r"received nan"),

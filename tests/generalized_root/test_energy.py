@@ -41,7 +41,7 @@ def build(family, d=4, order=4, batch=(), seed=0, scale=0.3):
 
 def independent_of(model):
     """The control: the model without interactions."""
-    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
+    alone = torch.where(model.structure.multiplicity > 1, 0.0, model.psi)
     return GeneralizedRootEnergy(model.structure, alone, model.family)
 
 

@@ -43,7 +43,6 @@ def test_terms_are_sorted_by_key_and_then_by_schema_positions():
     assert structure.order == 3
     assert structure.slices == {(1, 1): slice(0, 2), (2, 2): slice(2, 5), (3, 2): slice(5, 6), (3, 3): slice(6, 7)}
     assert structure.multiplicity.tolist() == [1, 1, 2, 2, 2, 2, 6]
-    assert structure.is_interaction.tolist() == [False, False, True, True, True, True, True]
     assert structure.positions((2, 2)).tolist() == [[0, 1], [0, 3], [1, 2]]
     assert structure.positions((2, 1)).shape == (0, 1)
     assert structure.tuples((2, 1)) == ()

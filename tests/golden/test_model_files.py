@@ -10,14 +10,10 @@ A row is made from positions alone; log-probabilities are in nats. Draws of cate
 and all other numbers equal to 1e-12.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +40,7 @@ from pyro_hoim.runs.container import read_kind
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "model_files"
 NUMBERS = HERE / "model_files.json"
-GOLDEN: dict[str, Any] = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+GOLDEN = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
 TOLERANCE = 1e-12
 
 pytestmark = pytest.mark.fixed_seed
@@ -53,7 +49,7 @@ pytestmark = pytest.mark.fixed_seed
 # Numbers of a file
 
 
-def log_linear_numbers(path: Path) -> dict[str, Any]:
+def log_linear_numbers(path):
     file = load_model(path)
     law = HierarchicalLogLinear(file.hypergraph, file.theta, coding=file.coding)
     codes = torch.arange(5)[:, None] + torch.arange(len(law.domain)) % torch.tensor(law.domain.cardinalities)
@@ -75,7 +71,7 @@ def log_linear_numbers(path: Path) -> dict[str, Any]:
     }
 
 
-def network_numbers(path: Path) -> dict[str, Any]:
+def network_numbers(path):
     file = load_network(path)
     law = DependencyNetwork(file.conditionals)
     cards = torch.tensor(law.domain.cardinalities)
@@ -91,7 +87,7 @@ def network_numbers(path: Path) -> dict[str, Any]:
     }
 
 
-def root_numbers(path: Path) -> dict[str, Any]:
+def root_numbers(path):
     file = load_roots(path)
     law = GeneralizedRoot(file.structure, file.psi, file.family)
     steps = torch.arange(5)[:, None] + torch.arange(len(law.domain))
@@ -110,7 +106,7 @@ def root_numbers(path: Path) -> dict[str, Any]:
     }
 
 
-def seeded(draw: Callable[[], torch.Tensor]) -> Any:
+def seeded(draw):
     """Draws from the global generator, which is put back as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -124,7 +120,7 @@ READERS = {
 }
 
 
-def numbers_of(path: Path) -> dict[str, Any]:
+def numbers_of(path):
     kind = read_kind(path)
     return {"kind": kind, **READERS[kind](path)}
 
@@ -132,7 +128,7 @@ def numbers_of(path: Path) -> dict[str, Any]:
 # Comparison
 
 
-def differences(found: Any, expected: Any, where: str = "") -> list[str]:
+def differences(found, expected, where=""):
     """Places where two JSON values differ: whole numbers and words at all, others by more than the tolerance."""
     if isinstance(expected, dict) and isinstance(found, dict) and set(found) == set(expected):
         return [line for key in expected for line in differences(found[key], expected[key], f"{where}.{key}")]
@@ -147,17 +143,17 @@ def differences(found: Any, expected: Any, where: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_file_opens_and_gives_its_numbers(name: str) -> None:
+def test_file_opens_and_gives_its_numbers(name):
     assert differences(json.loads(json.dumps(numbers_of(FILES / name))), GOLDEN[name]) == []
 
 
-def test_every_kind_has_a_file_and_every_file_its_numbers() -> None:
+def test_every_kind_has_a_file_and_every_file_its_numbers():
     assert {numbers["kind"] for numbers in GOLDEN.values()} == set(READERS)
     assert sorted(path.name for path in FILES.iterdir()) == sorted(GOLDEN)
 
 
 @pytest.mark.parametrize("name", ["log_linear_czech", "root_poisson", "network_czech"])
-def test_control_a_changed_bit_is_seen(name: str, tmp_path: Path) -> None:
+def test_control_a_changed_bit_is_seen(name, tmp_path):
     """The last byte of a file is the sign and exponent of its last parameter."""
     data = bytearray((FILES / name).read_bytes())
     data[-2] ^= 1
@@ -175,12 +171,12 @@ def test_control_a_changed_bit_is_seen(name: str, tmp_path: Path) -> None:
 # Writing
 
 
-def write_rows(path: Path, rows: np.ndarray, digits: int) -> None:
+def write_rows(path, rows, digits):
     lines = [",".join(f"{value:.{digits}f}" for value in row) for row in rows]
     path.write_text("\n".join(["a,b,c", *lines]) + "\n")
 
 
-def write_files(target: Path) -> None:
+def write_files(target):
     """Write every model file into a folder: fits by the command line, and structures that no fit gives."""
     from pyro_hoim.cli import run
 
@@ -228,7 +224,7 @@ def write_files(target: Path) -> None:
     save_roots(target / "root_complete_float32", RootFile(counts, entries, node_family("poisson")))
 
 
-def main() -> None:
+def main():
     """Write the absent files and the absent entries of the numbers."""
     assert pyro_hoim.__version__ == "0.1.0", "the files stand for release 0.1"
     FILES.mkdir(exist_ok=True)

@@ -3,27 +3,23 @@
 They are forked from a server, one for each process of pytest, which imports once and runs nothing itself.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
 import sys
-from multiprocessing.context import ForkServerProcess
-from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["pyro.infer", "pyro_hoim.study", "pyro_hoim.cli", "pyro_hoim.inference"])
 
 
-def start(program: str, output: Path, *arguments: str) -> ForkServerProcess:
+def start(program, output, *arguments):
     """Run a program as ``python -c`` does, in a session of its own; what it writes goes to a file."""
     process = _CONTEXT.Process(target=_run, args=(program, str(output), arguments))
     process.start()
     return process
 
 
-def run(program: str, output: Path, *arguments: str) -> str:
+def run(program, output, *arguments):
     """Wait for a program that ends with status 0; what it wrote."""
     process = start(program, output, *arguments)
     process.join(240)
@@ -34,7 +30,7 @@ def run(program: str, output: Path, *arguments: str) -> str:
     return written
 
 
-def _run(program: str, output: str, arguments: tuple[str, ...]) -> None:
+def _run(program, output, arguments):
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     with open(output, "wb") as file:

@@ -4,15 +4,11 @@ The folder of this file is put on ``PYTHONPATH``, where a starting interpreter f
 same audit hook; a hook cannot be removed. A Python process that would start without it is refused as well.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
 
 FOLDER = str(Path(__file__).resolve().parent)
 
@@ -25,43 +21,43 @@ class OutsideConnectionError(PermissionError):
     """A connection beyond this machine, or a Python process that could open one."""
 
 
-def install() -> None:
+def install():
     """Put the hook into this process and its folder on the path of child processes; a second call does nothing."""
     add_to_path(os.environ)
     if not getattr(sys, "_offline_tests", False):
-        sys._offline_tests = True  # type: ignore[attr-defined]  # outlives a second import under another name
+        sys._offline_tests = True  # outlives a second import under another name
         sys.addaudithook(_audit)
 
 
-def add_to_path(environment: MutableMapping[str, str]) -> None:
+def add_to_path(environment):
     """Put the folder first on ``PYTHONPATH``."""
     if not _is_guarded(environment):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [FOLDER, environment.get("PYTHONPATH")]))
 
 
-def _is_guarded(environment: Mapping[str, str]) -> bool:
+def _is_guarded(environment):
     return FOLDER in environment.get("PYTHONPATH", "").split(os.pathsep)
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit(event, arguments):
     check = _CHECKS and _CHECKS.get(event)  # the names of a module are None while its process ends
     if check:
         check(*arguments)
 
 
-def _check_address(place: socket.socket, address: Any) -> None:
+def _check_address(place, address):
     if place.family in _LOCAL or address is None:
         return
     if place.family not in _INTERNET or not _is_local(address[0]):
         raise OutsideConnectionError(f"tests connect to this machine only, received {address!r}")
 
 
-def _check_host(host: str | bytes | bytearray | None, *others: Any) -> None:
+def _check_host(host, *others):
     if not _is_local(host):
         raise OutsideConnectionError(f"tests look up this machine only, received {host!r}")
 
 
-def _is_local(host: str | bytes | bytearray | None) -> bool:
+def _is_local(host):
     """Loopback addresses, their name, and the wildcard that a server listens on."""
     name = bytes(host).decode() if isinstance(host, bytes | bytearray) else host
     if name in (None, "", "localhost"):
@@ -73,7 +69,7 @@ def _is_local(host: str | bytes | bytearray | None) -> bool:
     return found.is_loopback or found.is_unspecified
 
 
-def _check_process(executable: Any, command: Any, environment: Mapping[Any, Any] | None) -> None:
+def _check_process(executable, command, environment):
     first, *options = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
     if not any("python" in os.path.basename(os.fsdecode(name)) for name in (executable or first, first)):
         return
@@ -85,7 +81,7 @@ def _check_process(executable: Any, command: Any, environment: Mapping[Any, Any]
         )
 
 
-_CHECKS: dict[str, Callable[..., None]] = {
+_CHECKS = {
     **dict.fromkeys(["socket.connect", "socket.sendto", "socket.sendmsg"], _check_address),
     **dict.fromkeys(["socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"], _check_host),
     **dict.fromkeys(["os.posix_spawn", "os.exec"], _check_process),

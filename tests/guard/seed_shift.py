@@ -4,26 +4,22 @@ A seed s becomes s + shift * stride wherever it enters a generator: equal seeds 
 Tests marked ``fixed_seed`` compare with numbers that were drawn once, and keep their seeds.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 VARIABLE = "PYRO_HOIM_TEST_SEED_SHIFT"
 STRIDE = 1_000_003  # shifted seeds of one test are not seeds of another
 
 
-def shift() -> int:
+def shift():
     """The shift in force; read at every seed, so that a fixed_seed test can turn it off for its children too."""
     return int(os.environ.get(VARIABLE, "0") or 0)
 
 
 @contextmanager
-def unshifted() -> Iterator[None]:
+def unshifted():
     """No shift inside."""
     before = os.environ.pop(VARIABLE, None)
     try:
@@ -33,7 +29,7 @@ def unshifted() -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def moved(seed: Any) -> Any:
+def moved(seed):
     """The seed to use in place of this one; anything but a number (None, a generator) is returned as it came."""
     import numpy as np
 
@@ -47,10 +43,10 @@ def moved(seed: Any) -> Any:
     return seed
 
 
-def install() -> None:
+def install():
     """Patch PyTorch, NumPy and the streams of the compiled samplers, where a shift is asked for."""
     if shift() and not getattr(sys, "_seeds_moved", False):
-        sys._seeds_moved = True  # type: ignore[attr-defined]
+        sys._seeds_moved = True
         _patch_torch()
         _patch_numpy()
         from pyro_hoim.compute import lanes
@@ -59,15 +55,15 @@ def install() -> None:
         lanes.lane_seeds = products_engine.lane_seeds = _moving_first(lanes.lane_seeds)
 
 
-def _moving_first(function: Callable[..., Any]) -> Callable[..., Any]:
+def _moving_first(function):
     @functools.wraps(function)
-    def wrapped(seed: Any, *arguments: Any, **named: Any) -> Any:
+    def wrapped(seed, *arguments, **named):
         return function(moved(seed), *arguments, **named)
 
     return wrapped
 
 
-def _patch_torch() -> None:
+def _patch_torch():
     import torch
 
     plain = torch.Generator
@@ -75,32 +71,32 @@ def _patch_torch() -> None:
     class AnyGenerator(type(plain)):
         """Generators made by C++ code (copies, the default one) are instances too."""
 
-        def __instancecheck__(cls, instance: object) -> bool:
+        def __instancecheck__(cls, instance):
             return isinstance(instance, plain)
 
     class Generator(plain, metaclass=AnyGenerator):
-        def manual_seed(self, seed: int) -> Generator:
+        def manual_seed(self, seed):
             super().manual_seed(moved(seed))
             return self
 
-    torch.Generator = Generator  # type: ignore[misc]
+    torch.Generator = Generator
     torch.manual_seed = torch.random.manual_seed = _moving_first(torch.manual_seed)
 
 
-def _patch_numpy() -> None:
+def _patch_numpy():
     import numpy as np
 
     make, philox, seed = np.random.default_rng, np.random.Philox, np.random.seed
 
     @functools.wraps(make)
-    def default_rng(seed: Any = None) -> np.random.Generator:
+    def default_rng(seed=None):
         return make(moved(seed))
 
     @functools.wraps(philox)
-    def keyed(seed: Any = None, *, counter: Any = None, key: Any = None) -> np.random.Philox:
+    def keyed(seed=None, *, counter=None, key=None):
         if isinstance(key, np.ndarray):  # the words of one key
             return philox(seed, counter=counter, key=np.array([moved(int(key[0])), *key[1:]], dtype=np.uint64))
         return philox(seed, counter=counter, key=moved(key))
 
-    np.random.default_rng, np.random.Philox = default_rng, keyed  # type: ignore[misc]
+    np.random.default_rng, np.random.Philox = default_rng, keyed
     np.random.seed = lambda value=None: seed(moved(value) if value is None else moved(value) % 2**32)

@@ -1,13 +1,9 @@
 """to_arviz for both generations of ArviZ, from one call, on programs with and without our models."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyro
@@ -28,7 +24,7 @@ from pyro_hoim.testing import raises
 BACKENDS = ("arviz", "arviz_base")
 
 
-def assert_kept(result: Any, backend: str, path: Path, groups: list[str]) -> None:
+def assert_kept(result, backend, path, groups):
     """What is saved and opened by its own generation is the same."""
     engine = choose_backend(backend)
     result.to_netcdf(str(path))
@@ -43,7 +39,7 @@ def test_an_import_disturbed_by_another_process_is_made_once_more(failures, succ
     """Two first imports of ArviZ 0.23 on one day: the loser of the race for its stamp finds no file to rename."""
     attempts = []
 
-    def disturbed(name: str) -> Any:
+    def disturbed(name):
         attempts.append(name)
         if len(attempts) <= failures:
             raise FileNotFoundError("daily_warning.tmp")
@@ -56,23 +52,23 @@ def test_an_import_disturbed_by_another_process_is_made_once_more(failures, succ
 
 
 @pytest.fixture(params=BACKENDS)
-def backend(request) -> str:
+def backend(request):
     return request.param
 
 
 @pytest.fixture
-def graph() -> InteractionHypergraph:
+def graph():
     domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
     return InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
 
 
-def _normal_model(data: torch.Tensor) -> None:
+def _normal_model(data):
     mu = pyro.sample("mu", dist.Normal(0.0, 2.0))
     with pyro.plate("rows", len(data)):
         pyro.sample("y", dist.Normal(mu, 1.0), obs=data)
 
 
-def _run(kernel: Any, *args: Any, num_samples: int = 60, num_chains: int = 1, **options: Any) -> MCMC:
+def _run(kernel, *args, num_samples=60, num_chains=1, **options):
     pyro.set_rng_seed(3)
     mcmc = MCMC(
         kernel, num_samples=num_samples, warmup_steps=60, num_chains=num_chains, disable_progbar=True, **options
@@ -186,7 +182,7 @@ def test_public_diagnostics_are_enough(backend):
 class _MixedKernel(pyro.infer.mcmc.mcmc_kernel.MCMCKernel):
     """An integer site beside floating ones, one of them constant."""
 
-    transforms: dict[str, Any] = {}  # noqa: RUF012
+    transforms = {}  # noqa: RUF012
     initial_params = {"k": torch.zeros(2, dtype=torch.long), "x": torch.zeros(3), "c": torch.ones(2)}  # noqa: RUF012
 
     def setup(self, warmup_steps, *args, **kwargs):
@@ -223,7 +219,7 @@ def test_constant_entries_are_counted(backend):
     assert json.loads(posterior.attrs["constant_sites"]) == {"c": 2}
 
 
-def _ordered_model() -> None:
+def _ordered_model():
     pyro.sample("b", dist.LogNormal(torch.full((2,), 3.0), 0.01).to_event(1))
     pyro.sample("a", dist.Normal(-5.0, 0.01))
     pyro.sample("c", dist.Dirichlet(torch.tensor([500.0, 300.0, 200.0])))
@@ -381,7 +377,7 @@ def test_posterior_of_a_log_linear_model(backend, graph):
     codes = torch.tensor([[i, j] for i in range(2) for j in range(3)])
     statistics = (parametrization(graph).statistics(codes) * counts[:, None]).sum(0)
 
-    def model() -> None:
+    def model():
         theta = pyro.sample("theta", dist.Normal(torch.zeros(5, dtype=torch.float64), 1.0).to_event(1))
         pyro.sample("t", LogLinearStatistics(graph, theta, counts.sum()), obs=statistics)
 

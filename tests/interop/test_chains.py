@@ -1,10 +1,7 @@
 """Diagnostics of chains against ArviZ, direct computation and chains whose faults are known."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, Roo
 from pyro_hoim.inference import BlockGibbs, run_mcmc
 from pyro_hoim.interop import choose_backend, diagnose_chains
 from pyro_hoim.log_linear import GibbsChains, HierarchicalLogLinear
-from pyro_hoim.runs import ChainRun, sample_chains
+from pyro_hoim.runs import sample_chains
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, raises, random_tables
@@ -29,7 +26,7 @@ FIGURES = ["mcse_mean", "ess_bulk", "ess_tail", "r_hat"]
 
 
 @pytest.fixture(params=["arviz", "arviz_base"])
-def backend(request) -> str:
+def backend(request):
     return request.param
 
 
@@ -40,12 +37,12 @@ def no_warnings():
         yield
 
 
-def independent(chains: int = 4, draws: int = 200, seed: int = 0) -> np.ndarray:
+def independent(chains=4, draws=200, seed=0):
     rng = np.random.default_rng(seed)
     return np.stack([rng.integers(0, n, (chains, draws)) for n in DOMAIN.cardinalities], axis=-1)
 
 
-def chains_of(num_chains: int = 4, model: Any = LAW.energy_model) -> GibbsChains:
+def chains_of(num_chains=4, model=LAW.energy_model):
     return GibbsChains(model, num_chains, seed=1, engine="torch")
 
 
@@ -139,7 +136,7 @@ def test_recorded_chains_and_runs_fit(backend):
 # Runs of numbers
 
 
-def run_of(num_draws: int = 30, num_chains: int = 4, record: Any = None, **options: Any) -> ChainRun[RootChains]:
+def run_of(num_draws=30, num_chains=4, record=None, **options):
     structure = RootStructure.simplified(
         Domain([Variable(name, kind="count") for name in "abc"]), [("a", "b"), ("a", "b", "c")]
     )

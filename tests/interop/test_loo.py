@@ -1,10 +1,5 @@
 """Leave-one-out once per cell equals leave-one-out over all rows, for both generations of ArviZ."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -34,18 +29,18 @@ NAMES = {
 }
 
 
-def _open(backend: str, path: Path) -> Any:
+def _open(backend, path):
     """A saved data object, opened by its own generation."""
     engine = choose_backend(backend)
     return xarray.open_datatree(path) if engine.is_tree else engine.data.from_netcdf(str(path))
 
 
 @pytest.fixture(params=["arviz", "arviz_base"])
-def backend(request) -> str:
+def backend(request):
     return request.param
 
 
-def _draws(order: int, chains: int = 3) -> tuple[InteractionHypergraph, np.ndarray, np.ndarray]:
+def _draws(order, chains=3):
     """A normal approximation to a posterior of a 2 x 3 table, and its per-cell terms."""
     domain = Domain.from_cardinalities({"a": 2, "b": 3})
     graph = InteractionHypergraph.from_order(domain, order)
@@ -55,7 +50,7 @@ def _draws(order: int, chains: int = 3) -> tuple[InteractionHypergraph, np.ndarr
     return graph, theta, cell_log_likelihood(graph, torch.as_tensor(theta), states).numpy()
 
 
-def _data(order: int, backend: str, chains: int = 3, **options):
+def _data(order, backend, chains=3, **options):
     graph, theta, terms = _draws(order, chains)
     return to_arviz(
         {"theta": theta}, hypergraph=graph, log_likelihood={"x": terms}, cell_count=COUNTS, backend=backend, **options
@@ -184,7 +179,7 @@ def test_counts_are_checked(count, names, code):
 def test_loo_needs_cells_rows_and_a_name(backend):
     _, theta, terms = _draws(1)
 
-    def data_of(names: str, *counts: Any) -> Any:
+    def data_of(names, *counts):
         cell_count = dict(zip(names, counts, strict=False)) or None
         terms_of = dict.fromkeys(names, terms) or None
         return to_arviz({"theta": theta}, log_likelihood=terms_of, cell_count=cell_count, backend=backend)

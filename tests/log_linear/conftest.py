@@ -1,7 +1,5 @@
 """Structures that every test of the models runs over."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from pyro_hoim.structure import InteractionHypergraph
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("goodness", "laws", "search")]  # models they share
 
-CASES: dict[str, tuple[list[int], list[list[int]], bool]] = {
+CASES = {
     "empty domain": ([], [], True),
     "no edges": ([2, 3], [], True),
     "one variable": ([4], [[0]], True),
@@ -28,7 +26,7 @@ CASES: dict[str, tuple[list[int], list[list[int]], bool]] = {
 }
 
 
-def _build(case: str) -> InteractionHypergraph:
+def _build(case):
     cardinalities, edges, hierarchical = CASES[case]
     names = [[f"x{i}" for i in edge] for edge in edges]
     domain = Domain.from_cardinalities(cardinalities)
@@ -36,12 +34,12 @@ def _build(case: str) -> InteractionHypergraph:
 
 
 @pytest.fixture(params=CASES)
-def hypergraph(request: pytest.FixtureRequest) -> InteractionHypergraph:
+def hypergraph(request):
     """Every structure, the last of which is not hierarchical."""
     return _build(request.param)
 
 
 @pytest.fixture(params=[c for c in CASES if CASES[c][2]])
-def hierarchical(request: pytest.FixtureRequest) -> InteractionHypergraph:
+def hierarchical(request):
     """Every hierarchical structure."""
     return _build(request.param)

@@ -1,7 +1,5 @@
 """The automatic choice follows its table, can be asked beforehand, and refuses with numbers."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, replace
 
 import pytest
@@ -16,7 +14,7 @@ from pyro_hoim.structure import InteractionHypergraph
 MUSHROOM = Domain.from_cardinalities([2, 6, 4, 10, 2, 9, 2, 2, 2, 12])
 
 
-def chain(length: int) -> InteractionHypergraph:
+def chain(length):
     domain = Domain.from_cardinalities([2] * length)
     return InteractionHypergraph(domain, zip(domain.names, domain.names[1:], strict=False), closure=True)
 

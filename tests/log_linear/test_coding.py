@@ -1,7 +1,5 @@
 """Codings against literal definitions and the enumerated law; identities to a relative 1e-10 in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
@@ -25,14 +23,14 @@ PAIR = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
 # Literal definitions, one entry at a time
 
 
-def contrast(n: int, level: int, j: int) -> float:
+def contrast(n, level, j):
     """Entry of the contrast of level j + 1: column of the reflection that takes the constant to minus level 0."""
     normal = np.full(n, 1 / math.sqrt(n))
     normal[0] += 1
     return float((level == j + 1) - 2 * normal[level] * normal[j + 1] / (normal @ normal))
 
 
-def literal_tables(graph: InteractionHypergraph, theta: np.ndarray, coding: str) -> dict[tuple[str, ...], np.ndarray]:
+def literal_tables(graph, theta, coding):
     """Whole tables of one parameter vector, by the definition of its coding."""
     if coding == "balanced":
         return split_tables(graph, theta)
@@ -56,12 +54,12 @@ def literal_tables(graph: InteractionHypergraph, theta: np.ndarray, coding: str)
     return tables
 
 
-def literal_log_probs(graph: InteractionHypergraph, theta: torch.Tensor, coding: str) -> np.ndarray:
+def literal_log_probs(graph, theta, coding):
     """Log probabilities of all joint states."""
     return exact_table(graph, literal_tables(graph, theta.detach().numpy(), coding))
 
 
-def literal_pi(graph: InteractionHypergraph, probs: np.ndarray, sign: int = -1) -> np.ndarray:
+def literal_pi(graph, probs, sign=-1):
     """Equation 22, the alternating sum over all subsets, from the joint probabilities."""
     d, flat = probs.ndim, []
     for members, shape in zip(graph.edge_indices, graph.edge_shapes, strict=True):
@@ -76,7 +74,7 @@ def literal_pi(graph: InteractionHypergraph, probs: np.ndarray, sign: int = -1) 
     return np.concatenate([np.zeros(0), *flat])
 
 
-def features(graph: InteractionHypergraph) -> torch.Tensor:
+def features(graph):
     """Indicator statistics (num_states, num_terms) of all joint states."""
     codes = enumerate_codes(graph.domain.cardinalities)
     columns = [np.zeros((len(codes), 0))]
@@ -85,7 +83,7 @@ def features(graph: InteractionHypergraph) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(columns, axis=1))
 
 
-def draw(graph: InteractionHypergraph, coding: str, seed: int = 0, batch: tuple[int, ...] = ()) -> torch.Tensor:
+def draw(graph, coding, seed=0, batch=()):
     """Normal parameters in a coding."""
     rng = np.random.default_rng(seed)
     if coding == "balanced":
@@ -93,7 +91,7 @@ def draw(graph: InteractionHypergraph, coding: str, seed: int = 0, batch: tuple[
     return torch.from_numpy(rng.standard_normal((*batch, graph.num_parameters)))
 
 
-def close(left: torch.Tensor | np.ndarray, right: torch.Tensor | np.ndarray) -> None:
+def close(left, right):
     np.testing.assert_allclose(
         np.asarray(left.detach() if isinstance(left, torch.Tensor) else left),
         np.asarray(right.detach() if isinstance(right, torch.Tensor) else right),
@@ -102,7 +100,7 @@ def close(left: torch.Tensor | np.ndarray, right: torch.Tensor | np.ndarray) -> 
 
 
 @st.composite
-def hypergraphs(draw_from: st.DrawFn, *, hierarchical: bool = True) -> InteractionHypergraph:
+def hypergraphs(draw_from, *, hierarchical=True):
     """Random collections over at most four variables, down to no variable, no edge and one level."""
     cardinalities = draw_from(st.lists(st.integers(1, 3), max_size=4))
     domain = Domain.from_cardinalities(cardinalities)
@@ -115,7 +113,7 @@ def hypergraphs(draw_from: st.DrawFn, *, hierarchical: bool = True) -> Interacti
 
 
 @given(hypergraphs(), st.sampled_from(CODINGS), st.sampled_from(CODINGS), st.integers(0, 9))
-def test_conversion_keeps_the_law(graph: InteractionHypergraph, source: str, target: str, seed: int) -> None:
+def test_conversion_keeps_the_law(graph, source, target, seed):
     codings = parametrization(graph)
     theta = draw(graph, source, seed)
     converted = codings.convert(theta, source, target)
@@ -127,7 +125,7 @@ def test_conversion_keeps_the_law(graph: InteractionHypergraph, source: str, tar
 
 
 @given(hypergraphs(hierarchical=False), st.integers(0, 9))
-def test_free_and_balanced_agree_without_hierarchy(graph: InteractionHypergraph, seed: int) -> None:
+def test_free_and_balanced_agree_without_hierarchy(graph, seed):
     codings = parametrization(graph)
     theta = draw(graph, "free", seed)
     tables = codings.to_tables(theta)
@@ -140,7 +138,7 @@ def test_free_and_balanced_agree_without_hierarchy(graph: InteractionHypergraph,
             close(table.sum(axis), torch.zeros_like(table.sum(axis)))
 
 
-def test_controls_see_a_wrong_reference_and_transposed_axes() -> None:
+def test_controls_see_a_wrong_reference_and_transposed_axes():
     graph = InteractionHypergraph.saturated(Domain.from_cardinalities([3, 3]))
     theta = draw(graph, "corner")
     truth = literal_log_probs(graph, parametrization(graph).convert(theta, "corner", "balanced"), "balanced")
@@ -153,7 +151,7 @@ def test_controls_see_a_wrong_reference_and_transposed_axes() -> None:
 
 
 @given(hypergraphs(), st.integers(0, 9))
-def test_purify_moves_means_and_returns_the_constant(graph: InteractionHypergraph, seed: int) -> None:
+def test_purify_moves_means_and_returns_the_constant(graph, seed):
     rng = np.random.default_rng(seed)
     tables = torch.from_numpy(random_tables(graph, rng, balanced=False, batch_shape=(2,)))
     balanced, constant = parametrization(graph).purify(tables)
@@ -167,7 +165,7 @@ def test_purify_moves_means_and_returns_the_constant(graph: InteractionHypergrap
             close(table.sum(axis), torch.zeros_like(table.sum(axis)))
 
 
-def test_corner_tables_vanish_at_level_zero(hierarchical: InteractionHypergraph) -> None:
+def test_corner_tables_vanish_at_level_zero(hierarchical):
     codings = parametrization(hierarchical)
     theta = draw(hierarchical, "corner")
     tables = codings.corner_tables(theta)
@@ -180,7 +178,7 @@ def test_corner_tables_vanish_at_level_zero(hierarchical: InteractionHypergraph)
     close(full - exact_table(hierarchical, balanced, normalised=False), np.full(full.shape, float(constant)))
 
 
-def test_columns_of_two_and_four_levels() -> None:
+def test_columns_of_two_and_four_levels():
     graph = InteractionHypergraph(Domain.from_cardinalities([2, 4]), [["x0"], ["x1"]])
     matrix = parametrization(graph).matrix("free", "balanced")
     close(matrix[:2, 0], np.array([-1, 1]) / math.sqrt(2))
@@ -188,7 +186,7 @@ def test_columns_of_two_and_four_levels() -> None:
     close(matrix.T @ matrix, np.eye(4))
 
 
-def test_gradients_in_balanced_tables_are_projected() -> None:
+def test_gradients_in_balanced_tables_are_projected():
     graph, codings = PAIR, parametrization(PAIR)
     theta = draw(graph, "balanced").requires_grad_()
     (gradient,) = torch.autograd.grad((features(graph) @ codings.to_tables(theta, "balanced")).logsumexp(0), theta)
@@ -201,7 +199,7 @@ def test_gradients_in_balanced_tables_are_projected() -> None:
 
 
 @given(hypergraphs(hierarchical=False), st.integers(0, 9))
-def test_pi_is_equation_22(graph: InteractionHypergraph, seed: int) -> None:
+def test_pi_is_equation_22(graph, seed):
     probs = np.random.default_rng(seed).dirichlet(np.ones(graph.domain.num_states))
     probs = probs.reshape(graph.domain.cardinalities)
     codings = parametrization(graph)
@@ -214,7 +212,7 @@ def test_pi_is_equation_22(graph: InteractionHypergraph, seed: int) -> None:
     close(codings.eta_to_pi(7 * eta), 7 * pi)
 
 
-def test_control_of_equation_22_sees_a_wrong_sign() -> None:
+def test_control_of_equation_22_sees_a_wrong_sign():
     graph = PAIR
     probs = np.random.default_rng(0).dirichlet(np.ones(6)).reshape(2, 3)
     pi = parametrization(graph).eta_to_pi(torch.from_numpy(exact_statistics(graph, np.log(probs))))
@@ -222,7 +220,7 @@ def test_control_of_equation_22_sees_a_wrong_sign() -> None:
     assert np.abs(pi.numpy() - literal_pi(graph, probs, sign=1)).max() > 0.1
 
 
-def test_statistics_are_gradients_of_the_enumerated_log_partition(hierarchical: InteractionHypergraph) -> None:
+def test_statistics_are_gradients_of_the_enumerated_log_partition(hierarchical):
     codings, indicators = parametrization(hierarchical), features(hierarchical)
     theta = draw(hierarchical, "free").requires_grad_()
     tables = codings.to_tables(theta)
@@ -234,7 +232,7 @@ def test_statistics_are_gradients_of_the_enumerated_log_partition(hierarchical: 
     close(codings.corner_statistics(eta), gradient)
 
 
-def test_purified_gradient_is_the_projected_gradient_of_the_divergence(hypergraph: InteractionHypergraph) -> None:
+def test_purified_gradient_is_the_projected_gradient_of_the_divergence(hypergraph):
     codings, indicators = parametrization(hypergraph), features(hypergraph)
     probs = torch.from_numpy(np.random.default_rng(1).dirichlet(np.ones(len(indicators))))
     tables = draw(hypergraph, "balanced").requires_grad_()
@@ -253,7 +251,7 @@ def test_purified_gradient_is_the_projected_gradient_of_the_divergence(hypergrap
         close(codings.split(found)[edge], table)
 
 
-def test_statistics_of_states(hypergraph: InteractionHypergraph) -> None:
+def test_statistics_of_states(hypergraph):
     codes = torch.from_numpy(enumerate_codes(hypergraph.domain.cardinalities))
     found = parametrization(hypergraph).statistics(codes)
     assert torch.equal(found, features(hypergraph))
@@ -263,7 +261,7 @@ def test_statistics_of_states(hypergraph: InteractionHypergraph) -> None:
 # Batches, precision, size, derivatives
 
 
-def test_batches_equal_singles(hierarchical: InteractionHypergraph) -> None:
+def test_batches_equal_singles(hierarchical):
     codings = parametrization(hierarchical)
     for source, target in itertools.product(CODINGS, CODINGS):
         theta = draw(hierarchical, source, batch=(2, 3))
@@ -273,7 +271,7 @@ def test_batches_equal_singles(hierarchical: InteractionHypergraph) -> None:
     assert codings.to_tables(torch.zeros(0, hierarchical.num_parameters)).shape == (0, hierarchical.num_terms)
 
 
-def test_float32_differs_by_rounding_alone(hierarchical: InteractionHypergraph) -> None:
+def test_float32_differs_by_rounding_alone(hierarchical):
     codings = parametrization(hierarchical)
     theta = draw(hierarchical, "free")
     for coding in CODINGS:
@@ -282,7 +280,7 @@ def test_float32_differs_by_rounding_alone(hierarchical: InteractionHypergraph) 
         torch.testing.assert_close(found.double(), codings.convert(theta, "free", coding), rtol=1e-5, atol=1e-5)
 
 
-def test_structured_maps_equal_dense_ones(hierarchical: InteractionHypergraph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_structured_maps_equal_dense_ones(hierarchical, monkeypatch):
     dense = Parametrization(hierarchical)
     monkeypatch.setattr("pyro_hoim.log_linear._kronecker._DENSE_ENTRIES", -1)
     for entries in (2**16, 0):
@@ -297,7 +295,7 @@ def test_structured_maps_equal_dense_ones(hierarchical: InteractionHypergraph, m
         close(structured.purify(eta)[1], dense.purify(eta)[1])
 
 
-def test_large_collection_of_mixed_cardinalities() -> None:
+def test_large_collection_of_mixed_cardinalities():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([6, 4, 10, 2, 9, 2, 2, 2, 12, 2]), 3)
     codings = parametrization(graph)
     theta = draw(graph, "free")
@@ -311,7 +309,7 @@ def test_large_collection_of_mixed_cardinalities() -> None:
     close(tables.norm(), theta.norm())
 
 
-def test_one_huge_table_is_handled_axis_by_axis() -> None:
+def test_one_huge_table_is_handled_axis_by_axis():
     graph = InteractionHypergraph(Domain.from_cardinalities([40, 30, 20]), [["x0", "x1", "x2"]], hierarchical=False)
     codings = parametrization(graph)
     theta = draw(graph, "free")
@@ -320,7 +318,7 @@ def test_one_huge_table_is_handled_axis_by_axis() -> None:
     close(codings.from_tables(tables), theta)
 
 
-def test_derivatives() -> None:
+def test_derivatives():
     graph, codings = PAIR, parametrization(PAIR)
     for source, target in itertools.product(CODINGS, CODINGS):
         theta = draw(graph, source, batch=(2,)).requires_grad_()
@@ -333,7 +331,7 @@ def test_derivatives() -> None:
     assert torch.autograd.gradcheck(codings.pi_to_eta, tables)
 
 
-def test_matrices_built_in_inference_mode_serve_training() -> None:
+def test_matrices_built_in_inference_mode_serve_training():
     codings = Parametrization(PAIR)
     with torch.inference_mode():
         codings.to_tables(torch.zeros(5))
@@ -342,14 +340,14 @@ def test_matrices_built_in_inference_mode_serve_training() -> None:
     assert theta.grad is not None
 
 
-def test_equal_hypergraphs_share_one_object_also_after_pickling() -> None:
+def test_equal_hypergraphs_share_one_object_also_after_pickling():
     build = lambda: InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)  # noqa: E731
     codings = parametrization(build())
     assert parametrization(build()) is codings
     assert pickle.loads(pickle.dumps(codings)) is codings
 
 
-def test_split_and_join(hypergraph: InteractionHypergraph) -> None:
+def test_split_and_join(hypergraph):
     codings = parametrization(hypergraph)
     tables = draw(hypergraph, "balanced", batch=(2,))
     parts = codings.split(tables)
@@ -361,7 +359,7 @@ def test_split_and_join(hypergraph: InteractionHypergraph) -> None:
         assert all(np.array_equal(parts[e].numpy(), literal[e]) for e in parts)
 
 
-def test_lift_keeps_the_law_and_opens_every_coding(hypergraph: InteractionHypergraph) -> None:
+def test_lift_keeps_the_law_and_opens_every_coding(hypergraph):
     larger = InteractionHypergraph.saturated(hypergraph.domain)
     codings = parametrization(hypergraph)
     tables = draw(hypergraph, "balanced", batch=(2,))
@@ -377,7 +375,7 @@ def test_lift_keeps_the_law_and_opens_every_coding(hypergraph: InteractionHyperg
             codings.lift(tables, InteractionHypergraph(Domain()))
 
 
-def test_function_transforms() -> None:
+def test_function_transforms():
     graph, codings = PAIR, parametrization(PAIR)
     theta = draw(graph, "free", batch=(4,))
     close(torch.func.vmap(codings.to_tables)(theta), codings.to_tables(theta))
@@ -391,7 +389,7 @@ def test_function_transforms() -> None:
 # Refusals
 
 
-def test_non_hierarchical_collections_refuse_what_lives_on_the_closure() -> None:
+def test_non_hierarchical_collections_refuse_what_lives_on_the_closure():
     graph = InteractionHypergraph(Domain.from_cardinalities([2, 2]), [["x0", "x1"]], hierarchical=False)
     codings = parametrization(graph)
     theta, eta = torch.zeros(1), torch.full((4,), 0.25)
@@ -413,21 +411,21 @@ def test_non_hierarchical_collections_refuse_what_lives_on_the_closure() -> None
     assert float(constant) == 0
 
 
-def test_refusals_name_what_was_received() -> None:
+def test_refusals_name_what_was_received():
     codings = parametrization(PAIR)
     parts = codings.split(torch.zeros(11))
     for call, error, text in (
         (lambda: codings.to_tables(torch.zeros(4)), InputError, r"\(\.\.\., 5\), received \(4,\)"),
-        (lambda: codings.to_tables(torch.zeros(5), "effects"), InputError, r"'effects'"),  # type: ignore[arg-type]
+        (lambda: codings.to_tables(torch.zeros(5), "effects"), InputError, r"'effects'"),
         (lambda: codings.to_tables(torch.zeros(5, dtype=torch.long)), InputTypeError, r"int64"),
-        (lambda: codings.to_tables([0.0] * 5), InputTypeError, r"list"),  # type: ignore[arg-type]
+        (lambda: codings.to_tables([0.0] * 5), InputTypeError, r"list"),
         (lambda: codings.to_tables(torch.ones(11), "balanced"), InputError, r"every fibre sums to zero"),
         (lambda: codings.convert(torch.ones(11), "balanced", "corner"), InputError, r"every fibre"),
         (lambda: codings.statistics(torch.tensor([[0, 0], [1, 3]])), InputError, r"variable 'x1'.*received 3"),
         (lambda: codings.join({("x1",): parts["x1",]}), InputError, r"\('x0',\).*missing"),
         (lambda: codings.join({**parts, ("x0", "x9"): torch.zeros(2)}), InputError, r"not a hyperedge"),
         (lambda: codings.join({**parts, ("x0", "x1"): torch.zeros(3, 2)}), InputError, r"received \(3, 2\)"),
-        (lambda: Parametrization("ab"), InputTypeError, r"InteractionHypergraph"),  # type: ignore[arg-type]
+        (lambda: Parametrization("ab"), InputTypeError, r"InteractionHypergraph"),
     ):
         with pytest.raises(error, match=text):
             call()

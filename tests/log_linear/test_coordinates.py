@@ -1,7 +1,5 @@
 """What the names of free coordinates say: raising one raises the probability of the levels that it is named by."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import reduce
@@ -20,20 +18,20 @@ from pyro_hoim.structure import InteractionHypergraph
 SHAPES = st.lists(st.integers(2, 6), min_size=1, max_size=3).map(tuple)
 
 
-def labelled(shape: tuple[int, ...]) -> InteractionHypergraph:
+def labelled(shape):
     """All interactions of variables whose labels begin with their name: a0, a1, ..., b0, ..."""
     return InteractionHypergraph.saturated(
         Domain.from_labels({name: [f"{name}{i}" for i in range(n)] for name, n in zip("abc", shape, strict=False)})
     )
 
 
-def helmert(n: int) -> np.ndarray:
+def helmert(n):
     """Another orthonormal basis: column j is j ones, then -j; a positive coordinate lowers level j. The control."""
     columns = [[1.0] * j + [-float(j)] + [0.0] * (n - j - 1) for j in range(1, n)]
     return np.array(columns).T / [math.sqrt(j * (j + 1)) for j in range(1, n)]
 
 
-def balanced_tables(graph: InteractionHypergraph, theta: torch.Tensor, is_control: bool) -> torch.Tensor:
+def balanced_tables(graph, theta, is_control):
     """Tables of free coordinates (*batch, num_parameters), in the library's basis or in that of the control."""
     if not is_control:
         return parametrization(graph).to_tables(theta)
@@ -42,7 +40,7 @@ def balanced_tables(graph: InteractionHypergraph, theta: torch.Tensor, is_contro
     return torch.cat([piece @ basis.T for piece, basis in zip(pieces, bases, strict=True)], -1)
 
 
-def named_probs(graph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+def named_probs(graph, tables):
     """Probability of the levels that each coordinate is named by (*batch, num_parameters); levels found by label."""
     table = HierarchicalLogLinear(graph, tables, coding="balanced").probs
     names, found = graph.domain.names, []
@@ -53,7 +51,7 @@ def named_probs(graph: InteractionHypergraph, tables: torch.Tensor) -> torch.Ten
     return torch.stack(found, -1)
 
 
-def rises(shape: tuple[int, ...], seed: int, step: float, is_control: bool) -> torch.Tensor:
+def rises(shape, seed, step, is_control):
     """Of every coordinate of a random model, whether raising it raises what its name says (num_parameters,)."""
     graph = labelled(shape)
     theta = torch.from_numpy(np.random.default_rng(seed).standard_normal(graph.num_parameters))

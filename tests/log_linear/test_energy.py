@@ -1,7 +1,5 @@
 """The log-linear energy against the enumerated law; identities to a relative 1e-10 in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -19,28 +17,28 @@ from pyro_hoim.testing.oracles import enumerate_codes, exact_table, random_table
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def build(graph: InteractionHypergraph, batch: tuple[int, ...] = (), seed: int = 0) -> LogLinearEnergy:
+def build(graph, batch=(), seed=0):
     """Model with arbitrary, unbalanced tables."""
     tables = random_tables(graph, np.random.default_rng(seed), balanced=False, batch_shape=batch)
     return LogLinearEnergy(graph, torch.from_numpy(tables))
 
 
-def states(graph: InteractionHypergraph) -> torch.Tensor:
+def states(graph):
     """All joint states (num_states, d) in row-major order."""
     return torch.from_numpy(enumerate_codes(graph.domain.cardinalities))
 
 
-def conditional(log_probs: np.ndarray, members: list[int]) -> np.ndarray:
+def conditional(log_probs, members):
     """Log conditional of some axes given the others, as an array over all joint states."""
     probs = np.exp(log_probs)
     return log_probs - np.log(probs.sum(axis=tuple(members), keepdims=True))
 
 
-def close(left: torch.Tensor, right: torch.Tensor | np.ndarray) -> None:
+def close(left, right):
     np.testing.assert_allclose(left.detach().numpy(), np.asarray(right), **TOLERANCE)
 
 
-def test_energy_of_every_state(hypergraph: InteractionHypergraph) -> None:
+def test_energy_of_every_state(hypergraph):
     model, x = build(hypergraph), states(hypergraph)
     literal = exact_table(hypergraph, model.tables, normalised=False).ravel()
     close(model.energy(x), -literal)
@@ -50,7 +48,7 @@ def test_energy_of_every_state(hypergraph: InteractionHypergraph) -> None:
     assert model.energy(x[:0]).shape == (0,)
 
 
-def test_control_sees_a_dropped_interaction_and_transposed_axes() -> None:
+def test_control_sees_a_dropped_interaction_and_transposed_axes():
     graph = InteractionHypergraph.saturated(Domain.from_cardinalities([3, 3]))
     model, x = build(graph), states(graph)
     literal = -exact_table(graph, model.tables, normalised=False).ravel()
@@ -62,14 +60,14 @@ def test_control_sees_a_dropped_interaction_and_transposed_axes() -> None:
 
 
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
-def test_model_from_theta_has_balanced_tables(hierarchical: InteractionHypergraph, coding: str) -> None:
+def test_model_from_theta_has_balanced_tables(hierarchical, coding):
     codings = parametrization(hierarchical)
     tables = torch.from_numpy(random_tables(hierarchical, np.random.default_rng(0)))
     theta = codings.from_tables(tables, coding)
     close(LogLinearEnergy.from_theta(hierarchical, theta, coding).tables, tables)
 
 
-def test_conditionals_of_every_block_of_up_to_two(hypergraph: InteractionHypergraph) -> None:
+def test_conditionals_of_every_block_of_up_to_two(hypergraph):
     model, x, cards = build(hypergraph), states(hypergraph), hypergraph.domain.cardinalities
     log_probs = exact_table(hypergraph, model.tables)
     for size in range(min(2, len(cards)) + 1):
@@ -82,7 +80,7 @@ def test_conditionals_of_every_block_of_up_to_two(hypergraph: InteractionHypergr
             close(found.reshape(len(x), -1).logsumexp(-1), np.zeros(len(x)))
 
 
-def test_block_of_all_variables_is_the_joint_law(hypergraph: InteractionHypergraph) -> None:
+def test_block_of_all_variables_is_the_joint_law(hypergraph):
     model, names = build(hypergraph), hypergraph.domain.names
     anything = torch.full((len(names),), -1)
     close(model.block_conditional(names, anything), exact_table(hypergraph, model.tables))
@@ -90,7 +88,7 @@ def test_block_of_all_variables_is_the_joint_law(hypergraph: InteractionHypergra
     close(reverse.permute(tuple(reversed(range(len(names))))), exact_table(hypergraph, model.tables))
 
 
-def test_conditional_does_not_read_the_block() -> None:
+def test_conditional_does_not_read_the_block():
     model = build(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3, 2])))
     x = torch.tensor([1, 0, 1])
     for other in (torch.tensor([1, 2, 1]), torch.tensor([1, -1, 1]), torch.tensor([1, 99, 1])):
@@ -98,7 +96,7 @@ def test_conditional_does_not_read_the_block() -> None:
     assert not torch.equal(model.block_conditional(["x1"], x), model.block_conditional(["x1"], torch.tensor([0, 0, 1])))
 
 
-def test_pseudo_likelihood(hypergraph: InteractionHypergraph) -> None:
+def test_pseudo_likelihood(hypergraph):
     model, x = build(hypergraph), states(hypergraph)
     log_probs = exact_table(hypergraph, model.tables)
     literal = sum((conditional(log_probs, [i]) for i in range(log_probs.ndim)), np.zeros(log_probs.shape))
@@ -107,7 +105,7 @@ def test_pseudo_likelihood(hypergraph: InteractionHypergraph) -> None:
         assert np.abs(literal - log_probs).max() > 1e-3  # the control: it is not the log-likelihood
 
 
-def test_conditioning(hypergraph: InteractionHypergraph) -> None:
+def test_conditioning(hypergraph):
     model, names, cards = build(hypergraph, (2,)), hypergraph.domain.names, hypergraph.domain.cardinalities
     full = -model.energy(states(hypergraph)[:, None]).T.reshape(2, *cards)
     for size in range(len(names) + 1):
@@ -120,7 +118,7 @@ def test_conditioning(hypergraph: InteractionHypergraph) -> None:
             close(constant - rest.energy(states(rest.hypergraph)[:, None]), slices.reshape(2, -1).T)
 
 
-def test_conditioning_takes_labels_and_keeps_gradients() -> None:
+def test_conditioning_takes_labels_and_keeps_gradients():
     domain = Domain.from_labels({"sky": ("clear", "cloudy"), "rain": ("no", "yes", "hail")})
     graph = InteractionHypergraph.saturated(domain)
     model = build(graph)
@@ -129,7 +127,7 @@ def test_conditioning_takes_labels_and_keeps_gradients() -> None:
     assert torch.equal(by_label.tables, by_code.tables)
     tables = model.tables.clone().requires_grad_()
 
-    def conditioned(t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def conditioned(t):
         rest, constant = LogLinearEnergy(graph, t).condition({"sky": 1})
         return rest.tables, constant
 
@@ -142,7 +140,7 @@ def test_conditioning_takes_labels_and_keeps_gradients() -> None:
         model.condition({"rain": 3})
 
 
-def test_batches_equal_singles_and_broadcast_with_samples(hypergraph: InteractionHypergraph) -> None:
+def test_batches_equal_singles_and_broadcast_with_samples(hypergraph):
     model, x = build(hypergraph, (2, 3)), states(hypergraph)[:4]
     names = hypergraph.domain.names[:2]
     singles = [LogLinearEnergy(hypergraph, t) for t in model.tables.reshape(6, -1)]
@@ -164,7 +162,7 @@ def test_batches_equal_singles_and_broadcast_with_samples(hypergraph: Interactio
         close(function(expanded, x[0]), function(singles[0], x[0]).expand(2, 3, *tail))
 
 
-def test_expand_and_to() -> None:
+def test_expand_and_to():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
     model = build(graph, (2, 1))
     assert model.expand((4, 2, 3)).batch_shape == (4, 2, 3)
@@ -181,7 +179,7 @@ def test_expand_and_to() -> None:
     )
 
 
-def test_derivatives() -> None:
+def test_derivatives():
     graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
     x = states(graph)
     for batch in ((), (2,)):
@@ -196,21 +194,21 @@ def test_derivatives() -> None:
             assert torch.autograd.gradgradcheck(function, tables)
 
 
-def test_gradient_of_the_energy_is_minus_the_statistics(hypergraph: InteractionHypergraph) -> None:
+def test_gradient_of_the_energy_is_minus_the_statistics(hypergraph):
     model, x = build(hypergraph), states(hypergraph)
     tables = model.tables.requires_grad_()
     found = torch.autograd.functional.jacobian(lambda t: LogLinearEnergy(hypergraph, t).energy(x), tables)
     close(found, -parametrization(hypergraph).statistics(x))
 
 
-def test_protocols() -> None:
+def test_protocols():
     model = build(InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1))
     assert isinstance(model, ConditionalModel)
     assert isinstance(model, EnergyModel)
     assert not isinstance(model.hypergraph, ConditionalModel)
 
 
-def test_refusals_name_what_was_received() -> None:
+def test_refusals_name_what_was_received():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
     model, wrong = build(graph, (2,)), torch.tensor([[1, 3], [0, 0]])
     holed = torch.tensor([0.0] * 3 + [math.nan] + [0.0] * 7)
@@ -222,7 +220,7 @@ def test_refusals_name_what_was_received() -> None:
         (lambda: model.block_conditional(["a"], torch.tensor([0, 3])), InputError, r"variable 'b'.*\(1,\)"),
         (lambda: model.energy(torch.zeros(3)), InputError, r"\(\.\.\., 2\), received \(3,\)"),
         (lambda: model.energy(torch.zeros(3, 2)), InputError, r"batch shape \(2,\), received shape \(3, 2\)"),
-        (lambda: model.energy([0, 0]), InputTypeError, "list"),  # type: ignore[arg-type]
+        (lambda: model.energy([0, 0]), InputTypeError, "list"),
         (lambda: model.energy(torch.zeros(2, dtype=torch.bool)), InputTypeError, "bool"),
         (lambda: model.block_conditional(["c"], torch.zeros(2)), UnknownNameError, "'c'"),
         (lambda: model.block_conditional(["a", "a"], torch.zeros(2)), InputError, "repeated"),
@@ -230,14 +228,14 @@ def test_refusals_name_what_was_received() -> None:
         (lambda: LogLinearEnergy(graph, torch.zeros(10)), InputError, r"received \(10,\)"),
         (lambda: LogLinearEnergy(graph, holed), InputError, r"received nan at index \(3,\)"),
         (lambda: LogLinearEnergy(graph, torch.zeros(11, dtype=torch.long)), InputTypeError, "int64"),
-        (lambda: LogLinearEnergy("a", torch.zeros(11)), InputTypeError, "InteractionHypergraph"),  # type: ignore[arg-type]
+        (lambda: LogLinearEnergy("a", torch.zeros(11)), InputTypeError, "InteractionHypergraph"),
     ):
         with pytest.raises(error, match=text):
             call()
     LogLinearEnergy(graph, torch.full((11,), math.inf), validate=False)
 
 
-def test_huge_block_is_refused_with_numbers() -> None:
+def test_huge_block_is_refused_with_numbers():
     domain = Domain.from_cardinalities([2] * 23)
     model = build(InteractionHypergraph.from_order(domain, 1))
     with pytest.raises(IntractableError, match=r"8388608.*4194304"):

@@ -1,10 +1,6 @@
 """Model files of log-linear models: exact round trips, and one clear refusal for edges and numbers that do not fit."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors
@@ -30,13 +26,13 @@ WEAK = InteractionHypergraph(DOMAIN, [["größe", "b"]], hierarchical=False)
 EMPTY = InteractionHypergraph(Domain())
 
 
-def write(path: Path, metadata: dict[str, str] | None, **tensors: torch.Tensor) -> Path:
+def write(path, metadata, **tensors):
     """A safetensors file with any contents."""
     path.write_bytes(safetensors.torch.save(tensors, metadata))
     return path
 
 
-def metadata(**changes: Any) -> dict[str, str]:
+def metadata(**changes):
     """Metadata of a good file of GRAPH, with changes; None removes an entry."""
     good = {
         "format": "pyro-hoim",
@@ -50,14 +46,14 @@ def metadata(**changes: Any) -> dict[str, str]:
     return {"pyro-hoim": json.dumps({k: v for k, v in {**good, **changes}.items() if v is not None})}
 
 
-def theta(*batch: int) -> torch.Tensor:
+def theta(*batch):
     generator = torch.Generator().manual_seed(0)
     return torch.randn(*batch, GRAPH.num_parameters, generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
 @pytest.mark.parametrize("batch", [(), (2, 3), (0,)])
-def test_round_trip_is_exact(tmp_path: Path, coding: Any, batch: tuple[int, ...]) -> None:
+def test_round_trip_is_exact(tmp_path, coding, batch):
     values = parametrization(GRAPH).convert(theta(*batch), "free", coding)
     save_model(tmp_path / "m", ModelFile(GRAPH, values, coding))
     found = load_model(tmp_path / "m")
@@ -71,7 +67,7 @@ def test_round_trip_is_exact(tmp_path: Path, coding: Any, batch: tuple[int, ...]
 
 
 @pytest.mark.parametrize("graph", [WEAK, EMPTY])
-def test_round_trip_of_unusual_structures(tmp_path: Path, graph: InteractionHypergraph) -> None:
+def test_round_trip_of_unusual_structures(tmp_path, graph):
     save_model(tmp_path / "m", ModelFile(graph, torch.ones(graph.num_parameters)))
     found = load_model(tmp_path / "m")
     assert found.hypergraph == graph
@@ -79,7 +75,7 @@ def test_round_trip_of_unusual_structures(tmp_path: Path, graph: InteractionHype
     assert torch.equal(found.theta, torch.ones(graph.num_parameters, dtype=torch.float64))
 
 
-def test_float32_and_gradients_are_stored_as_plain_float64(tmp_path: Path) -> None:
+def test_float32_and_gradients_are_stored_as_plain_float64(tmp_path):
     values = theta().float().requires_grad_()
     model = ModelFile(GRAPH, values)
     with torch.no_grad():
@@ -90,7 +86,7 @@ def test_float32_and_gradients_are_stored_as_plain_float64(tmp_path: Path) -> No
     assert not found.requires_grad
 
 
-def test_file_is_readable_without_this_library(tmp_path: Path) -> None:
+def test_file_is_readable_without_this_library(tmp_path):
     save_model(tmp_path / "m", ModelFile(GRAPH, theta()))
     with safetensors.safe_open(str(tmp_path / "m"), framework="pt") as file:
         stored = json.loads(file.metadata()["pyro-hoim"])
@@ -115,7 +111,7 @@ def test_file_is_readable_without_this_library(tmp_path: Path) -> None:
         ((WEAK, torch.zeros(2), "corner"), InputError, r"closure"),
     ],
 )
-def test_unsuitable_contents_are_refused(arguments: Any, error: type[Exception], message: str) -> None:
+def test_unsuitable_contents_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         ModelFile(*arguments)
 
@@ -123,12 +119,12 @@ def test_unsuitable_contents_are_refused(arguments: Any, error: type[Exception],
 # Reading
 
 
-def test_control_good_file_is_read(tmp_path: Path) -> None:
+def test_control_good_file_is_read(tmp_path):
     assert torch.equal(load_model(write(tmp_path / "m", metadata(), theta=theta())).theta, theta())
 
 
 EDGES = GRAPH.to_json()["edges"]
-BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
+BAD_METADATA = {
     "other coding": (metadata(coding="effects"), "'effects'"),
     "no coding": (metadata(coding=None), "'coding' is missing"),
     "no edges": (metadata(edges=None), "'edges' is missing"),
@@ -142,7 +138,7 @@ BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_METADATA)
-def test_bad_metadata_is_refused_in_one_sentence(tmp_path: Path, case: str) -> None:
+def test_bad_metadata_is_refused_in_one_sentence(tmp_path, case):
     found, message = BAD_METADATA[case]
     with pytest.raises(ModelFileError, match=message) as caught:
         load_model(write(tmp_path / "m", found, theta=theta()))
@@ -162,6 +158,6 @@ def test_bad_metadata_is_refused_in_one_sentence(tmp_path: Path, case: str) -> N
         ({"theta": torch.where(theta() > 0, torch.inf, theta())}, "finite"),
     ],
 )
-def test_bad_tensors_are_refused(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
+def test_bad_tensors_are_refused(tmp_path, tensors, message):
     with pytest.raises(ModelFileError, match=message):
         load_model(write(tmp_path / "m", metadata(), **tensors))

@@ -1,9 +1,5 @@
 """Completions of rows against the enumerated conditional law, exact and by chains."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -25,18 +21,18 @@ DRAWS = required_draws(12, 0.02)
 MISSING = [(0, -1, 1, -1), (1, -1, 0, -1), (-1, 2, -1, -1), (1, 1, 1, 1)]
 
 
-def rows(*codes: tuple[int, ...]) -> Observations:
+def rows(*codes):
     return Observations.from_tensor(torch.tensor(codes), DOMAIN)
 
 
-def conditional(row: tuple[int, ...]) -> np.ndarray:
+def conditional(row):
     """Law of the missing cells of a row, axes in schema order."""
     table = np.exp(exact_table(GRAPH, MODEL.tables.numpy()))
     cells = table[tuple(slice(None) if code < 0 else code for code in row)]
     return cells / cells.sum()
 
 
-def counts(codes: torch.Tensor, row: tuple[int, ...]) -> np.ndarray:
+def counts(codes, row):
     """Draws (M, d) of a row in the cells of its missing variables."""
     gone = [i for i, code in enumerate(row) if code < 0]
     table = np.zeros([DOMAIN.cardinalities[i] for i in gone])
@@ -45,7 +41,7 @@ def counts(codes: torch.Tensor, row: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_draws_have_the_conditional_law_of_every_row(method: Any) -> None:
+def test_draws_have_the_conditional_law_of_every_row(method):
     found = impute(MODEL, rows(*MISSING), DRAWS, method=method, gibbs=ClampedGibbs(burn_in=40), seed=11)
     for number, row in enumerate(MISSING[:3]):
         table = counts(found.codes[:, number], row)
@@ -59,7 +55,7 @@ def test_draws_have_the_conditional_law_of_every_row(method: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_most_probable_completions_are_modes(method: Any) -> None:
+def test_most_probable_completions_are_modes(method):
     data = rows(*[(a, b, -1, -1) for a in (-1, 0, 1) for b in (-1, 0, 1, 2)])
     found = impute(MODEL, data, how="most probable", method=method)
     for row, completed in zip(data.codes.tolist(), found.codes[0].tolist(), strict=True):
@@ -70,7 +66,7 @@ def test_most_probable_completions_are_modes(method: Any) -> None:
     assert not torch.equal(wrong.codes, found.codes)
 
 
-def test_large_models_are_filled_exactly_or_by_chains() -> None:
+def test_large_models_are_filled_exactly_or_by_chains():
     generator = torch.Generator().manual_seed(1)
     theta = 0.05 * torch.randn(LARGE.num_parameters, generator=generator, dtype=torch.float64)
     model = LogLinearEnergy.from_theta(LARGE, theta)
@@ -95,7 +91,7 @@ def test_large_models_are_filled_exactly_or_by_chains() -> None:
         impute(model, data, method="exact")
 
 
-def test_tables_for_readers() -> None:
+def test_tables_for_readers():
     data = Observations.from_tensor(torch.tensor([[0, -1, 1, 0], [1, 1, 1, 1]]), DOMAIN, counts=[2, 3])
     found = impute(MODEL, data, 2)
     assert found.observations(1).counts.tolist() == [2, 3] and not found.observations(1).has_missing
@@ -109,7 +105,7 @@ def test_tables_for_readers() -> None:
 
 
 @pytest.mark.fixed_seed  # a control: which ascents go in a circle is a matter of rounding
-def test_the_ascent_ends_where_states_tie_but_for_rounding() -> None:
+def test_the_ascent_ends_where_states_tie_but_for_rounding():
     domain = Domain.from_cardinalities([2] * 4)
     graph = InteractionHypergraph.saturated(domain)
     num_circles = 0
@@ -125,7 +121,7 @@ def test_the_ascent_ends_where_states_tie_but_for_rounding() -> None:
     assert num_circles > 0  # control: in single precision some never end
 
 
-def _goes_in_a_circle(model: LogLinearEnergy) -> bool:
+def _goes_in_a_circle(model):
     """Whether the same ascent in single precision comes back to a state that it has left."""
     state, seen = torch.zeros(1, 4, dtype=torch.long), set[tuple[int, ...]]()
     while True:
@@ -142,7 +138,7 @@ def _goes_in_a_circle(model: LogLinearEnergy) -> bool:
         seen.add(key)
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     data = rows(*MISSING)
     for row_data, options, code, argument in (
         (data, {"num_imputations": 0}, "out-of-range", "num_imputations"),
@@ -157,8 +153,8 @@ def test_bad_arguments_are_refused() -> None:
         impute(MODEL, data, 2, how="most probable")
 
 
-def test_global_random_state_is_left_alone() -> None:
+def test_global_random_state_is_left_alone():
     before = torch.get_rng_state()
     for method in ("exact", "gibbs"):
-        impute(MODEL, rows(*MISSING), method=method)  # type: ignore[arg-type]
+        impute(MODEL, rows(*MISSING), method=method)
     assert torch.equal(before, torch.get_rng_state())

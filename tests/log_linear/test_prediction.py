@@ -1,7 +1,5 @@
 """Predictions against enumeration: complete rows, missing cells summed over, and averages over clamped chains."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -26,17 +24,17 @@ GRAPH = InteractionHypergraph.from_order(DOMAIN, 3)
 LARGE = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
 
 
-def small_model(seed: int = 3, scale: float = 0.5) -> LogLinearEnergy:
+def small_model(seed=3, scale=0.5):
     return LogLinearEnergy(GRAPH, torch.from_numpy(random_tables(GRAPH, np.random.default_rng(seed), scale=scale)))
 
 
-def large_model(scale: float = 0.05) -> LogLinearEnergy:
+def large_model(scale=0.05):
     generator = torch.Generator().manual_seed(1)
     theta = scale * torch.randn(LARGE.num_parameters, generator=generator, dtype=torch.float64)
     return LogLinearEnergy.from_theta(LARGE, theta)
 
 
-def random_rows(num: int, share: float, seed: int = 0) -> Observations:
+def random_rows(num, share, seed=0):
     """Rows over the small domain with missing cells."""
     generator = np.random.default_rng(seed)
     codes = np.stack([generator.integers(0, n, num) for n in DOMAIN.cardinalities], 1)
@@ -44,7 +42,7 @@ def random_rows(num: int, share: float, seed: int = 0) -> Observations:
     return Observations.from_tensor(torch.from_numpy(codes), DOMAIN)
 
 
-def oracle(model: LogLinearEnergy, data: Observations, target: str) -> np.ndarray:
+def oracle(model, data, target):
     """Conditional laws of the target by enumeration, (N, K)."""
     table = np.exp(exact_table(model.hypergraph, model.tables.numpy()))
     axis = DOMAIN.index(target)
@@ -60,7 +58,7 @@ def oracle(model: LogLinearEnergy, data: Observations, target: str) -> np.ndarra
 
 @pytest.mark.parametrize("method", ["auto", "exact"])
 @pytest.mark.parametrize("target", DOMAIN.names)
-def test_exact_predictions_are_those_of_enumeration(target: str, method: str) -> None:
+def test_exact_predictions_are_those_of_enumeration(target, method):
     model, data = small_model(), random_rows(60, 0.4)
     assert {len(names) for names, _ in row_patterns(data)} > {0, 1, 2, 3}
     found = predict(model, data, target, method=method)
@@ -71,7 +69,7 @@ def test_exact_predictions_are_those_of_enumeration(target: str, method: str) ->
         assert_close(found.probs, oracle(LogLinearEnergy(GRAPH, thinned), data, target), relative=1e-10)
 
 
-def test_conditioned_rows_are_single_conditioned_models() -> None:
+def test_conditioned_rows_are_single_conditioned_models():
     model, data = small_model(), random_rows(7, 0.0)
     batch, constants = condition_rows(model, ["b", "d"], data.codes)
     for row, tables, constant in zip(data.codes.tolist(), batch.tables, constants, strict=True):
@@ -82,7 +80,7 @@ def test_conditioned_rows_are_single_conditioned_models() -> None:
         assert_close(tables, single.tables, relative=1e-12, absolute=1e-12)
 
 
-def test_weights_of_rows_are_sums_over_completions() -> None:
+def test_weights_of_rows_are_sums_over_completions():
     model, data = small_model(), random_rows(60, 0.4)
     table = np.exp(exact_table(GRAPH, model.tables.numpy(), normalised=False))
     expected = [
@@ -95,7 +93,7 @@ def test_weights_of_rows_are_sums_over_completions() -> None:
     assert len(row_log_weights(model, data.rows(torch.zeros(0, dtype=torch.long)))) == 0
 
 
-def test_weights_that_cost_too_much_are_refused_before_any_work() -> None:
+def test_weights_that_cost_too_much_are_refused_before_any_work():
     model, data = small_model(), random_rows(60, 0.4)
     with pytest.raises(IntractableError, match=r"needs .* operations, the limit is 10; leave out the rows"):
         row_log_weights(model, data, max_operations=10)
@@ -105,13 +103,13 @@ def test_weights_that_cost_too_much_are_refused_before_any_work() -> None:
         row_log_weights(large_model(), Observations.from_tensor(holed, LARGE.domain))
 
 
-def worst_deviation(found: Prediction, law: np.ndarray, num_chains: int) -> float:
+def worst_deviation(found, law, num_chains):
     """Smallest p value of all rows and levels, each by Student's t over chains, corrected for their number."""
     statistic = np.abs(found.probs.numpy() - law) / found.std_error.numpy()
     return float(2 * student.sf(statistic.max(), num_chains - 1) * statistic.size)
 
 
-def test_chains_average_to_the_conditional_law() -> None:
+def test_chains_average_to_the_conditional_law():
     model, data = small_model(), random_rows(12, 0.5, seed=5)
     incomplete = Observations.from_tensor(data.codes[(data.codes[:, 1:] < 0).any(1)], DOMAIN)
     settings = ClampedGibbs(num_chains=400, num_temperatures=20, burn_in=50, num_sweeps=20, thin=2)
@@ -125,7 +123,7 @@ def test_chains_average_to_the_conditional_law() -> None:
     assert torch.equal(found.log_probs, again.log_probs) and not torch.equal(found.log_probs, other.log_probs)
 
 
-def test_averages_over_what_does_not_matter_are_exact() -> None:
+def test_averages_over_what_does_not_matter_are_exact():
     """Rao-Blackwell: where missing cells do not touch the target, every state gives the exact conditional law."""
     graph = InteractionHypergraph(DOMAIN, [("a", "b"), ("c", "d"), ("d", "e")], closure=True)
     model = LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(1))))
@@ -136,8 +134,8 @@ def test_averages_over_what_does_not_matter_are_exact() -> None:
     assert float(found.std_error.max()) < 1e-12
 
 
-def test_complete_rows_of_a_large_model_need_no_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_complete_rows_of_a_large_model_need_no_normaliser(monkeypatch):
+    def refuse(*_, **__):
         raise AssertionError("a normaliser was asked for")
 
     for name in ("plan", "log_partition", "log_marginal", "select"):
@@ -150,7 +148,7 @@ def test_complete_rows_of_a_large_model_need_no_normaliser(monkeypatch: pytest.M
     assert_close(found.log_probs, torch.log_softmax(-model.energy(flipped), 0).T, relative=1e-10)
 
 
-def test_large_models_with_missing_cells() -> None:
+def test_large_models_with_missing_cells():
     model = large_model(0.2)
     codes = torch.randint(0, 2, (4, 60), generator=torch.Generator().manual_seed(0))
     few, many = codes.clone(), codes.clone()
@@ -171,7 +169,7 @@ def test_large_models_with_missing_cells() -> None:
         predict(model, data, "x5", method="exact")
 
 
-def test_the_target_of_a_row_is_not_read() -> None:
+def test_the_target_of_a_row_is_not_read():
     model, data = small_model(), random_rows(30, 0.0)
     hidden = data.codes.clone()
     hidden[:, 3] = -1
@@ -183,7 +181,7 @@ def test_the_target_of_a_row_is_not_read() -> None:
     assert math.isnan(blind.majority_accuracy) and all(math.isnan(v) for v in blind.class_accuracy.values())
 
 
-def test_scores_by_hand() -> None:
+def test_scores_by_hand():
     log_probs = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]).double().log()
     found = Prediction(
         "t",
@@ -205,13 +203,13 @@ def test_scores_by_hand() -> None:
     assert list(frame.columns) == ["predicted", "p(u)", "p(v)", "p(w)", "is_exact"] and len(frame) == 4
 
 
-def test_global_random_state_is_left_alone() -> None:
+def test_global_random_state_is_left_alone():
     before = torch.get_rng_state()
     predict(small_model(), random_rows(3, 0.6), "a", method="gibbs", gibbs=ClampedGibbs(num_chains=2, num_sweeps=2))
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     model, data = small_model(), random_rows(3, 0.3)
     other, foreign = (
         Observations.from_tensor(torch.tensor([[0]]), Domain.from_cardinalities(cards))

@@ -1,7 +1,5 @@
 """Scores, intervals and strengths against direct computation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial
@@ -38,13 +36,13 @@ DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2})
 SATURATED = InteractionHypergraph.saturated(DOMAIN)
 
 
-def table(counts: list[list[int]]) -> Observations:
+def table(counts):
     """Observations of a two-by-two table."""
     return Observations.from_table(DOMAIN, counts)
 
 
 @pytest.mark.parametrize("partition", [None, Enumeration()], ids=["dense", "backend"])
-def test_impossible_rows_of_an_infinite_fit(partition: Enumeration | None) -> None:
+def test_impossible_rows_of_an_infinite_fit(partition):
     train = table([[10, 0], [5, 5]])
     with pytest.warns(NonexistentEstimateWarning):
         result = fit(SATURATED, train, partition=partition)
@@ -53,7 +51,7 @@ def test_impossible_rows_of_an_infinite_fit(partition: Enumeration | None) -> No
     assert num_impossible(result, train) == 0
 
 
-def test_impossible_rows_are_counted_beyond_the_listed_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_rows_are_counted_beyond_the_listed_combinations(monkeypatch):
     """The list of offending combinations is cut for readers; the count must not depend on where."""
     monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._LISTED", 1)
     domain = Domain.from_cardinalities({"a": 3, "b": 3})
@@ -67,14 +65,14 @@ def test_impossible_rows_are_counted_beyond_the_listed_combinations(monkeypatch:
         assert num_impossible(found, Observations.from_table(domain, np.ones((3, 3), dtype=int))) == 6
 
 
-def test_no_row_is_impossible_for_a_finite_fit() -> None:
+def test_no_row_is_impossible_for_a_finite_fit():
     train, other = table([[10, 0], [5, 5]]), table([[4, 1], [2, 3]])
     stopped = fit(SATURATED, train, validation=other, stopping=Stopping(patience=20), partition=Enumeration())
     assert stopped.status == "early_stopped" and num_impossible(stopped, other) == 0
     assert num_impossible(fit(SATURATED, table([[10, 1], [5, 5]])), other) == 0
 
 
-def test_parts_of_an_analysis_are_infinite_only_where_a_row_is_impossible() -> None:
+def test_parts_of_an_analysis_are_infinite_only_where_a_row_is_impossible():
     with pytest.warns(NonexistentEstimateWarning):
         study = analyse({"train": table([[10, 0], [5, 5]]), "test": table([[4, 1], [2, 3]])}, {"all": SATURATED})
     train, validation, test = study.chosen.parts.values()
@@ -83,7 +81,7 @@ def test_parts_of_an_analysis_are_infinite_only_where_a_row_is_impossible() -> N
     assert math.isfinite(train.model.nll) and math.isfinite(test.independent.kl or math.nan)
 
 
-def test_score_rows_of_a_saturated_fit_is_the_entropy() -> None:
+def test_score_rows_of_a_saturated_fit_is_the_entropy():
     data = load_table("hair_eye_color")
     result = fit(InteractionHypergraph.saturated(data.domain), data)
     scores = score_rows(LogLinearEnergy(result.hypergraph, result.tables), data)
@@ -92,7 +90,7 @@ def test_score_rows_of_a_saturated_fit_is_the_entropy() -> None:
     assert (score_rows(LogLinearEnergy(worse.hypergraph, worse.tables), data).kl or 0) > 0.1  # control
 
 
-def test_intervals_from_draws_and_from_the_information() -> None:
+def test_intervals_from_draws_and_from_the_information():
     data = load_table("czech_autoworkers")
     result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
     rows = coefficient_intervals(result, level=0.9, top=5)
@@ -109,7 +107,7 @@ def test_intervals_from_draws_and_from_the_information() -> None:
     assert coefficient_intervals(stopped) == []
 
 
-def test_interaction_table_skips_what_has_no_parameter() -> None:
+def test_interaction_table_skips_what_has_no_parameter():
     graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 3, "one": 1}))
     theta = torch.tensor([0.6, 0.0], dtype=torch.float64)
     (row,) = interaction_table(LogLinearEnergy.from_theta(graph, theta))
@@ -117,7 +115,7 @@ def test_interaction_table_skips_what_has_no_parameter() -> None:
     assert row["levels"] == ["1"] and row["coefficient"] == pytest.approx(0.6 * (1 - 1 / (3 + 3**0.5)))
 
 
-def test_bad_parts_are_refused() -> None:
+def test_bad_parts_are_refused():
     empty, holed = table([[0, 0], [0, 0]]), Observations.from_tensor(torch.tensor([[0, -1]]), DOMAIN)
     good = table([[3, 1], [1, 3]])
     with raises("empty", "train"):
@@ -130,7 +128,7 @@ def test_bad_parts_are_refused() -> None:
         analyse({"train": good, "validation": holed}, {"all": SATURATED})
 
 
-def test_file_stems_are_short_plain_and_distinct() -> None:
+def test_file_stems_are_short_plain_and_distinct():
     assert file_stem("order 2") == "order-2"
     stems = {file_stem(name) for name in ("a/b", "a:b", "a*b", "a b", "x" * 300, "x" * 301)}
     assert len(stems) == 6
@@ -138,7 +136,7 @@ def test_file_stems_are_short_plain_and_distinct() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # the run is short on purpose
-def test_posterior_predicts_the_table_and_judges_its_chains() -> None:
+def test_posterior_predicts_the_table_and_judges_its_chains():
     run = run_posterior(SATURATED, table([[30, 10], [20, 40]]), PosteriorSettings(2, 100, 50), seed=3)
     group = run.data["posterior_predictive"]["table"]
     assert group.shape == (2, 100, 2, 2) and (group.values.sum((2, 3)) == 100).all()
@@ -155,7 +153,7 @@ def test_posterior_predicts_the_table_and_judges_its_chains() -> None:
 WEIGHTED = [[31, 9], [11, 49]]
 
 
-def by_row(counts: list[list[int]], log_probs: np.ndarray, reference: np.ndarray) -> tuple[float, float, float]:
+def by_row(counts, log_probs, reference):
     """Mean gain, its paired and its unpaired standard error, from one entry for every row of a table."""
     rows = np.repeat(np.arange(4), np.ravel(counts))
     ours, alone = np.ravel(log_probs)[rows], np.ravel(reference)[rows]
@@ -163,13 +161,13 @@ def by_row(counts: list[list[int]], log_probs: np.ndarray, reference: np.ndarray
     return float(np.mean(ours - alone)), float(paired), math.sqrt((np.var(ours) + np.var(alone)) / len(rows))
 
 
-def joint_and_product(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def joint_and_product(counts):
     """Log-probabilities of the saturated and of the independent estimate."""
     p = np.asarray(counts) / np.sum(counts)
     return np.log(p), np.log(np.outer(p.sum(1), p.sum(0)))
 
 
-def test_gain_and_its_error_against_rows_one_by_one() -> None:
+def test_gain_and_its_error_against_rows_one_by_one():
     train = [[30, 10], [15, 45]]
     analysis = analyse({"train": table(train), "test": table(WEIGHTED)}, {"saturated": SATURATED})
     found = analysis.parts
@@ -182,7 +180,7 @@ def test_gain_and_its_error_against_rows_one_by_one() -> None:
     assert found["validation"] is None and analysis.judged_on == "test"
 
 
-def test_gain_does_not_depend_on_how_rows_are_counted() -> None:
+def test_gain_does_not_depend_on_how_rows_are_counted():
     ours, alone = (torch.from_numpy(values).flatten() for values in joint_and_product(WEIGHTED))
     counts = torch.tensor(WEIGHTED).flatten()
     rows = torch.repeat_interleave(torch.arange(4), counts)
@@ -191,7 +189,7 @@ def test_gain_does_not_depend_on_how_rows_are_counted() -> None:
     assert merged[1] != pytest.approx(mean_gain(ours, alone, torch.ones(4).double())[1], rel=0.2)
 
 
-def test_gain_where_rows_are_impossible_or_single() -> None:
+def test_gain_where_rows_are_impossible_or_single():
     one, zero = torch.tensor([-1.0]), torch.tensor([-math.inf])
     count = torch.ones(1)
     assert mean_gain(one, one, count) == (0.0, None)
@@ -205,7 +203,7 @@ def test_gain_where_rows_are_impossible_or_single() -> None:
     assert found is not None and found.gain == -math.inf and found.gain_std_error is None
 
 
-def test_gain_of_a_network_and_of_a_root_model_is_paired() -> None:
+def test_gain_of_a_network_and_of_a_root_model_is_paired():
     rows = table(WEIGHTED)
     part = analyse_network({"train": rows}).parts["train"]
     assert part is not None and part.gain > 0.1
@@ -230,7 +228,7 @@ def test_gain_of_a_network_and_of_a_root_model_is_paired() -> None:
     assert held.gain_std_error != pytest.approx(held.scores.pseudo_nll_std_error, rel=0.01)
 
 
-def test_distinct_rows_are_told_from_rows_that_repeat() -> None:
+def test_distinct_rows_are_told_from_rows_that_repeat():
     for size in (1, 4, 10**6):
         assert rows_are_distinct(size, 9.0, 9.0 - math.log(size))
     twice = math.log(10**6) - 2 * math.log(2) / 10**6  # a single pair of equal rows in a million

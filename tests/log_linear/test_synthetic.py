@@ -1,7 +1,5 @@
 """Synthetic rows against enumeration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -19,19 +17,19 @@ MODEL = LogLinearEnergy(GRAPH, torch.from_numpy(random_tables(GRAPH, np.random.d
 
 
 @pytest.mark.parametrize("method", ["auto", "gibbs"])
-def test_rows_have_the_law_of_the_model(method: str) -> None:
+def test_rows_have_the_law_of_the_model(method):
     number = required_draws(12, 0.05)
-    found = synthesise(MODEL, number, 3, method=method)  # type: ignore[arg-type]
+    found = synthesise(MODEL, number, 3, method=method)
     counts = count_states(found.codes.numpy(), DOMAIN.cardinalities)
     law = np.exp(exact_table(GRAPH, MODEL.tables.numpy()))
     assert_exact_law(counts, law.reshape(counts.shape))
     with pytest.raises(AssertionError):
         assert_exact_law(counts, np.full(counts.shape, 1 / 12))
-    assert torch.equal(found.codes, synthesise(MODEL, number, 3, method=method).codes)  # type: ignore[arg-type]
+    assert torch.equal(found.codes, synthesise(MODEL, number, 3, method=method).codes)
     assert list(found.to_pandas(count=None).columns) == ["a", "b", "c"]
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
     for model, number, method, code, argument in (
         (MODEL, 0, "auto", "out-of-range", "num_rows"),

@@ -8,7 +8,6 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import forkserver
 import numpy as np
@@ -20,12 +19,11 @@ from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChai
 from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootChains, RootStructure
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
-from pyro_hoim.runs import ChainRun, GibbsSchedule, RunOptions, sample_chains
+from pyro_hoim.runs import GibbsSchedule, RunOptions, sample_chains
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_statistics, exact_table, raises, random_tables
 
-Run = ChainRun[Any]
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 
 

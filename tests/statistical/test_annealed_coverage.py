@@ -1,7 +1,5 @@
 """The error bar of annealed log Z: how often it holds, and what is said where it cannot be given."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

@@ -1,7 +1,5 @@
 """The verdict on weights of annealed runs: how often error bars hold given that they are called reliable."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

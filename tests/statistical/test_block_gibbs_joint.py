@@ -9,8 +9,6 @@ References:
     John Geweke, Getting it right: joint distribution tests of posterior simulators, JASA 99, 2004, section 2.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 
@@ -39,13 +37,13 @@ SCHEDULES = {
 }
 
 
-def laws(scale: np.ndarray) -> np.ndarray:
+def laws(scale):
     """Probabilities (n, states) of the laws with tables s D, by enumeration."""
     return np.exp(exact_table(HYPERGRAPH, scale[:, None] * DIRECTION)).reshape(len(scale), -1)
 
 
 @cache
-def joint_law() -> np.ndarray:
+def joint_law():
     """Probability of (bin of s, x), flat."""
     nodes, weights = np.polynomial.legendre.leggauss(40)
     edges = np.linspace(LOW, HIGH, NUM_BINS + 1)
@@ -56,7 +54,7 @@ def joint_law() -> np.ndarray:
 
 
 @cache
-def replications(seed: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def replications(seed, size):
     """Parameters s (R,) from the prior and states (R,) from their laws."""
     rng = np.random.default_rng(seed)
     scale = rng.uniform(LOW, HIGH, size)
@@ -65,7 +63,7 @@ def replications(seed: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return scale, np.minimum(states, len(STATES) - 1)
 
 
-def transition(scale: np.ndarray, states: np.ndarray, schedule: str, seed: int) -> np.ndarray:
+def transition(scale, states, schedule, seed):
     """States after one transition of the kernel under the laws of the parameters given to it."""
     law = HierarchicalLogLinear.from_tables(HYPERGRAPH, torch.from_numpy(scale[:, None] * DIRECTION))
     kernel = BlockGibbs(law, schedule=SCHEDULES[schedule], engine="torch")
@@ -76,7 +74,7 @@ def transition(scale: np.ndarray, states: np.ndarray, schedule: str, seed: int) 
     return np.ravel_multi_index(tuple(codes.T), HYPERGRAPH.domain.cardinalities)
 
 
-def counts_of(scale: np.ndarray, states: np.ndarray) -> np.ndarray:
+def counts_of(scale, states):
     bins = np.minimum(((scale - LOW) / (HIGH - LOW) * NUM_BINS).astype(int), NUM_BINS - 1)
     return np.bincount(bins * len(STATES) + states, minlength=NUM_CELLS)
 

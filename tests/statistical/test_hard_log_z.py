@@ -4,8 +4,6 @@ Models and seeds are those of the published suite or fixed here; perfect starts 
 the runs alone. Needles and XOR-SAT are asked for only where a finite search finds their states.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

@@ -17,10 +17,7 @@ shown by an identity instead: tests/inference/test_mixed_gibbs.py compares the p
 trajectory with a fresh one, and its control has the stale one.
 """
 
-from __future__ import annotations
-
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import pyro
@@ -53,18 +50,18 @@ TRANSITIONS = 3
 class Program:
     """y_v is normal around ``shift`` plus the value picked by variable v of a field of strength ``strength``."""
 
-    def __init__(self, rows: int | None) -> None:
+    def __init__(self, rows):
         self.rows = rows
         self.y = torch.zeros(*(() if rows is None else (rows,)), 3, dtype=torch.float64)
 
-    def __call__(self) -> None:
+    def __call__(self):
         if self.rows is None:
             self.body()
         else:
             with pyro.plate("rows", self.rows):
                 self.body()
 
-    def body(self) -> None:
+    def body(self):
         zero = torch.zeros((), dtype=torch.float64)
         strength = pyro.sample("strength", dist.Normal(zero, 1.0))
         shift = pyro.sample("shift", dist.Normal(zero, 1.0))
@@ -72,13 +69,13 @@ class Program:
         pyro.sample("y", dist.Normal(shift.unsqueeze(-1) + PICKED[x], SPREAD[x]).to_event(1), obs=self.y)
 
 
-def field_law(strength: np.ndarray) -> np.ndarray:
+def field_law(strength):
     """Probabilities of all states (*batch, states) by enumeration."""
     tables = parametrization(FIELD).to_tables(torch.as_tensor(strength)[..., None] * WEIGHTS, "free")
     return np.exp(exact_table(FIELD, tables)).reshape(*strength.shape, -1)
 
 
-def draw_joint(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
+def draw_joint(rng, size):
     strength, shift = rng.standard_normal(size), rng.standard_normal(size)
     cumulative = field_law(strength).cumsum(-1)
     state = (cumulative < rng.random((size, 1)) * cumulative[:, -1:]).sum(-1)
@@ -87,7 +84,7 @@ def draw_joint(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
     return {"strength": strength, "shift": shift, "x": x, "y": y}
 
 
-def moments(draws: dict[str, np.ndarray]) -> np.ndarray:
+def moments(draws):
     """Functions of (parameters, field, data), (replications, functions)."""
     s, m, x, y = draws["strength"], draws["shift"], draws["x"], draws["y"]
     picked, centred = PICKED.numpy()[x], y - y.mean(-1, keepdims=True)
@@ -101,7 +98,7 @@ def moments(draws: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack(columns, -1)
 
 
-def replicate(kernel_class: Any, inner: Any, seed: int, rows: int | None, batches: int) -> tuple[dict, dict]:
+def replicate(kernel_class, inner, seed, rows, batches):
     """States before and after some transitions, joined over batches."""
     rng = np.random.default_rng(seed)
     pyro.set_rng_seed(seed)
@@ -124,7 +121,7 @@ def replicate(kernel_class: Any, inner: Any, seed: int, rows: int | None, batche
     return tuple({k: np.concatenate([part[k] for part in parts]) for k in start} for parts in (before, after))
 
 
-def assert_same_joint_law(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> None:
+def assert_same_joint_law(before, after):
     difference = moments(after) - moments(before)
     scores = difference.mean(0) / (difference.std(0, ddof=1) / np.sqrt(len(difference)))
     limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / len(scores))
@@ -140,7 +137,7 @@ def assert_same_joint_law(before: dict[str, np.ndarray], after: dict[str, np.nda
 class Restartable(MixedGibbs):
     """Begins a replication without anything cached."""
 
-    def restart(self) -> None:
+    def restart(self):
         self.inner.clear_cache()
         self.past = None
 
@@ -148,7 +145,7 @@ class Restartable(MixedGibbs):
 class StaleTheta(Restartable):
     """Control: after NUTS moved the parameters, the discrete move still uses those from before."""
 
-    def _move_discrete(self, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _move_discrete(self, values):
         present = {name: values[name] for name in ("strength", "shift")}
         self.past = self.past or present
         return {**super()._move_discrete({**values, **self.past}), **present}
@@ -157,20 +154,20 @@ class StaleTheta(Restartable):
 class StaleValues(Restartable):
     """Control: NUTS still works with the discrete values from before their move."""
 
-    def _refresh_inner(self, discrete: dict[str, torch.Tensor]) -> None:
+    def _refresh_inner(self, discrete):
         past, self.past = self.past or discrete, discrete
         super()._refresh_inner(past)
 
 
-def nuts(program: Any) -> NUTS:
+def nuts(program):
     return NUTS(program, step_size=0.25, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=4)
 
 
-def hmc(program: Any) -> HMC:
+def hmc(program):
     return HMC(program, step_size=0.25, num_steps=5, adapt_step_size=False, adapt_mass_matrix=False)
 
 
-def test_transitions_leave_the_joint_law() -> None:
+def test_transitions_leave_the_joint_law():
     before, after = replicate(Restartable, hmc, 1, ROWS, BATCHES)
     assert len(before["x"]) == ROWS * BATCHES
     assert (before["x"] != after["x"]).any(-1).mean() > 0.5  # the kernel does something
@@ -178,17 +175,17 @@ def test_transitions_leave_the_joint_law() -> None:
     assert_same_joint_law(before, after)
 
 
-def test_control_theta_not_refreshed_after_the_continuous_move() -> None:
+def test_control_theta_not_refreshed_after_the_continuous_move():
     with pytest.raises(AssertionError, match="largest z score"):
         assert_same_joint_law(*replicate(StaleTheta, hmc, 2, ROWS, BATCHES))
 
 
 @pytest.mark.slow
-def test_control_inner_kernel_not_refreshed_after_the_discrete_move() -> None:
+def test_control_inner_kernel_not_refreshed_after_the_discrete_move():
     with pytest.raises(AssertionError, match="largest z score"):
         assert_same_joint_law(*replicate(StaleValues, hmc, 3, ROWS, BATCHES))
 
 
 @pytest.mark.slow
-def test_nuts_and_one_replication_at_a_time() -> None:
+def test_nuts_and_one_replication_at_a_time():
     assert_same_joint_law(*replicate(Restartable, nuts, 4, None, 800))

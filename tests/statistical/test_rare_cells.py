@@ -5,10 +5,6 @@ models and seeds: 5 of 757 random models and no well (docs/benchmarks.md). A tes
 with the false-alarm rate of this suite, and has runs enough for its control to exceed them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -16,7 +12,7 @@ import torch
 
 from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy
 from pyro_hoim.runs import sample_chains
-from pyro_hoim.runs.recorder import Recorder, Summary
+from pyro_hoim.runs.recorder import Recorder
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -26,12 +22,12 @@ CLAIM = 0.02  # most runs that may have a cell beyond 5 standard errors
 
 
 @pytest.fixture
-def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
+def recorders(monkeypatch):
     """The recorders of all runs of a test."""
-    found: list[Recorder] = []
+    found = []
     summary = Recorder.summary
 
-    def kept(self: Recorder) -> Summary | None:
+    def kept(self):
         found.append(self)
         return summary(self)
 
@@ -39,9 +35,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     return found
 
 
-def units(
-    model: LogLinearEnergy, recorders: list[Recorder], chains: int, sweeps: int, seed: int
-) -> tuple[float, float] | None:
+def units(model, recorders, chains, sweeps, seed):
     """Largest error of a cell in stated standard errors, and in those of the batches alone; None if not mixed."""
     run = sample_chains(GibbsChains(model, chains, seed=seed), sweeps, burn_in=sweeps // 4)
     if run.is_mixed is not True:
@@ -55,7 +49,7 @@ def units(
     return float((gap / run.std_error).max()), float((gap / batches[0]).max())
 
 
-def two_wells() -> Iterator[tuple[LogLinearEnergy, int, int]]:
+def two_wells():
     """Two spins that mostly change together: a cell of 0.9974, whose complement has few and long visits."""
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
     field, pair = torch.tensor([2.975, -2.975]) / 2, torch.tensor([4.0, -4.0, -4.0, 4.0])
@@ -65,7 +59,7 @@ def two_wells() -> Iterator[tuple[LogLinearEnergy, int, int]]:
         yield model, 40, 2000
 
 
-def random_models(number: int = 200) -> Iterator[tuple[LogLinearEnergy, int, int]]:
+def random_models(number=200):
     rng = np.random.default_rng(0)
     for _ in range(number):
         cards = rng.integers(2, 4, int(rng.integers(2, 5))).tolist()
@@ -74,12 +68,12 @@ def random_models(number: int = 200) -> Iterator[tuple[LogLinearEnergy, int, int
         yield LogLinearEnergy(hypergraph, tables), int(rng.integers(4, 60)), int(rng.integers(200, 2000))
 
 
-def most(runs: int) -> float:
+def most(runs):
     """Failures that a true claim exceeds with the false-alarm rate: they are binomial."""
     return float(scipy.stats.binom.isf(FALSE_ALARM_RATE, runs, CLAIM))
 
 
-def test_cells_with_few_long_visits_have_errors_that_cover(recorders: list[Recorder]) -> None:
+def test_cells_with_few_long_visits_have_errors_that_cover(recorders):
     found = [units(*case[:1], recorders, *case[1:], seed) for seed, case in enumerate(two_wells())]
     stated, batches = np.array([pair for pair in found if pair is not None]).T
     assert len(stated) > 240  # chains that differ are told by is_mixed and need no error
@@ -87,7 +81,7 @@ def test_cells_with_few_long_visits_have_errors_that_cover(recorders: list[Recor
     assert (batches > 5).sum() > most(len(stated))  # the control: the variance of batches alone
 
 
-def test_errors_of_random_models_cover(recorders: list[Recorder]) -> None:
+def test_errors_of_random_models_cover(recorders):
     found = [units(*case[:1], recorders, *case[1:], seed) for seed, case in enumerate(random_models())]
     stated = np.array([pair[0] for pair in found if pair is not None])
     assert len(stated) > 160

@@ -1,7 +1,5 @@
 """Sampled training against exact optima, and laws with modes that chains can miss."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -18,8 +18,6 @@ multinomial statistic (by convolution, 2,000 replications in 20 bins) at the nom
 chi-square one, so the rate passed is divided by 1.2.
 """
 
-from __future__ import annotations
-
 import pyro
 import pytest
 import torch
@@ -39,9 +37,7 @@ RATE = FALSE_ALARM_RATE / 1.2
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
 
 
-def ranks(
-    fitted: InteractionHypergraph, scale: float, seed: int, replications: int = REPLICATIONS, num_draws: int = DRAWS
-) -> tuple[torch.Tensor, list[str]]:
+def ranks(fitted, scale, seed, replications=REPLICATIONS, num_draws=DRAWS):
     """Ranks (replications, parameters of the fitted model + 1) and their names; data come from PAIRS and scale 1."""
     pyro.set_rng_seed(seed)
     true = normal_prior(PAIRS, 1.0, dtype=torch.float64).sample((replications,))
@@ -51,7 +47,7 @@ def ranks(
     data = counts[:, kept]
     prior = normal_prior(fitted, scale, dtype=torch.float64)
 
-    def model() -> None:
+    def model():
         with pyro.plate("replications", replications):
             theta = pyro.sample("theta", prior)
             pyro.sample("counts", LogLinearStatistics(fitted, theta, ROWS), obs=data)
@@ -77,20 +73,20 @@ def ranks(
 
 
 @pytest.mark.slow
-def test_posterior_is_calibrated() -> None:
+def test_posterior_is_calibrated():
     below, names = ranks(PAIRS, 1.0, seed=1)
     result = assert_uniform_ranks(below, DRAWS, num_bins=20, alpha=RATE, names=names)
     assert below.shape == (2000, 7) and len(result) == 7
 
 
 @pytest.mark.slow
-def test_control_prior_scale_off_by_20_per_cent() -> None:
+def test_control_prior_scale_off_by_20_per_cent():
     below, names = ranks(PAIRS, 0.8, seed=2)
     with pytest.raises(AssertionError, match="not uniform"):
         assert_uniform_ranks(below, DRAWS, num_bins=20, alpha=RATE, names=names)
 
 
-def test_control_one_interaction_dropped() -> None:
+def test_control_one_interaction_dropped():
     below, names = ranks(PAIRS.remove_edges([("a", "b")]), 1.0, seed=3, replications=1000, num_draws=19)
     with pytest.raises(AssertionError, match=r"log-likelihood.*not uniform"):
         assert_uniform_ranks(below, 19, num_bins=20, alpha=RATE, names=names)

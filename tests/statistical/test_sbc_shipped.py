@@ -13,10 +13,7 @@ below), which the rate passed makes up for. Draws of a chain are not thinned: th
 changes the law of a rank only by the noise of an empirical distribution function of 99 draws.
 """
 
-from __future__ import annotations
-
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,14 +37,14 @@ MODEL = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 
 NAMES = ["a", "b", "a:b", "log-likelihood"]
 
 
-def prior_of(kind: str, factor: float) -> Any:
+def prior_of(kind, factor):
     """A normal or conjugate prior, wider by about the factor than the one that data come from."""
     if kind == "normal":
         return normal_prior(MODEL, factor, dtype=torch.float64)
     return DiaconisYlvisaker.uniform(MODEL, 4.0 / factor**2, dtype=torch.float64)
 
 
-def ranks(kind: str, factor: float, seed: int) -> torch.Tensor:
+def ranks(kind, factor, seed):
     """Ranks (replications, 4) of the truth under a prior that is wrong by a factor."""
     torch.manual_seed(seed)
     true = prior_of(kind, 1.0).sample((REPLICATIONS,))
@@ -76,7 +73,7 @@ def ranks(kind: str, factor: float, seed: int) -> torch.Tensor:
     return torch.cat([(theta < true).sum(0), (likelihood < simulator.log_prob(counts)).sum(0)[:, None]], -1)
 
 
-def test_rate_of_the_rank_test() -> None:
+def test_rate_of_the_rank_test():
     """Exact law of the statistic: multinomial counts as Poisson ones given their sum, added up cell by cell."""
     expected = REPLICATIONS // BINS
     counts = np.arange(5 * expected)
@@ -94,13 +91,13 @@ def test_rate_of_the_rank_test() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "conjugate"])
-def test_shipped_posterior_is_calibrated(kind: str) -> None:
+def test_shipped_posterior_is_calibrated(kind):
     result = assert_uniform_ranks(ranks(kind, 1.0, seed=1), DRAWS, num_bins=BINS, alpha=RATE, names=NAMES)
     assert len(result) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "conjugate"])
-def test_control_prior_too_narrow(kind: str) -> None:
+def test_control_prior_too_narrow(kind):
     with pytest.raises(AssertionError, match="not uniform"):
         assert_uniform_ranks(ranks(kind, 1 / 3, seed=2), DRAWS, num_bins=BINS, alpha=RATE, names=NAMES)

@@ -1,7 +1,5 @@
 """Elimination orders against an elimination of factors and known widths."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -15,7 +13,7 @@ from pyro_hoim.structure import InteractionHypergraph, elimination_order
 from pyro_hoim.testing import raises
 
 
-def cost(graph: InteractionHypergraph, order: tuple[str, ...]) -> tuple[int, int, int]:
+def cost(graph, order):
     """Cells of all tables formed and of the largest, and its width, when factors are eliminated, not a graph."""
     factors = [set(e) for e in graph.edges]
     formed = []
@@ -28,7 +26,7 @@ def cost(graph: InteractionHypergraph, order: tuple[str, ...]) -> tuple[int, int
 
 
 @given(st.data())
-def test_order_covers_and_costs_what_it_says(data: st.DataObject) -> None:
+def test_order_covers_and_costs_what_it_says(data):
     size = data.draw(st.integers(0, 7))
     domain = Domain.from_cardinalities([data.draw(st.integers(1, 4)) for _ in range(size)])
     subsets = [s for k in (1, 2, 3) for s in itertools.combinations(domain.names, k)]
@@ -43,7 +41,7 @@ def test_order_covers_and_costs_what_it_says(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(4, 4), (5, 5), (8, 8)])
-def test_grid_reaches_its_treewidth(width: int, height: int) -> None:
+def test_grid_reaches_its_treewidth(width, height):
     name = {(i, j): f"x{i}_{j}" for i in range(height) for j in range(width)}
     domain = Domain.from_cardinalities(dict.fromkeys(name.values(), 2))
     edges = [(name[i, j], name[i, j + 1]) for i in range(height) for j in range(width - 1)]
@@ -54,7 +52,7 @@ def test_grid_reaches_its_treewidth(width: int, height: int) -> None:
     assert total <= width * height * 2 ** (width + 1)  # the row-by-row sweep
 
 
-def naive_greedy(graph: InteractionHypergraph, keep: set[str], rule) -> tuple[str, ...]:
+def naive_greedy(graph, keep, rule):
     """The greedy rules spelt out: score every variable anew in every step."""
     cards = {v.name: v.cardinality for v in graph.domain.variables}
     near = {n: {u for e in graph.edges if n in e for u in e} - {n} for n in graph.domain.names}
@@ -83,7 +81,7 @@ RULES = (
 
 @given(st.integers(0, 2**32 - 1), st.integers(3, 14), st.floats(0.5, 2.5), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
-def test_greedy_orders_equal_their_definition(seed: int, size: int, density: float, num_kept: int) -> None:
+def test_greedy_orders_equal_their_definition(seed, size, density, num_kept):
     rng = random.Random(seed)
     domain = Domain.from_cardinalities([rng.randint(1, 5) for _ in range(size)])
     edges = [rng.sample(domain.names, rng.choice((2, 2, 3))) for _ in range(int(density * size))]
@@ -96,7 +94,7 @@ def test_greedy_orders_equal_their_definition(seed: int, size: int, density: flo
     assert elimination_order(graph, keep) == result
 
 
-def test_first_variables_lead_and_the_others_follow_in_a_good_order() -> None:
+def test_first_variables_lead_and_the_others_follow_in_a_good_order():
     domain = Domain.from_cardinalities({"hub": 3, **{f"leaf{i}": 5 for i in range(6)}})
     star = InteractionHypergraph(domain, [("hub", f"leaf{i}") for i in range(6)], closure=True)
     result = elimination_order(star, first=["leaf4", "leaf2"])
@@ -111,7 +109,7 @@ def test_first_variables_lead_and_the_others_follow_in_a_good_order() -> None:
     ("keep", "first", "code"),
     [(["x9"], [], "unknown-name"), (["x0"], ["x0"], "conflict"), ([], ["x1"] * 2, "repeated-name")],
 )
-def test_bad_arguments(keep: list[str], first: list[str], code: str) -> None:
+def test_bad_arguments(keep, first, code):
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 1)
     with raises(code):
         elimination_order(graph, keep, first)

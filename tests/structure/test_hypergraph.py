@@ -1,11 +1,8 @@
 """The hypergraph against brute force over all subsets."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
-from typing import Any
 
 import networkx as nx
 import pytest
@@ -21,7 +18,7 @@ NAMES = "abcdef"
 
 
 @st.composite
-def collections(draw: st.DrawFn) -> tuple[Domain, list[tuple[str, ...]]]:
+def collections(draw):
     """A domain of up to six variables and an arbitrary list of edges."""
     names = NAMES[: draw(st.integers(0, 6))]
     domain = Domain.from_cardinalities({n: draw(st.integers(1, 4)) for n in names})
@@ -30,13 +27,13 @@ def collections(draw: st.DrawFn) -> tuple[Domain, list[tuple[str, ...]]]:
     return domain, edges
 
 
-def subsets_of(edges: list[tuple[str, ...]]) -> set[frozenset[str]]:
+def subsets_of(edges):
     """All non-empty subsets of the edges, by brute force."""
     return {frozenset(s) for e in edges for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
 
 
 @given(collections())
-def test_closure_and_layout(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
+def test_closure_and_layout(case):
     domain, edges = case
     closed = InteractionHypergraph(domain, edges, closure=True)
     assert {frozenset(e) for e in closed.edges} == subsets_of(edges)
@@ -55,7 +52,7 @@ def test_closure_and_layout(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
 
 
 @given(collections())
-def test_round_trips_and_graph(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
+def test_round_trips_and_graph(case):
     domain, edges = case
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
     assert InteractionHypergraph.from_json(graph.to_json()) == graph
@@ -77,7 +74,7 @@ def test_round_trips_and_graph(case: tuple[Domain, list[tuple[str, ...]]]) -> No
 
 
 @given(collections())
-def test_junction_tree_has_running_intersection(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
+def test_junction_tree_has_running_intersection(case):
     domain, edges = case
     graph = InteractionHypergraph(domain, edges, closure=True)
     whole = nx.Graph()
@@ -93,7 +90,7 @@ def test_junction_tree_has_running_intersection(case: tuple[Domain, list[tuple[s
         return
     tree = graph.junction_tree()
     assert {frozenset(n.clique) for n in tree} == cliques
-    seen: set[str] = set()
+    seen = set()
     for node in tree:
         assert set(node.clique) & seen == set(node.separator)
         if node.parent is not None:
@@ -101,7 +98,7 @@ def test_junction_tree_has_running_intersection(case: tuple[Domain, list[tuple[s
         seen |= set(node.clique)
 
 
-def test_four_cycle_is_graphical_but_not_decomposable() -> None:
+def test_four_cycle_is_graphical_but_not_decomposable():
     domain = Domain.from_cardinalities([2] * 4)
     cycle = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")], closure=True)
     assert cycle.is_graphical and not cycle.is_decomposable
@@ -123,12 +120,12 @@ def test_four_cycle_is_graphical_but_not_decomposable() -> None:
         ("(a+b):(a+c) + a + b + c", ["a", "b", "c", "ab", "ac", "bc"]),
     ],
 )
-def test_formula(formula: str, edges: list[str]) -> None:
+def test_formula(formula, edges):
     domain = Domain.from_cardinalities(dict.fromkeys("abcd", 2))
     assert InteractionHypergraph.from_formula(domain, formula).edges == tuple(tuple(e) for e in edges)
 
 
-def test_formula_with_unusual_names() -> None:
+def test_formula_with_unusual_names():
     domain = Domain.from_cardinalities({"native-country": 2, "hours per week": 2, "stalk.root?": 2})
     graph = InteractionHypergraph.from_formula(domain, "native-country*`hours per week` + stalk.root?")
     assert ("native-country", "hours per week") in graph and len(graph) == 4
@@ -149,7 +146,7 @@ def test_formula_with_unusual_names() -> None:
         ("2", "expected a variable name, received '2'"),
     ],
 )
-def test_formula_errors(formula: str, message: str) -> None:
+def test_formula_errors(formula, message):
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     with pytest.raises(InputError, match=message):
         InteractionHypergraph.from_formula(domain, formula)
@@ -164,34 +161,34 @@ def test_formula_errors(formula: str, message: str) -> None:
         ([("smoke", "mental")], "missing-part", "edges"),
     ],
 )
-def test_bad_edges_are_refused(edges: Any, code: Any, argument: str | None) -> None:
+def test_bad_edges_are_refused(edges, code, argument):
     with raises(code, argument):
         InteractionHypergraph(Domain.from_cardinalities({"smoke": 2, "mental": 2, "phys": 2}), edges)
 
 
-def test_bad_domains_orders_and_names_are_refused_with_a_next_step() -> None:
+def test_bad_domains_orders_and_names_are_refused_with_a_next_step():
     domain, wide = Domain.from_cardinalities({"smoke": 2, "mental": 2, "phys": 2}), Domain.from_cardinalities([2] * 30)
     with pytest.raises(UnknownNameError, match="unknown variable 'smoek'; did you mean 'smoke'"):
         InteractionHypergraph(domain, [("smoek",)])
     with raises("wrong-type", "domain"):
-        InteractionHypergraph(("smoke",), [])  # type: ignore[arg-type]
+        InteractionHypergraph(("smoke",), [])
     with pytest.raises(InputError, match="has no cardinality"):
         InteractionHypergraph(Domain([Variable("n", kind="count")]))
     for order in (0, 4, -1, True, 1.0):
         with raises("out-of-range", "order"):
-            InteractionHypergraph.from_order(domain, order)  # type: ignore[arg-type]
+            InteractionHypergraph.from_order(domain, order)
     with raises("over-budget", "edges"):
         InteractionHypergraph(wide, [wide.names], closure=True)
     assert InteractionHypergraph(wide, [wide.names], hierarchical=False).maximal_edges == (wide.names,)
 
 
-def test_is_immutable() -> None:
+def test_is_immutable():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
     with pytest.raises(AttributeError, match="immutable"):
-        graph.edges = ()  # type: ignore[misc]
+        graph.edges = ()
 
 
-def test_heredity_and_chain() -> None:
+def test_heredity_and_chain():
     domain = Domain.from_cardinalities(dict.fromkeys("abc", 2))
     graph = InteractionHypergraph(domain, [tuple("ab"), tuple("ac"), ("c",)], hierarchical=False)
     assert graph.heredity_score("abc") == 2 / 3
@@ -202,7 +199,7 @@ def test_heredity_and_chain() -> None:
     assert all(g.is_hierarchical for g in chain)
 
 
-def test_derived_structures() -> None:
+def test_derived_structures():
     domain = Domain.from_cardinalities(dict.fromkeys("abcd", 2))
     graph = InteractionHypergraph.from_formula(domain, "a*b*c + c*d")
     assert graph.restrict("c").edges == (("a",), ("b",), ("d",), ("a", "b"))
@@ -216,7 +213,7 @@ def test_derived_structures() -> None:
     assert InteractionHypergraph.from_formula(domain, "a*b + d").blocks() == (("d",), ("a", "b"), ("c",))
 
 
-def test_spread_repeats_values_over_the_coordinates_of_their_edges() -> None:
+def test_spread_repeats_values_over_the_coordinates_of_their_edges():
     graph = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 3, "c": 1}), "a*b + c")
     assert graph.edges == (("a",), ("b",), ("c",), ("a", "b"))
     values = torch.arange(8).reshape(2, 1, 4)
@@ -231,23 +228,23 @@ def test_spread_repeats_values_over_the_coordinates_of_their_edges() -> None:
     assert torch.func.vmap(graph.spread)(values[:, 0]).tolist() == graph.spread(values[:, 0]).tolist()
     for bad, code in ((torch.ones(3), "wrong-shape"), (torch.ones(()), "wrong-shape"), ([1.0] * 4, "wrong-type")):
         with raises(code, "per_edge"):
-            graph.spread(bad)  # type: ignore[arg-type]
+            graph.spread(bad)
 
 
-def test_empty_domain() -> None:
+def test_empty_domain():
     graph = InteractionHypergraph.saturated(Domain())
     assert graph.edges == () and graph.num_terms == 0 and graph.order == 0
     assert graph.components() == () and graph.colouring() == () and graph.junction_tree() == ()
     assert graph.is_decomposable and graph.is_hierarchical
 
 
-def test_wrong_json_is_refused() -> None:
+def test_wrong_json_is_refused():
     for value in ({}, "x", {"domain": []}, {"domain": 3, "edges": []}):
         with pytest.raises(InputError, match="expected"):
-            InteractionHypergraph.from_json(value)  # type: ignore[arg-type]
+            InteractionHypergraph.from_json(value)
 
 
-def test_huge_powers_are_refused_before_any_work() -> None:
+def test_huge_powers_are_refused_before_any_work():
     domain = Domain.from_cardinalities([2] * 40)
     for formula in (".^12", "(.^3)^4"):
         with raises("over-budget"):

@@ -1,10 +1,7 @@
 """Recovery of planted interactions: ROC curves by counting pairs, laws by enumeration, and small planted models."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ import torch
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
-from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootSettings, fit_root_path, fit_roots
+from pyro_hoim.generalized_root import ExponentialFamily, RootSettings, fit_root_path, fit_roots
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, raises
 
 from studies.recovery import (
@@ -25,14 +22,14 @@ from studies.recovery import (
 )
 
 
-def _area(scores: np.ndarray, is_true: np.ndarray) -> float:
+def _area(scores, is_true):
     """Share of pairs of a true and a false one that are in order, ties counting half."""
     wins = [(a > b) + 0.5 * (a == b) for a in scores[is_true] for b in scores[~is_true]]
     return float(np.mean(wins))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_area_counts_pairs_in_order(seed: int) -> None:
+def test_area_counts_pairs_in_order(seed):
     rng = np.random.default_rng(seed)
     scores, is_true = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.3
     found = roc_curve(scores, is_true)
@@ -45,7 +42,7 @@ def test_area_counts_pairs_in_order(seed: int) -> None:
     assert found.true_positive_rate[1:].tolist() == pytest.approx(at)
 
 
-def test_planted_sets_share_no_pair() -> None:
+def test_planted_sets_share_no_pair():
     planted = plant_roots(12, 8, 6, seed=3)
     sets = [names for (_, size), names in planted.structure.names if size > 1]
     pairs = [pair for names in sets for pair in itertools.combinations(names, 2)]
@@ -59,7 +56,7 @@ def test_planted_sets_share_no_pair() -> None:
     assert plant_roots(3, 1, 0, single=-1.0, family=ExponentialFamily()).domain["x1"].kind == "positive"
 
 
-def _law(energy: GeneralizedRootEnergy, shape: tuple[int, ...]) -> np.ndarray:
+def _law(energy, shape):
     """Law on a box of counts, written out."""
     grids = np.meshgrid(*(np.arange(n, dtype=float) for n in shape), indexing="ij")
     total = -sum(np.vectorize(math.lgamma)(x + 1) for x in grids)
@@ -68,7 +65,7 @@ def _law(energy: GeneralizedRootEnergy, shape: tuple[int, ...]) -> np.ndarray:
     return np.exp(total - np.logaddexp.reduce(total, None))
 
 
-def test_rows_follow_the_enumerated_law() -> None:
+def test_rows_follow_the_enumerated_law():
     """A triple without pairs; the control is the law of the same singles without it."""
     planted = plant_roots(3, 0, 1, single=0.0, triple=0.5)
     rows = draw_root_rows(planted, 40_000, generator=torch.Generator().manual_seed(11))
@@ -82,7 +79,7 @@ def test_rows_follow_the_enumerated_law() -> None:
     assert (fewer.to_array() == rows.to_array()[:10]).all()
 
 
-def test_scores_rank_by_entry_and_then_by_size() -> None:
+def test_scores_rank_by_entry_and_then_by_size():
     rows = draw_root_rows(plant_roots(5, 2, 1, seed=1), 300, generator=torch.Generator().manual_seed(2))
     path = fit_root_path(rows, [0.2, 0.05, 0.02], order=3)
     for size in (2, 3):
@@ -100,7 +97,7 @@ def test_scores_rank_by_entry_and_then_by_size() -> None:
         tuple_scores([path[0], fit_roots([[1, 2], [0, 1]], order=2)], 2)
 
 
-def test_errors_of_coefficients() -> None:
+def test_errors_of_coefficients():
     planted = plant_roots(4, 1, 1, seed=5)
     rows = draw_root_rows(planted, 500, generator=torch.Generator().manual_seed(3))
     fit = fit_roots(rows, order=3, l1=0.01)
@@ -115,12 +112,12 @@ def test_errors_of_coefficients() -> None:
 
 
 @pytest.fixture(scope="module")
-def study() -> object:
+def study():
     # differences of 0.004 nats are to be seen, so that their standard error is to be about 0.001
     return root_recovery(plant_roots(6, 3, 2, seed=1), [200, 3000], held_out=20_000, seed=1)
 
 
-def test_planted_sets_are_found(study) -> None:
+def test_planted_sets_are_found(study):
     frame = study.set_index(["num_rows", "model"])
     ours, pairs = frame.loc[(3000, "pairs and triples")], frame.loc[(3000, "pairs only")]
     assert ours["triple_auc"] >= 0.95 and ours["pair_auc"] >= 0.95 and ours["sign"] == 1
@@ -131,11 +128,11 @@ def test_planted_sets_are_found(study) -> None:
     assert math.isnan(pairs["triple_auc"]) and math.isnan(frame.loc[(200, "truth"), "l1"])
 
 
-def _slope(planted: GeneralizedRootEnergy, tables: list[CountTable], few: int, many: int) -> float:
+def _slope(planted, tables, few, many):
     """Log-log slope of the mean absolute error of planted coefficients against the number of rows."""
     sets = {size: planted.structure.tuples((size, size)) for size in (2, 3)}
 
-    def error(rows: CountTable) -> float:
+    def error(rows):
         fit = fit_roots(rows, order=3, l1=0.0, settings=RootSettings(candidates=sets))
         return float(np.mean([np.abs(coefficient_errors(fit, planted, size, planted=True)).mean() for size in sets]))
 
@@ -143,7 +140,7 @@ def _slope(planted: GeneralizedRootEnergy, tables: list[CountTable], few: int, m
     return math.log(large / small) / math.log(many / few)
 
 
-def test_errors_fall_with_the_root_of_the_rows() -> None:
+def test_errors_fall_with_the_root_of_the_rows():
     """Slope -1/2; its standard deviation is about 0.08. The control: columns shuffled, so that errors stay."""
     planted = plant_roots(6, 3, 2, seed=1)
     tables = [draw_root_rows(planted, 2000, generator=torch.Generator().manual_seed(i)) for i in range(8)]
@@ -153,7 +150,7 @@ def test_errors_fall_with_the_root_of_the_rows() -> None:
     assert abs(_slope(planted, shuffled, 250, 2000) + 0.5) > 0.35
 
 
-def test_without_triples_they_bring_nothing() -> None:
+def test_without_triples_they_bring_nothing():
     """The control: where pairs alone are planted, triples gain nothing on other rows."""
     frame = root_recovery(plant_roots(6, 4, 0, seed=1), [2000], held_out=1500, seed=2, penalties=[0.8, 0.4])
     nll = frame.set_index("model")["pseudo_nll"]
@@ -161,7 +158,7 @@ def test_without_triples_they_bring_nothing() -> None:
     assert "triple_auc" not in frame and "inside" not in frame
 
 
-def test_a_study_is_that_of_its_seed(study) -> None:
+def test_a_study_is_that_of_its_seed(study):
     again = root_recovery(plant_roots(6, 3, 2, seed=1), [200], held_out=20_000, seed=1)
     ours = study[study["num_rows"] == 200].drop(columns="seconds").reset_index(drop=True)
     assert len(again) == 5 and set(again["model"]) == set(ours["model"])
@@ -173,7 +170,7 @@ def test_a_study_is_that_of_its_seed(study) -> None:
 
 
 PLANTED = plant_roots(4, 1, 1)
-OTHER: Any = CountTable.from_matrix([[1]])
+OTHER = CountTable.from_matrix([[1]])
 
 
 @pytest.mark.parametrize(
@@ -198,12 +195,12 @@ OTHER: Any = CountTable.from_matrix([[1]])
         (lambda: root_recovery(PLANTED.expand((2,)), [10]), "wrong-shape", "truth"),
     ],
 )
-def test_bad_arguments_are_refused(call, code, argument) -> None:
+def test_bad_arguments_are_refused(call, code, argument):
     with raises(code, argument):
         call()
 
 
-def test_messages_say_what_is_wrong() -> None:
+def test_messages_say_what_is_wrong():
     for call, words in (
         (lambda: plant_roots(4, 0, 2), "no further set of 3 among 4"),
         (lambda: root_recovery(plant_roots(2, 1, 0), [10]), "three variables"),

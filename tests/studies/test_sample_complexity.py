@@ -1,12 +1,8 @@
 """Judging methods on samples of a known law: enumeration, closed forms, and methods whose result is known."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +11,10 @@ import scipy.linalg
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.core import Law, Trainer
-from pyro_hoim.data import Observations
+from pyro_hoim.core import Law
 from pyro_hoim.errors import InputError
 from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, SelectionOptions, Stopping, prune, select
-from pyro_hoim.log_linear.search.scores import ScoreName
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, exact_table, raises
 
 from studies.complexity import (
@@ -35,17 +29,17 @@ DOMAIN = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
 TRUTH = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c")], closure=True)
 
 
-def _laws() -> tuple[Law, Law]:
+def _laws():
     generator = torch.Generator().manual_seed(5)
     return random_law(DOMAIN, generator=generator), random_law(DOMAIN, generator=generator)
 
 
-def _written_out(truth: Law, model: Law, name: str) -> float:
+def _written_out(truth, model, name):
     """Normalised error by one loop over all states, row by row."""
     i = truth.domain.indices([name])[0]
     p, q = truth.probs.tolist(), model.probs.tolist()
 
-    def at(table: list, state: tuple[int, ...]) -> float:
+    def at(table, state):
         for k in state:
             table = table[k]
         return float(table)
@@ -62,7 +56,7 @@ def _written_out(truth: Law, model: Law, name: str) -> float:
     return (1 - right["model"] - bayes) / (1 - max(frequency) - bayes)
 
 
-def test_errors_are_those_written_out() -> None:
+def test_errors_are_those_written_out():
     truth, model = _laws()
     found = normalised_errors(truth, model)
     assert list(found) == ["a", "b", "c"]
@@ -71,7 +65,7 @@ def test_errors_are_those_written_out() -> None:
     assert max(abs(found[name] - _written_out(model, truth, name)) for name in found) > 0.1  # the other way round
 
 
-def test_errors_of_the_truth_are_zero_and_of_its_own_margins_one() -> None:
+def test_errors_of_the_truth_are_zero_and_of_its_own_margins_one():
     truth, _ = _laws()
     assert normalised_errors(truth, truth) == {"a": 0.0, "b": 0.0, "c": 0.0}
     a, b, c = (truth.marginal([name]).probs for name in "abc")
@@ -79,7 +73,7 @@ def test_errors_of_the_truth_are_zero_and_of_its_own_margins_one() -> None:
     assert list(normalised_errors(truth, independent).values()) == pytest.approx([1, 1, 1], abs=1e-12)
 
 
-def test_levels_that_tie_are_drawn_evenly() -> None:
+def test_levels_that_tie_are_drawn_evenly():
     truth, _ = _laws()
     uniform = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
     p = truth.probs
@@ -87,12 +81,12 @@ def test_levels_that_tie_are_drawn_evenly() -> None:
     assert normalised_errors(truth, uniform)["a"] == pytest.approx(float((best - 1 / 3) / (best - ignorant)))
 
 
-def test_a_variable_that_cannot_be_predicted_has_no_error() -> None:
+def test_a_variable_that_cannot_be_predicted_has_no_error():
     law = Law(DOMAIN, torch.einsum("a,bc->abc", torch.tensor([0.5, 0.3, 0.2]), torch.full((2, 4), 1 / 8)))
     assert math.isnan(normalised_errors(law, law)["a"])
 
 
-def test_divergence() -> None:
+def test_divergence():
     truth, model = _laws()
     p, q = truth.probs.numpy(), model.probs.numpy()
     assert law_divergence(truth, model) == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-12)
@@ -113,7 +107,7 @@ def test_divergence() -> None:
     assert law_divergence(hole, truth) == pytest.approx(-math.log(1 - float(truth.probs[0, 0, 0])), rel=1e-9)
 
 
-def test_recovery_counts() -> None:
+def test_recovery_counts():
     found = InteractionHypergraph(
         DOMAIN, [("a", "b", "c")], closure=True
     )  # ab, ac, bc, abc, of which ab and bc are true
@@ -126,7 +120,7 @@ def test_recovery_counts() -> None:
     assert structure_recovery(found, TRUTH, min_order=3) == (0.0, 1.0, 0.0)
 
 
-def test_rows_follow_the_law() -> None:
+def test_rows_follow_the_law():
     truth, other = _laws()
     rows = draw_rows(truth, 60_000, generator=torch.Generator().manual_seed(17))
     assert rows.total_count == 60_000
@@ -135,8 +129,8 @@ def test_rows_follow_the_law() -> None:
     assert chi_square_p_value(rows.table(), mixed)[0] < FALSE_ALARM_RATE  # the control: a law near by is told apart
 
 
-def _fit(edges: list[str]) -> Callable[[Observations], ExactTrainer]:
-    def method(rows: Observations) -> ExactTrainer:
+def _fit(edges):
+    def method(rows):
         hypergraph = InteractionHypergraph(DOMAIN, [tuple(e) for e in edges], closure=True)
         trainer = ExactTrainer(rows, hypergraph, penalty=InteractionRidge(0.5))
         trainer.train()
@@ -145,7 +139,7 @@ def _fit(edges: list[str]) -> Callable[[Observations], ExactTrainer]:
     return method
 
 
-def test_study_of_methods() -> None:
+def test_study_of_methods():
     theta = torch.randn(TRUTH.num_parameters, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     helmert = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in TRUTH.edge_shapes]
     tables = scipy.linalg.block_diag(*helmert) @ theta.numpy()
@@ -174,7 +168,7 @@ def test_study_of_methods() -> None:
     assert sample_complexity(law, methods, [20_000], repeats=1, seed=5)["kl"].tolist() != part["kl"].tolist()
 
 
-def test_divergences_are_those_of_the_tables() -> None:
+def test_divergences_are_those_of_the_tables():
     law = random_law(DOMAIN, generator=torch.Generator().manual_seed(8))
     trainer = _fit(["ab", "c"])(draw_rows(law, 300, generator=torch.Generator().manual_seed(9)))
     entry = sample_complexity(law, {"fixed": lambda rows: trainer}, [40], repeats=1, seed=1).iloc[0]
@@ -187,14 +181,14 @@ def test_divergences_are_those_of_the_tables() -> None:
     assert entry["kl"] == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-9)
 
 
-def _train(rows: Observations) -> Trainer:
+def _train(rows):
     raise AssertionError("trained")
 
 
 UNIFORM = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
 OTHER = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
-ONE: dict[str, Any] = {"one": _train}
-WRONG: Any = object()
+ONE = {"one": _train}
+WRONG = object()
 
 
 @pytest.mark.parametrize(
@@ -217,18 +211,18 @@ WRONG: Any = object()
         (lambda: sample_complexity(UNIFORM, ONE, [10], truth=OTHER), "other-domain", "truth"),
     ],
 )
-def test_bad_arguments_are_refused_before_anything_is_trained(call, code, argument) -> None:
+def test_bad_arguments_are_refused_before_anything_is_trained(call, code, argument):
     with raises(code, argument):
         call()
 
 
-def _medium() -> InteractionHypergraph:
+def _medium():
     domain = Domain.from_cardinalities(dict.fromkeys("1234", 5))
     return InteractionHypergraph(domain, [("1", "4"), ("1", "2", "3")], closure=True)
 
 
-def _selection(score: ScoreName) -> Callable[[Observations], ExactTrainer]:
-    def method(rows: Observations) -> ExactTrainer:
+def _selection(score):
+    def method(rows):
         train, validation = rows.split([0.7, 0.3], seed=0)
         start = InteractionHypergraph.from_order(rows.domain, 1)
         trainer = ExactTrainer(train, start, penalty=InteractionRidge(3.0), stopping=Stopping(tolerance=1e-4))
@@ -242,7 +236,7 @@ def _selection(score: ScoreName) -> Callable[[Observations], ExactTrainer]:
 
 
 @pytest.mark.fixed_seed  # F1 of four models, whose spread over models is that of the published figure
-def test_selection_finds_the_structure_of_medium_complexity() -> None:
+def test_selection_finds_the_structure_of_medium_complexity():
     """Paper 1, appendix B.2; F1 at least 0.9 at 10,240 rows, which 80 rows (the control) do not give."""
     methods = {"gain": _selection("gain"), "refined": _selection("refined")}
     frames = []

@@ -1,10 +1,6 @@
 """What the functions of an analysis say to a wrong kind of model, rows, seed or number of samples."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -75,7 +71,7 @@ OF_ROWS = {
 
 
 @pytest.mark.parametrize("name", [*OF_A_MODEL, *OF_A_MODEL_ALONE])
-def test_results_that_hold_a_model_are_refused_with_the_attribute_to_pass(name: str) -> None:
+def test_results_that_hold_a_model_are_refused_with_the_attribute_to_pass(name):
     ask = (OF_A_MODEL | OF_A_MODEL_ALONE)[name]
     ask(MODEL)  # control: the model itself is accepted
     learned = fit_collection(ROWS, GRAPH, trainer="exact", regularisation=Regularisation(evidence_rounds=0))
@@ -91,7 +87,7 @@ def test_results_that_hold_a_model_are_refused_with_the_attribute_to_pass(name: 
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
-def test_tables_of_other_kinds_are_refused_with_what_makes_observations(name: str) -> None:
+def test_tables_of_other_kinds_are_refused_with_what_makes_observations(name):
     for wrong, words in (
         (ROWS.to_pandas(), r"DataFrame; make them with Observations.from_pandas\(frame\)"),
         (ROWS.codes, r"Tensor; make them with Observations.from_tensor\(codes, domain\)"),
@@ -103,7 +99,7 @@ def test_tables_of_other_kinds_are_refused_with_what_makes_observations(name: st
 
 
 @pytest.mark.parametrize("name", OF_A_MODEL)
-def test_seeds_are_whole_numbers_from_zero(name: str) -> None:
+def test_seeds_are_whole_numbers_from_zero(name):
     ask = OF_A_MODEL[name]
     ask(MODEL, seed=np.int64(3))  # control
     for wrong in ("3", 3.0, None, True):
@@ -115,7 +111,7 @@ def test_seeds_are_whole_numbers_from_zero(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["removal_values", "removal_effect", "log_z_difference"])
-def test_numbers_of_samples_are_checked_before_the_model_is_seen_to_be_small(name: str) -> None:
+def test_numbers_of_samples_are_checked_before_the_model_is_seen_to_be_small(name):
     ask = OF_A_MODEL[name]
     ask(MODEL, num_samples=2)  # control: exact here, so that no samples are drawn
     for wrong in (0, 1, -5):
@@ -151,6 +147,6 @@ EMPTY = Observations(ROWS.domain, ROWS.codes, torch.zeros(len(ROWS.codes)))
         (lambda: score_rows(MODEL, EMPTY), "empty", "data"),
     ],
 )
-def test_other_arguments(ask: Callable[[], Any], code: Any, argument: str) -> None:
+def test_other_arguments(ask, code, argument):
     with raises(code, argument):
         ask()

@@ -1,7 +1,5 @@
 """Chains in processes: the same draws, checkpoints of those that are done, and no process that outlives its parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -19,7 +17,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import Posterior, PosteriorSettings, run_posterior
+from pyro_hoim.study import PosteriorSettings, run_posterior
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities([2, 2, 2])
@@ -38,15 +36,13 @@ run_posterior(HYPERGRAPH, ROWS, settings, seed=1, run=RunOptions({folder!r}))
 """
 
 
-def drawn(jobs: int | None, folder: Path | None = None, *, resume: bool = False) -> Posterior:
+def drawn(jobs, folder=None, *, resume=False):
     """A short run."""
     return run_posterior(HYPERGRAPH, ROWS, replace(SETTINGS, jobs=jobs), seed=1, run=RunOptions(folder, resume))
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-def test_processes_change_no_draw_and_leave_the_same_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_processes_change_no_draw_and_leave_the_same_checkpoints(tmp_path, monkeypatch, capfd):
     here, apart = drawn(1, tmp_path / "one"), drawn(2, tmp_path / "two")
     assert (here.theta == apart.theta).all()
     assert here.num_divergences == apart.num_divergences
@@ -64,14 +60,14 @@ def test_processes_change_no_draw_and_leave_the_same_checkpoints(
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-def test_short_chains_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**options: Any) -> Any:
+def test_short_chains_stay_in_one_process(monkeypatch):
+    def refuse(**options):
         raise AssertionError(options)
 
     monkeypatch.setattr(joblib, "Parallel", refuse)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
     drawn(None)
-    monkeypatch.setattr("pyro_hoim.study._posterior_chains._LEAST_TRANSITIONS", 60)
+    monkeypatch.setattr("pyro_hoim.study.posterior_chains._LEAST_TRANSITIONS", 60)
     with pytest.raises(AssertionError, match="'n_jobs': 2"):
         drawn(None)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
@@ -79,12 +75,12 @@ def test_short_chains_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("jobs", [0, -1, True, "2"])
-def test_wrong_numbers_of_jobs_are_named(jobs: Any) -> None:
+def test_wrong_numbers_of_jobs_are_named(jobs):
     with raises("out-of-range", "jobs"):
         PosteriorSettings(jobs=jobs)
 
 
-def children_of(process: int) -> set[int]:
+def children_of(process):
     """Processes whose parent this is."""
     found = set[int]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -100,7 +96,7 @@ def children_of(process: int) -> set[int]:
 @pytest.mark.slow  # a run of the command is killed in every test run
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs the processes of Linux")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_no_process_outlives_its_parent(how: signal.Signals, tmp_path: Path) -> None:
+def test_no_process_outlives_its_parent(how, tmp_path):
     program = PROGRAM.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "checkpoint"))
     process = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -1,5 +1,1 @@
 """The commands, whatever the family."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -1,5 +1,1 @@
 """What families share when a command asks them: options, rows by the words of a command line, and answers."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -1,7 +1,5 @@
 """Options that several families take, as records; the braces of a help hold names of options."""
 
-from __future__ import annotations
-
 from ..family import Option
 
 __all__ = [

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from typing_extensions import override
 
-from ...data.columns import identifier_columns, ordered_columns, with_ordinal
+from ...data.columns import identifier_columns, ordered_columns, relabelled, with_ordinal
+from ...data.csv_file import read_csv, read_text
+from ...data.encoding import label_of, level_order
 from ...data.observations import Observations
 from ...datasets.tables import load_table, table_info, tables
 from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
-from ...errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
-from ...schema import Domain, Variable
+from ...errors import (
+    MissingDataError,
+    check_names,
+    check_unique,
+    conflict,
+    other_domain,
+    out_of_range,
+    refused,
+    unexpected,
+)
+from ...schema import Variable
 from ..family import Asked, Source
 from ..words import listed, option, plural, whole
-from .levels import levels_from_rows, read_levels, with_levels
 
 __all__ = [
     "ALL_TRAIN",
@@ -40,6 +50,7 @@ ALL_TRAIN: Fractions = (1.0, 0.0, 0.0)
 _LEAST_HELD_OUT = 20
 
 _POLICIES = ("drop", "marginalise")
+_LEVEL_COLUMNS = ["column", "level"]
 _LOADERS: dict[str, Callable[[], Observations]] = {
     "adult": load_adult,
     "breast_cancer": load_breast_cancer,
@@ -161,9 +172,9 @@ class Table(Source):
         """The table over the levels of a file, and those of the rows of another."""
         rows = self.rows
         if levels is not None:
-            rows = with_levels(rows, read_levels(levels), "levels")
+            rows = _with_levels(rows, _read_levels(levels), "levels")
         if levels_from is not None:
-            rows = with_levels(rows, levels_from_rows(levels_from, rows, missing), "levels_from")
+            rows = _with_levels(rows, _levels_from_rows(levels_from, rows, missing), "levels_from")
         if rows is self.rows:
             return self
         empty = [
@@ -215,20 +226,55 @@ def _read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()
 
 def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
     """Turn levels with these labels into missing cells, as reading a file with them as missing values does."""
-    for column, variable in enumerate(data.domain):
-        gone = [code for code, label in enumerate(variable.labels) if label in labels]
-        if gone:
-            kept = [code for code in range(variable.cardinality) if code not in gone]
-            if not kept:
-                raise refused("missing", f"column {variable.name!r} would have no level left", code="empty")
-            codes = data.codes.clone()
-            place = torch.full((variable.cardinality + 1,), -1)
-            place[kept] = torch.arange(len(kept))
-            codes[:, column] = place[codes[:, column]]
-            smaller = Variable(variable.name, tuple(variable.labels[c] for c in kept), variable.kind, variable.unit)
-            domain = Domain(smaller if v.name == variable.name else v for v in data.domain)
-            data = Observations.from_tensor(codes, domain, weights=data.counts)
-    return data
+    variables: list[Variable] = []
+    for variable in data.domain:
+        kept = tuple(label for label in variable.labels if label not in labels)
+        if not kept:
+            raise refused("missing", f"column {variable.name!r} would have no level left", code="empty")
+        variables.append(replace(variable, labels=kept))
+    return relabelled(data, variables)
+
+
+def _read_levels(path: Path) -> dict[str, list[str]]:
+    """Levels by column from a JSON object ``{column: [level, ...]}`` or a CSV file with columns ``column,level``."""
+    if path.suffix.lower() == ".json":
+        try:
+            found = json.loads(read_text(path, "a JSON object"))
+        except json.JSONDecodeError as error:
+            raise refused("levels", f"{path} is not JSON ({error})", code="damaged-file") from None
+        if not isinstance(found, dict) or not all(isinstance(v, list) and v for v in found.values()):
+            raise unexpected("levels", f'{{"column": ["level", ...]}} in {path}', received="something else")
+        levels = {str(name): [label_of(value) for value in values] for name, values in found.items()}
+    else:
+        table = read_csv(path)
+        if list(table.header) != _LEVEL_COLUMNS:
+            raise unexpected("levels", f"columns column, level in {path}", received=listed(table.header))
+        levels = {}
+        for name, level in zip(table.column("column"), table.column("level"), strict=True):
+            levels.setdefault(name, []).append(level)
+    for name, labels in levels.items():
+        check_unique(labels, f"levels column {name!r}")
+    return levels
+
+
+def _levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> dict[str, list[str]]:
+    """Levels of the columns of some rows together with those of the same columns of a file, in the order of labels."""
+    table = read_csv(path)
+    shared = [variable for variable in rows.domain if variable.name in table.header]
+    if not shared:
+        raise other_domain("levels_from", f"columns of the table in {path}", received=listed(table.header))
+    return {v.name: sorted({*v.labels, *table.column(v.name)} - {"", *missing}, key=level_order) for v in shared}
+
+
+def _with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], argument: str) -> Observations:
+    """The same rows over a domain with the given levels of some columns."""
+    check_names(list(levels), rows.domain.names, argument, noun="column")
+    variables = [replace(rows.domain[name], labels=tuple(labels)) for name, labels in levels.items()]
+    for variable in variables:
+        if lost := [label for label in rows.domain[variable.name].labels if label not in variable.labels]:
+            problem = f"expected all labels of column {variable.name!r}, but {listed(lost)} of the rows is missing"
+            raise refused(argument, problem, code="missing-part")
+    return relabelled(rows, variables)
 
 
 def _about(name: str, source: str) -> list[str]:

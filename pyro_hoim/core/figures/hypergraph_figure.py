@@ -132,7 +132,8 @@ def hypergraph_figure(
 
     Pairs are arcs, wider and darker the heavier they are. Sets of three or more are translucent hulls when at most six
     are shown, otherwise stars: a node with a spoke to every member. Their colour tells their order. Circles of
-    variables grow with the weight of their own term. Widths are relative to the heaviest shown of the same order.
+    variables grow with the weight of their own term. Widths are relative to the heaviest shown of the same order; the
+    legend says how many of how many are drawn.
 
     Args:
         hypergraph: the interactions.
@@ -142,9 +143,6 @@ def hypergraph_figure(
         top: draw at most this many pairs, the heaviest first; all when None.
         max_sets: draw at most this many sets of three or more, the heaviest first.
         title: text above.
-
-    Returns:
-        The figure; its legend says how many of how many are drawn.
 
     Raises:
         InputError: a negative weight or NaN, a weight for a set that is no edge, or negative limits.

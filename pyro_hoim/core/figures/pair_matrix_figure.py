@@ -27,18 +27,14 @@ def pair_matrix_figure(
 ) -> Figure:
     """Weights of all pairs as a matrix, variables in the order of :func:`circle_order`.
 
+    Pairs without a weight are white, pairs that are no interaction carry a small cross, infinite ones are orange; up to
+    eight variables have the numbers written into their cells. Errors are those of :func:`hypergraph_figure`.
+
     Args:
         hypergraph: the interactions.
-        weights: non-negative weights of some of them; 1 for all when None. Pairs without a weight are white, pairs that
-            are no interaction carry a small cross, infinite ones are orange.
+        weights: non-negative weights of some of them; 1 for all when None.
         label: what the weights are, with their unit.
         title: text above.
-
-    Returns:
-        The figure, with the numbers written into the cells of up to eight variables.
-
-    Raises:
-        InputError: as :func:`hypergraph_figure`.
     """
     found = _weights(hypergraph, weights)
     order = circle_order(hypergraph, weights)
@@ -60,15 +56,10 @@ def pair_matrix_figure(
 
 
 def matrix_figure(matrix: np.ndarray, names: Sequence[str], label: str) -> Figure:
-    """A square matrix of non-negative numbers, white where it is not finite, with a bar of colours.
+    """A square matrix (n, n) of non-negative numbers, white where it is not finite, with a bar of colours.
 
-    Args:
-        matrix: (n, n).
-        names: of rows and columns.
-        label: of the bar.
-
-    Returns:
-        The figure, with the numbers written into the cells of up to eight rows.
+    ``names`` are those of rows and columns, ``label`` is that of the bar; up to eight rows have their numbers written
+    into the cells.
     """
     size = len(names)
     if not size:

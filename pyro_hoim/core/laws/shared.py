@@ -192,11 +192,7 @@ class FiniteLaw(SharedLaw):
         return self.log_prob_table.exp()
 
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
-        """Every state once, the last variable fastest.
-
-        Shape:
-            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
-        """
+        """Every state once, the last variable fastest, (num_states, *batch, d); a batch of ones unless expanded."""
         self._require_enumerable()
         return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.device)
 

@@ -16,13 +16,9 @@ __all__ = ["MarginalCounts", "StateSpace"]
 
 
 class StateSpace(constraints.Constraint):
-    r"""Vectors of level codes, :math:`\prod_k \{0, \dots, I_k - 1\}`.
+    r"""Vectors (..., d) of level codes, :math:`\prod_k \{0, \dots, I_k - 1\}`, for ``cardinalities`` in schema order.
 
-    Args:
-        cardinalities: number of levels of every variable, in schema order.
-
-    Shape:
-        value (..., d), integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
+    They may be integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
     """
 
     is_discrete = True
@@ -47,7 +43,7 @@ class StateSpace(constraints.Constraint):
 
 
 class MarginalCounts(constraints.Constraint):
-    """Flat marginal tables that one table of ``total_count`` non-negative cells could have.
+    """Flat marginal tables (..., num_terms) that one table of ``total_count`` non-negative cells could have.
 
     Checked are the signs, the sum of every table, and that every table agrees with the tables of its facets (the
     linear conditions that tie overlapping margins; they are necessary, for decomposable collections also sufficient).
@@ -56,9 +52,6 @@ class MarginalCounts(constraints.Constraint):
     Args:
         hypergraph: the edges whose tables are listed.
         total_count: number of rows, a number or a tensor that broadcasts with the batch.
-
-    Shape:
-        value (..., num_terms); :meth:`check` returns (...).
     """
 
     is_discrete = True

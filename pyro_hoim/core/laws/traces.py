@@ -14,18 +14,11 @@ from ...schema import Domain
 from ..certificate import state_text
 from ..partition import LogPartition
 
-__all__ = [
-    "check_probabilities",
-    "check_seed",
-    "expand_result",
-    "refuse_traced",
-]
+__all__ = ["check_probabilities", "check_seed", "expand_result", "refuse_traced"]
 
 # Classes of Pyro that accept, reject or choose a move by differences of log-probabilities, and those that put
 # probabilities into weights: the mean of Z-hat^-N over its noise is not Z^-N.
 _KERNELS = frozenset({"HMC", "NUTS", "RandomWalkKernel"})
-
-
 _WEIGHTING = frozenset(
     {
         "Importance",
@@ -38,8 +31,6 @@ _WEIGHTING = frozenset(
         "WeighedPredictive",
     }
 )
-
-
 _FUNCTIONS = {
     ("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights",
     ("pyro_hoim.inference.mixed._full_conditional", None): "MixedGibbs",

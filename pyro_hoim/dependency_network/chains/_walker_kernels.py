@@ -4,11 +4,8 @@ A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`) of states [vari
 that the leaves ask. The program is that of :class:`~._walker_structure.WalkerProgram`. Positions are unsigned, which
 spares the test for negative ones.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUnusedFunction=false, reportCallIssue=false, reportArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
+# pyright: reportCallIssue=false, reportArgumentType=false
 
 import numpy as np
 

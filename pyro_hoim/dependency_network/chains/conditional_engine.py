@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...compute.engine import Record
 from ...errors import unexpected
+from ...structure.cells import cell_index
 from ...structure.hypergraph import InteractionHypergraph
 from ..node_conditionals import NodeConditional
 
@@ -97,16 +98,8 @@ class ConditionalEngine:
 
     def _counts(self) -> torch.Tensor:
         """Chains in every cell of every edge, float64 (num_terms,)."""
-        hypergraph = self._hypergraph
-        total = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
-        for where, edge, shape in zip(
-            hypergraph.term_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True
-        ):
-            cell = torch.zeros(len(self._codes), dtype=torch.long, device=self._device)
-            for i, levels in zip(edge, shape, strict=True):
-                cell = cell * levels + self._codes[:, i]
-            total[where] = torch.bincount(cell, minlength=where.stop - where.start).double().cpu()
-        return total
+        cells = cell_index(self._hypergraph).flat(self._codes).reshape(-1)
+        return torch.bincount(cells, minlength=self._hypergraph.num_terms).double().cpu()
 
     def state(self) -> dict[str, torch.Tensor]:
         """States and random numbers, as tensors that safetensors can store."""

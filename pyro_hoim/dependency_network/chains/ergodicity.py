@@ -127,7 +127,8 @@ def check_ergodic(
     Networks without zero probabilities are ergodic. Otherwise a state that every other one leads to decides: if every
     variable in turn has a level that is possible whatever the variables before it leave open. Then all states are
     enumerated, up to ``max_states``, and the classes of the graph of single updates are found. A random scan is never
-    periodic, because a variable that was just drawn may be drawn again and stay; a sequential scan can be.
+    periodic, because a variable that was just drawn may be drawn again and stay; a sequential scan can be. What is
+    refused is what :class:`~pyro_hoim.dependency_network.PseudoGibbsChains` refuses.
 
     Args:
         conditionals: the network.
@@ -135,9 +136,6 @@ def check_ergodic(
             occurs must have a limiting law of its own.
         scan: which variable is updated next, as in :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         max_states: most states that are enumerated, over all combinations of clamped values.
-
-    Raises:
-        InputTypeError, UnknownNameError, InputError: as :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
 
     References:
         Paper 5, sections 2.2 and 5; John Kemeny and Laurie Snell, Finite Markov Chains, 1960, chapters 2 and 5.
@@ -175,9 +173,6 @@ def _clamped_rows(domain: Domain, fixed: Mapping[int, torch.Tensor | int]) -> ND
     for i, values in codes.items():
         rows[:, i] = values
     return np.unique(rows, axis=0) if len(domain) else rows
-
-
-# All states
 
 
 def _states(domain: Domain, rows: NDArray[np.int64], places: Sequence[int]) -> NDArray[np.int64]:
@@ -254,9 +249,6 @@ def _period(graph: Any, start: int) -> int:
     return int(np.gcd.reduce(depth[edges.row[inside]] + 1 - depth[edges.col[inside]]))
 
 
-# Networks too large to enumerate
-
-
 def _laws(node: Any, known: NDArray[np.int64]) -> NDArray[np.bool_] | None:
     """Possible levels (laws, levels) under all laws that known codes (-1 unknown) leave; None where it cannot tell."""
     if isinstance(node, LeafConditional):
@@ -289,9 +281,6 @@ def _has_common_state(conditionals: DependencyConditionals, row: NDArray[np.int6
     return True
 
 
-# Evidence
-
-
 def _impossible(
     conditionals: DependencyConditionals, rows: NDArray[np.int64], clamped: Sequence[int], max_states: int
 ) -> str:
@@ -320,9 +309,6 @@ def _impossible(
                 given = f" given {_shown(others)}" if others else ""
                 return f"{domain.names[i]}={label} has probability zero{given}, whatever the free variables are"
     return ""
-
-
-# Words
 
 
 def _named(domain: Domain, codes: NDArray[np.int64]) -> dict[str, str]:

@@ -16,8 +16,7 @@ from ...compute.engine import Record
 from ...core.chains import Chains
 from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
 from ...runs.arguments import checked_clamps, checked_codes, seed_from
-from ...runs.checkpoint import checksum
-from ...runs.jobs import part_of
+from ...runs.checkpoint import checksum, part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals, checked_conditionals
@@ -60,7 +59,8 @@ class PseudoGibbsChains(Chains):
             "sequential", in the order of the schema, or a sequence of names in another order; or the scan of another
             object.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
-        init: first states, uniform independent levels when None. Clamped variables keep their clamped values.
+        init: first states, what broadcasts to (num_chains, d); uniform independent levels when None. Clamped variables
+            keep their clamped values.
         edges: sets of variables whose cells are counted, besides all single variables.
         seed: of everything random, or what it is drawn from (None: the global generator). Chain c has its own stream,
             which depends on (seed, c) alone: more chains or threads change nothing (the torch engine has one stream
@@ -74,9 +74,6 @@ class PseudoGibbsChains(Chains):
             :func:`~pyro_hoim.dependency_network.check_ergodic` knows. It costs an enumeration of up to 65,536 states,
             and nothing where no probability is zero.
 
-    Shape:
-        init and states (num_chains, d) or what broadcasts to it.
-
     Raises:
         InputError: arguments out of range, a scan that leaves a free variable out, a network without a single limiting
             law or evidence of probability zero (the states are named), an engine that cannot do it.
@@ -85,9 +82,6 @@ class PseudoGibbsChains(Chains):
 
     Warns:
         ConvergenceWarning: zero probabilities leave it open whether there is a single limiting law.
-
-    Randomness:
-        From ``seed`` only; no global generator is read or changed.
 
     References:
         Paper 5, algorithms 1 and 3; David Heckerman et al., Dependency networks for inference, collaborative
@@ -176,8 +170,6 @@ class PseudoGibbsChains(Chains):
 
         return WalkerEngine(*common, self._precision)
 
-    # State
-
     @property
     def conditionals(self) -> DependencyConditionals:
         """The network."""
@@ -219,23 +211,16 @@ class PseudoGibbsChains(Chains):
         self._init = checksum({"init": codes})
         self._engine.set_codes(codes)
 
-    # Moves
-
     @override
     def sweep(self, num_sweeps: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
         """Move all chains by sweeps; look at them after every ``thin`` sweeps.
 
         Args:
             num_sweeps: how many sweeps.
-            thin: sweeps between two records; at least 1 where something is recorded.
-            counts: record how many chains were in every cell of every edge of ``hypergraph``, summed over records.
-            states: record the states.
-
-        Shape:
-            counts (num_terms,); states (records, num_chains, d).
-
-        Raises:
-            InputError: negative numbers, or nothing to say when to record.
+            thin: sweeps between two records; at least 1 where something is recorded, else refused.
+            counts: record how many chains were in every cell of every edge of ``hypergraph``, summed over records,
+                (num_terms,).
+            states: record the states (records, num_chains, d).
         """
         size = max(1, len(self._places))  # where every variable is clamped or has one level time passes all the same
         updates, wait = check_whole(num_sweeps, "num_sweeps", 0) * size, check_whole(thin, "thin", 0) * size
@@ -256,8 +241,6 @@ class PseudoGibbsChains(Chains):
         record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=states)
         self._num_updates += num_updates
         return record
-
-    # Checkpoints
 
     @property
     @override

@@ -73,14 +73,13 @@ def conditional_inference_error(
         KL\bigl(p(X_{\bar C} \mid x_C) \,\|\, E(\theta_i(X_i \mid X_B; x_C))\bigr), \qquad B = \bar C - \{i\}
 
     So a small FC-limit makes the answers good on the average over x_C, and promises little for a rare x_C. Costs
-    O(cells x variables), with ``compare_laws`` one stationary law of the other variables for each state x_C.
+    O(cells x variables) and one stationary law of the other variables for each state x_C.
 
     Args:
         p: the law; observations stand for their empirical law.
         conditionals: the dependency network.
         given: names of the clamped variables C; at least one variable is left.
-        weights: c_i by name, or in schema order; positive, summing to 1; default all equal. Those of the given
-            variables are left out and the others divided by their sum.
+        weights: as of :func:`fc_limit`; those of the given variables are left out and the others divided by their sum.
 
     Raises:
         InputError: another domain, no variable left, weights out of range, or a clamped network with several closed

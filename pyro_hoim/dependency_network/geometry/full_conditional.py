@@ -203,10 +203,8 @@ def _cells(p: LawLike) -> tuple[torch.Tensor, Floats, Law | Observations]:
         if not p.total_count > 0:
             raise unexpected("p", "a positive total count", received="no observations", code="empty")
         rows = p.unique()
-        counts = rows.counts.detach().cpu().numpy().astype(np.float64)
-        kept = counts > 0
-        codes = rows.codes.detach().cpu().long()[torch.from_numpy(kept)]
-        return codes, counts[kept] / counts.sum(), p
+        counts = rows.counts.numpy()
+        return rows.codes, counts / counts.sum(), p
     law = as_law(p, "p")
     codes = law.probs.nonzero()
     return codes, law.probs[tuple(codes.T)].numpy(), law

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ __all__ = ["NodeReport", "NodeTask", "SearchOptions", "leaf_probs", "learn_node"
 
 _LARGEST_LOSSLESS = 2**14
 _LARGEST_SOURCE = 2**20
-_LARGEST_WHOLE = 2**53
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,6 @@ class NodeReport:
     from_lossless: bool
     seconds: float = field(compare=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready description; None for a number of leaves beyond 2^53 and for a cost that is infinite."""
-        values = asdict(self)
-        values["reads"], values["costs"] = list(self.reads), list(self.costs)
-        if self.lossless_leaves > _LARGEST_WHOLE:
-            values["lossless_leaves"] = None
-        if self.lossless_cost is not None and math.isinf(self.lossless_cost):
-            values["lossless_cost"] = None
-        return values
-
     @property
     def lossless_wins(self) -> bool | None:
         """Whether the lossless source costs less than the graph found; None where its cost is not known."""
@@ -112,16 +101,11 @@ def learn_node(
     reads: Sequence[str] | None = None,
     max_leaves: int | None = None,
 ) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
-    r"""Learn the information source of one variable by steepest descent over splits and merges.
+    """Learn the information source of one variable by steepest descent over splits and merges.
 
-    .. math:: \mathrm{cost}'(Y) = H(\hat p(X_i \mid Y)) + R(|Y| (|X_i| - 1), N)
-
-    See :func:`~pyro_hoim.dependency_network.learn_network` for the search, its ties and missing cells.
-
-    Args and errors as those of :func:`~pyro_hoim.dependency_network.learn_network`, for one name.
-
-    Returns:
-        The graph; the counts of its leaves (num_leaves, cardinality), float64; and a report.
+    Search, ties, missing cells, arguments and errors are those of
+    :func:`~pyro_hoim.dependency_network.learn_network`, for one name. Returned are the graph, the counts of its leaves
+    (num_leaves, cardinality), float64, and a report.
     """
     rows = checked_rows(rows)
     index = rows.domain.index(variable)

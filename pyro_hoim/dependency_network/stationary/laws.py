@@ -132,9 +132,7 @@ def stationary_law(
 
     Args:
         conditionals: one conditional per variable.
-        scan: "random", a mapping from names to the probabilities c_i of a random scan (positive, summing to 1; those of
-            clamped variables are left out and the others divided by their sum), "sequential" in schema order, a
-            sequence of names in another order, or the scan of another result.
+        scan: as of :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         clamped: label or code of variables that are held fixed.
         method: ``solve`` (up to 4,096 states), ``power``, or ``auto``.
         max_iterations: most steps, or sweeps, of the iteration.
@@ -188,14 +186,11 @@ def cyclic_laws(
     .. math:: \pi^{k+1}(x) = \pi^k(x_{-i}) \, \theta_i(x_i \mid x_{-i}), \quad i = \text{the k-th of the order}
 
     Just after its update a variable has the network's own conditional, just before it in general not. Also for sweeps
-    that return to the same state with some period only, such as deterministic ones. Costs as :func:`stationary_law`.
-
-    Arguments, errors and warnings are those of :func:`stationary_law`, with sweeps in the place of steps; a random scan
-    is refused.
+    that return to the same state with some period only, such as deterministic ones. Arguments, costs, errors and
+    warnings are those of :func:`stationary_law`, with sweeps in the place of steps; a random scan is refused.
 
     References:
         Paper 5, section 3.1 and equation 3.
-
     """
     free = _Free(conditionals, scan, clamped, method)
     if free.scan.selection is not None:
@@ -309,17 +304,14 @@ class _Free:
         numbers, first = np.unique(class_of, return_index=True)
         first = first[numbers >= 0]
         if len(first) > 1:
-            shown = "; ".join(self._state_text(int(x)) for x in first[:_SHOWN_CLASSES])
+            codes = np.array(np.unravel_index(first[:_SHOWN_CLASSES], self.levels)).T
+            labels = ([v.labels[k] for v, k in zip(self.domain, row, strict=True)] for row in codes.tolist())
+            shown = "; ".join(state_text(self.domain.names, row) for row in labels)
             more = "; ..." * (len(first) > _SHOWN_CLASSES)
             found = f"one with {size_text(len(first))} closed sets of states that no chain leaves, around {shown}{more}"
             hint = "where it settles depends on the start. Smooth the conditional tables or clamp a variable"
             raise unexpected("conditionals", "an ergodic network", hint=hint, received=found, code="no-method")
         return int(first[0]), class_of >= 0
-
-    def _state_text(self, x: int) -> str:
-        """A joint state in words, from its position."""
-        codes = np.unravel_index(x, self.levels)
-        return state_text(self.domain.names, [v.labels[int(code)] for v, code in zip(self.domain, codes, strict=True)])
 
 
 def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> Floats:

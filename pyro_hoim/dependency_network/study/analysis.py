@@ -18,7 +18,6 @@ from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..file import NetworkFile, save_network
 from ..learn.network import LearnedNetwork, learn_network
-from ..learn.node import NodeReport
 from .edges import DependencyEdge, GraphInformation, edge_information
 from .predictions import predict_network
 from .scores import NetworkLawFinding, NetworkScores, find_law, score_network
@@ -70,11 +69,6 @@ class NetworkAnalysis(StudyRecord[NetworkPart]):
     def domain(self) -> Domain:
         """The variables."""
         return self.learned.conditionals.domain
-
-    @property
-    def lossless_winners(self) -> tuple[NodeReport, ...]:
-        """Nodes where the lossless source would have cost less than the graph found (theorem 5, condition 1)."""
-        return tuple(node for node in self.learned.nodes if node.lossless_wins)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, with the information of every edge and the counts of every leaf, into a folder."""

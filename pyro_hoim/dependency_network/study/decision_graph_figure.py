@@ -44,20 +44,15 @@ def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = N
     """The questions of a decision graph from left to right, and the law of the variable at every leaf.
 
     Answers that lead to the same place share an arrow. Arrows of different questions in one column differ in colour;
-    where they meet, leaves were merged.
+    where they meet, leaves were merged. The legend names the levels, the eight most probable by their colours.
     Large graphs are cut: questions are opened from the first on, in the order of their distance, while there are at
     most ``max_ends`` ends and twelve questions; an end that is no leaf is grey and says how many leaves lie behind it.
 
     Args:
         node: the conditional.
-        counts: weights of the rows in the leaves, whose sums are written beside the bars.
+        counts: weights of the rows in the leaves, (num_leaves, cardinality) or (num_leaves,), whose sums are written
+            beside the bars.
         max_ends: most ends drawn.
-
-    Shape:
-        counts (num_leaves, cardinality) or (num_leaves,).
-
-    Returns:
-        The figure; its legend names the levels, the eight most probable by their colours.
 
     Raises:
         InputTypeError: no decision graph with leaf tables.

@@ -54,6 +54,8 @@ def dependency_figure(
 ) -> Figure:
     """Variables on a circle, an arrow from every variable to those whose conditionals read it.
 
+    Arrows of two variables that read each other bend to different sides.
+
     Args:
         domain: the variables.
         values: non-negative weight of every arrow by (from, to), such as the information the reader gains; widths and
@@ -61,9 +63,6 @@ def dependency_figure(
         target: arrows into and out of this variable are orange.
         top: at most so many arrows, the strongest; all when None.
         labels: what is written for every name; by default the names, shortened where they are long.
-
-    Returns:
-        The figure. Arrows of two variables that read each other bend to different sides.
 
     Raises:
         InputError: a negative or infinite value, or an arrow from a variable to itself.
@@ -135,16 +134,8 @@ def _legend(axes: Axes, values: Arrows, shown: Sequence[tuple[str, str]], target
 def dependency_matrix_figure(domain: Domain, values: Arrows, *, labels: Mapping[str, str] | None = None) -> Figure:
     """Who reads whom as a matrix: a row is a reader, a column what it reads; white where nothing is read.
 
-    Args:
-        domain: the variables; the order is that of :func:`dependency_figure`.
-        values: as there.
-        labels: what is written for every name; by default the names, shortened where they are long.
-
-    Returns:
-        The figure, with the numbers written into the cells of up to eight variables.
-
-    Raises:
-        InputError: as :func:`dependency_figure`.
+    Arguments, errors and the order of variables are those of :func:`dependency_figure`; up to eight variables have the
+    numbers written into their cells.
     """
     found = _checked(domain, values)
     order = _order(domain, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 from ...core.page import Hint, Page, Section
@@ -23,7 +22,7 @@ from ...core.words import (
 )
 from ...schema import Domain
 from ..node_conditionals import LeafConditional
-from .analysis import NetworkAnalysis, NetworkPart
+from .analysis import NetworkAnalysis
 from .decision_graph_figure import decision_graph_figure
 from .network_figure import dependency_figure, dependency_matrix_figure
 
@@ -122,7 +121,7 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
                 f"In {plural(rows, 'row')} of {name} missing cells were averaged over by pseudo-Gibbs chains; their "
                 "scores carry a small Monte Carlo error."
             )
-    winners = [node.variable for node in analysis.lossless_winners]
+    winners = [node.variable for node in analysis.learned.nodes if node.lossless_wins]  # theorem 5, condition 1
     if winners:
         warnings.append(
             f"For {listed(winners)} the search missed something: asking all other variables at once costs less than "
@@ -225,7 +224,7 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
             node.num_parameters,
             fixed(graph.entropy),
             fixed(graph.gain),
-            *(_node_score(entry, node.variable) for entry in held.values()),
+            *(digits(entry.scores.nodes[node.variable]) for entry in held.values()),
             lossless[node.lossless_wins],
         ]
 
@@ -239,11 +238,6 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
         "other variables apart (the lossless one), beside that of the graph found; a dash where it is not known."
     )
     return section
-
-
-def _node_score(entry: NetworkPart, name: str) -> str:
-    value = entry.scores.nodes[name]
-    return "–" if math.isnan(value) else digits(value)
 
 
 def _graphs(analysis: NetworkAnalysis) -> Section:

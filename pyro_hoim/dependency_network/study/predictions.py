@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import torch
 
-from ...core.imputation import Imputation
-from ...core.prediction import Prediction, extend_rows
+from ...core.prediction import Imputation, Prediction, extend_rows
 from ...core.rows import (
     METHODS,
     ClampedGibbs,
     RowMethod,
+    chain_averages,
     chain_portions,
     check_count,
     checked_gibbs,
@@ -101,7 +101,9 @@ def predict_network(
         for part in chain_portions(waiting[positions], settings.num_chains):
             chains = _row_chains(conditionals, missing, codes[part], settings.num_chains, drawn_seed(generator))
             chains.sweep(settings.burn_in)
-            probs, error = _averaged(node, chains, settings, len(part))
+            size = log_probs.shape[1]
+            most = max(1, _LOOK_UPS_PER_CALL // size)
+            probs, error = chain_averages(chains, settings, size, most, lambda states: node.log_probs(states.long()))
             log_probs[part], std_error[part] = probs.log(), error
     return Prediction(
         target,
@@ -132,9 +134,6 @@ def impute_network(
         num_imputations: completions of every row.
         gibbs: ``burn_in`` is read, nothing else.
         seed: seed of the chains.
-
-    Raises:
-        InputError, InputTypeError: another domain, or arguments out of range or of the wrong type.
     """
     data = extend_rows(data, checked_conditionals(conditionals).domain)
     check_count(num_imputations, "num_imputations")
@@ -270,19 +269,3 @@ def _row_chains(
     }
     size = len(codes) * num_chains
     return PseudoGibbsChains(conditionals, size, scan="random", clamped=clamped, seed=seed, check=False)
-
-
-def _averaged(
-    node: NodeConditional, chains: PseudoGibbsChains, gibbs: ClampedGibbs, num_rows: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Conditional probabilities averaged over the chains of every row, and their standard errors: (R, K) each."""
-    size = node.domain[node.variable].cardinality
-    total = torch.zeros(chains.num_chains, size, dtype=torch.float64)
-    portion = max(1, _LOOK_UPS_PER_CALL // (size * chains.num_chains))
-    for start in range(0, gibbs.num_records, portion):
-        length = min(portion, gibbs.num_records - start)
-        record = chains.sweep(length * gibbs.thin, thin=gibbs.thin, states=True)
-        assert record.states is not None
-        total += node.log_probs(record.states.long()).double().exp().sum(0)
-    means = (total / gibbs.num_records).reshape(num_rows, gibbs.num_chains, -1)
-    return means.mean(1), means.std(1) / gibbs.num_chains**0.5

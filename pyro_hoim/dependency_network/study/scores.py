@@ -110,14 +110,11 @@ def score_network(
 
     Args:
         conditionals: the network.
-        data: rows over its domain with a positive total count.
+        data: rows over its domain with a positive total count; others are refused.
         law: its enumerated law over all variables, for what needs one; see :func:`find_law`.
         reference: a network over the same domain that the gain is measured from, such as that of independent columns.
         gibbs: number and length of the chains.
         seed: seed of the chains.
-
-    Raises:
-        InputError: another domain, or no rows.
     """
     check_rows(data)
     if data.domain != conditionals.domain:
@@ -126,7 +123,6 @@ def score_network(
     if not data.total_count > 0:
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     data = data.unique()
-    data = data.rows((data.counts > 0).nonzero().squeeze(1))
     total, counts = data.total_count, data.counts
     log_probs, is_exact = _log_conditionals(conditionals, data, gibbs, seed)
     pseudo = log_probs.nan_to_num(nan=0.0, neginf=-math.inf).sum(1)

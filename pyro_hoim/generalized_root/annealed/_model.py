@@ -57,12 +57,8 @@ class RootAnnealer:
         return -self._chains.energy.energy(self._chains.states, validate=False)[None]
 
     @property
-    def energy(self) -> torch.Tensor:
-        return -self._chains.interaction_score()[None]
-
-    @property
-    def reference_energy(self) -> torch.Tensor:
-        return torch.zeros(1, self._chains.num_chains, dtype=torch.float64)
+    def slope(self) -> torch.Tensor:
+        return self._chains.interaction_score()[None]
 
     def sweep(self, num_sweeps: int) -> None:
         self._chains.sweep(num_sweeps)

@@ -54,8 +54,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
     unseen, and a note says so.
 
     *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, with its errors, by default 256 chains, 200
-    temperatures and a burn-in of 100; and ``allow_undecided``, to go on where it is not known whether the model has a
-    finite constant.
+    temperatures and a burn-in of 100; and ``allow_undecided``, to go on where a finite constant is not certain.
 
     References:
         Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
@@ -91,10 +90,6 @@ class RootAnnealed(AnnealedBackend, RootBackend):
             method=METHOD,
         )
 
-    @override
-    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        return self.plan(energy.structure, energy.family)
-
     def _models(self, energy: GeneralizedRootEnergy) -> list[AnnealedRoot]:
         """The elements of the batch, without a graph, in float64."""
         psi = checked_psi(energy.detach(), self.allow_undecided)
@@ -108,9 +103,8 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         """Estimated log Z in nats, value (*batch), differentiable once in psi; random by ``seed``.
 
         Raises:
-            InputError: as of every backend; also terms of single variables that cannot be normalised alone, so that
-                there is nothing to start from, ``starts`` that are no states of counts, or a conditional met on the way
-                that cannot or whose mode is beyond 2^53.
+            InputError: as of every backend; also terms of single variables that cannot be normalised alone, ``starts``
+                that are no states of counts, or a conditional met that cannot or whose mode is beyond 2^53.
             IntractableError: as of every backend; also ``combine`` without perfect samples, and a second derivative.
 
         Warns:
@@ -140,8 +134,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
         """Estimated expectations of the statistics of all terms, (*batch, num_terms), bias of order one over M.
 
-        With a fixed seed, times the multiplicity, this is what autograd gives for :meth:`log_partition`, with its
-        errors and warnings. It has no gradient itself.
+        With a fixed seed, times the multiplicity, they are the gradient of :meth:`log_partition`, and have none.
         """
         found = self._weighted(self._models(energy))
         if not found:
@@ -151,7 +144,12 @@ class RootAnnealed(AnnealedBackend, RootBackend):
 
     @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        return split_moments(energy, [_moments(run) for run in self._weighted(self._models(energy))])
+        parts: list[torch.Tensor] = []
+        for run in self._weighted(self._models(energy)):  # self-normalised
+            shares, states = torch.softmax(run.log_weights[0], -1), run.ends[0]
+            mean = shares @ states
+            parts.append(torch.stack([mean, shares @ (states - mean).square()]))
+        return split_moments(energy, parts)
 
     @override
     @torch.no_grad()
@@ -177,10 +175,3 @@ def _expectations(run: Run) -> torch.Tensor:
     """Self-normalised means of the statistics of all terms (num_terms,)."""
     energy = cast("AnnealedRoot", run.model).energy
     return torch.softmax(run.log_weights[0], -1) @ energy.statistics(run.ends[0], validate=False)
-
-
-def _moments(run: Run) -> torch.Tensor:
-    """Self-normalised means and variances of the variables (2, d)."""
-    shares, states = torch.softmax(run.log_weights[0], -1), run.ends[0]
-    mean = shares @ states
-    return torch.stack([mean, shares @ (states - mean).square()])

@@ -1,5 +1,1 @@
 """Gibbs chains of generalized root models."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -6,8 +6,7 @@ Beyond any x, steps of log p are at most those with the negative roots left out,
 sum is at most a geometric series. Inversion ends where the answer is the same for all values that the whole sum may
 have, at the latest where less than 1e-17 of it is left.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 from __future__ import annotations
 

@@ -13,13 +13,9 @@ densities has an absolute error near 1e-15 times the numbers that remain in it, 
 
 References:
     David Inouye, Pradeep Ravikumar and Inderjit Dhillon, Generalized root models, 2016, section 4.2 (the bound from
-    tangents and chords); Wally Gilks and Pascal Wild, Adaptive rejection sampling for Gibbs sampling, Applied
-    Statistics 41, 1992.
+    tangents and chords); Wally Gilks and Pascal Wild, Adaptive rejection sampling for Gibbs sampling, 1992.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 
@@ -256,7 +252,6 @@ def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _end(pieces, i, which, u, side, coefficients, powers, anchored):
-    """Set one end of a piece."""
     c, d, v = parts(u, side, coefficients, powers, anchored)
     if which == 0:
         pieces[i, _LOW], pieces[i, _C_LOW], pieces[i, _D_LOW], pieces[i, _V_LOW] = u, c, d, v
@@ -273,14 +268,9 @@ def add_side(pieces, count, number, side, coefficients, powers, anchored, offset
     else:
         slope = parts(0.0, side, coefficients, powers, anchored)[1]
         scale = -1.0 / slope if slope < 0.0 else 1.0
-    cuts = np.empty(4)
-    cuts[0] = mode - 2.0 * scale
-    cuts[1] = mode
-    cuts[2] = mode + 2.0 * scale
-    cuts[3] = mode + 5.0 * scale
     low = 0.0
-    for k in range(4):
-        cut = math.floor(cuts[k]) if is_discrete else cuts[k]
+    for place in (mode - 2.0 * scale, mode, mode + 2.0 * scale, mode + 5.0 * scale):
+        cut = math.floor(place) if is_discrete else place
         if low < cut < highest:
             pieces[count, _SIDE] = number
             _end(pieces, count, 0, low, side, coefficients, powers, anchored)

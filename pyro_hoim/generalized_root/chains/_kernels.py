@@ -5,8 +5,7 @@ chain], from which all natural parameters and scores are computed. The program o
 :class:`~._program.RootProgram`. A chain's bits do not depend on the tile it is in.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from ._hat_kernels import (
     finish_hat,
     side_parameters,
 )
-from ._random_kernels import exponential, normal
+from ._random_kernels import normal, uniform
 
 POISSON, TRUNCATED, EXPONENTIAL, GAUSSIAN = range(4)
 
@@ -125,7 +124,7 @@ def draw_nodes(code, maximum, natural, small, work, words, drawn):
         if has_roots or not natural[b, 0] < 0.0:
             drawn[b] = _draw_from_hat(code, maximum, natural[b], work, words, b)
         elif code == EXPONENTIAL:
-            drawn[b] = exponential(words, b) / -natural[b, 0]
+            drawn[b] = -math.log(uniform(words, b)) / -natural[b, 0]
         else:
             mean = -0.5 * natural[b, 1] / natural[b, 0] if order > 1 else 0.0
             drawn[b] = mean + normal(words, b) / math.sqrt(-2.0 * natural[b, 0])
@@ -133,7 +132,6 @@ def draw_nodes(code, maximum, natural, small, work, words, drawn):
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def _set_roots(code, small, roots, s, b, x):
-    """Roots of one value."""
     if code <= TRUNCATED and x < TABLE_SIZE:
         for j in range(roots.shape[0]):
             roots[j, s, b] = small[0][j, np.int64(x)]

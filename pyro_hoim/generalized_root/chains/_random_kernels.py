@@ -3,11 +3,9 @@
 A state is a row of four words; rows come from :func:`chain_words` and depend on the seed and the chain alone.
 
 References:
-    David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, ACM Transactions on
-    Mathematical Software 47, 2021.
+    David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 from __future__ import annotations
 
@@ -45,12 +43,6 @@ def uniform(words, b):
     words[b, 2] = w2 ^ t
     words[b, 3] = (w3 << _45) | (w3 >> _19)
     return (np.float64(np.int64(found >> _12)) + 0.5) * 2.0**-52
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def exponential(words, b):
-    """One draw of the exponential law with mean 1."""
-    return -math.log(uniform(words, b))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -29,13 +29,6 @@ def draw_from_nodes(
     Raises:
         InputError: natural parameters whose law cannot be normalised, or has its mode beyond 2^53.
         InputTypeError: an argument of another type.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import ExponentialFamily
-        >>> natural = torch.tensor([-2.0, 1.0, 0.5]).expand(1000, 3)
-        >>> draws = draw_from_nodes(ExponentialFamily(), natural, generator=torch.Generator().manual_seed(0))
-        >>> draws.shape, bool((draws > 0).all())
-        (torch.Size([1000]), True)
     """
     check_type(family, NodeFamily, "family")
     natural = checked_natural(natural)
@@ -58,8 +51,7 @@ def draw_from_nodes(
 def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
     r"""Log partition function of the independent member, :math:`\sum_s A(\eta_s)` over the terms of single variables.
 
-    Exact up to the error of :func:`~pyro_hoim.generalized_root.node_log_partition`; nats, of the batch shape of the
-    energy; differentiable in psi.
+    Exact up to the error of :func:`~pyro_hoim.generalized_root.node_log_partition`; nats (*batch), differentiable.
 
     Raises:
         InputError: the independent member cannot be normalised.

@@ -13,18 +13,29 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from ...checks import check_finite
 from ...compute.engine import Record
 from ...core.chains import Chains
-from ...errors import ConvergenceWarning, check_whole, other_domain, out_of_range, refused
-from ...runs.arguments import seed_from
+from ...errors import (
+    ConvergenceWarning,
+    check_names,
+    check_type,
+    check_whole,
+    other_domain,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
+from ...runs.arguments import checked_states, seed_from
 from ...runs.checkpoint import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable
 from ._program import RootProgram
-from .arguments import checked_beta, checked_clamps, checked_energy, checked_values, first_not_integrable
 
-__all__ = ["RootChains", "independent_samples"]
+__all__ = ["RootChains", "checked_energy", "independent_samples"]
 
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
@@ -35,10 +46,10 @@ _UPDATES_PER_CALL = 2**18
 class RootChains(Chains):
     r"""Gibbs chains of a generalized root model, in the order of the schema.
 
-    .. math:: x_s \sim p(x_s \mid x_{-s}) \propto \exp\Bigl(\sum_j \eta_{js} T_j(x_s) + B(x_s)\Bigr), \qquad
-              \eta_{js} = \sum_{S \ni s} \ell!\,\psi_S \prod_{t \in S \setminus s} T_j(x_t)
+    .. math:: x_s \sim p(x_s \mid x_{-s}) \propto \exp\Bigl(\sum_j \eta_{js} T_j(x_s) + B(x_s)\Bigr)
 
-    A sweep draws every variable once, from its conditional given the present values of the others. At inverse
+    A sweep draws every variable once, from its conditional given the present values of the others, with natural
+    parameters :meth:`~pyro_hoim.generalized_root.GeneralizedRootEnergy.node_natural`. At inverse
     temperature :math:`\beta` all terms of two and more variables are multiplied by :math:`\beta`; at 0 a sweep draws
     independent states of the *independent member*, the model with the terms of single variables alone. A sweep costs
     the number of members of all terms, times the chains, plus one draw per variable and chain.
@@ -48,31 +59,24 @@ class RootChains(Chains):
     density, or in closed form. Chains run in float64 on the CPU; :attr:`states` come back on the device of psi.
 
     Args:
-        energy: the model, without a batch, or a law that holds one as ``energy_model``
-            (:class:`~pyro_hoim.generalized_root.GeneralizedRoot`).
+        energy: the model, or a law that holds one as its ``energy_model``, without a batch.
         num_chains: number of chains.
         clamped: variables held fixed, ``{name: value}``, or one value per chain (num_chains,).
-        init: first states, what broadcasts to (num_chains, d), clamped variables included (they take their clamped
-            values). None draws from the independent member.
+        init: first states, what broadcasts to (num_chains, d), clamped columns too; None draws the independent member.
         seed: of everything random, or what it is drawn from (None: the global generator).
         check: refuse models of reals that cannot be normalised. With clamped variables every distinct row of their
             values is checked, of more than 64 the extreme ones and others spread evenly.
 
     Raises:
-        InputError: a batch, fewer than one chain, values outside the domain of the family, an unknown clamped name, a
-            model that cannot be normalised, an independent member that cannot while there is no init, or, at a sweep,
-            a conditional that cannot or whose mode is beyond 2^53.
+        InputError: a batch, no chain, values outside the domain, an unknown clamped name, a model, an independent
+            member without init, or, at a sweep, a conditional that cannot be normalised, or has its mode beyond 2^53.
         InputTypeError: an argument of another type.
 
     Warns:
         ConvergenceWarning: it is not known whether the model can be normalised, and nothing disproves it; once.
 
     Randomness:
-        Chain c has its own stream, which depends on the seed and on c alone: neither more chains nor more threads
-        change it.
-
-    References:
-        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
+        Chain c has a stream that depends on the seed and on c alone: neither more chains nor more threads change it.
 
     Example:
         >>> from pyro_hoim import RootStructure, Variable
@@ -99,10 +103,10 @@ class RootChains(Chains):
         energy = self._energy = checked_energy(energy)
         self._num_chains = check_whole(num_chains, "num_chains")
         self._program = RootProgram.of(self._energy)
-        fixed = checked_clamps(energy, clamped or {}, self._num_chains)
+        fixed = _checked_clamps(energy, clamped or {}, self._num_chains)
         self._clamped = tuple(energy.domain.names[s] for s in fixed)
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
-        first = None if init is None else checked_values(energy, init, self._num_chains, "init")
+        first = None if init is None else self._checked_values(init, "init")
         held = {str(s): torch.from_numpy(value.copy()) for s, value in fixed.items()}
         self._init = checksum(held if first is None else {**held, "init": torch.from_numpy(first)})
         if check:
@@ -128,6 +132,12 @@ class RootChains(Chains):
             f"chains={self._num_chains})"
         )
 
+    def _checked_values(self, states: Any, argument: str) -> NDArray[np.float64]:
+        """States of all chains, (d, num_chains)."""
+        values = checked_states(states, (self._num_chains, len(self.domain)), argument).detach().cpu().double()
+        self._energy.family.check_values(values, argument)
+        return values.T.contiguous().numpy().copy()
+
     def _check_normalizable(self, fixed: Mapping[int, NDArray[np.float64]]) -> None:
         """Refuse a model of reals whose law given the fixed values cannot be normalised."""
         if self._energy.family.is_discrete or not len(self._free):
@@ -148,14 +158,16 @@ class RootChains(Chains):
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
-        wrong = first_not_integrable(self._energy.family, self._program.linear[self._free])
-        if wrong is not None:
-            s = self._free[wrong]
+        if self._energy.family.is_discrete:
+            return
+        from ..nodes.integrability_kernels import is_integrable
+
+        for s in self._free:
+            if is_integrable(self._program.code, self._program.linear[s]):
+                continue
             found = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
             problem = f"the terms of single variables alone cannot be normalised ({found}); no first state can be drawn"
             raise refused("init", problem, "pass one", code="not-normalizable")
-
-    # Tiles
 
     def _make_tiles(self) -> None:
         from ._count_kernels import small_counts
@@ -184,28 +196,27 @@ class RootChains(Chains):
         from ...compute.lanes import run_threads
         from ._kernels import sweep
 
-        program, size = self._program, len(self.domain)
+        program, small, size = self._program, self._small, len(self.domain)
         terms = (program.linear, *program.visits)
         failures: dict[int, int] = {}
 
         def work(first: int, step: int) -> None:
             for i in range(first, len(self._tiles), step):
                 low, states, roots, words, scratch = self._tiles[i]
-                head, tail = (program.code, program.maximum, terms), (self._small, scratch, words, states, roots)
-                failed = sweep(*head, beta, order, num_sweeps, *tail)
+                failed = sweep(
+                    program.code, program.maximum, terms, beta, order, num_sweeps, small, scratch, words, states, roots
+                )
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
-        small = num_sweeps * len(order) * self._num_chains < _SMALL
-        run_threads(work, len(self._tiles), 1 if small else None)
+        is_short = num_sweeps * len(order) * self._num_chains < _SMALL
+        run_threads(work, len(self._tiles), 1 if is_short else None)
         if failures:
             chain = min(failures)
             name = self.domain.names[failures[chain]]
             problem = f"the conditional of {name!r} in chain {chain} cannot be normalised or has its mode beyond 2^53"
             hint = "weaken the interactions, or check the model with check_normalizable"
             raise refused("energy", problem, hint, code="not-normalizable")
-
-    # State
 
     @property
     def energy(self) -> GeneralizedRootEnergy:
@@ -227,7 +238,7 @@ class RootChains(Chains):
 
     @override
     def set_states(self, states: torch.Tensor) -> None:
-        values = checked_values(self._energy, states, self._num_chains, "states")
+        values = self._checked_values(states, "states")
         self._init = checksum({"init": torch.from_numpy(values)})
         self._set(values)
 
@@ -242,8 +253,6 @@ class RootChains(Chains):
         """Replace the natural parameters (d, k) of the terms of single variables; interactions and states stay."""
         linear = np.ascontiguousarray(natural.detach().cpu().double().numpy())
         self._program = dataclasses.replace(self._program, linear=linear)
-
-    # Moves
 
     @override
     def sweep(
@@ -270,7 +279,7 @@ class RootChains(Chains):
             InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
         """
         num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
-        beta = checked_beta(beta)
+        beta = _checked_beta(beta)
         if not thin and (energies or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
         order = np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free
@@ -291,8 +300,6 @@ class RootChains(Chains):
         self._num_sweeps += num_sweeps
         return Record(num_records, None, scores, None if kept is None else kept.to(self._energy.device))
 
-    # Scores
-
     def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         from ._kernels import score
 
@@ -306,13 +313,11 @@ class RootChains(Chains):
     def log_q(self, beta: float = 1.0) -> torch.Tensor:
         r"""Log unnormalised probability (num_chains,) of the states, in float64; beta as in :meth:`sweep`."""
         single, joint = self._scores()
-        return single + checked_beta(beta) * joint
+        return single + _checked_beta(beta) * joint
 
     def interaction_score(self) -> torch.Tensor:
         r"""The part of log q in terms of several variables, :math:`\partial \log q_\beta / \partial \beta`; float64."""
         return self._scores()[1]
-
-    # Checkpoints
 
     @property
     @override
@@ -345,6 +350,40 @@ class RootChains(Chains):
             held[:] = words[low : low + states.shape[1]]
         self._set(np.ascontiguousarray(state["states"].cpu().numpy().T))
         self._num_sweeps = int(state["num_sweeps"])
+
+
+def checked_energy(energy: object) -> GeneralizedRootEnergy:
+    """The energy, that of a law that holds one, or an error unless it has no batch and finite entries."""
+    found = getattr(energy, "energy_model", energy)
+    if not isinstance(found, GeneralizedRootEnergy):
+        raise wrong_type("energy", "a GeneralizedRootEnergy, or a law that holds one", energy)
+    if found.batch_shape:
+        raise unexpected("energy", "no batch", received=f"one of shape {tuple(found.batch_shape)}", code="wrong-shape")
+    check_finite(found.psi.detach(), "energy")
+    return found
+
+
+def _checked_beta(beta: float) -> float:
+    """The inverse temperature, or an error unless it is in [0, 1]."""
+    if not 0.0 <= float(beta) <= 1.0:
+        raise out_of_range("beta", "an inverse temperature in [0, 1]", beta)
+    return float(beta)
+
+
+def _checked_clamps(
+    energy: GeneralizedRootEnergy, clamped: Mapping[str, float | torch.Tensor], num_chains: int
+) -> dict[int, NDArray[np.float64]]:
+    """Values of the clamped variables in every chain, (num_chains,) by position."""
+    check_type(clamped, Mapping, "clamped", "a mapping from names to values")
+    check_names(clamped, energy.domain.names, "clamped")
+    found: dict[int, NDArray[np.float64]] = {}
+    for name, value in clamped.items():
+        numbers = torch.as_tensor(value).detach().cpu().double()
+        if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
+            raise wrong_shape(f"clamped[{name!r}]", f"() or ({num_chains},)", numbers)
+        energy.family.check_values(numbers, f"clamped[{name!r}]")
+        found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
+    return dict(sorted(found.items()))
 
 
 def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
@@ -12,7 +11,6 @@ from ..energy import GeneralizedRootEnergy
 from ..file import RootFile, load_roots, save_roots
 from ..law import GeneralizedRoot
 from ..regress.result import RootFitResult
-from ..study.analysis import RootAnalysis
 from ..study.page import root_page
 from ..study.scores import RootModel
 from . import use
@@ -33,12 +31,6 @@ def _stored(found: Any) -> Stored | None:
     return Stored(GENERALIZED_ROOT, found, RootModel.from_file(found).domain, found.info)
 
 
-def _save(analysis: RootAnalysis, folder: Path) -> dict[str, str]:
-    """Write the model."""
-    analysis.save(folder / "model.safetensors")
-    return {}
-
-
 FAMILY = Family(
     kind=GENERALIZED_ROOT,
     name="generalized root model",
@@ -55,7 +47,6 @@ FAMILY = Family(
     load=load_roots,
     write=save_roots,
     stored=_stored,
-    save=_save,
     sections=root_page,
     draw=use.draw,
     score=use.score,

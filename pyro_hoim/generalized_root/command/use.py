@@ -175,7 +175,6 @@ def predict(question: Question) -> Answer:
 
 
 def _describe(found: RootPrediction, rows: int) -> list[str]:
-    """Lines for a reader."""
     lines = [f"target           {found.target}", f"rows             {rows:.12g}"]
     if rows:
         lines.append(f"mean prediction  {number_text(float(found.mean.mean()))}")

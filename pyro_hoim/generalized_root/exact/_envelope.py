@@ -23,7 +23,7 @@ from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
 from ..normalizability.form import Form, ascend, local_maximum
-from ..structure import RootStructure
+from ..structure import RootStructure, TermGroup
 
 Floats = NDArray[np.float64]
 
@@ -33,29 +33,28 @@ _SMALL_GAIN = 1e-2  # nats
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of one element of a batch: those of one variable (d, k), and by key j, positions (m, l), values (m,)."""
+    """Terms of one element of a batch: those of one variable (d, k), and those that are not zero by key."""
 
     family: NodeFamily
     size: int
     singles: Floats
-    parts: tuple[tuple[int, NDArray[np.int64], Floats], ...]
+    parts: tuple[TermGroup, ...]
 
     @classmethod
     def of(cls, structure: RootStructure, family: NodeFamily, psi: torch.Tensor) -> Terms:
-        """Terms of psi (num_terms,); coefficients that are zero are left out."""
-        coefficients = (psi.detach().double().cpu() * structure.multiplicity).numpy()
-        parts = tuple((key[0], rows, values) for key, rows, values in structure.nonzero(coefficients))
-        singles = structure.single_natural(torch.from_numpy(coefficients)).numpy()
-        return cls(family, len(structure.domain), singles, parts)
+        """Terms of psi (num_terms,)."""
+        coefficients = psi.detach().double().cpu() * structure.multiplicity
+        singles, parts = structure.single_natural(coefficients).numpy(), structure.nonzero(coefficients.numpy())
+        return cls(family, len(structure.domain), singles, tuple(parts))
 
     @property
     def is_signed(self) -> bool:
         """Whether values lie on the whole line and T_1 is their square."""
         return self.family.name == "gaussian"
 
-    def interactions(self) -> list[tuple[int, NDArray[np.int64], Floats]]:
+    def interactions(self) -> list[TermGroup]:
         """The parts with two or more variables."""
-        return [part for part in self.parts if part[1].shape[1] > 1]
+        return [part for part in self.parts if part.size > 1]
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,9 @@ def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
 def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     """Products above q, those that decay only: tight near the means, and tight where the leading power is largest."""
     weights = [np.maximum(means, 1e-3 * max(float(means.max(initial=0.0)), 1e-300)) + 1e-300]
-    if (found := _steepest(terms)) is not None:
-        weights.append(found)
+    form = _leading(terms).upper()  # signs made positive
+    if form.sets:  # by Euler's identity no slope of the weights that maximise it exceeds it
+        weights.append(np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12))
     weights.append(np.ones(terms.size))
     candidates = [_separated(terms, w) for w in weights]
     good = [bounds for bounds in candidates if bounds.decays(terms.family)]
@@ -158,18 +158,14 @@ def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     return good
 
 
-def _positive(terms: Terms, j: int, values: Floats) -> Floats:
-    """What coefficients contribute at most, whatever the signs of the values."""
-    return np.abs(values) if terms.is_signed and j == 2 else np.maximum(values, 0)
-
-
 def _separated(terms: Terms, weights: Floats) -> Bounds:
+    """The product by the weighted inequality of the means."""
     ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in terms.interactions()}, reverse=True))
     slopes = np.zeros((terms.size, len(ratios)))
     for j, rows, values in terms.interactions():
         length = rows.shape[1]
         ratio = length / j
-        largest = _positive(terms, j, values)
+        largest = np.abs(values) if terms.is_signed and j == 2 else np.maximum(values, 0)  # whatever the signs of x
         logs = np.log(weights[rows])
         share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
         np.add.at(slopes[:, ratios.index(ratio)], rows, share)
@@ -178,14 +174,7 @@ def _separated(terms: Terms, weights: Floats) -> Bounds:
 
 def _leading(terms: Terms) -> Form:
     """The form of the leading power, whose maximum over directions the slopes of a product have to reach."""
-    parts = [(rows, values) for j, rows, values in terms.interactions() if j == rows.shape[1]]
-    return Form.of(terms.singles[:, 0], parts, terms.is_signed and any(rows.shape[1] == 2 for rows, _ in parts))
-
-
-def _steepest(terms: Terms) -> Floats | None:
-    """Weights (d,) that maximise the leading power, signs made positive; by Euler's identity no slope exceeds it."""
-    form = _leading(terms).upper()
-    return np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12) if form.sets else None
+    return Form.of_terms([part for part in terms.parts if part.power == 1], terms.size, terms.is_signed)
 
 
 def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:

@@ -8,13 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import IntractableError, out_of_reach, size_text
 from ..nodes.families import NodeFamily
-from ._envelope import Bounds, Terms, bounds_of, product_below
-
-Floats = NDArray[np.float64]
+from ._envelope import Bounds, Floats, Terms, bounds_of, product_below
 
 _MAX_POINTS = 2**22  # values of one count that are looked at
 _POINTS = 4096  # of a profile of a real variable

@@ -40,10 +40,8 @@ class RootBackend(Protocol):
     * ``sample`` draws independent states with law ``q / Z``, where the backend can.
 
     Where ``is_exact`` is False, results are random estimates: Z, not log Z, has the right expectation, log Z is
-    differentiable once, and its gradient is the multiplicity times the estimated expectations.
-
-    References:
-        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equations 1, 2 and 7.
+    differentiable once, and its gradient is the multiplicity times the estimated expectations (Inouye, Ravikumar and
+    Dhillon, Generalized Root Models, 2016, equations 1, 2 and 7).
     """
 
     @property
@@ -57,7 +55,7 @@ class RootBackend(Protocol):
 
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
         """Cost of log Z of one element of the batch, the most expensive, for these very parameters."""
-        ...
+        return self.plan(energy.structure, energy.family)
 
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         """Log Z in nats, value (*batch), coding ``root``."""
@@ -88,10 +86,6 @@ class ExactRoot(RootBackend):
     @override
     def is_exact(self) -> bool:
         return True
-
-    @override
-    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        return self.plan(energy.structure, energy.family)
 
     @override
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:

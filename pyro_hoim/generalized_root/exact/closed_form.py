@@ -25,16 +25,7 @@ class GaussianClosedForm(ExactRoot):
 
     .. math:: \log Z = \tfrac{d}{2} \log 2\pi - \tfrac12 \log \det \Lambda + \tfrac12 h^T \Lambda^{-1} h
 
-    Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent. Positive definiteness
-    decides, so that ``allow_undecided`` changes nothing.
-
-    Example:
-        >>> from pyro_hoim import Domain, Variable
-        >>> from pyro_hoim.generalized_root import GaussianFamily
-        >>> structure = RootStructure.independent(Domain([Variable("a", kind="real")]))
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-0.5]), GaussianFamily())
-        >>> GaussianClosedForm().log_partition(energy).value  # half the log of 2 pi
-        tensor(0.9189)
+    Exact to rounding, in O(d^3); twice differentiable in psi; draws are perfect and independent. Nothing is undecided.
     """
 
     allow_undecided: bool = False

@@ -30,7 +30,7 @@ _OPERATIONS = 100  # elementary operations behind a cell of a table
 
 @dataclass(frozen=True)
 class RootEnumeration(ExactRoot):
-    r"""Log Z by sums over counts, or by product quadrature over reals, one variable after the other.
+    r"""Log Z (paper 2, equation 2) by sums over counts or product quadrature over reals, variable after variable.
 
     .. math:: Z = \sum_{x_1} \sum_{x_2} \cdots \sum_{x_d} q(x), \qquad
         \int q(x) \, dx \approx \sum_{u} q(x(u)) \prod_s \omega_s(u_s), \quad x_s = u_s^m
@@ -38,8 +38,7 @@ class RootEnumeration(ExactRoot):
     For models of few variables, or whose interactions form a thin graph, such as chains and trees: a variable is summed
     out together with those that it is tied to, so the cost is the largest such table. Counts are summed over windows;
     what lies outside is bounded by a product law above the model and a mean-field bound of log Z below it. Reals are
-    integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more nodes until log Z
-    stands still. Twice differentiable in psi.
+    integrated by more and more Gauss-Legendre nodes in u, in which all roots are analytic. Twice differentiable in psi.
 
     *Error.* The absolute error of log Z is at most ``tolerance``, times its size over 1,000 where it is beyond 1,000
     nats; the notes of a result tell the number. What windows leave out is bounded, a two-hundredth of it; the rest is
@@ -51,9 +50,6 @@ class RootEnumeration(ExactRoot):
         max_cells: most cells of a table, each 8 bytes; log Z with a gradient keeps a few tables.
         tolerance: see *Error*; from 1e-14.
         allow_undecided: go on where it is not known whether the model has a finite constant.
-
-    References:
-        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equation 2.
 
     Example:
         >>> from pyro_hoim import Domain, Variable

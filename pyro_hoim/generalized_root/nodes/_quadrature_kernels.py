@@ -5,10 +5,7 @@ with the number of nodes, so that the number is doubled until the result stays; 
 Exponents are taken relative to the largest one, in forms that lose no digits however narrow the density is. Where an
 end is not negligible (counts cut off by a maximum) every count is summed.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 
@@ -306,10 +303,7 @@ def number_values(code, eta, powers, order, value, mean, cov, error):
         if not (math.isfinite(size) and is_integrable(code, eta[row])):
             value[row] = np.inf if math.isfinite(size) else np.nan
             error[row] = np.nan
-            for j in range(k):
-                row_mean[j] = np.nan
-                for i in range(k):
-                    row_cov[i, j] = np.nan
+            row_mean[:], row_cov[:] = np.nan, np.nan
             continue
         if code == 3 and k <= 2:
             value[row], error[row] = _gaussian(eta[row], order, row_mean, row_cov), 4.0 * _EPSILON

@@ -158,14 +158,11 @@ class HalfLine:
 
     def _made(self, low: float, high: float, is_concave: bool, below: list[Line], above: list[Line]) -> Subdomain:
         """The subdomain with the best of several lines on either side."""
-        lower = [(-math.inf, Line(0.0, -math.inf))]
-        for line in below:
-            mass, error = log_mass(self, line, low, high)
-            lower.append((mass - error, line))
-        upper = [(math.inf, Line(0.0, math.inf))]
-        for line in above:
-            mass, error = log_mass(self, line, low, high)
-            upper.append((mass + error, line))
+        lower, upper = [(-math.inf, Line(0.0, -math.inf))], [(math.inf, Line(0.0, math.inf))]
+        for side, lines, found in ((-1, below, lower), (1, above, upper)):
+            for line in lines:
+                mass, error = log_mass(self, line, low, high)
+                found.append((mass + side * error, line))
         lowest, highest = max(lower, key=operator.itemgetter(0)), min(upper, key=operator.itemgetter(0))
         return Subdomain(low, high, self.sign, is_concave, lowest[1], highest[1], lowest[0], highest[0])
 

@@ -1,8 +1,5 @@
 """Compiled sums of exponentials with their moments, and mixtures of parts (Numba, CPU)."""
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 
@@ -106,12 +103,9 @@ def merge(old, value, mean, cov, order, part, part_mean, part_cov):
     k = part_mean.shape[0]
     if not old:
         if order > 0:
-            for j in range(k):
-                mean[j] = part_mean[j]
+            mean[:] = part_mean
         if order > 1:
-            for i in range(k):
-                for j in range(k):
-                    cov[i, j] = part_cov[i, j]
+            cov[:] = part_cov
         return part
     if part == -np.inf:
         return value

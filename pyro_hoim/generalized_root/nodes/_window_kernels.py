@@ -8,10 +8,7 @@ all stationary points are found: its slope is a sum of exponentials (and, for co
 such a sum lie between those of a sum with one term less (divide by one exponential, differentiate: Rolle). Between
 stationary points f is monotone, so that the places where it crosses a level are found by bisection and none is missed.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 
@@ -105,10 +102,7 @@ def sum_zeros(coefs, powers, linear, low, high, out):
 @njit(cache=True, nogil=True, error_model="numpy")
 def log_density(kind, coefs, powers, q, y):
     """The function f(y) of this module; for counts by Stirling's series, meant for exp(y) from 1,000."""
-    total = q * y
-    for i in range(coefs.shape[0]):
-        if coefs[i] != 0.0:
-            total += coefs[i] * math.exp(powers[i] * y)
+    total = _plain_sum(q, coefs, powers, y)
     if kind == COUNT:
         x = math.exp(y)
         total -= x * (y - 1.0) + 0.5 * y + _HALF_LOG_TWO_PI + 1.0 / (12.0 * x)

@@ -1,4 +1,4 @@
-r"""Univariate families whose roots are the statistics of a generalized root model (paper 2, sections 2 and 3).
+r"""Univariate families whose roots are the statistics of a generalized root model (paper 2, equations 1 and 5).
 
 A family is a statistic T and a log base measure B on a domain of numbers. The model uses the *roots*
 :math:`T_j(x) = \sqrt[j]{T(x)}`, so that a node given all others follows
@@ -45,17 +45,13 @@ _SUPPORTS: dict[NumberKind, constraints.Constraint] = {
 class NodeFamily(ABC):
     r"""A univariate exponential family, with the roots of its statistic.
 
-    Families are values: two of the same kind and maximum are equal and have the same hash. How to write a further one
-    is told in the page on adding a node family.
+    Families are values: two of the same kind and maximum are equal. The page on adding a node family tells how.
 
     Attributes:
         name: name in files and at the command line.
         code: number of the family in compiled kernels.
         kind: kind of the schema's variables; it fixes the domain.
         is_discrete: whether the base measure counts whole numbers (True) or is Lebesgue's (False).
-
-    References:
-        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 1 and 5.
     """
 
     name: ClassVar[str]

@@ -3,10 +3,7 @@ r"""Which node densities over the reals can be normalised: the one rule that ker
 As the value grows, the statistic of the highest power whose parameter is not zero outweighs all others, so that
 parameter must be negative. The second statistic of the Gaussian family, x itself, grows to one side whatever the sign.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 from ...compute.jit import njit
 

@@ -3,8 +3,7 @@
 Counts up to a few thousand are summed one by one from tables of roots and log factorials. Rows that reach larger
 counts, and real values, go to the kernels of :mod:`._quadrature_kernels`, which are compiled when first needed.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 from __future__ import annotations
 
@@ -107,10 +106,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
             size_of += abs(eta[row, j])
         if not math.isfinite(size_of):
             value[row], error[row] = np.nan, np.nan
-            for j in range(k):
-                row_mean[j] = np.nan
-                for i in range(k):
-                    row_cov[i, j] = np.nan
+            row_mean[:], row_cov[:] = np.nan, np.nan
             continue
         end, have, is_whole, top, best2 = _scan(eta[row], tables, have, limit, s)
         low, height = 0, s[top]
@@ -166,19 +162,16 @@ def evaluate_nodes(
     mean: NDArray[np.float64],
     cov: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Node log partition, its gradient and Hessian for many rows, written into given arrays.
+    """Node log partition, its gradient and Hessian for many rows, written into given arrays; the relative errors (n,).
 
     Args:
-        code: 0 Poisson, 1 truncated Poisson, 2 exponential, 3 Gaussian (``NodeFamily.code``).
-        maximum: largest count (``NodeFamily.largest_value``; infinite for all but the truncated Poisson family).
+        code: of the family.
+        maximum: its largest value.
         eta: natural parameters (n, k) float64, C-contiguous.
         order: 0 for values only, 1 with the mean, 2 with the covariance too.
         value: result (n,); infinite where the density cannot be normalised, NaN where a parameter is not finite.
         mean: result (n, k), E T_j; of any shape and untouched if order is 0.
         cov: result (n, k, k), Cov(T_i, T_j); of any shape with three dimensions and untouched if order is below 2.
-
-    Returns:
-        The estimated relative error of every row (n,).
     """
     k = eta.shape[1]
     error, floors = np.zeros(eta.shape[0]), np.empty((eta.shape[0], 2))

@@ -115,10 +115,7 @@ def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
     halved along edges until every piece is proven. With pairs only, the form is y' M y at w = y^2, and a piece with
     corners V is proven if all entries of V M V' are negative (then so is the form on the cone of V). Otherwise a
     positive mean, which is concave, is bounded by its tangent plane at the middle, a negative one, which is convex, by
-    its values at the corners; the largest sum over corners bounds the piece. Every comparison allows for rounding.
-
-    References:
-        Stefan Bundfuss and Mirjam Duer, Algorithmic copositivity detection by simplicial partition, 2008.
+    its values at the corners; the largest sum over corners bounds the piece (Bundfuss and Duer, 2008).
     """
     only_pairs = all(index.shape[1] == 2 for index in form.sets)
     matrix = form.matrix()

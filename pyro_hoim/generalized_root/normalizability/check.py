@@ -11,6 +11,7 @@ import torch
 
 from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
+from ..structure import TermGroup
 from ._verdict import Verdict, settle
 from .form import Array, Form, Index, connected
 
@@ -50,19 +51,6 @@ class _Found(NamedTuple):
     verdict: Literal["proven", "disproven", "undecided"]
     reason: str
     witness: Array | None = None
-
-
-class _Terms(NamedTuple):
-    """Nonzero terms of one key among all variables."""
-
-    root: int
-    rows: Index
-    values: Array
-
-    @property
-    def power(self) -> Fraction:
-        """Power l/j of the scale."""
-        return Fraction(self.rows.shape[1], self.root)
 
 
 def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
@@ -127,12 +115,11 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
 
 def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
     """Verdict on one model: the worst of its independent parts."""
-    d = len(energy.domain)
-    terms = [_Terms(key[0], rows, values) for key, rows, values in energy.structure.nonzero(coefficients)]
+    terms = energy.structure.nonzero(coefficients)
     undecided: _Found | None = None
     ways: list[str] = []
-    for part in connected(d, [t.rows for t in terms]):
-        found = _examine_part(energy, terms, part, d)
+    for part in connected(len(energy.domain), [t.rows for t in terms]):
+        found = _examine_part(energy, terms, part)
         if found.verdict == "disproven":
             return found
         if found.verdict == "undecided":
@@ -142,35 +129,34 @@ def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
     return undecided or _Found("proven", "; ".join(ways))
 
 
-def _examine_part(energy: GeneralizedRootEnergy, terms: list[_Terms], part: Index, d: int) -> _Found:
+def _examine_part(energy: GeneralizedRootEnergy, terms: list[TermGroup], part: Index) -> _Found:
     """Verdict on a connected part, from the highest power of the scale downwards.
 
     Variables are settled at the power where they occur first, if the form of that power is negative on them. Positive
     products that reach a settled variable are absorbed: a weighted mean puts an arbitrarily small multiple on the
     unsettled ones, which must therefore be settled at that very power.
     """
-    is_gaussian = energy.family.name == "gaussian"
-    names = energy.domain.names
+    is_gaussian, names, d = energy.family.name == "gaussian", energy.domain.names, len(energy.domain)
     left = np.zeros(d, dtype=bool)
     left[part] = True
-    mine = [_Terms(t.root, t.rows[chosen], t.values[chosen]) for t in terms if (chosen := left[t.rows[:, 0]]).any()]
+    mine = [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t in terms if (chosen := left[t.rows[:, 0]]).any()]
     ways: list[str] = []
     for power in sorted({t.power for t in mine}, reverse=True):
         at_power = [t for t in mine if t.power == power]
         touched = np.zeros(d, dtype=bool)
         for t in at_power:
             is_odd = is_gaussian and t.root == 2
-            weighs = (t.values > 0) | is_odd | (t.rows.shape[1] == 1)
+            weighs = (t.values > 0) | is_odd | (t.size == 1)
             touched[t.rows[weighs]] = True
         members = np.flatnonzero(touched & left)
         if not len(members):
             continue
-        verdict = settle(_form(at_power, members, d, is_gaussian))
+        verdict = settle(Form.of_terms(at_power, d, is_gaussian).restricted(members))
         if verdict.sign == "negative":
             ways.append(f"the terms of power {power} are negative in every direction, by {verdict.how}")
             left[members] = False
             continue
-        return _not_negative(energy, verdict, mine, power, members, d)
+        return _not_negative(energy, verdict, mine, power, members)
     rest = [names[i] for i in np.flatnonzero(left)]
     if not rest:
         return _Found("proven", "; ".join(ways))
@@ -185,31 +171,21 @@ def _examine_part(energy: GeneralizedRootEnergy, terms: list[_Terms], part: Inde
     return _Found("undecided", f"only products with other variables bound {rest[0]!r}")
 
 
-def _form(terms: list[_Terms], members: Index, d: int, is_gaussian: bool) -> Form:
-    """Form of the terms of one power among some variables."""
-    linear = np.zeros(d)
-    for t in terms:
-        if t.rows.shape[1] == 1:
-            # x may have either sign: the larger value is taken.
-            linear[t.rows[:, 0]] += np.abs(t.values) if is_gaussian and t.root == 2 else t.values
-    joint = [(t.rows, t.values) for t in terms if t.rows.shape[1] > 1]
-    is_signed = is_gaussian and any(t.root == 2 and t.rows.shape[1] == 2 for t in terms)
-    return Form.of(linear, joint, is_signed).restricted(members)
-
-
 def _not_negative(
-    energy: GeneralizedRootEnergy, verdict: Verdict, terms: list[_Terms], power: Fraction, members: Index, d: int
+    energy: GeneralizedRootEnergy, verdict: Verdict, terms: list[TermGroup], power: Fraction, members: Index
 ) -> _Found:
     """Verdict where the form of a power is not proven negative: is there a direction that disproves?"""
     shown = ", ".join(repr(energy.domain.names[i]) for i in members[:4]) + (", ..." if len(members) > 4 else "")
     if verdict.point is not None and verdict.sign in ("positive", "zero"):
-        w = np.zeros(d)
+        w = np.zeros(len(energy.domain))
         w[members] = verdict.point
         x = w ** (1 / float(power))
         if energy.family.name == "gaussian":
             x = np.sqrt(x)
             x[members] *= 1.0 if verdict.signs is None else verdict.signs
-            x *= _odd_signs(terms, power, w)
+            for t in terms:
+                if t.root == 2 and t.size == 1 and t.power == power:  # odd terms of single variables become positive
+                    x[t.rows[:, 0]] *= np.where(t.values < 0, -1.0, 1.0)
         is_inside = [(w[t.rows] > 0).all(1).any() for t in terms if t.power > power]
         is_normal = energy.family.name == "gaussian" and energy.order <= 2
         direction = ", ".join(f"{energy.domain.names[i]}: {x[i]:.4g}" for i in np.argsort(-np.abs(x))[:4] if x[i])
@@ -219,12 +195,3 @@ def _not_negative(
             return _Found("disproven", f"the precision is singular along the direction ({direction})", x)
     asked = f"whether the terms of power {power} of {shown} fall in every direction could not be settled"
     return _Found("undecided", f"{asked}: {verdict.how}")
-
-
-def _odd_signs(terms: list[_Terms], power: Fraction, w: Array) -> Array:
-    """Signs that make the odd terms of single variables positive, for the power that they have."""
-    signs = np.ones(len(w))
-    for t in terms:
-        if t.root == 2 and t.rows.shape[1] == 1 and t.power == power:
-            signs[t.rows[:, 0]] = np.where(t.values < 0, -1.0, 1.0)
-    return signs

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
+from ..structure import TermGroup
+
 __all__ = ["Array", "Form", "Index", "ascend", "bounded_by_planes", "connected", "is_definite", "local_maximum"]
 
 Array = npt.NDArray[np.float64]
@@ -39,6 +41,18 @@ class Form:
         """The form with these sets and their weights; empty parts are left out."""
         kept = [(index, c) for index, c in parts if len(c)]
         return cls(linear, tuple(index for index, _ in kept), tuple(c for _, c in kept), is_signed)
+
+    @classmethod
+    def of_terms(cls, terms: Iterable[TermGroup], size: int, is_gaussian: bool) -> Form:
+        """The form of the terms of one power; where T_2 of a variable may have either sign, at the larger value."""
+        linear, joint, is_signed = np.zeros(size), list[tuple[Index, Array]](), False
+        for t in terms:
+            if t.size > 1:
+                joint.append((t.rows, t.values))
+                is_signed = is_signed or (is_gaussian and t.root == t.size == 2)
+            else:
+                linear[t.rows[:, 0]] += np.abs(t.values) if is_gaussian and t.root == 2 else t.values
+        return cls.of(linear, joint, is_signed)
 
     @property
     def size(self) -> int:
@@ -154,8 +168,7 @@ def bounded_by_planes(form: Form) -> bool:
 def is_definite(form: Form) -> tuple[bool, Array | None]:
     """Whether a negative definite matrix proves that g is negative, of any signs; else the top eigenvector.
 
-    Pairs are kept with their signs; larger positive means are bounded by tangent planes, which go to the diagonal;
-    larger negative ones are left out.
+    Pairs keep their signs; larger means that are positive are bounded by tangent planes, on the diagonal.
     """
     if form.size > _LARGEST_DEFINITE:
         return False, None

@@ -73,10 +73,7 @@ class ColumnRegression(Regression):
         self.starts = working.starts[: count + 1]
         self.places, self.values = working.places[: self.starts[-1]], working.values[: self.starts[-1]]
         self.orders, self.linear, self.l1 = working.orders[:count], working.linear[:count], l1
-        self._constant = float(working.linear[count:] @ coefficients)
-
-    def _smooth(self, value: Floats, coefficients: Floats) -> float:
-        return super()._smooth(value, coefficients) - self._constant
+        self.constant = float(working.linear[count:] @ coefficients)
 
 
 class JointRegression(Regression):

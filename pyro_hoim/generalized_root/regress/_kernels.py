@@ -3,10 +3,7 @@
 A node's rows are held by columns (CSC) and by rows (CSR) with one array of roots per order. A feature of the node
 is the product of one root over some other variables; its column is nonzero where all of them are.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import numpy as np
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -76,35 +75,36 @@ class RefitProblem:
         domain = self.rows.domain
         place = {node: i for i, node in enumerate(self.nodes)}
         keyed = {
-            (term.key, tuple(place[node] for node in term.positions)): value
+            JointTerm(term.key, tuple(place[node] for node in term.positions)): value
             for term, value in zip(self.terms, values.tolist(), strict=True)
         }
         return structure_of(domain.project([domain.names[node] for node in self.nodes]), keyed)
 
     def independent(self, settings: RootSettings) -> RefitEnd:
         """Independent columns by maximum likelihood."""
-        ends: Sequence[RefitEnd] = _at_work(
-            settings.jobs, (joblib.delayed(_solve_alone)(self.rows, node, settings) for node in self.nodes)
-        )
-        return self._gathered(np.zeros(len(self.terms)), [own[:1] for own in self.singles], ends)
+        alone = [1], np.zeros(1), list[JointTerm](), np.empty(0), list[Floats]()
+        tasks = (joblib.delayed(_solve_column)(self.rows, node, *alone, settings) for node in self.nodes)
+        return self._gathered(np.zeros(len(self.terms)), [own[:1] for own in self.singles], tasks, settings.jobs)
 
     def solve_singles(self, settings: RootSettings) -> RefitEnd:
         """Best terms of single columns, with the joined coefficients of all tuples."""
         tasks = (
-            joblib.delayed(_solve_column)(*self._column(i), self.joined[own], settings)
+            joblib.delayed(_solve_column)(*self._column(i, self.joined), [self.joined[own]], settings)
             for i, own in enumerate(self.singles)
         )
-        ends: Sequence[RefitEnd] = _at_work(settings.jobs, tasks)
-        return self._gathered(self.joined.copy(), self.singles, ends)
+        return self._gathered(self.joined.copy(), self.singles, tasks, settings.jobs)
 
-    def _column(self, i: int) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
-        """Arguments of the regression of the i-th column's own terms."""
+    def _column(self, i: int, values: Floats) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
+        """Arguments of the regression of the i-th column's own terms, with values for those of its tuples."""
         own, tuples = self.singles[i], self.tuples[i]
         roots = [self.terms[m].key[0] for m in own]
-        return self.rows, self.nodes[i], roots, self.l1[own], [self.terms[m] for m in tuples], self.joined[tuples]
+        return self.rows, self.nodes[i], roots, self.l1[own], [self.terms[m] for m in tuples], values[tuples]
 
-    def _gathered(self, values: Floats, places: Sequence[list[int]], ends: Sequence[RefitEnd]) -> RefitEnd:
-        """Ends of all columns as one."""
+    def _gathered(
+        self, values: Floats, places: Sequence[list[int]], tasks: Iterable[Any], jobs: int | None
+    ) -> RefitEnd:
+        """Ends of the tasks of all columns as one."""
+        ends: list[RefitEnd] = _at_work(jobs, tasks)
         worst: Status = "converged"
         for place, end in zip(places, ends, strict=True):
             values[place] = end.values
@@ -132,16 +132,15 @@ class RefitProblem:
         if begin is not None:
             starts, before = [begin[0]], begin[1]
         after = None if advance is None else lambda point, steps: advance(point.coefficients, before + steps)
-        end = _minimum(joint, starts, settings, before, after)
-        return _told(joint, end, before)
+        return _minimum(joint, starts, settings, before, after)
 
     def loss(self, values: Floats, jobs: int | None) -> float:
         """Pseudo-NLL of some coefficients, without the base measure."""
-        tasks = (
-            joblib.delayed(_column_loss)(self.rows, node, [self.terms[m] for m in own], values[own])
-            for node, own in zip(self.nodes, map(operator.add, self.singles, self.tuples), strict=True)
-        )
-        return math.fsum(_at_work(jobs, tasks))
+        return math.fsum(_at_work(jobs, (joblib.delayed(self._column_loss)(i, values) for i in range(len(self.nodes)))))
+
+    def _column_loss(self, i: int, values: Floats) -> float:
+        """Mean minus log conditional law of the i-th column, without the base measure."""
+        return ColumnRegression(*self._column(i, values)).loss(values[self.singles[i]])
 
     def normalizable(self, values: Floats, independent: Floats, jobs: int | None) -> tuple[Floats, float, str]:
         """Coefficients of a law with a constant: these, or a point on the way to them where they have none.
@@ -183,17 +182,13 @@ def _minimum(
     settings: RootSettings,
     before: int = 0,
     advance: Callable[[Point, int], None] | None = None,
-) -> NewtonEnd:
+) -> RefitEnd:
     """The minimum, from the best start; where none is finite, the first start as it is."""
     objectives = [regression.objective(start) for start in starts]
     best = min(range(len(starts)), key=lambda i: objectives[i] if math.isfinite(objectives[i]) else math.inf)
-    point = regression.point(starts[best])
-    if not math.isfinite(point.objective):
-        return NewtonEnd(point, 0, "stalled")
-    return newton(regression, point, settings.tolerance, settings.max_iterations - before, advance)
-
-
-def _told(regression: Regression, end: NewtonEnd, before: int = 0) -> RefitEnd:
+    end = NewtonEnd(regression.point(starts[best]), 0, "stalled")
+    if math.isfinite(end.point.objective):
+        end = newton(regression, end.point, settings.tolerance, settings.max_iterations - before, advance)
     point = end.point
     loss = point.objective - float(regression.l1 @ np.abs(point.coefficients))
     residual = float(regression.violations(point).max())
@@ -207,28 +202,11 @@ def _solve_column(
     l1: Floats,
     terms: list[JointTerm],
     coefficients: Floats,
-    joined: Floats,
+    starts: list[Floats],
     settings: RootSettings,
 ) -> RefitEnd:
     """Best own terms of a column; the base family's parameter is a start where all conditional laws exist."""
     column = ColumnRegression(rows, node, roots, l1, terms, coefficients)
     base = np.zeros(len(roots))
     base[0] = float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))
-    return _told(column, _minimum(column, [joined, base], settings))
-
-
-def _solve_alone(rows: RootRows, node: int, settings: RootSettings) -> RefitEnd:
-    """An independent column by maximum likelihood."""
-    nothing = np.empty(0)
-    column = ColumnRegression(rows, node, [1], np.zeros(1), [], nothing)
-    base = np.array([float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))])
-    return _told(column, _minimum(column, [base], settings))
-
-
-def _column_loss(rows: RootRows, node: int, terms: list[JointTerm], values: Floats) -> float:
-    """Mean minus log conditional law of a column, without the base measure."""
-    singles = [m for m, term in enumerate(terms) if term.key[1] == 1]
-    tuples = [m for m, term in enumerate(terms) if term.key[1] > 1]
-    roots = [terms[m].key[0] for m in singles]
-    column = ColumnRegression(rows, node, roots, np.zeros(len(roots)), [terms[m] for m in tuples], values[tuples])
-    return column.loss(values[singles])
+    return _minimum(column, [*starts, base], settings)

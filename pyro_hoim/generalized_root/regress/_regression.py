@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse
 from numpy.typing import NDArray
 
-from .._quadratic import curvature_matrix, penalised_minimum
 from ..nodes.families import NodeFamily
 from ..nodes.kernels import evaluate_nodes
 from ._kernels import descend, feature_gradients, feature_products
@@ -23,6 +24,7 @@ _SMALLEST_STEP = 2.0**-40
 _SWEEPS = 1000
 _LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved exactly
 _ROUNDING = 1e-14
+_RIDGE = 1e-13  # of the diagonal; covariances at large means are singular within rounding
 _IDLE = 10  # steps that lower neither objective nor violation beyond rounding
 
 
@@ -55,7 +57,7 @@ class Regression:
 
     Feature f adds coefficient x value to the natural parameter of one order in the rows of its column; its entries are
     at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``; ``orders`` count from 0. Weights (rows,),
-    linear terms and penalties (F,); the offset (rows, k) is that of natural parameters without any feature.
+    linear terms and penalties (F,); offset (rows, k) and constant are those of natural parameters and linear term.
     """
 
     family: NodeFamily
@@ -68,6 +70,7 @@ class Regression:
     linear: Floats
     l1: Floats
     offset: Floats | None = None
+    constant: float = 0.0
 
     def __len__(self) -> int:
         return len(self.orders)
@@ -92,14 +95,13 @@ class Regression:
 
     def objective(self, coefficients: Floats) -> float:
         """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""
-        value, _, _ = self.moments(coefficients, 0)
-        return self._total(value, coefficients)
+        return self._total(self.moments(coefficients, 0)[0], coefficients)
 
     def _total(self, value: Floats, coefficients: Floats) -> float:
         return self._smooth(value, coefficients) + float(self.l1 @ np.abs(coefficients))
 
     def _smooth(self, value: Floats, coefficients: Floats) -> float:
-        return float(self.weights @ value - self.linear @ coefficients)
+        return float(self.weights @ value - self.linear @ coefficients) - self.constant
 
     def loss(self, coefficients: Floats) -> float:
         """The objective without the penalty."""
@@ -186,3 +188,86 @@ def _line_search(regression: Regression, point: Point, step: Floats) -> Point | 
             return regression.point(trial)
         size *= 0.5
     return None
+
+
+def curvature_matrix(starts: Integers, places: Integers, values: Floats, orders: Integers, hessians: Floats) -> Floats:
+    """Hessian (F, F) of an objective in its coefficients."""
+    rows, k, _ = hessians.shape
+    lines = places * k + np.repeat(orders, np.diff(starts))
+    features: Any = scipy.sparse.csc_matrix((values, lines, starts), shape=(rows * k, len(orders)))
+    blocks: Any = scipy.sparse.bsr_matrix((hessians, np.arange(rows), np.arange(rows + 1)), shape=(rows * k, rows * k))
+    return cast("Floats", (features.T @ (blocks @ features)).toarray())
+
+
+def penalised_minimum(
+    gradients: Floats, curvature: Floats, l1: Floats, coefficients: Floats, start: Floats, tolerance: float
+) -> Floats:
+    r"""Step s that minimises :math:`g \cdot s + \tfrac12 s^T H s + \sum_f \lambda_f |c_f + s_f|`.
+
+    Signs are guessed and corrected one change at a time (feature-sign search): given the signs the minimum is that of a
+    quadratic; on the way to it the best of the points where a coefficient becomes zero is taken. Ends at the minimum
+    whatever the condition of H, to which 1e-13 of its diagonal is added.
+
+    References:
+        Honglak Lee, Alexis Battle, Rajat Raina and Andrew Y. Ng, Efficient sparse coding algorithms, 2006.
+    """
+    scale = np.sqrt(np.maximum(np.diag(curvature), 0.0))
+    is_free = scale > 0.0
+    scale[~is_free] = 1.0
+    matrix = curvature / scale[:, None] / scale
+    matrix[np.diag_indices_from(matrix)] += _RIDGE
+    slopes, penalties = gradients / scale, l1 / scale
+    origin = coefficients * scale
+    point = np.where(is_free, (coefficients + start) * scale, origin)
+    limits = tolerance / scale
+
+    def value(at: Floats) -> float:
+        move = at - origin
+        return float(slopes @ move + 0.5 * move @ (matrix @ move) + penalties @ np.abs(at))
+
+    signs = np.sign(point)
+    active = is_free & ((point != 0.0) | (l1 == 0.0))
+    for _ in range(20 * len(point) + 20):
+        inside = np.flatnonzero(active)
+        wanted = -(slopes + penalties * signs) + matrix[:, ~active] @ (origin - point)[~active]
+        target = point.copy()
+        target[inside] = origin[inside] + _solved(matrix[np.ix_(inside, inside)], wanted[inside])
+        crossing = inside[(penalties[inside] > 0.0) & (target[inside] * signs[inside] < 0.0)]
+        if len(crossing):
+            shares = np.unique(np.clip(point[crossing] / (point[crossing] - target[crossing]), 0.0, 1.0))
+            trials = [_between(point, target, share, crossing) for share in (*shares, 1.0)]
+            point = min(trials, key=value)
+        else:
+            point = target
+        signs = np.sign(point)
+        active = is_free & ((point != 0.0) | (l1 == 0.0))
+        if len(crossing):
+            continue
+        slope = slopes + matrix @ (point - origin)
+        excess = np.where(active | ~is_free, -np.inf, np.abs(slope) - penalties - limits)
+        if not len(excess) or excess.max() <= 0.0:
+            break
+        new = int(np.argmax(excess))
+        active[new] = True
+        signs[new] = -np.sign(slope[new])
+    return np.where(is_free, point / scale - coefficients, 0.0)
+
+
+def _between(start: Floats, end: Floats, share: float, crossing: Integers) -> Floats:
+    """A point on the way; what crosses zero just there is zero."""
+    found = start + share * (end - start)
+    distance = np.abs(end - start)[crossing]
+    found[crossing[np.abs(found[crossing]) <= 1e-14 * distance]] = 0.0
+    return found
+
+
+def _solved(matrix: Floats, right: Floats) -> Floats:
+    """Solution of a system with a unit diagonal; by least squares where rounding has made it indefinite."""
+    if not len(right):
+        return right
+    try:
+        factor = scipy.linalg.cho_factor(matrix)
+    except np.linalg.LinAlgError:
+        return cast("Floats", np.linalg.lstsq(matrix, right, rcond=1e-12)[0])
+    found = scipy.linalg.cho_solve(factor, right)
+    return cast("Floats", found + scipy.linalg.cho_solve(factor, right - matrix @ found))

@@ -23,11 +23,11 @@ from ...errors import (
     wrong_type,
 )
 from ...schema import Domain
+from ..structure import Key
 
 SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
 
-Key = tuple[int, int]
 Penalty = float | Mapping[int, float]
 
 
@@ -111,13 +111,11 @@ def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
         if missing:
             problem = f"no penalty for root order {missing[0]}"
             raise refused(argument, problem, f"give one for each of 2 to {order}", code="missing-part")
-        return {j: _checked_penalty(given[j], f"{argument}[{j}]") for j in range(2, order + 1)}
-    return dict.fromkeys(range(2, order + 1), _checked_penalty(l1, argument))
-
-
-def _checked_penalty(value: Any, argument: str) -> float:
-    check_not_negative(value, argument)
-    return float(value)
+        for j in range(2, order + 1):
+            check_not_negative(given[j], f"{argument}[{j}]")
+        return {j: float(given[j]) for j in range(2, order + 1)}
+    check_not_negative(l1, argument)
+    return dict.fromkeys(range(2, order + 1), float(l1))
 
 
 def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int, NDArray[np.int64]]:

@@ -67,8 +67,7 @@ def choose_l1(
     .. math:: -2 n\, \ell_s + m_s \log n + 2 \gamma \sum_{(j, \ell)} \log \binom{P_\ell}{m_{sj\ell}}
 
     with m nonzero coefficients out of P tuples of each size. ``stability``: the weakest penalty up to which the graph
-    of pairs stays stable in subsamples of :math:`10 \sqrt n` rows (instability at most ``limit``), or the first one if
-    none does.
+    of pairs stays stable in subsamples of :math:`10 \sqrt n` rows (instability at most ``limit``), or else the first.
 
     Args:
         data: rows, as ``fit_roots`` takes them.
@@ -76,8 +75,7 @@ def choose_l1(
         family: node family.
         rule: how to choose; ``L1Rule()``, which is held-out, when None.
         validation: rows to score on instead of leaving parts out.
-        generator: random numbers that shuffle the rows into parts or draw the subsamples; without one, a new generator
-            of seed 0.
+        generator: random numbers that shuffle the rows into parts or draw the subsamples; by default of seed 0.
         options: further arguments of :func:`~pyro_hoim.generalized_root.fit_root_path`.
 
     Raises:

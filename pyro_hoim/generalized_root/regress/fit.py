@@ -118,8 +118,7 @@ def fit_root_path(
     """Fits for several penalties, each started from the one before (the strong rule chooses the first features).
 
     Arguments, errors and warnings are those of :func:`fit_roots`, with several penalties ``l1s``, best in falling
-    order, in place of one. There is one result per penalty, in the order given, equal to that of :func:`fit_roots` up
-    to the tolerance.
+    order, in place of one. Results are one per penalty, in the order given, up to the tolerance those of single fits.
 
     Example:
         >>> path = fit_root_path([[2, 1], [0, 0], [1, 3], [3, 2]], [1.0, 0.1, 0.01], order=2)

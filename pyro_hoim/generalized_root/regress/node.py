@@ -85,14 +85,13 @@ class _NodeSolver:
         """Features outside the working set whose gradient exceeds (1 - slack) x penalty."""
         self.scans += 1
         residuals = self.working.residuals(point)
-        found_keys: list[Integers] = []
-        found_others: list[Integers] = []
-        found_excess: list[Floats] = []
+        found = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
         worst, worst_share, last_size = 0.0, 0.0, 1
         for index in range(self.num_constants, len(self.space.keys)):
             j, size = self.space.keys[index]
             if size > last_size and worst_share > 0.1:
-                return self._joined(found_keys, found_others, found_excess), np.inf
+                worst = np.inf
+                break
             last_size = size
             penalty = self.space.l1[index]
             others, gradients = self._scan_key(
@@ -104,10 +103,9 @@ class _NodeSolver:
                 top = float((excess / self._units(j, size, others)).max())
                 worst = max(worst, top)
                 worst_share = max(worst_share, top / penalty if penalty else np.inf)
-                found_keys.append(np.full(len(excess), index))
-                found_others.append(others)
-                found_excess.append(excess)
-        return self._joined(found_keys, found_others, found_excess), worst
+                found.append((np.full(len(excess), index), others, excess))
+        keys, others, excess = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return (keys, others, excess), worst
 
     def _units(self, j: int, size: int, others: Integers) -> Floats:
         """Units of the subgradients of features outside the working set."""
@@ -116,13 +114,6 @@ class _NodeSolver:
             return np.ones(len(others))
         orders, sizes = np.full(len(others), j - 1), np.full(len(others), size - 1)
         return units(working.linear_terms(working.columns(orders, sizes, others), orders))
-
-    def _joined(
-        self, keys: list[Integers], others: list[Integers], excess: list[Floats]
-    ) -> tuple[Integers, Integers, Floats]:
-        if not keys:
-            return np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0)
-        return np.concatenate(keys), np.concatenate(others), np.concatenate(excess)
 
     def _scan_key(self, j: int, size: int, residual: Floats, threshold: float) -> tuple[Integers, Floats]:
         rows = self.rows
@@ -204,8 +195,7 @@ def solve_node(
 ) -> NodeSolution:
     """Minimise one node's penalised objective, from the solution of a related problem over the same keys where given.
 
-    With such a start, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a path
-    from penalty a to b is slack = a / b - 1).
+    Then features whose gradient exceeds (1 - slack) x penalty enter at once (strong rule from a to b: a / b - 1).
     """
     start = time.perf_counter()
     solver = _NodeSolver(rows, node, space, settings)

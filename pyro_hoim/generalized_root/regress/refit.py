@@ -104,8 +104,7 @@ def refit_rows(
 ) -> RootFitResult:
     """Refit joined regressions on prepared rows of the same columns.
 
-    ``begin`` are coefficients that an interrupted run of ``all`` had come to, and its number of steps; ``advance`` is
-    called with such after each step.
+    ``begin`` are coefficients and number of steps of an interrupted run of ``all``; ``advance`` is called with such.
     """
     if refit == "none":
         return fit

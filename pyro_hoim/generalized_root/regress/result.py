@@ -16,16 +16,13 @@ from ...errors import check_choice, other_domain
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
-from ..structure import RootStructure
+from ..structure import Key, RootStructure
 from ._joint import JointTerm, interactions
 from .node import NodeSolution
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, prepare_rows
 
 __all__ = ["RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
-
-Key = tuple[int, int]
-Term = tuple[Key, tuple[int, ...]]  # a key and sorted positions
 
 
 @dataclass(frozen=True)
@@ -87,10 +84,8 @@ class RootRefitResult:
     Attributes:
         method: ``singles`` or ``all``.
         share: share of the regressions' penalties that was kept.
-        status: ``converged``, ``max_iterations``, ``stalled``, or ``shortened``: the optimum has no normalising
-            constant, and the coefficients stop on the way there.
-        way: how far they go from independent columns (or from the joined values, where these have a constant and are
-            better) to the optimum; 1 unless shortened.
+        status: ``converged``, ``max_iterations``, ``stalled``, or ``shortened``, as :func:`refit_roots` says.
+        way: share of the way to the optimum that the coefficients go; 1 unless shortened.
         verdict: whether the refitted law has a normalising constant: ``proven`` or ``undecided``.
         objective: pseudo-NLL plus penalties, nats per row.
         pseudo_nll: nats per row, over the columns that are not fixed.
@@ -288,8 +283,7 @@ class RootFitResult:
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
         r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats, (n,), or (n, d) by node.
 
-        Minus infinity where a fixed column has another value. Time is that of one evaluation of the node log partitions
-        per node; only nonzero entries are visited.
+        Minus infinity where a fixed column has another value. Only nonzero entries are visited.
 
         Args:
             data: rows as :func:`~pyro_hoim.generalized_root.fit_roots` takes them, with the same columns.
@@ -308,7 +302,9 @@ class RootFitResult:
             if node.variable in self.fixed_columns:
                 found[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
                 continue
-            found[:, index] = _node_log_prob(rows, index, intercepts[index], terms)
+            places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
+            coefficients = np.array([intercepts[index], *(term.coefficient for term in terms)])
+            found[:, index] = interactions(rows, index, places, [1]).log_density(coefficients)
             found[:, index] += self.family.log_base(column).numpy()
         values = torch.from_numpy(found)
         return values if by_node else values.sum(1)
@@ -326,24 +322,23 @@ class RootFitResult:
 def _joined(
     domain: Domain, nodes: Sequence[RootNodeResult], fixed: Mapping[str, float], symmetrize: Symmetrize
 ) -> tuple[RootStructure, torch.Tensor]:
-    """Structure and psi of the joint model."""
     model = domain.project([name for name in domain.names if name not in fixed])
-    values: dict[Term, list[float]] = {}
+    values: dict[JointTerm, list[float]] = {}
     for node in nodes:
         if node.variable not in fixed:
-            values[(1, 1), (model.index(node.variable),)] = [node.intercept]
+            values[JointTerm((1, 1), (model.index(node.variable),))] = [node.intercept]
             for term in node.terms:
-                values.setdefault((term.key, model.indices(term.names)), []).append(term.coefficient)
-    psi: dict[Term, float] = {}
-    for (key, positions), found in values.items():
-        size = key[1]
+                values.setdefault(JointTerm(term.key, model.indices(term.names)), []).append(term.coefficient)
+    psi: dict[JointTerm, float] = {}
+    for term, found in values.items():
+        size = term.key[1]
         if symmetrize != "and" or len(found) == size:
             value = math.fsum(found) / (len(found) if symmetrize == "or" else size)
-            psi[key, positions] = value / math.factorial(size)
+            psi[term] = value / math.factorial(size)
     return structure_of(model, psi)
 
 
-def structure_of(domain: Domain, values: Mapping[Term, float]) -> tuple[RootStructure, torch.Tensor]:
+def structure_of(domain: Domain, values: Mapping[JointTerm, float]) -> tuple[RootStructure, torch.Tensor]:
     """Structure of the linear terms and of those that are not zero, and their values, float64 (num_terms,)."""
     kept: dict[Key, dict[tuple[int, ...], float]] = {}
     for (key, positions), value in sorted(values.items()):
@@ -352,10 +347,3 @@ def structure_of(domain: Domain, values: Mapping[Term, float]) -> tuple[RootStru
     structure = RootStructure.from_positions(domain, {key: list(found) for key, found in kept.items()})
     ordered = [value for found in kept.values() for value in found.values()]
     return structure, torch.tensor(ordered, dtype=torch.float64)
-
-
-def _node_log_prob(rows: RootRows, node: int, intercept: float, terms: Sequence[RootTerm]) -> np.ndarray:
-    """Log density eta . T - A(eta) of one node in all rows."""
-    places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
-    working = interactions(rows, node, places, [1])
-    return working.log_density(np.array([intercept, *(term.coefficient for term in terms)]))

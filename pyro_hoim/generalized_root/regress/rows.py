@@ -129,7 +129,7 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     num_rows, width = table.num_rows, len(table.domain)
     if num_rows < 1 or width < 1:
         raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
-    if family.is_discrete:
+    if np.isfinite(family.largest_value):
         table.check_range(0.0, family.largest_value, f"the {family.name} family")
     held: Any = scipy.sparse.csc_matrix(table.matrix)
     if held.nnz >= 2**32:

@@ -52,8 +52,7 @@ class PathStep:
         l1: the penalty, nats a row.
         num_terms: terms of two and more variables.
         train: pseudo-NLL of the training rows, nats a row.
-        validation: of the validation rows, over the columns that are not fixed in the training rows (any other value of
-            these is impossible under every penalty); None without any.
+        validation: of the validation rows, over the columns that are not fixed in the training rows; None without any.
         kkt_residual: largest of all nodes.
     """
 
@@ -71,8 +70,7 @@ class RootPart:
     Attributes:
         scores: of the model.
         baselines: of simpler laws by name, the independent member of the family first.
-        gain_std_error: standard error of ``gain`` over rows, of paired differences; None where it is infinite and for
-            one row.
+        gain_std_error: standard error of ``gain`` over rows, of paired differences; None if infinite, and for one row.
     """
 
     scores: RootScores
@@ -162,8 +160,7 @@ def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
 
     .. math:: \psi \prod_{s} \sigma_s^{2 / j}
 
-    for the j-th root of the product of the squares, the statistics of real numbers. Without scales, as of counts, the
-    term is unchanged.
+    for the j-th root of the product of squares, the statistics of reals; without scales, as of counts, unchanged.
     """
     if not scales:
         return term
@@ -185,15 +182,13 @@ def analyse_roots(
 ) -> RootAnalysis:
     """Learn a generalized root model from training rows and score it on all parts, beside simpler laws.
 
-    Beside it stand independent columns by maximum likelihood (for counts Poisson and negative binomial) and, from
-    order 3 on, the model with pairs only.
+    These are independent columns by maximum likelihood and, from order 3 on, the model with pairs only.
 
     Args:
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
         family: node family.
         order: largest root.
-        l1: penalty, or several of which each model keeps the one with the best pseudo-likelihood of the validation
-            rows, ties to the largest.
+        l1: penalty, or several: the best pseudo-likelihood of the validation rows is kept, of equals the largest.
         pairwise: also learn the model with pairs only.
         learn: learns the training rows, called as ``learn(rows, penalties, family, order=...)``, such as
             :func:`~pyro_hoim.generalized_root.fit_root_path` with further arguments by :func:`functools.partial`.
@@ -202,8 +197,7 @@ def analyse_roots(
         about: sentences on the data.
 
     Raises:
-        InputError: no training rows, an unknown part, different columns, several penalties without validation rows, and
-            what the learner refuses.
+        InputError: no training rows, an unknown part, other columns, several penalties but no validation rows.
 
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily

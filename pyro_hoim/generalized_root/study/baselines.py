@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -44,8 +44,7 @@ class IndependentLaw:
         kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential`` or ``normal``.
         domain: the columns.
         first: rate (Poisson, also truncated) or mean, (d,).
-        second: size of the negative binomial (infinite where the law is Poisson), variance of the normal, (d,), else
-            None.
+        second: size of the negative binomial (infinite: Poisson), variance of the normal, (d,), else None.
         maximum: largest count of the truncated Poisson.
     """
 
@@ -113,8 +112,7 @@ def _log_sum(log_rate: np.ndarray, maximum: float) -> np.ndarray:
     return TruncatedPoissonFamily(int(maximum)).base_log_partition(torch.from_numpy(log_rate)).numpy()
 
 
-def _negative_binomial(x: np.ndarray, mean: np.ndarray, size: np.ndarray | None, _: float) -> np.ndarray:
-    assert size is not None
+def _negative_binomial(x: np.ndarray, mean: np.ndarray, size: Any, _: float) -> np.ndarray:
     finite = np.where(np.isfinite(size), size, 1.0)
     found = gammaln(x + finite) - gammaln(finite) - gammaln(x + 1) - (finite + x) * np.log1p(mean / finite)
     found += np.where(x > 0, x * (np.log(mean) - np.log(finite)), 0.0)
@@ -125,8 +123,7 @@ def _exponential(x: np.ndarray, mean: np.ndarray, _: object, __: float) -> np.nd
     return np.where(mean > 0, -np.log(mean) - x / mean, _point(x))
 
 
-def _normal(x: np.ndarray, mean: np.ndarray, variance: np.ndarray | None, _: float) -> np.ndarray:
-    assert variance is not None
+def _normal(x: np.ndarray, mean: np.ndarray, variance: Any, _: float) -> np.ndarray:
     gap = x - mean
     return np.where(variance > 0, -0.5 * (np.log(2 * math.pi * variance) + gap * gap / variance), _point(gap))
 
@@ -136,7 +133,7 @@ def _point(x: np.ndarray) -> np.ndarray:
     return np.where(x == 0, 0.0, -np.inf)
 
 
-_DENSITIES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray | None, float], np.ndarray]] = {
+_DENSITIES: Mapping[str, Callable[[np.ndarray, np.ndarray, Any, float], np.ndarray]] = {
     "poisson": _poisson,
     "truncated-poisson": _truncated,
     "negative-binomial": _negative_binomial,
@@ -155,13 +152,6 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
 
     Raises:
         InputError: an unknown kind, or no rows.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> table = CountTable.from_matrix([[0], [1], [5]], ["a"])
-        >>> law = fit_independent(table, "negative-binomial", PoissonFamily())
-        >>> law.first.tolist(), round(float(law.second[0]), 4)
-        ([2.0], 0.9743)
     """
     check_choice(kind, _DENSITIES, "kind")
     if not table.num_rows:

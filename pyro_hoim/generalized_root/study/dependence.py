@@ -50,18 +50,6 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
         InputError: another number of variables, a batch, the Gaussian family, or a model that no law belongs to.
         InputTypeError: no generalized root model.
         IntractableError: the law reaches too far for a sum or an integral.
-
-    References:
-        Paper 2 (generalized root models), equations 1 and 2.
-
-    Example:
-        >>> from pyro_hoim import Domain, RootStructure, Variable
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
-        >>> structure = RootStructure.simplified(domain, [("a", "b")])
-        >>> found = pair_moments(GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.0]), PoissonFamily()))
-        >>> found.mean.numpy().round(6).tolist(), round(found.log_z, 6), round(abs(found.correlation), 6)
-        ([1.0, 1.0], 2.0, 0.0)
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
     if len(energy.domain) != 2 or energy.batch_shape:

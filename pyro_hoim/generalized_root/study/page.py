@@ -43,6 +43,11 @@ _ROOTS = {2: "of its square root", 3: "of its cube root"}
 
 def root_page(analysis: RootAnalysis) -> Page:
     """The page of a generalized root model."""
+    sections = [_scores(analysis), _network(analysis)]
+    sections += [_tuples(analysis, size) for size in _sizes(analysis)]
+    sections.append(_singles(analysis))
+    if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
+        sections.append(_path(analysis))
     return Page(
         title=f"Generalized root model of {analysis.title.replace('_', ' ')}",
         rows={name: 0.0 if part is None else float(part.scores.rows) for name, part in analysis.parts.items()},
@@ -50,7 +55,7 @@ def root_page(analysis: RootAnalysis) -> Page:
         summary=_summary(analysis),
         warnings=_warnings(analysis),
         about=analysis.about,
-        sections=_sections(analysis),
+        sections=[*sections, _trust(analysis)],
         seed=analysis.seed,
     )
 
@@ -81,7 +86,6 @@ def _counted(analysis: RootAnalysis) -> str:
 
 
 def _summary(analysis: RootAnalysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
     found, where = analysis.fit, analysis.judged_on
     learned = _counted(analysis) or "no tuples"
     judged, names = analysis.held[where], _law_names(analysis)
@@ -180,16 +184,6 @@ def _loss(analysis: RootAnalysis) -> str:
         return "what it learned from the training rows does not hold on these."
     remedy = option("refit", "all")
     return f"joining the columns' regressions lost more than their tuples gain ({remedy} mends that)."
-
-
-def _sections(analysis: RootAnalysis) -> list[Section]:
-    """The sections of the page, in reading order."""
-    parts = [_scores(analysis), _network(analysis)]
-    parts += [_tuples(analysis, size) for size in _sizes(analysis)]
-    parts.append(_singles(analysis))
-    if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
-        parts.append(_path(analysis))
-    return [*parts, _trust(analysis)]
 
 
 def _scores(analysis: RootAnalysis) -> Section:

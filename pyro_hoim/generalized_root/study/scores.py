@@ -241,7 +241,9 @@ def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known:
     moments: list[torch.Tensor] = [torch.zeros(0, 3, dtype=torch.float64)]
     with torch.no_grad():
         for rows, _ in model._pieces(table):
-            natural = _target_natural(energy, rows, place)
+            natural = energy.node_natural(rows)[:, place]
+            if family.name == "gaussian" and natural.shape[-1] < 2:  # whose T_2 is x
+                natural = torch.cat([natural, torch.zeros_like(natural)], -1)
             found = node_moments(family, natural)
             assert found.covariance is not None
             at = 1 if family.name == "gaussian" else 0
@@ -250,14 +252,6 @@ def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known:
             moments.append(torch.stack([found.mean[:, at], found.covariance[:, at, at].sqrt(), log_prob], 1))
     mean, std, log_prob = torch.cat(moments).numpy().T
     return RootPrediction(target, mean, std, values, None if values is None else log_prob)
-
-
-def _target_natural(energy: GeneralizedRootEnergy, rows: torch.Tensor, place: int) -> torch.Tensor:
-    """Natural parameters (N, k) of one variable given the others; k at least 2 for the Gaussian, whose T_2 is x."""
-    natural = energy.node_natural(rows)[:, place]
-    if energy.family.name == "gaussian" and natural.shape[-1] < 2:
-        natural = torch.cat([natural, torch.zeros_like(natural)], -1)
-    return natural
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +332,7 @@ def _exact_draws(
 ) -> torch.Tensor | None:
     try:
         cost = RootAuto().plan_energy(energy)
-        reason = cost.reason if required and not cost.feasible else "" if required else _refusal(cost)
+        reason = "" if required and cost.feasible else _refusal(cost)
         if not reason:
             return RootAuto().sample(energy, (num_draws,), generator)
     except IntractableError as error:

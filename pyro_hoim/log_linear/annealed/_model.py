@@ -38,11 +38,15 @@ _FEWEST = 64  # starts, where there are as many chains
 
 
 class AnnealedChains(GibbsChains):
-    """Chains whose energies are whole."""
+    """Chains whose energies, at both ends of a path, are whole."""
 
     @property
     def log_q(self) -> torch.Tensor:
         return -self.energy
+
+    @property
+    def slope(self) -> torch.Tensor:
+        return self.reference_energy - self.energy
 
 
 @dataclass(frozen=True)

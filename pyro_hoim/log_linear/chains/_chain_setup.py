@@ -95,8 +95,6 @@ class ChainSetup(Chains):
             states[..., i] = codes
         self._engine.set_codes(self._grouped(states, 1))
 
-    # Arguments
-
     def _grouped(self, values: torch.Tensor, num_trailing: int) -> torch.Tensor:
         """(*batch, chains, *trailing) as (groups, chains, *trailing)."""
         return values.reshape(self._groups, self._num_chains, *values.shape[values.dim() - num_trailing :])
@@ -150,8 +148,6 @@ class ChainSetup(Chains):
     def _other_rows(self, model: LogLinearModel) -> torch.Tensor:
         """Tables of another model, float64 (groups, num_terms)."""
         return self._other_tables(model).reshape(self._groups, -1).double()
-
-    # Calls of the engine
 
     @property
     @override

@@ -9,9 +9,8 @@ Products with one, two and more spins outside the block are lists of their own. 
 ``2 (beta * field + (1 - beta) * reference field)``.
 """
 # ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false
 
 from __future__ import annotations
 
@@ -50,9 +49,6 @@ from ...compute.vectors import (
 _INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
 _REFRESH = 128
 """Sweeps after which energies kept by differences are computed anew."""
-
-
-# Random spins
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -109,9 +105,6 @@ def _spin(log_odds, rng, base, width):
     u, unit = _uniform(log_odds, rng, base, width)
     rare = less(u * fused(e, unit, unit), e)
     return select_negative(bits ^ rare, broadcast(e, -1.0), broadcast(e, 1.0))
-
-
-# Visits
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -180,9 +173,6 @@ def _visit_block(x, rng, width, block, structure, weights, row, two_beta, two_ga
             sign = as_bits(broadcast(scratch, -0.0)) & (state << broadcast(state, scratch.itemsize * 8 - 1 - m))
             spin = select_negative(sign, broadcast(scratch, 1.0), broadcast(scratch, -1.0))
             store(x, start + peek(member, first_member + m), spin)
-
-
-# Energies and counts
 
 
 @njit(nogil=True, error_model="numpy")
@@ -314,9 +304,6 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
             for b in range(width):
                 total += product[b]
             out[tile, k] = total
-
-
-# Runs
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

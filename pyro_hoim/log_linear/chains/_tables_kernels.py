@@ -4,11 +4,8 @@ A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`): it runs every 
 Arrays that describe the structure come in the tuples of :class:`~._tables_structure.TablesStructure`. Scratch arrays
 are [state, lane] or [lane]. Positions are unsigned, which spares the test for negative ones.
 """
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUnusedFunction=false, reportCallIssue=false, reportArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
+# pyright: reportCallIssue=false, reportArgumentType=false
 
 import numpy as np
 

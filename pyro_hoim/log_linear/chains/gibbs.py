@@ -14,8 +14,7 @@ from ...compute.engine import Record, Wanted, join_records
 from ...core.model import LogLinearModel
 from ...errors import check_whole, out_of_range, unexpected, wrong_type
 from ...runs.arguments import check_levels, received
-from ...runs.checkpoint import checksum
-from ...runs.jobs import part_of
+from ...runs.checkpoint import checksum, part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup, EngineName
@@ -77,8 +76,6 @@ class GibbsChains(ChainSetup):
         engine = type(self._engine).__name__
         return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
 
-    # State
-
     @property
     @override
     def hypergraph(self) -> InteractionHypergraph:
@@ -135,8 +132,6 @@ class GibbsChains(ChainSetup):
             raise unexpected("index", f"integers of shape {self._lead}", received=received(index), code="wrong-shape")
         check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
         self._engine.gather(self._grouped(index.long(), 0))
-
-    # Moves
 
     @override
     def sweep(
@@ -239,8 +234,6 @@ class GibbsChains(ChainSetup):
                 raise wrong_type("weights", "a tensor", received=received(weights))
             weights = self._grouped(self._broadcast(weights.detach().double(), self._lead, "weights"), 0)
         return self._engine.statistics(weights).reshape(*self._batch, -1)
-
-    # Checkpoints
 
     @property
     @override

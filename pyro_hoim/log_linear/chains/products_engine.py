@@ -83,8 +83,6 @@ class ProductsEngine:
         """Whether all variables have at most two levels and no edge has more than eight variables."""
         return hypergraph.order <= _MAX_ORDER and all(n <= 2 for n in hypergraph.domain.cardinalities)
 
-    # Weights and states
-
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
         self._tables = tables.detach().to(torch.float64).cpu().numpy()
         law = reference.detach().to(torch.float64).cpu().numpy()
@@ -166,8 +164,6 @@ class ProductsEngine:
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
         self._look()
         return self._by_chain(self._model_energy), self._by_chain(self._reference_energy)
-
-    # Runs
 
     def _run(
         self,
@@ -299,8 +295,6 @@ class ProductsEngine:
             lambda first, step: weighted_sums(first, step, spins, lanes, self._products.counted, sums), len(spins)
         )
         return self._cells(lanes.reshape(self._shape[0], -1).sum(axis=1), sums)
-
-    # Populations
 
     def gather(self, index: torch.Tensor) -> None:
         chain = index.cpu().numpy()

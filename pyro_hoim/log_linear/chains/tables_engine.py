@@ -50,8 +50,6 @@ class TablesEngine:
         self._reference_energy = np.zeros(self._shape)
         self._is_stale = False
 
-    # Weights and states
-
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
         structure, base = self._structure, _padded(reference)
         self._cells, self._weights = self._copies(tables)
@@ -106,8 +104,6 @@ class TablesEngine:
         found = self._energy
         self._cells, self._reference_cells, self._energy = kept
         return torch.from_numpy(found)
-
-    # Moves
 
     def _run(
         self,
@@ -209,8 +205,6 @@ class TablesEngine:
         self._is_stale = True
         return torch.from_numpy(log_weights)
 
-    # Statistics
-
     def _terms(self, cells: NDArray[np.float64]) -> torch.Tensor:
         """Sums over the cells that each term was added into, (groups, num_terms)."""
         structure = self._structure
@@ -237,8 +231,6 @@ class TablesEngine:
 
         run_threads(work, num_groups * parts)
         return self._terms(cells)
-
-    # Resampling, storage
 
     def gather(self, index: torch.Tensor) -> None:
         places = index.cpu().numpy()

@@ -69,8 +69,6 @@ class TorchEngine:
         self._codes: torch.Tensor | None = None
         self._cells = cell_index(hypergraph).flat
 
-    # Structure
-
     def _batches(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Consecutive visits joined while no two of them share an interaction or a variable."""
         batches: list[list[int]] = []
@@ -126,8 +124,6 @@ class TorchEngine:
         arrays = (start, variable, stride, step, reference, is_state, state, member, radix)
         return _Update(*(torch.from_numpy(a).to(self._device) for a in arrays))
 
-    # Weights and states
-
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
         groups = self._shape[0]
         tables, reference = tables.to(self._device).double(), reference.to(self._device).double()
@@ -159,8 +155,6 @@ class TorchEngine:
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self._energy.clone(), self._reference_energy.clone()
-
-    # Moves
 
     def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
         """Draw some blocks of all chains from their conditionals at beta (groups, 1, 1, 1)."""

@@ -9,11 +9,7 @@ they call a program are the :class:`~._program.Arrays` of one.
 The counters of the loop nest are written out in both ``contract_rows`` and ``accumulate``: shared through a helper,
 even an inlined one, they no longer stay in registers, and small models take 1.2 to 1.6 times as long.
 """
-# pyright: reportUntypedFunctionDecorator=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
-# pyright: reportConstantRedefinition=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportConstantRedefinition=false
 
 import math
 

@@ -40,17 +40,24 @@ class _Split(NamedTuple):
     rest: _Leaf | _Split | None
     shape: tuple[int, ...]
     own: int
+    head_shape: tuple[int, ...]
+    rest_shape: tuple[int, ...]
 
 
 _Node = _Leaf | _Split
 
 
 class _Tree(NamedTuple):
-    """Enumeration order of the variables, tree of sums for one structure, and cells that it writes."""
+    """Enumeration order of the variables, tree of sums for one structure, and cells that it writes.
+
+    ``there`` takes the axes of every table, behind that of the batch, to enumeration order, ``back`` to schema order.
+    """
 
     axes: tuple[int, ...]
     root: _Node | None
     cells: int
+    there: tuple[tuple[int, ...], ...]
+    back: tuple[tuple[int, ...], ...]
 
 
 def _padded(node: _Node, length: int) -> tuple[int, ...]:
@@ -78,14 +85,25 @@ def _accumulation(hypergraph: InteractionHypergraph) -> _Tree:
         head = build(inside, (last, *suffix))
         rest = build(outside, suffix) if outside else None
         length = last + 1 + len(suffix)
-        shape = _padded(head, length)
+        shape = head_shape = _padded(head, length)
+        rest_shape = () if rest is None else _padded(rest, length)
         if rest is not None:
-            shape = tuple(map(max, shape, _padded(rest, length)))
+            shape = tuple(map(max, shape, rest_shape))
             cells += math.prod(shape)
-        return _Split(head, rest, shape, len(suffix))
+        return _Split(head, rest, shape, len(suffix), head_shape, rest_shape)
 
-    group = [(tuple(sorted(rank[v] for v in edge)), number) for number, edge in enumerate(hypergraph.edge_indices)]
-    return _Tree(axes, build(group, ()) if group else None, cells)
+    ranks = [[rank[v] for v in edge] for edge in hypergraph.edge_indices]
+    orders = [sorted(range(len(edge)), key=edge.__getitem__) for edge in ranks]
+    group = [(tuple(sorted(edge)), number) for number, edge in enumerate(ranks)]
+    root = build(group, ()) if group else None
+    there = tuple((0, *(i + 1 for i in order)) for order in orders)
+    back = tuple((0, *(order.index(i) + 1 for i in range(len(order)))) for order in orders)
+    return _Tree(axes, root, cells, there, back)
+
+
+def _permuted(table: Any, axes: tuple[int, ...]) -> Any:
+    """A tensor or an array with its axes in another order."""
+    return table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes)
 
 
 def enumeration_axes(hypergraph: InteractionHypergraph) -> tuple[int, ...]:
@@ -107,13 +125,12 @@ def _collect(node: _Node, leaves: list[Any]) -> Any:
     """Sum of the tables below a node, (B, *node.shape); tensors or arrays."""
     if isinstance(node, _Leaf):
         return leaves[node.edge]
-    length = len(node.shape)
     head = _collect(node.head, leaves)
-    head = head.reshape(head.shape[0], *_padded(node.head, length))
+    head = head.reshape(head.shape[0], *node.head_shape)
     if node.rest is None:
         return head
     rest = _collect(node.rest, leaves)
-    return rest.reshape(rest.shape[0], *_padded(node.rest, length)) + head
+    return rest.reshape(rest.shape[0], *node.rest_shape) + head
 
 
 def _folded(probs: Any, have: Sequence[int], want: Sequence[int]) -> Any:
@@ -131,11 +148,10 @@ def _distribute(node: _Node, probs: Any, found: list[Any]) -> None:
     if isinstance(node, _Leaf):
         found[node.edge] = probs
         return
-    for child in (node.head, node.rest):
-        if child is None:
-            continue
-        part = _folded(probs, node.shape, _padded(child, len(node.shape)))
-        _distribute(child, part.reshape(probs.shape[0], *child.shape), found)
+    for child, shape in ((node.head, node.head_shape), (node.rest, node.rest_shape)):
+        if child is not None:
+            part = _folded(probs, node.shape, shape)
+            _distribute(child, part.reshape(probs.shape[0], *child.shape), found)
 
 
 @dataclass(frozen=True)
@@ -188,13 +204,8 @@ class Enumeration(ExactBackend):
         tree = _accumulation(hypergraph)
         if tree.root is None:
             return None
-        rank = {v: i for i, v in enumerate(tree.axes)}
-        leaves: list[Any] = []
-        pieces = hypergraph.term_slices.values()
-        for edge, shape, piece in zip(hypergraph.edge_indices, hypergraph.edge_shapes, pieces, strict=True):
-            table = tables[:, piece].reshape(tables.shape[0], *shape)
-            axes = [0, *(i + 1 for i in sorted(range(len(edge)), key=lambda i: rank[edge[i]]))]
-            leaves.append(table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes))
+        pieces = zip(hypergraph.term_slices.values(), hypergraph.edge_shapes, tree.there, strict=True)
+        leaves = [_permuted(tables[:, piece].reshape(len(tables), *shape), axes) for piece, shape, axes in pieces]
         return _collect(tree.root, leaves)
 
     def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
@@ -212,13 +223,8 @@ class Enumeration(ExactBackend):
             return probs[:, :0]
         found: list[Any] = [probs] * len(hypergraph.edges)
         _distribute(tree.root, probs, found)
-        rank = {v: i for i, v in enumerate(tree.axes)}
-        flat: list[Any] = []
-        for edge, table in zip(hypergraph.edge_indices, found, strict=True):
-            order = sorted(edge, key=rank.__getitem__)
-            axes = [0, *(order.index(v) + 1 for v in edge)]
-            table = table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes)
-            flat.append(table.reshape(table.shape[0], math.prod(table.shape[1:])))
+        ordered = [_permuted(table, axes) for table, axes in zip(found, tree.back, strict=True)]
+        flat = [table.reshape(len(table), math.prod(table.shape[1:])) for table in ordered]
         return torch.cat(flat, -1) if isinstance(probs, torch.Tensor) else np.concatenate(flat, -1)
 
     def _chunks(self, model: LogLinearModel) -> Sequence[torch.Tensor]:

@@ -54,7 +54,7 @@ class _Monitor:
         self._problem = problem
         self._entropies = entropies
         self._file = file
-        self.bar = tqdm(total=total, unit="iteration", leave=False, disable=total is None)
+        self.bar = None if total is None else tqdm(total=total, unit="iteration", leave=False)
 
     @property
     def best(self) -> Point | None:
@@ -80,7 +80,7 @@ class _Monitor:
         stop = self.patience is not None and self.patience(iteration, point)
         if self._file is not None and self._file.is_due:
             self.write()
-        if not self.bar.disable:
+        if self.bar is not None:
             shown = "" if self.patience is None else f" validation {self.patience.value - self._entropies[1]:.4f}"
             self.bar.update()
             self.bar.set_postfix_str(f"train {point.loss - self._entropies[0]:.4f}{shown} gradient {norm:.1e}")
@@ -245,6 +245,8 @@ def _entropy(problem: Problem, rows: Observations | None) -> float:
 def _penalised(problem: Problem, penalty: Penalty | None) -> Objective | Penalised | WithFictiveRows:
     """The objective with its penalty, where that is smooth."""
     target = problem.objective
+    if penalty is None:  # a protocol is dear to ask
+        return target
     if isinstance(penalty, SmoothPenalty):
         return Penalised(target, penalty, problem.hypergraph, problem.num_rows)
     if isinstance(penalty, Conjugate):
@@ -285,7 +287,8 @@ def _solved(
             raise
         last = Outcome(kept, kept.norm, monitor.last_iteration, "interrupted")
     finally:
-        monitor.bar.close()
+        if monitor.bar is not None:
+            monitor.bar.close()
     best, kept = None, monitor.best
     if monitor.patience is not None and kept is not None:
         best = monitor.patience.best_iteration

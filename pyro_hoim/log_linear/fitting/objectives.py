@@ -6,6 +6,8 @@ refused by :func:`~pyro_hoim.log_linear.fitting.arguments.choose_method`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from scipy.linalg import get_blas_funcs
@@ -138,7 +140,7 @@ class Penalised:
         self._theta = theta
         value = point.value + self._weight * self._penalty.value(theta, self._hypergraph)
         slope = self._weight * self._penalty.gradient(theta, self._hypergraph)
-        return point._replace(value=value, gradient=point.gradient + slope)
+        return replace(point, value=value, gradient=point.gradient + slope)
 
     def hessian(self) -> np.ndarray:
         """Hessian at the parameters evaluated last."""
@@ -161,7 +163,7 @@ class WithFictiveRows:
         point, statistics = self._objective.evaluate(theta), self._objective.statistics
         log_z = point.loss + float(theta @ statistics)
         gradient = point.gradient + self._share * (point.gradient + statistics)
-        return point._replace(value=point.value + self._share * log_z, gradient=gradient)
+        return replace(point, value=point.value + self._share * log_z, gradient=gradient)
 
     def hessian(self) -> np.ndarray:
         """Hessian at the parameters evaluated last."""

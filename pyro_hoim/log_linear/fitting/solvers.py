@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,8 @@ class Stopping:
                 check(getattr(self, name), name)
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Point:
     """Parameters with the loss there, without and with the penalty, and the gradient of the latter."""
 
     theta: np.ndarray
@@ -68,7 +70,7 @@ class Point(NamedTuple):
     value: float
     gradient: np.ndarray
 
-    @property
+    @cached_property
     def norm(self) -> float:
         """Largest absolute entry of the gradient."""
         return float(np.abs(self.gradient).max()) if self.gradient.size else 0.0

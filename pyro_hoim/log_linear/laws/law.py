@@ -115,8 +115,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         self._law = Law(hypergraph, theta, coding, partition, is_lenient=is_validation_off)
         self._settle(self._law.batch_shape, len(hypergraph.domain), validate_args)
 
-    # Alternative constructors
-
     @classmethod
     def from_tables(
         cls,
@@ -156,8 +154,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         theta = parametrization(hypergraph).from_tables(flat, coding)
         return cls(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
 
-    # Parameters and structure
-
     @property
     def hypergraph(self) -> InteractionHypergraph:
         """The interactions."""
@@ -175,8 +171,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     def __repr__(self) -> str:
         return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
-
-    # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_value(value, self.domain, self.batch_shape, if_missing=_IF_MISSING)
@@ -216,8 +210,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         check_cells(num_cells, self.max_table_cells, "log_prob_table")
         return log_prob_cells(self._law)
 
-    # Samples and enumeration
-
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws (*sample, *batch, d) of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
 
@@ -238,8 +230,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             problem = f"a latent site is summed over its states, {limit}, received {size_text(num_states, 'states')}"
             hint = "draw it with pyro_hoim.MixedGibbs(model), or raise HierarchicalLogLinear.max_enumerated_states"
             raise out_of_reach("enumerate_support", problem, hint)
-
-    # Moments
 
     @property
     def eta(self) -> torch.Tensor:
@@ -275,8 +265,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         """Shannon entropy in nats, (*batch): exact where the backend is, else from estimates of log Z and eta."""
         law = self._law
         return self._expanded(law.log_partition.value - (law.eta * law.tables).sum(-1))
-
-    # Conditional and marginal laws
 
     def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> HierarchicalLogLinear:
         """The law of the remaining variables given the values of some, in the coding of this one; cost O(num_terms).

@@ -174,8 +174,6 @@ class DiaconisYlvisaker(TorchDistribution):
         new._set(hypergraph, s, n0, Auto() if partition is None else partition, True, validate_args)
         return new
 
-    # What is exact
-
     @property
     def unnormalised(self) -> bool:
         """Whether :attr:`log_prob` leaves out the constant log C, which has no closed form for this collection."""
@@ -185,8 +183,6 @@ class DiaconisYlvisaker(TorchDistribution):
     def sample_is_exact(self) -> bool:
         """Whether :meth:`sample` draws from this law itself and not from the normal proposal at its mode."""
         return self.hypergraph.is_decomposable
-
-    # Pyro's contract
 
     @classmethod
     def infer_shapes(  # type: ignore[override]
@@ -288,8 +284,6 @@ class DiaconisYlvisaker(TorchDistribution):
     def mean(self) -> torch.Tensor:
         """Expectation of theta (not of eta, which is ``mean_statistics``), in closed form."""
         return self._codings.from_tables(clique_tables(self.hypergraph, self._counts, torch.digamma), "free")
-
-    # Conjugacy
 
     @property
     def _counts(self) -> torch.Tensor:

@@ -145,7 +145,8 @@ def learn(
     kept, structure = elimination.hypergraph, learned
     session.tell(f"training the structure of {interactions(kept.num_interactions)}")
     if kept != learned.hypergraph:
-        fitted = session.fit(rows, kept, final.trainer.penalty, "structure-fit", chosen=chosen)
+        stage = "structure-refit" if refit else "structure-fit"
+        fitted = session.fit(rows, kept, final.trainer.penalty, stage, chosen=chosen)
         session.clock("structure")
         structure = _learned(session, fitted, rows, **made)
     structure = replace(structure, elimination=elimination, seconds=session.seconds)

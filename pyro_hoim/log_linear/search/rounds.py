@@ -237,8 +237,6 @@ class RoundRunner:
         first, second = self._entropies
         return divergence(self._train, train, first), divergence(self._validation, validation, second)
 
-    # Checkpoints
-
     def _run_settings(self) -> dict[str, Any]:
         return {
             **self._settings,

@@ -1,5 +1,1 @@
 """What the commands ask of a log-linear model, given or learned."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -20,7 +20,7 @@ from ...log_linear.named_priors import Prior
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import Analysis, analyse
-from ..posterior_settings import PosteriorSettings
+from ..posterior_chains import PosteriorSettings
 from .select import GAINS, SCORES, SELECT_OPTIONS, SelectPlan, train_given
 
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]

@@ -242,13 +242,8 @@ def _predictive(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any] | Non
         "log_partition": log_partition_json(learned.log_partition),
         **by_part(
             analysis.parts,
-            nll="predictive.model.nll",
-            kl="predictive.model.kl",
-            pseudo_nll="predictive.model.pseudo_nll",
-            gain="predictive.model.gain",
-            gain_std_error="predictive.model.gain_std_error",
-            advantage="predictive.advantage",
-            advantage_std_error="predictive.advantage_std_error",
+            **{name: f"predictive.model.{name}" for name in ("nll", "kl", "pseudo_nll", "gain", "gain_std_error")},
+            **{name: f"predictive.{name}" for name in ("advantage", "advantage_std_error")},
             accuracy=lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"],
         ),
     }

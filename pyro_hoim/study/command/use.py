@@ -19,23 +19,23 @@ from ...core.command.answers import (
     prediction_answer,
 )
 from ...core.command.options import LARGEST_SEED
-from ...core.family import Answer, Option, Question
+from ...core.family import Answer, Option, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction, extend_rows
 from ...core.rows import ClampedGibbs
 from ...core.words import columns_of, fixed, gain_sentence, number, option, plural, short_edge, whole
 from ...data.observations import Observations
-from ...errors import IntractableError
+from ...errors import IntractableError, refused
 from ...information.interaction_values import RemovalValue, removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.fitting.existence import Combination
 from ...log_linear.imputation import impute
 from ...log_linear.infinite import with_infinite
 from ...log_linear.predictions import predict as predict_rows
-from ...log_linear.scores import gain_over_columns, interaction_table, score_rows
+from ...log_linear.scores import gain_over_columns, interaction_table, matches_any, score_rows
 from ..infinite import finite_contrast_lines
-from .impossible import check_evidence, impossible_rows, num_impossible, unnamed_combinations
 
 __all__ = [
     "INTERACTIONS_OPTIONS",
@@ -82,7 +82,7 @@ def draw(question: Question) -> Answer:
     """Rows given some columns, exact or by Gibbs."""
     energy, number, evidence = _energy(question), question["number"], question["given"]
     known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
-    check_evidence(question.stored, Observations.from_tensor(known, energy.domain), "given")
+    _check_evidence(question.stored, Observations.from_tensor(known, energy.domain), "given")
     rest, _ = energy.condition(evidence)
     drawn, notes = _drawn(rest, question)
     codes = known.repeat(number, 1)
@@ -121,7 +121,7 @@ def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, l
 
 def complete(question: Question) -> Answer:
     """Completions of rows."""
-    check_evidence(question.stored, question.rows, "complete")
+    _check_evidence(question.stored, question.rows, "complete")
     found = impute(
         _energy(question),
         question.rows,
@@ -170,7 +170,7 @@ def score(question: Question) -> Answer:
     shares: dict[str, list[float]] | None = stored.info.get("independent")
 
     def figures(part: Observations) -> dict[str, Any]:
-        found, impossible = score_rows(energy, part, log_z=value), num_impossible(stored, part)
+        found, impossible = score_rows(energy, part, log_z=value), _num_impossible(stored, part)
         gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
         if impossible and shares is not None:
             gain, error = None if gain in (None, math.inf) else -math.inf, None
@@ -202,7 +202,7 @@ def score(question: Question) -> Answer:
     return Answer(
         json=found,
         lines=lines,
-        notes=unnamed_combinations(stored),
+        notes=_unnamed_combinations(stored),
         of_part=lambda part: {name: value for name, value in figures(part).items() if name in _OF_PART},
         shown=["nll"] if shares is None else ["gain", "nll"],
     )
@@ -214,7 +214,7 @@ def predict(question: Question) -> Answer:
 
     def predicted(part: Observations) -> Prediction:
         every = predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
-        return every.without(impossible_rows(question.stored, extend_rows(part, energy.domain), target))
+        return every.without(_impossible_rows(question.stored, extend_rows(part, energy.domain), target))
 
     found = predicted(question.rows)
     approximate = int((~found.is_exact & found.is_predicted).sum())
@@ -257,3 +257,64 @@ def _information_text(value: dict[str, Any]) -> str:
         return fixed(value["value"], 5)
     error = f"{value['std_error']:.1g}" if math.isfinite(value["std_error"]) else "?"
     return f"<={fixed(value['value'])} +-{error}"
+
+
+# Combinations of levels to which the infinite estimate behind a model file gives probability zero
+
+
+def _combinations(stored: Stored) -> list[Combination]:
+    return [Combination(tuple(c["edge"]), tuple(c["levels"])) for c in stored.info.get("infinite_combinations", [])]
+
+
+def _unnamed_combinations(stored: Stored) -> list[str]:
+    """A sentence where the file does not name all combinations."""
+    found = _combinations(stored)
+    total = stored.info.get("num_infinite_combinations", len(found))
+    if total <= len(found):
+        return []
+    told = (
+        f"the model file names only {len(found)} of {total} combinations of probability zero; rows with one of the "
+        "others get a very small probability instead"
+    )
+    return [told]
+
+
+def _num_impossible(stored: Stored, data: Observations) -> float:
+    """Rows that hold one of the combinations."""
+    return float(data.counts[matches_any(data.codes, data.domain, _combinations(stored))].sum())
+
+
+def _impossible_rows(stored: Stored, data: Observations, target: str | None = None) -> torch.Tensor:
+    """Rows (N,) whose known cells, those of the target set aside, have probability zero together.
+
+    They hold one of the combinations, or exclude every level of one of the missing columns.
+    """
+    found, domain = _combinations(stored), data.domain
+    codes = data.codes.clone()
+    if target is not None:
+        codes[:, domain.index(target)] = -1
+    excluded = matches_any(codes, domain, found)
+    for name in {name for combination in found for name in combination.edge}:
+        column = domain.index(name)
+        is_left = torch.zeros(len(codes), dtype=torch.bool)
+        for level in range(domain[name].cardinality):
+            filled = codes.clone()
+            filled[:, column] = level
+            is_left |= ~matches_any(filled, domain, found)
+        excluded |= (codes[:, column] < 0) & ~is_left
+    return excluded
+
+
+def _check_evidence(stored: Stored, data: Observations, argument: str) -> None:
+    """Refuse rows whose known cells have probability zero: there is no law given them."""
+    excluded = _impossible_rows(stored, data)
+    if not bool(excluded.any()):
+        return
+    row = data.codes[int(excluded.nonzero()[0])].tolist()
+    cells = ", ".join(f"{v.name}={v.labels[k]}" for v, k in zip(data.domain, row, strict=True) if k >= 0)
+    rows = "" if len(row) and len(data.codes) == 1 else f" ({plural(int(excluded.sum()), 'such row')})"
+    problem = (
+        f"{cells} has probability zero in the model{rows}: a combination in it was never observed, and its estimate is "
+        "infinite"
+    )
+    raise refused(argument, problem, f"give other values, or fit with {option('prior', 'unit')}", code="impossible")

@@ -49,7 +49,7 @@ def test_three_variables_within_the_error_bar(name, order):
     is_perfect = name in ("poisson", "truncated") or (name == "gaussian" and order == 2)
     assert result.sandwich.start == ("exact" if is_perfect else "tempered")
     assert any("tempered" in note for note in result.notes) != is_perfect
-    psi = torch.where(energy.structure.is_interaction, 2 * energy.psi, energy.psi)  # the control: twice as strong
+    psi = torch.where(energy.structure.multiplicity > 1, 2 * energy.psi, energy.psi)  # the control: twice as strong
     control = RootAuto().log_partition(GeneralizedRootEnergy(energy.structure, psi, energy.family)).value
     assert abs(float(result.value) - float(control)) > 5 * float(result.sandwich.forward_error)
 

@@ -24,8 +24,6 @@ from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 from pyro_hoim.testing.root_models import domain_of
 
-Terms = dict[tuple[int, int], dict[str, float]]
-
 HORN = np.array([[1 if (i - j) % 5 in (0, 2, 3) else -1 for j in range(5)] for i in range(5)], dtype=float)
 EXPONENTIAL, GAUSSIAN = ExponentialFamily(), GaussianFamily()
 

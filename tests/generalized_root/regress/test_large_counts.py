@@ -5,8 +5,8 @@ import pytest
 
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import fit_roots
-from pyro_hoim.generalized_root._quadratic import curvature_matrix, penalised_minimum
 from pyro_hoim.generalized_root.regress._kernels import descend
+from pyro_hoim.generalized_root.regress._regression import curvature_matrix, penalised_minimum
 from pyro_hoim.testing import raises
 
 

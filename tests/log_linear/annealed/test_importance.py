@@ -1,7 +1,5 @@
 """Annealed estimates: results, gradients, randomness, options, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import warnings

@@ -1,10 +1,5 @@
 """The conformance suite of engines on every engine, and broken engines that it must refuse."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -26,11 +21,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("engine", "graphs"), CASES)
-def test_engine_obeys_the_contract(engine: Any, graphs: dict[str, InteractionHypergraph]) -> None:
+def test_engine_obeys_the_contract(engine, graphs):
     check_engine(engine, hypergraphs=graphs, separate_streams=engine is not TorchEngine)
 
 
-def test_tables_engine_has_many_levels() -> None:
+def test_tables_engine_has_many_levels():
     """Codes of 257 levels need more than a byte; the law of so many states is tested on chains."""
     domain = Domain.from_cardinalities({"a": 257, "b": 2})
     graph = {"wide": InteractionHypergraph(domain, [("a", "b")], closure=True)}
@@ -45,28 +40,28 @@ def test_tables_engine_has_many_levels() -> None:
 class _Identity(TorchEngine):
     """Never moves."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         pass
 
 
 class _Together(TorchEngine):
     """Draws all blocks of a sweep from the old state, neighbours too."""
 
-    def _batches(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def _batches(self, row):
         return [tuple(dict.fromkeys(row))] if row else []
 
 
 class _BetaOff(TorchEngine):
     """Runs at 0.95 times the inverse temperature."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         super()._draw(batch, 0.95 * beta)
 
 
 class _NoReference(TorchEngine):
     """Forgets the reference law below beta 1."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         kept, self._reference = self._reference, 0 * self._reference
         super()._draw(batch, beta)
         self._reference = kept
@@ -75,7 +70,7 @@ class _NoReference(TorchEngine):
 class _OneGroup(TorchEngine):
     """Gives every group the conditionals of the first."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         kept, self._tables = self._tables, self._tables[:1].expand_as(self._tables).contiguous()
         super()._draw(batch, beta)
         self._tables = kept
@@ -84,7 +79,7 @@ class _OneGroup(TorchEngine):
 class _Dropped(TorchEngine):
     """Its conditionals lack the last interaction."""
 
-    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+    def set_weights(self, tables, reference):
         super().set_weights(tables, reference)
         self._tables[:, list(self._hypergraph.term_slices.values())[-1]] = 0
 
@@ -92,7 +87,7 @@ class _Dropped(TorchEngine):
 class _Stale(TorchEngine):
     """Keeps the energies of the old weights."""
 
-    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+    def set_weights(self, tables, reference):
         kept = getattr(self, "_energy", None)
         super().set_weights(tables, reference)
         if kept is not None:
@@ -102,7 +97,7 @@ class _Stale(TorchEngine):
 class _Drift(TorchEngine):
     """Energies are updated by differences of single precision and never recomputed."""
 
-    def sweep(self, *args: Any, **kwargs: Any) -> Any:
+    def sweep(self, *args, **kwargs):
         self._refresh, kept = (lambda: None), self._refresh
         record = super().sweep(*args, **kwargs)
         self._refresh = kept
@@ -112,7 +107,7 @@ class _Drift(TorchEngine):
 class _Shared(TorchEngine):
     """All groups use the same random numbers."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         super()._draw(batch, beta)
         self._states[1:] = self._states[:1]  # with equal weights and states, what shared numbers come to
 
@@ -120,7 +115,7 @@ class _Shared(TorchEngine):
 class _Twins(TorchEngine):
     """Chain c + 16 repeats chain c."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         super()._draw(batch, beta)
         n = self._states.shape[1] // 32 * 32
         folded = self._states[:, :n].unflatten(1, (-1, 2, 16))
@@ -130,7 +125,7 @@ class _Twins(TorchEngine):
 class _Repeats(TorchEngine):
     """Every call starts from the same random numbers."""
 
-    def _sweep(self, row: Any, beta: torch.Tensor) -> None:
+    def _sweep(self, row, beta):
         self._generator.manual_seed(0)
         super()._sweep(row, beta)
 
@@ -138,17 +133,17 @@ class _Repeats(TorchEngine):
 class _OneRow(TorchEngine):
     """Visits the first row of the order in every sweep."""
 
-    def sweep(self, order: Any, *args: Any, **kwargs: Any) -> Any:
+    def sweep(self, order, *args, **kwargs):
         return super().sweep(order[:1], *args, **kwargs)
 
-    def anneal(self, order: Any, *args: Any) -> torch.Tensor:
+    def anneal(self, order, *args):
         return super().anneal(order[:1], *args)
 
 
 class _LateWeight(TorchEngine):
     """Adds to the annealed weight after the sweep instead of before."""
 
-    def anneal(self, order: Any, betas: Any, sweeps_per_step: int) -> torch.Tensor:
+    def anneal(self, order, betas, sweeps_per_step):
         weights, row = torch.zeros_like(self._energy), 0
         for k in range(1, len(betas)):
             level = torch.full((self._shape[0], 1, 1, 1), float(betas[k]), dtype=self._dtype)
@@ -163,7 +158,7 @@ class _LateWeight(TorchEngine):
 class _Counts(TorchEngine):
     """Counts the chains of the first group only."""
 
-    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+    def statistics(self, weights=None):
         total = super().statistics(weights)
         return total[:1].expand_as(total).clone()
 
@@ -171,7 +166,7 @@ class _Counts(TorchEngine):
 class _Thin(TorchEngine):
     """Records before the sweep."""
 
-    def sweep(self, order: Any, num_sweeps: int, beta: Any, wanted: Any = NOTHING) -> Any:
+    def sweep(self, order, num_sweeps, beta, wanted=NOTHING):
         before = self.get_codes().to(self._code)
         record = super().sweep(order, num_sweeps, beta, wanted)
         if record.states is not None and len(record.states):
@@ -182,26 +177,26 @@ class _Thin(TorchEngine):
 class _Forgets(TorchEngine):
     """Does not restore its random numbers."""
 
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state(self, state):
         super().load_state({**state, "generator": self._generator.get_state()})
 
 
 class _Gather(TorchEngine):
     """Resamples the states and forgets their energies."""
 
-    def gather(self, index: torch.Tensor) -> None:
+    def gather(self, index):
         self._codes = self._states.gather(1, index[..., None].expand(self._states.shape))
 
 
 class _Global(TorchEngine):
     """Draws from the global generator."""
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+    def _draw(self, batch, beta):
         self._generator.manual_seed(int(torch.randint(2**31, ())))
         super()._draw(batch, beta)
 
 
-FAULTS: dict[type[TorchEngine], tuple[str, ...]] = {
+FAULTS = {
     _Identity: ("check_sweep_law", "check_annealing"),
     _Together: ("check_sweep_law", "check_exact_start", "check_annealing"),
     _BetaOff: ("check_sweep_law", "check_exact_start"),
@@ -225,7 +220,7 @@ FAULTS: dict[type[TorchEngine], tuple[str, ...]] = {
 
 @pytest.mark.fixed_seed  # of a model that shows every fault
 @pytest.mark.parametrize("engine", FAULTS, ids=lambda engine: engine.__name__)
-def test_broken_engine_is_refused(engine: type[TorchEngine]) -> None:
+def test_broken_engine_is_refused(engine):
     tv = 0.02 if engine is _BetaOff else 0.1
     case = EngineCase(engine, standard_hypergraphs()["cycle"], 1.0, tv=tv, separate_streams=False)
     for check in ENGINE_CHECKS:
@@ -234,19 +229,19 @@ def test_broken_engine_is_refused(engine: type[TorchEngine]) -> None:
                 check(case)
 
 
-def test_streams_of_the_torch_engine_depend_on_the_number_of_chains() -> None:
+def test_streams_of_the_torch_engine_depend_on_the_number_of_chains():
     case = EngineCase(TorchEngine, standard_hypergraphs()["cycle"])
     streams = next(check for check in ENGINE_CHECKS if check.__name__ == "check_streams")
     with pytest.raises(AssertionError, match="equal bits"):
         streams(case)
 
 
-def test_every_check_has_a_broken_engine() -> None:
+def test_every_check_has_a_broken_engine():
     covered = {name for names in FAULTS.values() for name in names} | {"check_streams"}
     assert covered == {check.__name__ for check in ENGINE_CHECKS}
 
 
-def test_suite_lists_failures_and_refuses_unknown_names() -> None:
+def test_suite_lists_failures_and_refuses_unknown_names():
     graphs = {"cycle": standard_hypergraphs()["cycle"]}
     with pytest.raises(AssertionError, match=r"2 checks failed(.|\n)*cycle, scale 1: check_records"):
         check_engine(_Thin, hypergraphs=graphs, separate_streams=False)
@@ -254,9 +249,9 @@ def test_suite_lists_failures_and_refuses_unknown_names() -> None:
         check_engine(TorchEngine, hypergraphs=graphs, skip=["check_everything"])
 
 
-def test_case_gives_the_same_tables_for_more_groups() -> None:
-    case: Any = EngineCase(TorchEngine, standard_hypergraphs()["tree"])
+def test_case_gives_the_same_tables_for_more_groups():
+    case = EngineCase(TorchEngine, standard_hypergraphs()["tree"])
     np.testing.assert_array_equal(case.tables(3)[:2], case.tables(2))
     np.testing.assert_array_equal(case.reference(3)[:2], case.reference(2))
-    factory: Callable[..., Any] = case.factory
+    factory = case.factory
     assert factory is TorchEngine

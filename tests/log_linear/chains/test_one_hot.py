@@ -1,9 +1,6 @@
 """Hard mixing: a categorical table in one-hot binary coding freezes single sites; blocks of a group move it."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ PAIRS = [*itertools.combinations(COLOURS, 2), SHAPES]
 SITES = [(n,) for n in NAMES]
 
 
-def _one_hot() -> tuple[InteractionHypergraph, np.ndarray, np.ndarray]:
+def _one_hot():
     """Graph and tables of a 3 x 2 table of probabilities in binary coding, and the table.
 
     Every two levels of a group exclude each other by a large penalty, and every level is wanted by as much, so that
@@ -58,14 +55,14 @@ LAW = tempered_law(GRAPH, TABLES)
 START = int(np.ravel_multi_index((1, 0, 0, 1, 0), (2,) * 5))
 
 
-def _chains(engine: Any, blocks: Any, num_chains: int) -> GibbsChains:
+def _chains(engine, blocks, num_chains):
     init = torch.tensor([1, 0, 0, 1, 0])
     schedule = GibbsSchedule(blocks)
     model = LogLinearEnergy(GRAPH, torch.as_tensor(TABLES))
     return GibbsChains(model, num_chains, schedule=schedule, init=init, engine=engine, seed=5)
 
 
-def test_binary_law_is_the_table() -> None:
+def test_binary_law_is_the_table():
     codes = enumerate_codes((2,) * 5)
     valid = (codes[:, :3].sum(1) == 1) & (codes[:, 3:].sum(1) == 1)
     assert LAW[~valid].sum() < 1e-4
@@ -74,7 +71,7 @@ def test_binary_law_is_the_table() -> None:
         assert abs(LAW[state] - TABLE[i, j]) < 1e-4
 
 
-def test_single_sites_are_frozen_and_blocks_of_a_group_are_not() -> None:
+def test_single_sites_are_frozen_and_blocks_of_a_group_are_not():
     """Second eigenvalues: sites within 1e-4 of one; pairs, whose draws swap two levels, and groups far below."""
     sites = assert_stationary(sweep_matrix(GRAPH, TABLES, SITES), LAW)
     pairs = assert_stationary(sweep_matrix(GRAPH, TABLES, PAIRS), LAW)
@@ -89,7 +86,7 @@ def test_single_sites_are_frozen_and_blocks_of_a_group_are_not() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_single_sites_miss_the_law(engine: Any) -> None:
+def test_single_sites_miss_the_law(engine):
     """Twenty sweeps of sites follow their matrix, and so fail the test of the exact law that blocks pass."""
     size = required_draws(32, 0.05)
     frozen = _chains(engine, "sites", size)
@@ -107,7 +104,7 @@ def test_single_sites_miss_the_law(engine: Any) -> None:
     ids=["whole interactions", "swaps", "groups", "everything"],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_blocks_reach_the_law(engine: Any, blocks: Any) -> None:
+def test_blocks_reach_the_law(engine, blocks):
     """A total variation of 0.05 is found after as many sweeps as bring the matrix within 1e-4 of the law."""
     chains = _chains(engine, blocks, required_draws(32, 0.05))
     matrix, law, num_sweeps = sweep_matrix(GRAPH, TABLES, chains.blocks), np.eye(32)[START], 0
@@ -119,7 +116,7 @@ def test_blocks_reach_the_law(engine: Any, blocks: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_blocks_reach_the_law_of_a_clamped_group(engine: Any) -> None:
+def test_blocks_reach_the_law_of_a_clamped_group(engine):
     """With the shape observed the colours follow their conditional law."""
     fixed = {"round": 0, "square": 1}
     model = LogLinearEnergy(GRAPH, torch.as_tensor(TABLES))

@@ -1,9 +1,5 @@
 """The PyTorch engine: joined visits, precision, and the states that it saves."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -24,20 +20,18 @@ CHAIN = InteractionHypergraph(
 ROW = np.arange(5, dtype=np.int32)
 
 
-def _engine(
-    blocks: tuple[tuple[int, ...], ...], num_groups: int = 1, num_chains: int = 8, seed: int = 0, **options: Any
-) -> TorchEngine:
+def _engine(blocks, num_groups=1, num_chains=8, seed=0, **options):
     engine = TorchEngine(CHAIN, blocks, num_groups, num_chains, seed, **options)
     engine.set_weights(_tables(num_groups), torch.zeros(1, 11))
     engine.set_codes(torch.zeros(num_groups, num_chains, 5, dtype=torch.long))
     return engine
 
 
-def _tables(num: int) -> torch.Tensor:
+def _tables(num):
     return torch.as_tensor(random_tables(CHAIN, np.random.default_rng(2), batch_shape=(num,), balanced=False))
 
 
-def test_visits_without_a_common_interaction_are_joined() -> None:
+def test_visits_without_a_common_interaction_are_joined():
     sites = tuple((i,) for i in range(5))
     assert _engine(sites)._batched((0, 1, 2, 3, 4)) == [(0,), (1,), (2,), (3,), (4,)]
     colours = GibbsSchedule("colours").resolve(CHAIN)
@@ -50,7 +44,7 @@ def test_visits_without_a_common_interaction_are_joined() -> None:
     assert TorchEngine(graph, ((0, 1), (3,), (4,), (2,)), 1, 1, 4)._batched((0, 1, 2, 3)) == [(0, 1, 2, 3)]
 
 
-def test_copies_do_not_share_memory() -> None:
+def test_copies_do_not_share_memory():
     engine = _engine(tuple((i,) for i in range(5)))
     codes, (energy, reference) = engine.get_codes(), engine.energies()
     kept = [codes.clone(), energy.clone(), reference.clone()]
@@ -62,7 +56,7 @@ def test_copies_do_not_share_memory() -> None:
     assert (engine.get_codes() < torch.tensor([2, 3, 2, 2, 2])).all()
 
 
-def test_many_different_orders_do_not_fill_the_memory() -> None:
+def test_many_different_orders_do_not_fill_the_memory():
     """Compiled orders are forgotten when there are too many; the law does not notice."""
     engine = _engine(tuple((i,) for i in range(5)))
     order = np.random.default_rng(0).integers(0, 5, (400, 5)).astype(np.int32)
@@ -71,13 +65,13 @@ def test_many_different_orders_do_not_fill_the_memory() -> None:
     assert engine._update.cache_info().currsize <= engine._update.cache_info().maxsize == 4096
 
 
-def test_code_type_follows_the_number_of_levels() -> None:
+def test_code_type_follows_the_number_of_levels():
     assert _engine(((0,), (1,), (2,), (3,), (4,)))._code == torch.uint8
     graph = InteractionHypergraph(Domain.from_cardinalities([257]), [])
     assert TorchEngine(graph, ((0,),), 1, 1, 0)._code == torch.int32
 
 
-def test_lowest_random_number_draws_no_impossible_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lowest_random_number_draws_no_impossible_state(monkeypatch):
     graph = InteractionHypergraph(Domain.from_cardinalities([3]), [("x0",)])
     engine = TorchEngine(graph, ((0,),), 1, 2, 0)
     engine.set_weights(torch.tensor([[-40.0, 0.0, 0.0]]), torch.zeros(1, 3))  # probability 2e-18 of the first state
@@ -87,7 +81,7 @@ def test_lowest_random_number_draws_no_impossible_state(monkeypatch: pytest.Monk
     assert engine.get_codes().flatten().tolist() == [1, 1]
 
 
-def test_compiled_engines_refuse_tables_that_they_cannot_address() -> None:
+def test_compiled_engines_refuse_tables_that_they_cannot_address():
     domain = Domain.from_cardinalities([2] * 31)
     graph = InteractionHypergraph(domain, [domain.names], hierarchical=False)
     with pytest.raises(IntractableError, match="compiled engines address 2147483647"):

@@ -1,10 +1,7 @@
 """The exact backends that tests run over."""
 
-from __future__ import annotations
-
 import pytest
 
-from pyro_hoim.core import PartitionBackend
 from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination
 
 BACKENDS = {
@@ -18,6 +15,6 @@ BACKENDS = {
 
 
 @pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> PartitionBackend:
+def backend(request):
     """Every exact backend, one of which conditions on variables."""
     return BACKENDS[request.param]

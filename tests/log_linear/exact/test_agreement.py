@@ -1,7 +1,5 @@
 """All backends equal brute force in NumPy on random models, 1,000 in `make slow`; relative tolerance 1e-10."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

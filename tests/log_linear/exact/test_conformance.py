@@ -1,7 +1,5 @@
 """Every exact backend, held to the public conformance suite, and the suite held to a backend that is wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import pickle

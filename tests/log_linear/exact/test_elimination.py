@@ -1,7 +1,5 @@
 """Variable elimination: plans, slicing, refusals, where linear space gives way to log space, large tables."""
 
-from __future__ import annotations
-
 import math
 from contextlib import contextmanager
 
@@ -32,14 +30,14 @@ GRIDS = [((12, 8), beta, torch.float64, 1e-10) for beta in (0.0, 0.3, 1.0, 8.0)]
 GRIDS.append(((10, 10), 0.4, torch.float32, 1e-6))
 
 
-def grid(rows: int, columns: int, cardinality: int = 2) -> InteractionHypergraph:
+def grid(rows, columns, cardinality=2):
     domain = Domain.from_cardinalities({f"v{i}_{j}": cardinality for i in range(rows) for j in range(columns)})
     edges = [(f"v{i}_{j}", f"v{i}_{j + 1}") for i in range(rows) for j in range(columns - 1)]
     edges += [(f"v{i}_{j}", f"v{i + 1}_{j}") for i in range(rows - 1) for j in range(columns)]
     return InteractionHypergraph(domain, edges, closure=True)
 
 
-def ising_log_z(rows: int, columns: int, beta: float) -> float:
+def ising_log_z(rows, columns, beta):
     """Log Z of a free-boundary Ising model by its transfer matrix, in plain NumPy."""
     spins = np.array([[1 - 2 * ((s >> i) & 1) for i in range(columns)] for s in range(2**columns)])
     inside = np.exp(beta * (spins[:, :-1] * spins[:, 1:]).sum(1))
@@ -52,7 +50,7 @@ def ising_log_z(rows: int, columns: int, beta: float) -> float:
     return scale + math.log(vector.sum())
 
 
-def ising_tables(hypergraph: InteractionHypergraph, beta: float, dtype: torch.dtype) -> torch.Tensor:
+def ising_tables(hypergraph, beta, dtype):
     tables = torch.zeros(hypergraph.num_terms, dtype=dtype)
     for edge, piece in hypergraph.term_slices.items():
         if len(edge) == 2:

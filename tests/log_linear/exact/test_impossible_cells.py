@@ -1,15 +1,11 @@
 """Tables with entries of minus infinity: exact backends sum the other cells, annealed estimates refuse by name."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 
-from pyro_hoim.core import PartitionBackend
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import AnnealedImportance, Enumeration, GibbsChains, LogLinearEnergy
 from pyro_hoim.schema import Domain
@@ -20,7 +16,7 @@ HYPERGRAPH = InteractionHypergraph(DOMAIN, [("x0", "x1"), ("x1", "x2")], closure
 STATES = torch.cartesian_prod(*[torch.arange(count) for count in DOMAIN.cardinalities])
 
 
-def model(where: str, dtype: torch.dtype = torch.float64) -> LogLinearEnergy:
+def model(where, dtype=torch.float64):
     tables = torch.randn(HYPERGRAPH.num_terms, generator=torch.Generator().manual_seed(0), dtype=dtype)
     if where == "cell":
         tables[HYPERGRAPH.term_slices["x0", "x1"].start + 1] = -math.inf
@@ -31,7 +27,7 @@ def model(where: str, dtype: torch.dtype = torch.float64) -> LogLinearEnergy:
     return LogLinearEnergy(HYPERGRAPH, tables, validate=False)
 
 
-def places(state: torch.Tensor) -> list[int]:
+def places(state):
     """Positions of the entries that a state selects."""
     found = []
     for edge, shape in zip(HYPERGRAPH.edge_indices, HYPERGRAPH.edge_shapes, strict=True):
@@ -42,7 +38,7 @@ def places(state: torch.Tensor) -> list[int]:
     return found
 
 
-def possible(energy: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+def possible(energy):
     """States that are not excluded and their log unnormalised probabilities, sums of finite entries only."""
     rows = [(state, sum(float(energy.tables[k]) for k in places(state))) for state in STATES]
     kept = [(state, value) for state, value in rows if math.isfinite(value)]
@@ -50,7 +46,7 @@ def possible(energy: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("where", ["cell", "level"])
-def test_exact_backends_sum_the_possible_cells(backend: PartitionBackend, where: str) -> None:
+def test_exact_backends_sum_the_possible_cells(backend, where):
     energy = model(where)
     states, logits = possible(energy)
     assert len(states) < len(STATES)
@@ -67,12 +63,12 @@ def test_exact_backends_sum_the_possible_cells(backend: PartitionBackend, where:
     assert tuple(backend.mode(energy)[0].tolist()) == tuple(states[logits.argmax()].tolist())
 
 
-def test_exact_backends_refuse_a_model_without_a_possible_cell(backend: PartitionBackend) -> None:
+def test_exact_backends_refuse_a_model_without_a_possible_cell(backend):
     with pytest.raises(InputError, match="log Z is not finite"):
         backend.log_partition(model("nothing"))
 
 
-def test_gradients_of_the_other_entries_are_their_probabilities(backend: PartitionBackend) -> None:
+def test_gradients_of_the_other_entries_are_their_probabilities(backend):
     energy = model("cell")
     tables = energy.tables.clone().requires_grad_()
     backend.log_partition(LogLinearEnergy(HYPERGRAPH, tables, validate=False)).value.backward()
@@ -81,6 +77,6 @@ def test_gradients_of_the_other_entries_are_their_probabilities(backend: Partiti
 
 
 @pytest.mark.parametrize("call", [AnnealedImportance(num_chains=4).log_partition, partial(GibbsChains, num_chains=4)])
-def test_samplers_refuse_impossible_cells_by_name(call: Any) -> None:
+def test_samplers_refuse_impossible_cells_by_name(call):
     with pytest.raises(InputError, match="received -inf; samplers and annealed estimates do not know impossible cells"):
         call(model("cell"))

@@ -1,7 +1,5 @@
 """The design matrix that is kept: its entries, inference mode, functional transformations, and how much is kept."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -21,11 +19,11 @@ def _nothing_kept():
     matrix._kept.clear()
 
 
-def _hypergraph(last: int = 2) -> InteractionHypergraph:
+def _hypergraph(last=2):
     return InteractionHypergraph.from_order(Domain.from_cardinalities([3, 2, last]), 2)
 
 
-def _tables(hypergraph: InteractionHypergraph, *batch: int) -> torch.Tensor:
+def _tables(hypergraph, *batch):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(*batch, hypergraph.num_terms, dtype=torch.float64, generator=generator)
 

@@ -1,7 +1,5 @@
 """Perfect draws and modes: the exact law, with a sampler that ignores an interaction as the control that must fail."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

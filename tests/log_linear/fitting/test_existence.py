@@ -181,16 +181,11 @@ def test_control_zeros_at_other_corners_leave_a_finite_estimate():
     assert fit(hypergraph, data).status == "converged"
 
 
-def test_interior_table_is_interior():
-    data = load_table("czech_autoworkers")
-    for order in (1, 2, 3):
-        assert mle_existence(InteractionHypergraph.from_order(data.domain, order), data).exists is True
-
-
 def test_rochdale_names_the_empty_margins():
     data = load_table("rochdale")
     existence = mle_existence(InteractionHypergraph.from_order(data.domain, 3), data)
     assert existence.kind == "zero margin"
+    assert "combinations of levels are never observed: (" in existence.describe()
     margins = [c for c in existence.offending if len(c.edge) <= 3]
     assert 0 < len(margins) < existence.num_offending  # the linear program finds more
     for combination in margins:

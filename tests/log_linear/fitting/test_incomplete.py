@@ -1,7 +1,5 @@
 """Rows with missing cells against sums over the enumerated table."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -18,7 +16,7 @@ DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 RELATIVE = 1e-10
 
 
-def random_model(seed: int, formula: str = "a*b + b*c") -> LogLinearEnergy:
+def random_model(seed, formula="a*b + b*c"):
     """A model with standard normal free parameters."""
     graph = InteractionHypergraph.from_formula(DOMAIN, formula)
     generator = torch.Generator().manual_seed(seed)
@@ -26,7 +24,7 @@ def random_model(seed: int, formula: str = "a*b + b*c") -> LogLinearEnergy:
     return LogLinearEnergy.from_theta(graph, theta)
 
 
-def probabilities(model: LogLinearEnergy) -> torch.Tensor:
+def probabilities(model):
     """Joint table of a small model by enumeration."""
     states = torch.tensor(list(itertools.product(*(range(n) for n in DOMAIN.cardinalities))))
     return torch.softmax(-model.energy(states), 0).reshape(DOMAIN.cardinalities)
@@ -35,7 +33,7 @@ def probabilities(model: LogLinearEnergy) -> torch.Tensor:
 ALL_ROWS = torch.tensor(list(itertools.product(range(-1, 2), range(-1, 3), range(-1, 2))))
 
 
-def expected_rows(table: torch.Tensor) -> torch.Tensor:
+def expected_rows(table):
     """Log marginal of the known cells of every row of ALL_ROWS."""
     values = []
     for row in ALL_ROWS.tolist():
@@ -47,7 +45,7 @@ def expected_rows(table: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("limit", [2**22, 3])
-def test_every_pattern_of_missing_cells(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pattern_of_missing_cells(limit, monkeypatch):
     """With the limit at 3 the rows that miss more go through the conditioned model instead."""
     monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", limit)
     model = random_model(0)
@@ -57,7 +55,7 @@ def test_every_pattern_of_missing_cells(limit: int, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("limit", [2**22, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_batch_of_models_and_gradients(limit: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_models_and_gradients(limit, dtype, monkeypatch):
     monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", limit)
     models = [random_model(seed) for seed in range(6)]
     tables = torch.stack([m.tables for m in models]).reshape(2, 3, -1).to(dtype).requires_grad_()
@@ -75,7 +73,7 @@ def test_a_batch_of_models_and_gradients(limit: int, dtype: torch.dtype, monkeyp
     assert row_log_likelihood(empty, data).shape == (len(ALL_ROWS), 0, 3)
 
 
-def test_the_marginal_law_and_an_observed_hole() -> None:
+def test_the_marginal_law_and_an_observed_hole():
     """Without missing cells it is log_prob; a hole in an observed value names what sums over it."""
     law = HierarchicalLogLinear.from_tables(random_model(0).hypergraph, random_model(0).tables, validate_args=True)
     rows = ALL_ROWS[(ALL_ROWS >= 0).all(1)]
@@ -88,7 +86,7 @@ def test_the_marginal_law_and_an_observed_hole() -> None:
         law.log_prob(ALL_ROWS - 1)
 
 
-def test_control_a_dropped_interaction_is_seen() -> None:
+def test_control_a_dropped_interaction_is_seen():
     model = random_model(0)
     other = LogLinearEnergy(model.hypergraph, model.tables.clone())
     other.tables[model.hypergraph.term_slices["a", "b"]] = 0
@@ -96,21 +94,21 @@ def test_control_a_dropped_interaction_is_seen() -> None:
     assert (values - expected_rows(probabilities(model))).abs().max() > 1e-3
 
 
-def mixed_data(model: LogLinearEnergy, total: float) -> Observations:
+def mixed_data(model, total):
     """Exact expected counts of every row of ALL_ROWS when each cell goes missing with probability 0.3."""
     gone = (ALL_ROWS < 0).sum(1).double()
     weights = expected_rows(probabilities(model)).exp() * 0.3**gone * 0.7 ** (3 - gone) * total
     return Observations.from_tensor(ALL_ROWS, DOMAIN, weights=weights)
 
 
-def test_em_finds_the_law_behind_cells_missing_at_random() -> None:
+def test_em_finds_the_law_behind_cells_missing_at_random():
     truth = random_model(3)
     result = fit_incomplete(truth.hypergraph, mixed_data(truth, 1000.0), tolerance=1e-13, max_iterations=2000)
     fitted = LogLinearEnergy(result.hypergraph, result.tables)
     assert torch.allclose(probabilities(fitted), probabilities(truth), atol=1e-5)
 
 
-def test_control_filling_in_a_level_is_biased() -> None:
+def test_control_filling_in_a_level_is_biased():
     truth = random_model(3)
     data = mixed_data(truth, 1000.0)
     filled = data.codes.clone()
@@ -119,7 +117,7 @@ def test_control_filling_in_a_level_is_biased() -> None:
     assert (probabilities(LogLinearEnergy(wrong.hypergraph, wrong.tables)) - probabilities(truth)).abs().max() > 0.02
 
 
-def test_em_likelihood_is_that_of_the_observed_cells_and_is_stationary() -> None:
+def test_em_likelihood_is_that_of_the_observed_cells_and_is_stationary():
     truth = random_model(5)
     data = mixed_data(random_model(6, "a*b*c"), 200.0)
     result = fit_incomplete(truth.hypergraph, data, tolerance=1e-13, max_iterations=2000)
@@ -132,13 +130,13 @@ def test_em_likelihood_is_that_of_the_observed_cells_and_is_stationary() -> None
         assert float((data.counts * row_log_likelihood(moved, data)).sum()) <= float(value) + 1e-7
 
 
-def test_complete_rows_need_no_em() -> None:
+def test_complete_rows_need_no_em():
     data = Observations.from_table(DOMAIN, torch.arange(1, 13).reshape(2, 3, 2).numpy())
     graph = InteractionHypergraph.from_order(DOMAIN, 2)
     assert torch.equal(fit_incomplete(graph, data).theta, fit(graph, data).theta)
 
 
-def test_refusals_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_and_status(monkeypatch):
     model = random_model(0)
     data = mixed_data(model, 100.0)
     with pytest.raises(InputError, match="domain"):
@@ -150,7 +148,7 @@ def test_refusals_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
         fit_incomplete(model.hypergraph, data)
 
 
-def test_standard_errors_grow_with_what_is_missing() -> None:
+def test_standard_errors_grow_with_what_is_missing():
     """b is known for 40 of 100 rows: the error of its log odds is that of 40 rows, not of 100."""
     graph = InteractionHypergraph.from_order(DOMAIN.project(["a", "c"]), 1)
     codes = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [0, -1], [1, -1]])

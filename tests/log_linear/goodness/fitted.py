@@ -1,7 +1,5 @@
 """Fits of small tables that the tests of goodness of fit share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pyro_hoim.data import Observations

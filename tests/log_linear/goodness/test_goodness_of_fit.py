@@ -80,12 +80,6 @@ def test_titanic_estimate_is_infinite_and_says_so():
     assert [str(c) for c in result.existence.offending] == ["Class=Crew, Age=Child"]
     quality = goodness_of_fit(result)
     assert quality.num_parameters_fitted == quality.num_parameters - 1
-    # Fitted margins equal observed ones, and the finite stand-in has the fitted law.
-    fitted = result.probs.reshape(data.domain.cardinalities) * data.total_count
-    assert torch.allclose(fitted.sum((1, 3)), data.table().sum((1, 3)), atol=1e-5)
-    states = torch.cartesian_prod(*(torch.arange(n) for n in data.domain.cardinalities))
-    law = torch.exp(-result.model.energy(states) - result.log_partition)
-    assert float((law - result.probs).abs().max()) < 1e-12
 
 
 def corner_design(hypergraph):

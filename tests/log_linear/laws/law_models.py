@@ -1,7 +1,5 @@
 """Structures, parameters and laws that several tests of the laws share."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Laws whose log Z is an estimate: what stays exact, what is an estimate, and where estimates are refused."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from dataclasses import dataclass, replace

@@ -1,10 +1,7 @@
 """Evidence as tensors, one value per row and batch element: against the sliced joint table, 1e-10 relative."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from pyro_hoim.generalized_root import (
     GaussianFamily,
     GeneralizedRoot,
     GeneralizedRootEnergy,
-    NodeFamily,
     PoissonFamily,
     RootStructure,
     TruncatedPoissonFamily,
@@ -32,7 +28,7 @@ GRAPH = InteractionHypergraph.from_order(Domain.from_labels({"a": "xy", "b": "uv
 ROWS = torch.tensor([0, 2, 1, 1, 0])
 
 
-def sliced(law: HierarchicalLogLinear, element: tuple[int, ...], state: dict[str, int]) -> np.ndarray:
+def sliced(law, element, state):
     """Conditional table of one batch element by slicing and normalising its joint table."""
     table = np.exp(exact_table(law.hypergraph, law.energy_model.tables[element]))
     part = table[tuple(state.get(name, slice(None)) for name in law.domain.names)]
@@ -40,7 +36,7 @@ def sliced(law: HierarchicalLogLinear, element: tuple[int, ...], state: dict[str
 
 
 @given(hypergraphs(domain=domains(max_variables=4), hierarchical=False), st.data())
-def test_every_row_and_batch_element_has_its_own_slice(graph: InteractionHypergraph, data: st.DataObject) -> None:
+def test_every_row_and_batch_element_has_its_own_slice(graph, data):
     law = HierarchicalLogLinear(graph, theta_of(graph, 2))
     names = data.draw(st.lists(st.sampled_from(graph.domain.names), unique=True))
     rng, evidence = np.random.default_rng(data.draw(st.integers(0, 99))), {}
@@ -61,7 +57,7 @@ def test_every_row_and_batch_element_has_its_own_slice(graph: InteractionHypergr
         assert_close(constant[element], c[element[-1:]], absolute=1e-12)
 
 
-def test_labels_codes_and_tensors_together() -> None:
+def test_labels_codes_and_tensors_together():
     law = HierarchicalLogLinear(GRAPH, theta_of(GRAPH))
     found = law.condition({"a": "y", "b": ROWS, "c": 1})
     assert found.batch_shape == (5,) and found.domain.names == ("d",)
@@ -75,7 +71,7 @@ def test_labels_codes_and_tensors_together() -> None:
     assert nothing_left.batch_shape == (5,) and nothing_left.event_shape == (0,)
 
 
-def test_chain_rule_of_rows_holds_in_expanded_laws_both_precisions_and_gradients() -> None:
+def test_chain_rule_of_rows_holds_in_expanded_laws_both_precisions_and_gradients():
     x = torch.tensor([[0, 2, 1, 0], [1, 0, 0, 1], [1, 1, 1, 1]])
     for dtype in (torch.float32, torch.float64):
         theta = theta_of(GRAPH, 2).to(dtype).requires_grad_()
@@ -104,7 +100,7 @@ def test_chain_rule_of_rows_holds_in_expanded_laws_both_precisions_and_gradients
         ({"a": torch.zeros(2).long(), "b": torch.zeros(3).long()}, InputError, r"'b'.*broadcasts with \(2,\).*\(3,\)"),
     ],
 )
-def test_wrong_evidence(evidence: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_evidence(evidence, error, message):
     with pytest.raises(error, match=message):
         HierarchicalLogLinear(GRAPH, theta_of(GRAPH)).condition(evidence)
 
@@ -112,9 +108,9 @@ def test_wrong_evidence(evidence: dict[str, Any], error: type[Exception], messag
 # Generalized root models
 
 
-def energy_of(family: NodeFamily, *batch: int) -> GeneralizedRootEnergy:
+def energy_of(family, *batch):
     kind = "real" if family.name == "gaussian" else "count"
-    domain = Domain([Variable(name, kind=kind) for name in "abc"])  # type: ignore[arg-type]
+    domain = Domain([Variable(name, kind=kind) for name in "abc"])
     structure = RootStructure.complete(domain, 2 if family.name == "gaussian" else 3)
     psi = 0.1 * torch.from_numpy(np.random.default_rng(3).normal(size=(*batch, structure.num_terms)))
     if family.name == "gaussian":
@@ -125,7 +121,7 @@ def energy_of(family: NodeFamily, *batch: int) -> GeneralizedRootEnergy:
 @pytest.mark.parametrize(
     "family", [PoissonFamily(), TruncatedPoissonFamily(4), GaussianFamily()], ids=lambda family: family.name
 )
-def test_root_energies_of_rows_and_batches_are_those_of_single_values(family: NodeFamily) -> None:
+def test_root_energies_of_rows_and_batches_are_those_of_single_values(family):
     energy = energy_of(family, 2)
     a, c = torch.tensor([[0.0], [3.0], [1.0]]), torch.tensor([1.0, 2.0])
     rest, constant = energy.condition({"c": c, "a": a})
@@ -140,7 +136,7 @@ def test_root_energies_of_rows_and_batches_are_those_of_single_values(family: No
     assert float((rest.psi[0] - rest.psi[1]).abs().max()) > 1e-3  # the control: rows differ
 
 
-def test_root_laws_given_rows_are_ratios_of_the_joint_law() -> None:
+def test_root_laws_given_rows_are_ratios_of_the_joint_law():
     family = TruncatedPoissonFamily(3)
     law = GeneralizedRoot(energy_of(family).structure, energy_of(family, 2).psi, family).expand((3, 2))
     x = torch.tensor([[0.0, 3.0, 1.0], [2.0, 0.0, 3.0], [1.0, 1.0, 1.0]])
@@ -152,7 +148,7 @@ def test_root_laws_given_rows_are_ratios_of_the_joint_law() -> None:
     assert_close(found.log_prob(levels), joint - joint.logsumexp(0), absolute=1e-10)
 
 
-def test_root_evidence_carries_gradients_and_refuses_what_does_not_fit() -> None:
+def test_root_evidence_carries_gradients_and_refuses_what_does_not_fit():
     energy = energy_of(GaussianFamily())
     a = torch.tensor([0.5, 2.0], dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(energy.condition({"a": a})[0].psi.sum(), a)
@@ -167,10 +163,10 @@ def test_root_evidence_carries_gradients_and_refuses_what_does_not_fit() -> None
         counts.condition({"a": torch.ones(3)})
     for bad in ("many", torch.tensor([True, False]), math):
         with raises("wrong-type", "evidence['a']"):
-            counts.condition({"a": bad})  # type: ignore[dict-item]
+            counts.condition({"a": bad})
 
 
-def test_models_of_one_element_and_of_no_row() -> None:
+def test_models_of_one_element_and_of_no_row():
     model = LogLinearEnergy.from_theta(GRAPH, theta_of(GRAPH, 1))
     rest, constant = model.condition({"a": torch.zeros(0, 1).long()})
     assert rest.batch_shape == constant.shape == (0, 1)

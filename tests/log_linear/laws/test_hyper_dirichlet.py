@@ -3,8 +3,6 @@
 Relative tolerance 1e-10 for identities, 1e-8 for quadrature.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -38,24 +36,22 @@ CASES = {
 }
 
 
-def make(case: str) -> tuple[InteractionHypergraph, list[tuple[int, ...]], list[tuple[int, ...]]]:
+def make(case):
     cards, cliques, separators = CASES[case]
     domain = Domain.from_cardinalities(cards)
     return InteractionHypergraph(domain, [[f"x{i}" for i in c] for c in cliques], closure=True), cliques, separators
 
 
-def pseudo_table(hypergraph: InteractionHypergraph, seed: int, size: float) -> np.ndarray:
+def pseudo_table(hypergraph, seed, size):
     """A decomposable law times ``size``, uniform over the variables in no edge."""
     return size * table_of(hypergraph, theta_of(hypergraph, seed=seed))
 
 
-def margin(table: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def margin(table, axes):
     return table.sum(axis=tuple(i for i in range(table.ndim) if i not in axes))
 
 
-def log_density(
-    hypergraph: InteractionHypergraph, counts: torch.Tensor, size: float, theta: torch.Tensor
-) -> np.ndarray:
+def log_density(hypergraph, counts, size, theta):
     """Conjugate kernel by enumeration minus the closed-form constant."""
     tables = parametrization(hypergraph).to_tables(theta)
     unnormalised = torch.from_numpy(exact_table(hypergraph, tables, normalised=False))
@@ -65,7 +61,7 @@ def log_density(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_jacobian_equals_the_determinant_of_the_coding_matrix(case: str) -> None:
+def test_jacobian_equals_the_determinant_of_the_coding_matrix(case):
     hypergraph, _, _ = make(case)
     matrix = parametrization(hypergraph).matrix("free", "corner")
     expected = torch.linalg.slogdet(matrix).logabsdet.item() if matrix.numel() else 0.0
@@ -73,12 +69,12 @@ def test_jacobian_equals_the_determinant_of_the_coding_matrix(case: str) -> None
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_constant_equals_gamma_functions_of_cliques_and_separators(case: str) -> None:
+def test_constant_equals_gamma_functions_of_cliques_and_separators(case):
     hypergraph, cliques, separators = make(case)
     size = 3.7
     table = pseudo_table(hypergraph, 1, size)
 
-    def log_beta(axes: tuple[int, ...]) -> float:
+    def log_beta(axes):
         return special.gammaln(margin(table, axes)).sum() - special.gammaln(size)
 
     covered = {i for c in cliques for i in c}
@@ -93,14 +89,14 @@ def test_constant_equals_gamma_functions_of_cliques_and_separators(case: str) ->
 @pytest.mark.parametrize(
     "case", ["saturated pair", "saturated triple", "chain", "chain and free", "star", "two triangles", "two components"]
 )
-def test_density_equals_dirichlet_conditionals_with_jacobian(case: str) -> None:
+def test_density_equals_dirichlet_conditionals_with_jacobian(case):
     """Pointwise: product of Dirichlet densities of the conditional tables times the autograd Jacobian."""
     hypergraph, cliques, _ = make(case)
     size = 4.2
     table = pseudo_table(hypergraph, 3, size)
     codings = parametrization(hypergraph)
 
-    def conditionals(theta: torch.Tensor) -> list[tuple[torch.Tensor, np.ndarray]]:
+    def conditionals(theta):
         """Vectors p(residual | separator cell) with their Dirichlet parameters, cliques in order."""
         logits = torch.zeros(table.shape, dtype=torch.float64)
         for edge, part in codings.split(codings.to_tables(theta)).items():
@@ -114,7 +110,7 @@ def test_density_equals_dirichlet_conditionals_with_jacobian(case: str) -> None:
             alpha = margin(table, clique)
             given = [k for k, i in enumerate(clique) if i in seen]
             for cell in itertools.product(*(range(joint.shape[k]) for k in given)):
-                index: list[int | slice] = [slice(None)] * joint.dim()
+                index = [slice(None)] * joint.dim()
                 for k, code in zip(given, cell, strict=True):
                     index[k] = code
                 part = joint[tuple(index)].flatten()
@@ -139,7 +135,7 @@ def test_density_equals_dirichlet_conditionals_with_jacobian(case: str) -> None:
         ("saturated pair", 24.0, 0.4),
     ],
 )
-def test_density_integrates_to_one(case: str, half_width: float, step: float) -> None:
+def test_density_integrates_to_one(case, half_width, step):
     """Trapezoidal sums, which converge exponentially for analytic integrands that decay."""
     hypergraph, _, _ = make(case)
     table = np.ones([v.cardinality for v in hypergraph.domain]) + np.random.default_rng(5).random(
@@ -155,12 +151,10 @@ def test_density_integrates_to_one(case: str, half_width: float, step: float) ->
     assert abs(off.sum() * step**hypergraph.num_parameters - 1) > 1e-4
 
 
-def test_mode_and_mean_tables() -> None:
+def test_mean_tables():
     hypergraph, _, _ = make("two triangles")
     table = pseudo_table(hypergraph, 6, 2.0)
     counts = flat(hypergraph, table)
-    log_probs = exact_table(hypergraph, hyper_dirichlet.clique_tables(hypergraph, counts, torch.log))
-    np.testing.assert_allclose(np.exp(log_probs), table / 2.0, rtol=1e-10)
     # The mean of theta is the gradient of log C in the pseudo-counts: d log C / d (B^T alpha) at fixed n0.
     moving = counts.clone().requires_grad_()
     hyper_dirichlet.log_normaliser(hypergraph, moving, torch.tensor(2.0, dtype=torch.float64)).backward()
@@ -175,7 +169,7 @@ def test_mode_and_mean_tables() -> None:
         assert float(gradient @ direction) == pytest.approx(float(tables @ direction), rel=1e-10, abs=1e-10)
 
 
-def beta_p_value(values: np.ndarray, a: float, b: float) -> float:
+def beta_p_value(values, a, b):
     """Kolmogorov-Smirnov on values of Beta(a, b), of which those below the range of floats are known by order alone."""
     law, least = stats.beta(a, b), 1e-300
     ranks, is_below = law.cdf(values), values < least
@@ -184,7 +178,7 @@ def beta_p_value(values: np.ndarray, a: float, b: float) -> float:
 
 
 @pytest.mark.parametrize("case", ["saturated pair", "chain", "two triangles"])
-def test_samples_follow_the_beta_marginals(case: str) -> None:
+def test_samples_follow_the_beta_marginals(case):
     """Every clique cell is Beta(alpha, n0 - alpha), Kolmogorov-Smirnov at the stated rate; a wrong n0 must fail."""
     hypergraph, cliques, _ = make(case)
     size = 30.0  # large enough that no probability rounds to one, which would be a point mass
@@ -205,7 +199,7 @@ def test_samples_follow_the_beta_marginals(case: str) -> None:
     assert min(controls) < FALSE_ALARM_RATE / len(p_values)
 
 
-def test_samples_of_tiny_pseudo_counts_are_finite() -> None:
+def test_samples_of_tiny_pseudo_counts_are_finite():
     hypergraph, _, _ = make("chain")
     counts = flat(hypergraph, pseudo_table(hypergraph, 9, 1e-3))
     torch.manual_seed(1)

@@ -1,7 +1,5 @@
 """Mean to natural coordinates against enumeration; relative tolerance 1e-10 unless said otherwise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -26,13 +24,13 @@ CHAIN = PAIRS.remove_edges([("x0", "x2")])
 WEAK = InteractionHypergraph(Domain.from_cardinalities([2, 2, 2]), [("x0",), ("x0", "x1", "x2")], hierarchical=False)
 
 
-def eta_of(hypergraph: InteractionHypergraph, theta: torch.Tensor) -> torch.Tensor:
+def eta_of(hypergraph, theta):
     return flat(hypergraph, table_of(hypergraph, theta))
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN, WEAK], ids=["pairs", "chain", "weak"])
-def test_theta_comes_back_from_its_mean(hypergraph: InteractionHypergraph, scale: float) -> None:
+def test_theta_comes_back_from_its_mean(hypergraph, scale):
     theta = theta_of(hypergraph, seed=1, scale=scale)
     found = solve_natural_parameters(hypergraph, eta_of(hypergraph, theta), Auto())
     # The error of theta is that of eta (1e-10) times the inverse curvature.
@@ -40,7 +38,7 @@ def test_theta_comes_back_from_its_mean(hypergraph: InteractionHypergraph, scale
 
 
 @pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN], ids=["pairs", "chain"])
-def test_mode_under_a_normal_prior_has_gradient_zero(hypergraph: InteractionHypergraph) -> None:
+def test_mode_under_a_normal_prior_has_gradient_zero(hypergraph):
     """Also for margins on the boundary, where the plain estimate is infinite."""
     table = np.zeros((2, 3, 2))
     table[0, 0, 0], table[1, 2, 1] = 0.25, 0.75
@@ -58,9 +56,7 @@ def test_mode_under_a_normal_prior_has_gradient_zero(hypergraph: InteractionHype
 
 @pytest.mark.parametrize("max_design", [2**23, 0], ids=["cells", "autograd"])
 @pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN, WEAK], ids=["pairs", "chain", "weak"])
-def test_information_is_the_covariance_of_the_free_statistics(
-    monkeypatch: pytest.MonkeyPatch, hypergraph: InteractionHypergraph, max_design: int
-) -> None:
+def test_information_is_the_covariance_of_the_free_statistics(monkeypatch, hypergraph, max_design):
     monkeypatch.setattr(natural_parameters, "_MAX_DESIGN", max_design)
     theta = theta_of(hypergraph, seed=4)
     codings = parametrization(hypergraph)
@@ -73,7 +69,7 @@ def test_information_is_the_covariance_of_the_free_statistics(
     assert not np.allclose(information.numpy(), second_moment, rtol=1e-3, atol=1e-6)
 
 
-def test_interior_margin() -> None:
+def test_interior_margin():
     uniform = eta_of(PAIRS, torch.zeros(PAIRS.num_parameters, dtype=torch.float64))
     assert interior_margin(PAIRS, uniform) == pytest.approx(1 / 12, rel=1e-7)
     inside = interior_margin(PAIRS, eta_of(PAIRS, theta_of(PAIRS, seed=5)))
@@ -89,7 +85,7 @@ def test_interior_margin() -> None:
     assert interior_margin(PAIRS, uniform, max_cells=11) is None
 
 
-def test_only_an_infeasible_program_means_that_no_law_has_the_margins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_infeasible_program_means_that_no_law_has_the_margins(monkeypatch):
     uniform = eta_of(PAIRS, torch.zeros(PAIRS.num_parameters, dtype=torch.float64))
     contradicting = uniform.clone()
     contradicting[PAIRS.term_slices["x0", "x1"]] = torch.tensor([0.6, 0.0, 0.0, 0.0, 0.0, 0.4], dtype=torch.float64)
@@ -101,7 +97,7 @@ def test_only_an_infeasible_program_means_that_no_law_has_the_margins(monkeypatc
 
 
 @pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN, WEAK], ids=["pairs", "chain", "weak"])
-def test_consistent_margins_are_those_of_one_table(hypergraph: InteractionHypergraph) -> None:
+def test_consistent_margins_are_those_of_one_table(hypergraph):
     """Margins with an error of 1e-7 become those of a (signed) table to 1e-14; as they are, the gap shows."""
     eta = eta_of(hypergraph, theta_of(hypergraph, seed=6))
     cards = hypergraph.domain.cardinalities
@@ -113,7 +109,7 @@ def test_consistent_margins_are_those_of_one_table(hypergraph: InteractionHyperg
         ]
     ).astype(float)
 
-    def gap(margins: torch.Tensor) -> float:
+    def gap(margins):
         table = np.linalg.lstsq(design, margins.numpy(), rcond=None)[0]
         return float(np.abs(design @ table - margins.numpy()).max())
 
@@ -125,7 +121,7 @@ def test_consistent_margins_are_those_of_one_table(hypergraph: InteractionHyperg
     torch.testing.assert_close(consistent_margins(hypergraph, torch.stack([eta, eta])), torch.stack([eta, eta]))
 
 
-def test_too_many_parameters_are_refused() -> None:
+def test_too_many_parameters_are_refused():
     big = InteractionHypergraph.from_order(Domain.from_cardinalities([40, 40, 40]), 2)
     with pytest.raises(IntractableError, match="the limit is 2000"):
         fisher_information(big, torch.zeros(big.num_parameters, dtype=torch.float64), Auto())

@@ -1,7 +1,5 @@
 """Normal priors: invariance, one scale per hyperedge or coordinate, random scales."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -31,7 +29,7 @@ CHAIN = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b
 CYCLE = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}), "a*b + a*c + b*c")
 
 
-def test_normal_prior_scales() -> None:
+def test_normal_prior_scales():
     prior = normal_prior(CHAIN, 2.0, dtype=Double)
     assert prior.event_shape == (CHAIN.num_parameters,) and prior.batch_shape == ()
     assert prior.stddev.dtype == Double and prior.stddev.tolist() == [2.0] * CHAIN.num_parameters
@@ -41,7 +39,7 @@ def test_normal_prior_scales() -> None:
 
 
 @pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
-def test_normal_prior_does_not_depend_on_the_names_of_levels(hypergraph: InteractionHypergraph) -> None:
+def test_normal_prior_does_not_depend_on_the_names_of_levels(hypergraph):
     codings = parametrization(hypergraph)
     prior = normal_prior(hypergraph, {1: 1.5, 2: 0.4}, dtype=Double)
     tables = codings.to_tables(theta_of(hypergraph, seed=1))
@@ -67,7 +65,7 @@ DEGENERATE = InteractionHypergraph(Domain.from_cardinalities({"a": 1, "b": 3}), 
 
 @pytest.mark.parametrize("dtype", [torch.float32, Double])
 @pytest.mark.parametrize("batch", [(), (4,), (2, 1, 3)])
-def test_normal_prior_of_a_tensor_is_that_of_every_coordinate(dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+def test_normal_prior_of_a_tensor_is_that_of_every_coordinate(dtype, batch):
     generator = torch.Generator().manual_seed(0)
     per_edge = torch.rand((*batch, len(CHAIN)), generator=generator, dtype=dtype) + 0.1
     per_coordinate = torch.rand((*batch, CHAIN.num_parameters), generator=generator, dtype=dtype) + 0.1
@@ -88,8 +86,8 @@ def test_normal_prior_of_a_tensor_is_that_of_every_coordinate(dtype: torch.dtype
     assert not torch.equal(normal_prior(CHAIN, per_edge.flip(-1)).stddev, written)
 
 
-def test_normal_prior_of_mixed_mappings_and_of_tensors_of_no_dimension() -> None:
-    found = normal_prior(CHAIN, {1: torch.tensor([1.0, 2.0], dtype=Double), np.int64(2): np.float32(0.5)})  # type: ignore[dict-item]
+def test_normal_prior_of_mixed_mappings_and_of_tensors_of_no_dimension():
+    found = normal_prior(CHAIN, {1: torch.tensor([1.0, 2.0], dtype=Double), np.int64(2): np.float32(0.5)})
     assert found.stddev.tolist() == [[1.0] * 4 + [0.5] * 4, [2.0] * 4 + [0.5] * 4] and found.stddev.dtype == Double
     assert normal_prior(CHAIN, torch.tensor(2.0, dtype=Double), dtype=torch.float32).stddev.tolist() == [2.0] * 8
     empty = InteractionHypergraph(Domain.from_cardinalities([2]), [])
@@ -98,7 +96,7 @@ def test_normal_prior_of_mixed_mappings_and_of_tensors_of_no_dimension() -> None
     assert normal_prior(empty, torch.ones(3, 0)).batch_shape == (3,)
 
 
-def test_normal_prior_carries_gradients_to_random_scales() -> None:
+def test_normal_prior_carries_gradients_to_random_scales():
     scale = torch.full((len(CHAIN),), 2.0, dtype=Double, requires_grad=True)
     theta = theta_of(CHAIN, seed=3)
     (found,) = torch.autograd.grad(normal_prior(CHAIN, scale).log_prob(theta), scale)
@@ -106,11 +104,11 @@ def test_normal_prior_carries_gradients_to_random_scales() -> None:
     assert found.tolist() == pytest.approx([float((t**2 / 8 - 0.5).sum()) for t in pieces])
 
 
-def test_lengths_that_fit_twice_are_unambiguous() -> None:
+def test_lengths_that_fit_twice_are_unambiguous():
     scale = torch.arange(1.0, 7.0)
     assert BINARY.num_parameters == len(BINARY) == 6
     for per in (None, "edge", "coordinate"):  # one coordinate each: the meanings coincide
-        assert torch.equal(normal_prior(BINARY, scale, per=per).stddev, scale)  # type: ignore[arg-type]
+        assert torch.equal(normal_prior(BINARY, scale, per=per).stddev, scale)
     assert DEGENERATE.num_parameters == len(DEGENERATE) == 2
     with pytest.raises(InputError, match=r"as many but not one each; say per='edge' or per='coordinate'"):
         normal_prior(DEGENERATE, torch.tensor([1.0, 2.0]))
@@ -137,23 +135,19 @@ def test_lengths_that_fit_twice_are_unambiguous() -> None:
         ({1: torch.tensor(1.0), 2: torch.tensor(0.0)}, {}, "out-of-range", "received 0"),
         ([1.0] * 5, {}, "wrong-type", "number, a mapping to numbers or a tensor, received list"),
         ("1", {}, "wrong-type", "scale"),
+        (1.0, {"hypergraph": "a*b"}, "wrong-type", "hypergraph"),
     ],
 )
-def test_normal_prior_refuses_bad_scales(scale, options, code, message) -> None:
+def test_normal_prior_refuses_bad_scales(scale, options, code, message):
     with pytest.raises(HoimError, match=message) as caught:
-        normal_prior(CHAIN, scale, **options)
+        normal_prior(**{"hypergraph": CHAIN, "scale": scale, **options})
     assert caught.value.code == code
 
 
-def test_scales_of_zero_inside_mcmc_are_left_to_the_kernel() -> None:
+def test_scales_of_zero_inside_mcmc_are_left_to_the_kernel():
     with pyro.validation_enabled(False):
         prior = normal_prior(CHAIN, torch.zeros(len(CHAIN)))
         assert not bool(torch.isfinite(prior.log_prob(torch.zeros(CHAIN.num_parameters))))
-
-
-def test_normal_prior_needs_a_hypergraph() -> None:
-    with raises("wrong-type", "hypergraph"):
-        normal_prior("a*b")  # type: ignore[arg-type]
 
 
 MIXED = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 3, "b": 2, "c": 3, "d": 2}), "a*b*c + c*d")

@@ -1,7 +1,5 @@
 """The potential that NUTS evaluates is that of the Pyro program, and so are its draws."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any
@@ -40,21 +38,21 @@ PRIORS = {
 }
 
 
-def model_of(prior: Any, backend: Any) -> Any:
+def model_of(prior, backend):
     """The documented Pyro program."""
     if isinstance(prior, DiaconisYlvisaker):
         return partial(pyro.sample, "theta", prior.posterior(COUNTS, 150.0))
     return partial(log_linear_model, HYPERGRAPH, prior, COUNTS, 150.0, backend)
 
 
-def of_pyro(prior: Any, backend: Any) -> Any:
+def of_pyro(prior, backend):
     """Potential that Pyro makes of the program."""
     return initialize_model(model_of(prior, backend))[1]
 
 
 @pytest.mark.parametrize("backend", [Auto(), Enumeration(), VariableElimination()])
 @pytest.mark.parametrize("name", PRIORS)
-def test_potential_and_gradient_are_those_of_the_program(name: str, backend: Any) -> None:
+def test_potential_and_gradient_are_those_of_the_program(name, backend):
     prior = PRIORS[name].with_partition(backend) if name == "conjugate" else PRIORS[name]
     found = known_potential(HYPERGRAPH, prior, COUNTS, 150.0, backend)
     assert found is not None
@@ -68,7 +66,7 @@ def test_potential_and_gradient_are_those_of_the_program(name: str, backend: Any
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e200])
-def test_diverged_theta_has_no_energy(value: float) -> None:
+def test_diverged_theta_has_no_energy(value):
     potential = NormalPotential(HYPERGRAPH, PRIORS["normal"], COUNTS, 150.0, Auto())
     theta = torch.full((HYPERGRAPH.num_parameters,), value, dtype=torch.float64)
     with pyro.validation_enabled(False):
@@ -78,7 +76,7 @@ def test_diverged_theta_has_no_energy(value: float) -> None:
     assert bool(found[0]["theta"].isnan().all())
 
 
-def test_other_priors_and_estimates_are_left_to_pyro() -> None:
+def test_other_priors_and_estimates_are_left_to_pyro():
     cauchy = dist.Cauchy(torch.zeros(HYPERGRAPH.num_parameters).double(), 1.0).to_event(1)
     assert known_potential(HYPERGRAPH, cauchy, COUNTS, 150.0, Auto()) is None
     annealed = AnnealedImportance(seed=0)
@@ -88,14 +86,14 @@ def test_other_priors_and_estimates_are_left_to_pyro() -> None:
 @pytest.mark.filterwarnings("ignore:posterior:pyro_hoim.errors.ConvergenceWarning")  # six draws
 @pytest.mark.parametrize("name", PRIORS)
 @pytest.mark.parametrize("metric", ["laplace", "adapt"])
-def test_draws_are_those_of_the_program(name: str, metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_are_those_of_the_program(name, metric, monkeypatch):
     settings = NUTSSettings(num_draws=6, burn_in=6, num_chains=2)
-    options: dict[str, Any] = {"settings": settings, "seed": 3, "progress": False}
+    options = {"settings": settings, "seed": 3, "progress": False}
     draw = partial(sample_posterior, HYPERGRAPH, COUNTS, PRIORS[name], total_count=150, metric=metric, **options)
     fast = draw()
     used = list[Any]()
 
-    def traced(*_: Any) -> None:
+    def traced(*_):
         used.append(None)
 
     monkeypatch.setattr("pyro_hoim.inference.posterior.known_potential", traced)

@@ -1,7 +1,5 @@
 """LogLinearStatistics against the law of its rows."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
@@ -237,7 +235,7 @@ def statistic_law(law, total):
     states = law.rows.enumerate_support()
     probs = law.rows.log_prob(states).exp().tolist()
     statistics = parametrization(law.hypergraph).statistics(states)
-    found: dict[tuple[int, ...], float] = {}
+    found = {}
     for choice in itertools.product(range(len(states)), repeat=total):
         key = tuple(int(v) for v in statistics[list(choice)].sum(0).tolist())
         found[key] = found.get(key, 0.0) + math.prod(probs[i] for i in choice)

@@ -1,10 +1,6 @@
 """Learning a whole model: what it finds in laws that are known, against exact likelihoods, and how it goes on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +18,6 @@ from pyro_hoim.log_linear import (
     learn as learned_from,
     load_model,
 )
-from pyro_hoim.log_linear.learning.model import LearnResult
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -38,7 +33,7 @@ KINDS = {
 }
 
 
-def learn(train: Observations, validation: Observations, **flat: Any) -> LearnResult:
+def learn(train, validation, **flat):
     """Learning with its options side by side."""
     grouped = {
         argument: kind(**{name: flat.pop(name) for name in names if name in flat})
@@ -58,7 +53,7 @@ Parts = tuple[Observations, Observations, Observations]
 PLANTED = [("a", "b"), ("c", "d"), ("a", "c", "e")]
 
 
-def law(seed: int = 0, strength: float = 0.7) -> LogLinearEnergy:
+def law(seed=0, strength=0.7):
     """Six ternary variables with two pairs and one triple that has no pair inside."""
     domain = Domain.from_cardinalities(dict.fromkeys("abcdef", 3))
     graph = InteractionHypergraph(domain, [(n,) for n in domain.names] + PLANTED, hierarchical=False)
@@ -72,7 +67,7 @@ def law(seed: int = 0, strength: float = 0.7) -> LogLinearEnergy:
     return LogLinearEnergy(graph, tables)
 
 
-def draw(model: LogLinearEnergy, number: int, seed: int) -> Observations:
+def draw(model, number, seed):
     """Independent rows of a small law, drawn from its table of probabilities."""
     shape = model.domain.cardinalities
     probs = Auto().marginal(model, model.domain.names).reshape(-1).numpy()
@@ -80,28 +75,28 @@ def draw(model: LogLinearEnergy, number: int, seed: int) -> Observations:
     return Observations.from_tensor(torch.from_numpy(np.stack(np.unravel_index(cells, shape), 1)), model.domain)
 
 
-def divergence(truth: LogLinearEnergy, model: LogLinearEnergy) -> float:
+def divergence(truth, model):
     """D(truth || model) by summing over all states."""
     p, q = (Auto().marginal(m, truth.domain.names).reshape(-1) for m in (truth, model))
     return float((p * (p.log() - q.log())).sum())
 
 
 @pytest.fixture(scope="module")
-def truth() -> LogLinearEnergy:
+def truth():
     return law()
 
 
 @pytest.fixture(scope="module")
-def parts(truth: LogLinearEnergy) -> Parts:
-    return tuple(draw(truth, n, seed) for n, seed in ((3000, 1), (1500, 2), (3000, 3)))  # type: ignore[return-value]
+def parts(truth):
+    return tuple(draw(truth, n, seed) for n, seed in ((3000, 1), (1500, 2), (3000, 3)))
 
 
 @pytest.fixture(scope="module")
-def learned(parts: Parts) -> LearnResult:
+def learned(parts):
     return learn(parts[0], parts[1], per_round=3)
 
 
-def test_planted_interactions_are_strongest(learned: LearnResult) -> None:
+def test_planted_interactions_are_strongest(learned):
     found = analyse_learned(replace(learned, structure=None), {"train": None}).interactions
     strengths = {tuple(line["edge"]): line["strength"] for line in found}
     planted = [strengths.pop(edge) for edge in PLANTED]
@@ -112,7 +107,7 @@ def test_planted_interactions_are_strongest(learned: LearnResult) -> None:
     assert max(idle) < 0.1 * min(worth[e].value for e in PLANTED)
 
 
-def test_structure_is_what_was_planted(learned: LearnResult, truth: LogLinearEnergy) -> None:
+def test_structure_is_what_was_planted(learned, truth):
     structure = learned.structure
     assert structure is not None
     assert structure_recovery(structure.hypergraph, truth.hypergraph) == (1.0, 1.0, 1.0)
@@ -121,7 +116,7 @@ def test_structure_is_what_was_planted(learned: LearnResult, truth: LogLinearEne
     assert structure_recovery(learned.hypergraph, truth.hypergraph).precision < 0.2
 
 
-def test_learned_law_is_near_the_true_one(learned: LearnResult, truth: LogLinearEnergy) -> None:
+def test_learned_law_is_near_the_true_one(learned, truth):
     """A fit of the true structure by maximum likelihood has an expected divergence of half a parameter per row."""
     own = divergence(truth, learned.energy)
     expected = truth.hypergraph.num_parameters / (2 * learned.num_rows)
@@ -131,7 +126,7 @@ def test_learned_law_is_near_the_true_one(learned: LearnResult, truth: LogLinear
     assert divergence(truth, pairs.energy) > 5 * expected
 
 
-def test_scores_against_enumeration(learned: LearnResult, parts: Parts) -> None:
+def test_scores_against_enumeration(learned, parts):
     test = parts[2]
     table = Auto().marginal(learned.energy, test.domain.names).log()
     nll = -float(table[tuple(test.codes.T)].mean())
@@ -142,13 +137,13 @@ def test_scores_against_enumeration(learned: LearnResult, parts: Parts) -> None:
     assert learned.gain(test) == pytest.approx(independent - nll, rel=1e-10)
 
 
-def test_evidence_holds_back_what_is_not_there(learned: LearnResult) -> None:
+def test_evidence_holds_back_what_is_not_there(learned):
     planted = [learned.ridge.strength(e) for e in PLANTED]
     idle = [learned.ridge.strength(e) for e in learned.hypergraph.edges if len(e) == 2 and e not in PLANTED]
     assert max(planted) < 20 < np.median(idle)
 
 
-def test_independent_rows_teach_no_interaction() -> None:
+def test_independent_rows_teach_no_interaction():
     """Idle tables that are not held back lose about half a parameter per training row."""
     domain = Domain.from_cardinalities(dict.fromkeys("abcd", 3))
     rng = np.random.default_rng(5)
@@ -162,7 +157,7 @@ def test_independent_rows_teach_no_interaction() -> None:
     assert -free.gain(test) > 0.5 * cost
 
 
-def test_sampled_training_agrees_with_exact(learned: LearnResult, parts: Parts) -> None:
+def test_sampled_training_agrees_with_exact(learned, parts):
     graph = learned.hypergraph
     kept = Regularisation(learned.ridge, evidence_rounds=0)
     other, exact = (fit_collection(parts[0], graph, trainer=name, regularisation=kept) for name in ("sampled", "exact"))
@@ -173,7 +168,7 @@ def test_sampled_training_agrees_with_exact(learned: LearnResult, parts: Parts) 
     assert divergence(exact.energy, other.energy) < 2e-3
 
 
-def test_refit_takes_both_parts(parts: Parts) -> None:
+def test_refit_takes_both_parts(parts):
     train, validation, test = (p.rows(torch.arange(400)) for p in parts)
     once = learn(train, validation, per_round=3)
     twice = learn(train, validation, per_round=3, refit=True)
@@ -182,7 +177,18 @@ def test_refit_takes_both_parts(parts: Parts) -> None:
     assert twice.score(test).nll < once.score(test).nll
 
 
-def test_model_file_holds_the_same_law(learned: LearnResult, tmp_path: Path) -> None:
+def test_refit_continues_a_run_without(truth, tmp_path):
+    rows = [draw(truth, n, s) for n, s in ((300, 1), (200, 2))]
+    options = {"per_round": 3, "trainer": "exact"}
+    once = learn(*rows, **options, checkpoint=tmp_path)
+    assert once.structure.hypergraph != once.hypergraph
+    again = learn(*rows, **options, refit=True, checkpoint=tmp_path, resume=True)
+    whole = learn(*rows, **options, refit=True)
+    assert torch.equal(again.tables, whole.tables)
+    assert torch.equal(again.structure.tables, whole.structure.tables)
+
+
+def test_model_file_holds_the_same_law(learned, tmp_path):
     learned.save(tmp_path / "model.safetensors", {"data": "planted"})
     file = load_model(tmp_path / "model.safetensors")
     assert file.hypergraph.is_hierarchical
@@ -190,10 +196,10 @@ def test_model_file_holds_the_same_law(learned: LearnResult, tmp_path: Path) -> 
     assert torch.allclose(back.tables, learned.energy.tables, rtol=0, atol=1e-12)  # centred once more
     assert [tuple(e) for e in file.info["learned_edges"]] == list(learned.hypergraph.edges)
     assert InteractionRidge.from_json(file.info["ridge"]) == learned.ridge
-    assert len(file.info["selection"]["rounds"]) == len(learned.selection.rounds)  # type: ignore[union-attr]
+    assert len(file.info["selection"]["rounds"]) == len(learned.selection.rounds)
 
 
-def test_collection_without_subsets_is_saved_as_its_closure(parts: Parts, tmp_path: Path) -> None:
+def test_collection_without_subsets_is_saved_as_its_closure(parts, tmp_path):
     found = learn(parts[0], parts[1], candidates=[("a", "b"), ("a", "c", "e")], heredity=1 / 3)
     lone = found.hypergraph
     assert ("a", "b") in lone and ("a", "c", "e") not in lone  # no facet of the triple may join
@@ -206,7 +212,7 @@ def test_collection_without_subsets_is_saved_as_its_closure(parts: Parts, tmp_pa
     assert divergence(back, LogLinearEnergy(free.hypergraph, free.tables)) == pytest.approx(0, abs=1e-12)
 
 
-def test_capacity_curve_starts_at_single_variables(learned: LearnResult) -> None:
+def test_capacity_curve_starts_at_single_variables(learned):
     selection = learned.selection
     assert selection is not None
     curve = selection.capacity_curve()
@@ -216,24 +222,24 @@ def test_capacity_curve_starts_at_single_variables(learned: LearnResult) -> None
 
 
 @pytest.mark.parametrize("trainer", ["exact", "sampled", "pseudo-likelihood"])
-def test_resumed_run_is_the_undisturbed_one(trainer: str, truth: LogLinearEnergy, tmp_path: Path) -> None:
+def test_resumed_run_is_the_undisturbed_one(trainer, truth, tmp_path):
     """Stages are removed from the folder, as if the run had been killed before they were written."""
     rows = [draw(truth, n, s) for n, s in ((300, 1), (200, 2))]
     options = {**SMALL, "trainer": trainer, "max_rounds": 3, "refit": True, "checkpoint": tmp_path / "c"}
-    whole = learn(*rows, **options)  # type: ignore[arg-type]
+    whole = learn(*rows, **options)
     with pytest.raises(InputError, match="exists"):
-        learn(*rows, **options)  # type: ignore[arg-type]
+        learn(*rows, **options)
     for stage in ("refit", "final"):
         (tmp_path / "c" / f"{stage}.safetensors").unlink()
-        again = learn(*rows, **options, resume=True)  # type: ignore[arg-type]
+        again = learn(*rows, **options, resume=True)
         assert torch.equal(again.tables, whole.tables) and again.ridge == whole.ridge
         assert float(again.log_partition.value) == float(whole.log_partition.value)
     with pytest.raises(InputError, match="per_round=2, not 3"):
-        learn(*rows, **{**options, "per_round": 3}, resume=True)  # type: ignore[arg-type]
+        learn(*rows, **{**options, "per_round": 3}, resume=True)
 
 
 @pytest.mark.parametrize("trainer", ["sampled", "exact"])
-def test_resumed_run_whose_last_round_is_its_best(trainer: str, tmp_path: Path) -> None:
+def test_resumed_run_whose_last_round_is_its_best(trainer, tmp_path):
     """Two rounds of triples, the second before the first in the order of the collection."""
     draws = torch.Generator().manual_seed(3)
     a, b, d, e = (torch.randint(2, (1500,), generator=draws) for _ in range(4))
@@ -241,13 +247,13 @@ def test_resumed_run_whose_last_round_is_its_best(trainer: str, tmp_path: Path) 
     codes = torch.stack([a, b, a ^ b ^ weak.long(), d, e, d ^ e ^ strong.long()], 1)
     train, validation = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 6)).split([0.6, 0.4], 0)
     options = {**SMALL, "trainer": trainer, "per_round": 1, "checkpoint": tmp_path / "c"}
-    whole = learn(train, validation, **options)  # type: ignore[arg-type]
+    whole = learn(train, validation, **options)
     assert whole.selection is not None and whole.selection.best_round == len(whole.selection.rounds) - 1 == 4
-    again = learn(train, validation, **options, resume=True)  # type: ignore[arg-type]
+    again = learn(train, validation, **options, resume=True)
     assert torch.equal(again.tables, whole.tables) and again.ridge == whole.ridge
 
 
-def test_constants_and_one_value_only() -> None:
+def test_constants_and_one_value_only():
     domain = Domain.from_labels({"a": ["x"], "b": ["y", "z"], "c": ["u", "v"]})
     rows = Observations.from_tensor(torch.tensor([[0, i % 2, i % 2] for i in range(60)]), domain)
     found = learn(rows, rows)
@@ -273,20 +279,20 @@ def test_constants_and_one_value_only() -> None:
         ({"resume": True}, "checkpoint"),
     ],
 )
-def test_wrong_arguments(options: dict[str, object], words: str, parts: Parts) -> None:
+def test_wrong_arguments(options, words, parts):
     with pytest.raises(InputError, match=words):
-        learn(parts[0], parts[1], **options)  # type: ignore[arg-type]
+        learn(parts[0], parts[1], **options)
 
 
-def test_parts_must_fit(parts: Parts) -> None:
+def test_parts_must_fit(parts):
     with raises("other-domain", "validation"):
         learn(parts[0], draw(law(), 10, 0).project(["a", "b"]))
     with raises("empty", "validation"):
         learn(parts[0], parts[0].rows(torch.arange(0)))
 
 
-def test_columns_unique_per_row() -> None:
-    def numbered(size: int) -> Observations:
+def test_columns_unique_per_row():
+    def numbered(size):
         domain = Domain([Variable("id", tuple(map(str, range(size)))), Variable("a", ("x", "y"))])
         return Observations.from_tensor(torch.tensor([[i, i % 2] for i in range(size)]), domain)
 
@@ -302,7 +308,7 @@ def test_columns_unique_per_row() -> None:
     check_columns(Observations.from_tensor(torch.arange(2002)[:, None] % 1001, many))
 
 
-def test_ranges_are_put_in_order() -> None:
+def test_ranges_are_put_in_order():
     domain = Domain.from_labels(
         {"size": ["10-14", "15-19", "5-9"], "age": ["30+", "<20", "20-29"], "name": ["a", "b", "c"], "yes": ["0", "1"]}
     )
@@ -316,7 +322,7 @@ def test_ranges_are_put_in_order() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_a_triple_without_pairs_is_found_although_pairs_alone_do_not_help(seed: int) -> None:
+def test_a_triple_without_pairs_is_found_although_pairs_alone_do_not_help(seed):
     draws = torch.Generator().manual_seed(seed)
     a, b, noise = (torch.randint(2, (800,), generator=draws) for _ in range(3))
     flips = torch.rand(800, generator=draws) < 0.15
@@ -328,7 +334,7 @@ def test_a_triple_without_pairs_is_found_although_pairs_alone_do_not_help(seed: 
     assert learned.gain(test) > 0.15
 
 
-def test_candidates_need_no_heredity_unless_it_is_asked_for() -> None:
+def test_candidates_need_no_heredity_unless_it_is_asked_for():
     draws = torch.Generator().manual_seed(5)
     a, b = (torch.randint(2, (600,), generator=draws) for _ in range(2))
     rows = Observations.from_tensor(torch.stack([a, b, a ^ b], 1), Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}))
@@ -339,7 +345,7 @@ def test_candidates_need_no_heredity_unless_it_is_asked_for() -> None:
         learn(train, validation, candidates=["ab"])
 
 
-def test_pseudo_likelihood_beyond_its_marginal_laws_is_refused_before_any_work() -> None:
+def test_pseudo_likelihood_beyond_its_marginal_laws_is_refused_before_any_work():
     domain = Domain.from_cardinalities([4] * 14)
     rows = Observations.from_tensor(torch.zeros(30, 14, dtype=torch.long), domain)
     with pytest.raises(InputError, match="use the trainer 'sampled'"):

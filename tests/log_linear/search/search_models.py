@@ -1,7 +1,5 @@
 """The domain, rows and trainers that several tests of searches share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

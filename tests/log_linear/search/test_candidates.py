@@ -1,7 +1,5 @@
 """Candidates under heredity: hand-made collections, brute force over the power set, sizes that forbid enumeration."""
 
-from __future__ import annotations
-
 import itertools
 import time
 

@@ -1,11 +1,8 @@
 """Backward elimination: its statistic against enumeration, its size where nothing is there, and what it recovers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,15 +27,13 @@ from studies.complexity import structure_recovery
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 
 
-def draw(table: np.ndarray, number: int, rng: np.random.Generator, domain: Domain = DOMAIN) -> Observations:
+def draw(table, number, rng, domain=DOMAIN):
     """Independent rows of a table of probabilities."""
     cells = rng.choice(table.size, size=number, p=table.ravel() / table.sum())
     return Observations.from_tensor(torch.from_numpy(np.stack(np.unravel_index(cells, table.shape), 1)), domain)
 
 
-def trained(
-    rows: Observations, graph: InteractionHypergraph, strength: float = 1.0, *, tolerance: float = 1e-10
-) -> ExactTrainer:
+def trained(rows, graph, strength=1.0, *, tolerance=1e-10):
     trainer = ExactTrainer(
         rows, graph, penalty=InteractionRidge(strength), stopping=Stopping(max_iterations=500, tolerance=tolerance)
     )
@@ -46,12 +41,12 @@ def trained(
     return trainer
 
 
-def table_of(trainer: ExactTrainer) -> np.ndarray:
+def table_of(trainer):
     model = LogLinearEnergy(trainer.hypergraph, trainer.tables)
     return Auto().marginal(model, model.domain.names).numpy()
 
 
-def dependent(strength: float = 0.5) -> np.ndarray:
+def dependent(strength=0.5):
     """A chain a - b - c over 2 x 3 x 2 cells."""
     table = np.full((2, 3, 2), 1.0) * np.array([0.7, 0.3])[:, None, None]
     table[1, 2] *= np.exp(3 * strength)
@@ -59,7 +54,7 @@ def dependent(strength: float = 0.5) -> np.ndarray:
     return table / table.sum()
 
 
-def test_statistic_with_a_refit_against_enumeration() -> None:
+def test_statistic_with_a_refit_against_enumeration():
     rng = np.random.default_rng(0)
     train, validation = draw(dependent(), 400, rng), draw(dependent(), 200, rng)
     pairs = InteractionHypergraph.from_order(DOMAIN, 2)
@@ -79,7 +74,7 @@ def test_statistic_with_a_refit_against_enumeration() -> None:
     assert test.z == pytest.approx(z, rel=1e-5)
 
 
-def test_a_column_that_is_another_one_stays_tied_to_it() -> None:
+def test_a_column_that_is_another_one_stays_tied_to_it():
     """Every row gains the same, so that the statistic has no error; independent columns are the control."""
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     pair = InteractionHypergraph.from_order(domain, 2)
@@ -90,7 +85,7 @@ def test_a_column_that_is_another_one_stays_tied_to_it() -> None:
         assert InteractionTest.from_json(json.loads(json.dumps(test.to_json(), allow_nan=False))) == test
 
 
-def test_statistic_without_a_refit_against_enumeration() -> None:
+def test_statistic_without_a_refit_against_enumeration():
     """The table less its projection on the singles, by weighted least squares over the cells."""
     rng = np.random.default_rng(1)
     train, validation = draw(dependent(0.0), 400, rng), draw(dependent(0.0), 200, rng)
@@ -112,7 +107,7 @@ def test_statistic_without_a_refit_against_enumeration() -> None:
     assert test.z == pytest.approx((gain - without @ ratio) / np.sqrt(variance * (1 / 200 + 1 / 400)), rel=1e-6)
 
 
-def share_with_findings(num_repeats: int, is_held_out: bool) -> int:
+def share_with_findings(num_repeats, is_held_out):
     """How often independent skewed columns yield any interaction."""
     rng = np.random.default_rng(2)
     domain = Domain.from_cardinalities(dict.fromkeys("abcd", 3))
@@ -128,7 +123,7 @@ def share_with_findings(num_repeats: int, is_held_out: bool) -> int:
     return count
 
 
-def test_independent_columns_yield_no_more_than_the_rate() -> None:
+def test_independent_columns_yield_no_more_than_the_rate():
     """Where nothing is there, the false discovery rate is the probability of any finding."""
     num_repeats = 40
     limit = binom.isf(FALSE_ALARM_RATE, num_repeats, 0.1)
@@ -137,7 +132,7 @@ def test_independent_columns_yield_no_more_than_the_rate() -> None:
     assert share_with_findings(num_repeats, is_held_out=False) > limit
 
 
-def redundant(num_noise: int = 6) -> tuple[Domain, np.ndarray]:
+def redundant(num_noise=6):
     """A chain a - b - c with near-equal a and b, so that a explains c almost as well, and coins beside it."""
     names = ["a", "b", "c", *(f"n{i}" for i in range(num_noise))]
     chain = np.einsum("ab,bc->abc", np.array([[0.46, 0.04], [0.04, 0.46]]), np.array([[0.8, 0.2], [0.2, 0.8]]))
@@ -145,7 +140,7 @@ def redundant(num_noise: int = 6) -> tuple[Domain, np.ndarray]:
 
 
 @pytest.mark.parametrize("max_refits", [0, 200])
-def test_interactions_that_others_stand_in_for_go(max_refits: int) -> None:
+def test_interactions_that_others_stand_in_for_go(max_refits):
     """One by one with refits, and together by bisection; the control removes nothing."""
     domain, chain = redundant()
     graph = InteractionHypergraph.from_order(domain, 2)
@@ -153,7 +148,7 @@ def test_interactions_that_others_stand_in_for_go(max_refits: int) -> None:
     wrong = 0
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        parts: list[Observations] = []
+        parts = []
         for _ in range(2):
             first = np.stack(np.unravel_index(rng.choice(8, size=1500, p=chain.ravel()), (2, 2, 2)), 1)
             codes = np.concatenate([first, rng.integers(0, 2, (1500, 6))], 1)
@@ -169,19 +164,19 @@ def test_interactions_that_others_stand_in_for_go(max_refits: int) -> None:
 
 
 @pytest.mark.parametrize("level", [0.01, 0.1, 0.5])
-def test_confirmed_interactions_are_those_of_the_step_up_procedure(level: float) -> None:
+def test_confirmed_interactions_are_those_of_the_step_up_procedure(level):
     """Against its definition; hypotheses that are not at hand count as not rejected."""
     rng = np.random.default_rng(3)
     for size, others in itertools.product((0, 1, 7, 40), (0, 20)):
         p = rng.random(size) ** 3
-        search: Any = SimpleNamespace(_num_tests=size + others, level=level)
+        search = SimpleNamespace(_num_tests=size + others, level=level)
         found = _Search._confirmed(search, [SimpleNamespace(p_value=value) for value in p])
         ranked = enumerate(np.sort(p), 1)
         largest = max((value for j, value in ranked if value <= j * level / (size + others)), default=-1.0)
         assert found.tolist() == (p <= largest).tolist()
 
 
-def test_nothing_to_test() -> None:
+def test_nothing_to_test():
     rng = np.random.default_rng(4)
     rows = draw(dependent(), 50, rng)
     graph = InteractionHypergraph.from_order(DOMAIN, 1)
@@ -190,7 +185,7 @@ def test_nothing_to_test() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, float("nan"), True])
-def test_rates_out_of_range(rate: float) -> None:
+def test_rates_out_of_range(rate):
     rows = draw(dependent(), 50, np.random.default_rng(5))
     trainer = trained(rows, InteractionHypergraph.from_order(DOMAIN, 1))
     with pytest.raises(InputError, match="false_discovery_rate: expected a number between 0 and 1"):
@@ -199,7 +194,7 @@ def test_rates_out_of_range(rate: float) -> None:
 
 @pytest.mark.parametrize("max_refits", [0, 200])
 @pytest.mark.parametrize("departures", [2, 20])
-def test_rows_that_gain_apart_are_counted(departures: int, max_refits: int) -> None:
+def test_rows_that_gain_apart_are_counted(departures, max_refits):
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     table = [[501, departures], [departures, 499]]  # the first cells of a row gain not quite alike
     rows = Observations.from_table(domain, table)

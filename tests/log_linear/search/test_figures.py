@@ -1,7 +1,5 @@
 """The capacity figure shows what it is given."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

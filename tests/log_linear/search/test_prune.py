@@ -1,7 +1,5 @@
 """Backward selection: known structures, what removal costs, heredity kept, checkpoints."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import reduce

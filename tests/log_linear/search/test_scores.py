@@ -1,7 +1,5 @@
 """Scores of candidates: formulas by loops, bounds on exact refined information, laws without structure."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

@@ -1,7 +1,5 @@
 """The search: algorithms 1 and 2 written out by brute force, known structures, stop rule, checkpoints, results."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -322,13 +320,6 @@ def test_a_function_is_a_score():
     assert found.rounds[1].changed == (("a", "b"), ("a", "c"))  # of equal scores the earlier edge comes first
     assert seen == [(6, SINGLES)]
     assert "alphabetical" in found.settings["score"]
-
-
-def test_variables_of_one_level_stay_outside():
-    domain = Domain.from_cardinalities({"a": 2, "b": 1, "c": 2})
-    rows = Observations.from_table(domain, [[[40, 10]], [[10, 40]]])
-    found = select(rows, rows, trainer_of(rows), score="J")
-    assert found.hypergraph.edges == (("a",), ("c",), ("a", "c"))
 
 
 class Pretending(ExactTrainer):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.errors import NonexistentEstimateWarning
 from pyro_hoim.log_linear import (
     ExactTrainer,
     Gain,
@@ -12,7 +11,6 @@ from pyro_hoim.log_linear import (
     SelectionOptions,
     Stopping,
     fit,
-    mle_existence,
     select,
 )
 from pyro_hoim.structure import InteractionHypergraph
@@ -63,16 +61,6 @@ def test_two_body_passes_the_published_value_and_its_estimate_is_infinite():
         columns = [train.domain.index(n) for n in combination.edge]
         codes = [train.domain[n].code(v) for n, v in zip(combination.edge, combination.levels, strict=True)]
         assert not bool((train.codes[:, columns] == train.codes.new_tensor(codes)).all(1).any())
-
-
-def test_plain_fit_of_fewer_columns_is_infinite_and_warns():
-    data = mushroom(5)
-    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-    with pytest.warns(NonexistentEstimateWarning, match="are never observed"):
-        result = fit(hypergraph, data)
-    assert result.status == "infinite"
-    assert result.existence.num_cells_zero > 0
-    assert mle_existence(hypergraph, data).offending == result.existence.offending
 
 
 @pytest.mark.slow

@@ -178,17 +178,6 @@ def test_effective_parameters_equal_the_formula_written_out(kind):
         assert_close(found[edge], expected / len(counts), relative=1e-10)
 
 
-def test_limits_of_the_effective_number():
-    names = domain("ordinal", a=3, b=4)
-    graph = InteractionHypergraph.saturated(names)
-    rows = Observations.from_table(names, 1 + np.random.default_rng(5).poisson(3.0, (3, 4)))
-    margins = frequencies(rows, graph)
-    free = {("a",): 2, ("b",): 3, ("a", "b"): 6}
-    assert num_effective(InteractionRidge(), graph, margins, rows.total_count) == pytest.approx(free, rel=1e-12)
-    none = num_effective(InteractionRidge(1e12, smoothness=0.5), graph, margins, rows.total_count)
-    assert max(none.values()) < 1e-9
-
-
 def step(ridge, damping=0.5):
     names = domain(a=2, b=3, c=1)
     graph = InteractionHypergraph.saturated(names)

@@ -95,34 +95,6 @@ def test_many_rows_fill_several_blocks():
     check_against_autograd(graph, data, random_tables(graph, np.random.default_rng(4), scale=0.5), 1e-12)
 
 
-# Optima
-
-
-def test_saturated_and_independent_models_have_the_estimate_of_the_likelihood():
-    data = rows(5, 8.0, low=1)
-    for k in (1, 4):
-        pseudo = PseudoTrainer(data, order(k), stopping=Stopping(tolerance=1e-10, max_iterations=5000))
-        exact = ExactTrainer(data, order(k), stopping=Stopping(tolerance=1e-10, max_iterations=5000))
-        assert pseudo.train().status == exact.train().status == "converged"
-        assert_close(pseudo.tables, exact.tables, relative=1e-6, absolute=1e-7)
-        assert_close(likelihood(pseudo, data), exact.loss(data).value, relative=1e-10)
-    assert pseudo.log_partition().kind == "exact"
-
-
-def test_the_likelihood_of_its_model_is_that_of_enumeration():
-    data, other = rows(6), rows(7)
-    trainer = PseudoTrainer(data, WEAK, penalty=InteractionRidge(1.0))
-    trainer.train()
-    table = exact_table(WEAK, trainer.tables)
-    counts = other.table().numpy()
-    expected = -(counts * table).sum() / counts.sum()
-    assert_close(likelihood(trainer, other), expected, relative=1e-11)
-    assert trainer.loss(other).kind == "pseudo-likelihood"
-    exact = ExactTrainer(data, WEAK, penalty=InteractionRidge(1.0))
-    exact.train()
-    assert exact.loss(data).value < likelihood(trainer, data)
-
-
 # Masking
 
 

@@ -1,7 +1,5 @@
 """Compiled loops of sampled training (Numba, CPU): margins of many sets, parents in a network. Imported when needed."""
-# pyright: reportUntypedFunctionDecorator=false, reportUnknownParameterType=false, reportMissingParameterType=false
-
-from __future__ import annotations
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 

@@ -146,8 +146,6 @@ class SampledPath:
         seed = seed_of(self._seed, self._num_populations)
         return WeightedChains(problem.hypergraph, tables, self._settings, seed, population)
 
-    # One step
-
     def _gradient(self) -> Floats:
         return self._coordinates.gradient(self._problem.goal - self._chains.eta())
 
@@ -180,8 +178,6 @@ class SampledPath:
             self._notes.append(f"the weights collapsed in each of {_MAX_COLLAPSES} steps in a row")
             return False
         return True
-
-    # Checks
 
     def _annealed(self, num_chains: int | None = None) -> Population:
         self._num_populations += 1
@@ -238,8 +234,6 @@ class SampledPath:
             f"{self._rate:.3g}"
         )
         return True
-
-    # The run
 
     def run(self) -> Outcome:
         """All iterations, final checks, and more iterations where those fail."""

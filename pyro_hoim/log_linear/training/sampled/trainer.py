@@ -136,8 +136,6 @@ class SampledTrainer(TableTrainer):
     def _seed(self, purpose: int) -> int:
         return seed_of(self.settings.seed, self._num_trained, purpose)
 
-    # Changes
-
     @override
     def _prepare(self, hypergraph: InteractionHypergraph) -> None:
         if self._population is None or set(self._hypergraph.edges) <= set(hypergraph.edges):
@@ -203,8 +201,6 @@ class SampledTrainer(TableTrainer):
         picked = systematic(shares, count, np.random.default_rng(self._seed(_START)))
         return Population(self.rows.codes[picked], np.zeros(count))
 
-    # Results
-
     @override
     def log_partition(self) -> LogPartition:
         result = self._forward_log_z()
@@ -263,8 +259,6 @@ class SampledTrainer(TableTrainer):
             starts = self._starts()
             population = annealed_population(graph, self._tables, settings, starts, self._seed(_ANNEAL))
         return WeightedChains(graph, self._tables, settings, seed, population)
-
-    # State
 
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:

@@ -1,23 +1,18 @@
 """Reading rows of counts for a fitted model: every file is read once, and what is said of bad ones stays."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import sparse
 
-import pyro_hoim.cli.count_reading as module
-from pyro_hoim.cli.count_reading import read_counts
+import pyro_hoim.cli.reading as module
+from pyro_hoim.cli.reading import read_counts
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
 from pyro_hoim.generalized_root import PoissonFamily
 from pyro_hoim.generalized_root.command.fit import check_support
 from pyro_hoim.schema import Domain, Variable
 
 
-def counts(*names: str) -> Domain:
+def counts(*names):
     return Domain(Variable(name, kind="count") for name in names)
 
 
@@ -27,7 +22,7 @@ CSV = "c,b,a\n1,3,0\n4,0,2\n"
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
+def files(tmp_path):
     """The same rows in both kinds of file, with a column that no model asks for."""
     (tmp_path / "rows.csv").write_text(CSV)
     sparse.save_npz(tmp_path / "rows.npz", sparse.csr_matrix(np.array(ROWS)[:, [2, 1, 0]]))
@@ -36,14 +31,14 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def readings(monkeypatch):
     """Files that were read so far."""
-    found: list[str] = []
+    found = []
 
-    def counted(name: str) -> None:
+    def counted(name):
         original = getattr(module, name)
 
-        def read(path: Any, *arguments: Any, **options: Any) -> Any:
+        def read(path, *arguments, **options):
             found.append(str(path))
             return original(path, *arguments, **options)
 
@@ -57,7 +52,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_files_are_read_once(kind: str, files: dict[str, Path], readings: list[str]) -> None:
+def test_files_are_read_once(kind, files, readings):
     table, _ = read_counts(AB, files[kind], None)
     assert table.domain.names == AB.names
     assert table.to_array().tolist() == [row[:2] for row in ROWS]
@@ -65,9 +60,7 @@ def test_files_are_read_once(kind: str, files: dict[str, Path], readings: list[s
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_a_missing_target_is_zero_and_other_missing_columns_are_named(
-    kind: str, files: dict[str, Path], readings: list[str]
-) -> None:
+def test_a_missing_target_is_zero_and_other_missing_columns_are_named(kind, files, readings):
     table, has_target = read_counts(counts("a", "hat", "b"), files[kind], None, "hat")
     assert not has_target
     assert table.to_array().tolist() == [[0, 0, 3], [2, 0, 0]]
@@ -91,13 +84,13 @@ def test_a_missing_target_is_zero_and_other_missing_columns_are_named(
         ("a,b,count\n1,2,-3\n", InputError, r"rows\.csv line 2.*'count'"),
     ],
 )
-def test_messages_name_line_and_column(content: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_messages_name_line_and_column(content, error, message, tmp_path):
     (tmp_path / "rows.csv").write_text(content)
     with pytest.raises(error, match=message):
         check_support(read_counts(AB, tmp_path / "rows.csv", None)[0], PoissonFamily())
 
 
-def test_vocabularies_belong_to_matrices(files: dict[str, Path]) -> None:
+def test_vocabularies_belong_to_matrices(files):
     with pytest.raises(InputError, match=r"--vocab: belongs to a \.npz file"):
         read_counts(AB, files["csv"], files["npz"])
     with pytest.raises(InputError, match="no such file"):

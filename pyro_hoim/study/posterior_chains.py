@@ -1,4 +1,4 @@
-"""The chains of a posterior, one after the other or in several processes. Private to the analysis."""
+"""The chains of a posterior within a study, one after the other or in several processes, and their settings."""
 
 from __future__ import annotations
 
@@ -11,28 +11,49 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, check_whole
+from ..inference.kernels import NUTSSettings
 from ..inference.posterior import sample_posterior
 from ..interop.arviz import to_arviz
+from ..log_linear.named_priors import Prior
 from ..structure.hypergraph import InteractionHypergraph
 
-if TYPE_CHECKING:
-    from .posterior_settings import PosteriorSettings
+__all__ = ["Chain", "PosteriorSettings", "draw_chains"]
 
 Chain = dict[str, torch.Tensor]
 """``theta`` (draws, parameters) and ``stats.<name>`` (draws,)."""
 
 _LEAST_TRANSITIONS = 4000
 """Transitions of all chains below which processes, which import the library first, take longer than they save."""
+
+
+@dataclass(frozen=True)
+class PosteriorSettings(NUTSSettings):
+    """How posteriors are sampled: :class:`~pyro_hoim.inference.NUTSSettings`, by default 500 transitions of burn-in.
+
+    Attributes:
+        prior: of the free parameters; any but ``none``.
+        jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
+            chains have 4,000 transitions or more together, and one elsewhere.
+    """
+
+    burn_in: int | None = 500
+    prior: Prior = field(default_factory=lambda: Prior("normal", 1.0))
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.jobs is not None:
+            check_whole(self.jobs, "jobs")
 
 
 def draw_chain(

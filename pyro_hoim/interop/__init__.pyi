@@ -1,0 +1,9 @@
+from .arviz import CELL_GROUP as CELL_GROUP, ArvizNames as ArvizNames, to_arviz as to_arviz
+from .backend import choose_backend as choose_backend, get_group as get_group
+from .chains import diagnose_chains as diagnose_chains
+from .loo import (
+    compare_by_cell as compare_by_cell,
+    loo_by_cell as loo_by_cell,
+    loo_figures as loo_figures,
+    summarise as summarise,
+)
