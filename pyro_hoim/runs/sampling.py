@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
-from tqdm import tqdm
 
 from ..core.chains import Chains, RecordPart
 from ..errors import ConvergenceWarning, check_choice, check_names, check_whole, conflict, wrong_type
-from .checkpoint import DeferredInterrupt, RunFile, part_of
+from .jobs import follow, part_of
 from .options import RunOptions, checked_run
 from .recorder import Recorder
 
@@ -95,11 +93,7 @@ class ChainRun(Generic[C]):
 
 
 class _Sampling:
-    """Burn-in and sampling of chains in steps.
-
-    Where the steps end depends on the arguments alone, never on time, so that a run in parts makes the same calls as a
-    run in one go, and thereby has the same bits.
-    """
+    """Burn-in and sampling of chains, as a :class:`~pyro_hoim.runs.jobs.Job`."""
 
     def __init__(
         self, chains: Chains, recorder: Recorder, burn_in: int, num_draws: int, thin: int, parts: Sequence[str]
@@ -112,33 +106,7 @@ class _Sampling:
         if recorder.bytes_per_record:
             self._unit = min(self._unit, max(1, _TRACE_PER_CALL // recorder.bytes_per_record) * self.thin)
 
-    def follow(self, settings: Mapping[str, Any], file: RunFile | None, progress: bool) -> float:
-        """Run to the end, with a progress bar and checkpoints; seconds, those of earlier parts included.
-
-        Ctrl-C ends the current step, writes a checkpoint and raises KeyboardInterrupt.
-        """
-        before = 0.0
-        found = None if file is None else file.start(settings)
-        if found is not None:
-            before, self.done = float(found.pop("seconds")), int(found.pop("done"))
-            self._chains.load_state_dict(part_of(found, "chains."))
-            self._recorder.load_state(part_of(found, "record."))
-        start = time.monotonic()
-        bar = tqdm(total=self.total, initial=self.done, unit="sweep", leave=False, disable=not progress)
-        with bar, DeferredInterrupt() as interrupt:
-            while self.done < self.total:
-                bar.set_description_str("burn-in" if self.done < self.burn_in else "sampling", refresh=False)
-                made = self._advance()
-                self.done += made
-                bar.update(made)
-                if interrupt.is_pending or self.done == self.total or (file is not None and file.is_due):
-                    if file is not None:
-                        file.write(self._state(before + time.monotonic() - start))
-                    interrupt.deliver()
-        return before + time.monotonic() - start
-
-    def _advance(self) -> int:
-        """Make one step; sweeps made."""
+    def advance(self) -> int:
         if self.done < self.burn_in:
             length = min(self._unit, self.burn_in - self.done)
             self._chains.sweep(length)
@@ -155,14 +123,15 @@ class _Sampling:
             self._recorder.look(self._chains.states)
         return length
 
-    def _state(self, seconds: float) -> dict[str, torch.Tensor]:
-        """Everything to continue from."""
+    def state(self) -> dict[str, torch.Tensor]:
         return {
             **{f"chains.{name}": value for name, value in self._chains.state_dict().items()},
             **{f"record.{name}": value for name, value in self._recorder.state().items()},
-            "done": torch.tensor(self.done),
-            "seconds": torch.tensor(seconds, dtype=torch.float64),
         }
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._chains.load_state_dict(part_of(state, "chains."))
+        self._recorder.load_state(part_of(state, "record."))
 
 
 def sample_chains(
@@ -222,7 +191,7 @@ def sample_chains(
     recorder = Recorder(chains, num_draws, parts)
     sizes = {"burn_in": burn_in, "num_draws": num_draws, "thin": thin}
     settings = {"kind": type(chains).__name__, **sizes, "record": list(parts), **chains.settings}
-    seconds = _Sampling(chains, recorder, **sizes, parts=parts).follow(settings, file, run.progress)
+    seconds = follow(_Sampling(chains, recorder, **sizes, parts=parts), settings, file, run.progress)
     eta, std_error, between_chains, is_mixed = recorder.summary() or (None,) * 4
     if is_mixed is False:
         message = "chains differ from each other by more than chance, so they have not mixed; make longer runs, or "

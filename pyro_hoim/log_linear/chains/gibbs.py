@@ -14,7 +14,8 @@ from ...compute.engine import Record, Wanted, join_records
 from ...core.model import LogLinearModel
 from ...errors import check_whole, out_of_range, unexpected, wrong_type
 from ...runs.arguments import check_levels, received
-from ...runs.checkpoint import checksum, part_of
+from ...runs.checkpoint import checksum
+from ...runs.jobs import part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup, EngineName
