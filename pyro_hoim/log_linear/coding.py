@@ -28,19 +28,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from ..checks import check_shape, is_hidden
-from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected, wrong_type
+from ..checks import check_shape, checked_floating, is_hidden
+from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected
 from ..structure.cells import cell_index, check_codes
 from ..structure.hypergraph import Edge, InteractionHypergraph
-from ._kronecker import (
-    Factor,
-    KroneckerMap,
-    Layout,
-    LinearMap,
-    corner_embedding,
-    edge_blocks,
-    level_contrasts,
-)
+from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts
 
 __all__ = ["Coding", "Parametrization", "parametrization"]
 
@@ -119,10 +111,7 @@ class Parametrization:
 
     @staticmethod
     def _check(value: torch.Tensor, size: int, argument: str) -> None:
-        check_type(value, torch.Tensor, argument, "a tensor")
-        if not value.is_floating_point():
-            raise wrong_type(argument, "floating-point numbers", received=f"dtype {value.dtype}")
-        check_shape(value, (size,), argument)
+        check_shape(checked_floating(value, argument), (size,), argument)
 
     def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero, up to the square root of the rounding unit."""

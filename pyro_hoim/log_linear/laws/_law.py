@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...checks import check_finite, is_hidden
+from ...checks import check_finite, checked_floating, is_hidden
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.partition import LogPartition, PartitionBackend
 from ...errors import check_type, wrong_shape, wrong_type
@@ -29,9 +29,7 @@ class Law(ParameterCache):
         is_lenient: bool = False,
     ) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
-        if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
-            received = theta.dtype if isinstance(theta, torch.Tensor) else type(theta).__name__
-            raise wrong_type("theta", "a tensor of floating-point numbers", received=received)
+        checked_floating(theta, "theta")
         if partition is not None and not (hasattr(partition, "log_partition") and hasattr(partition, "is_exact")):
             expected = "a backend such as Auto(), VariableElimination() or AnnealedImportance()"
             raise wrong_type("partition", expected, received=repr(partition))
