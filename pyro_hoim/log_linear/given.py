@@ -66,14 +66,9 @@ def check_single(model: LogLinearEnergy, argument: str = "model") -> None:
 def condition_rows(
     model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor
 ) -> tuple[LogLinearEnergy, torch.Tensor]:
-    """The laws of the missing variables of many rows as one batch of models.
+    """:meth:`~pyro_hoim.log_linear.LogLinearEnergy.condition` for many rows, codes (R, d): models (R,), constants (R,).
 
     .. math:: -E(x_{r, O}, x_M) = c_r - E'_r(x_M)
-
-    :meth:`~pyro_hoim.log_linear.LogLinearEnergy.condition` for many rows at once.
-
-    Shape:
-        codes (R, d); the batch of the result is (R,), and so is the constant.
     """
     graph = model.hypergraph
     rest = _left(graph, tuple(missing))
@@ -207,11 +202,7 @@ def row_log_weights(
 def row_chains(
     model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor, num_chains: int, gibbs: ClampedGibbs, seed: int
 ) -> GibbsChains:
-    """Chains of the missing variables of rows, annealed and burnt in; those of one row are next to each other.
-
-    Shape:
-        codes (R, d); the chains' states are (R * num_chains, d).
-    """
+    """Chains (R * num_chains) of what rows, codes (R, d), miss, annealed and burnt in; those of a row side by side."""
     gone = set(missing)
     clamped = {
         name: codes[:, i].repeat_interleave(num_chains) for i, name in enumerate(model.domain.names) if name not in gone

@@ -98,8 +98,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
         Roger Grosse, Zoubin Ghahramani and Ryan Adams, Sandwiching the marginal likelihood using bidirectional Monte
         Carlo, 2015.
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix B.5.
+        Paper 1, appendix B.5.
 
     Example:
         >>> from pyro_hoim import Domain, LogLinearEnergy

@@ -82,8 +82,7 @@ class GibbsChains(Chains):
         IntractableError: a block with more than 4,096 joint states.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix B.5.
+        Paper 1, appendix B.5.
 
     Example:
         >>> from pyro_hoim import Domain, LogLinearEnergy

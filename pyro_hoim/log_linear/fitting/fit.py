@@ -142,9 +142,8 @@ def fit(
         NonexistentEstimateWarning: the estimate is infinite; the offending combinations are named.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2 and table 4; Yvonne Bishop, Stephen Fienberg and Paul Holland,
-        Discrete Multivariate Analysis, 1975, chapter 3.
+        Paper 1, section 4.2 and table 4; Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate
+        Analysis, 1975, chapter 3.
 
     Example:
         >>> from pyro_hoim import Domain

@@ -26,20 +26,11 @@ _CHUNK = 2**18
 
 @dataclass(frozen=True)
 class DrawnStatistics:
-    """Statistics of the observed table, then of tables drawn from a fitted model, each against its own refit.
+    """Statistics of the observed table, then of tables drawn from a fitted model, each against its own refit."""
 
-    Attributes:
-        deviance: G2 of every table, against the saturated model or a larger one.
-        pearson: X2 of every table, against the saturated model.
-        num_unfinished: tables with a refit that stopped before its criterion.
-
-    Shape:
-        deviance, pearson (1 + number of tables,).
-    """
-
-    deviance: np.ndarray
-    pearson: np.ndarray
-    num_unfinished: int
+    deviance: np.ndarray  # (1 + tables,), against the saturated model or a larger one
+    pearson: np.ndarray  # (1 + tables,), against the saturated model
+    num_unfinished: int  # tables with a refit that stopped before its criterion
 
     def __len__(self) -> int:
         return len(self.deviance) - 1

@@ -21,10 +21,7 @@ def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> f
 def conditional_tables(
     hypergraph: InteractionHypergraph, data: Observations, cells: np.ndarray, seed: int
 ) -> Callable[[int], np.ndarray]:
-    """Tables drawn given the observed margins of the cliques.
-
-    Shape:
-        cells (num_states,); drawn tables (cells in the mask, size).
+    """Tables (cells in the mask, size) drawn given the observed margins of the cliques.
 
     References:
         Alan Agresti, A survey of exact inference for contingency tables, 1992, section 3; Steffen Lauritzen, Graphical

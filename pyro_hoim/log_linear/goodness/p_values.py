@@ -206,7 +206,7 @@ def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray
     return [cell_numbers(codes, graph.domain.indices(edge), cards) for edge in graph.maximal_edges]
 
 
-def _none(reason: str, why: str) -> PValue:
+def _none(reason: str, why: str | None) -> PValue:
     return PValue(p_value_note=f"{reason}, too much for the chi-square distribution, and {why}")
 
 

@@ -62,8 +62,6 @@ def normal_prior(
     Example:
         >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-        >>> normal_prior(hypergraph, {1: 1.0, 2: 0.5}).stddev
-        tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])
         >>> import pyro
         >>> def horseshoe():
         ...     overall = pyro.sample("overall", pyro.distributions.HalfCauchy(0.1))

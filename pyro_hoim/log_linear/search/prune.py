@@ -70,9 +70,7 @@ def prune(
         :class:`~pyro_hoim.log_linear.SelectionResult`; ``changed`` of a round are the removed interactions.
 
     Raises:
-        InputError: arguments out of range, rows that are not the trainer's, or a checkpoint of another run.
-        InputTypeError: arguments of the wrong type.
-        MissingDataError: missing cells.
+        InputError: as of :func:`~pyro_hoim.log_linear.select`, and so its other errors.
 
     Example:
         >>> from pyro_hoim import load_table

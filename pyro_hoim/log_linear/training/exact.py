@@ -53,8 +53,7 @@ class ExactTrainer(DescentTrainer):
         IntractableError: no exact way within its budget.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2, equation (9) and algorithm 2.
+        Paper 1, section 4.2, equation (9) and algorithm 2.
 
     Example:
         >>> from pyro_hoim import Domain

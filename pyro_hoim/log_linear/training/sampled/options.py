@@ -68,8 +68,7 @@ class SampledTraining:
         InputError: an option outside its range.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix B.5.
+        Paper 1, appendix B.5.
 
     Example:
         >>> SampledTraining(num_iterations=200).num_chains

@@ -90,10 +90,9 @@ class SampledTrainer(TableTrainer):
         UnknownNameError: the penalty has a strength for a variable that is not in the domain.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2 and appendix B.5; C. K. Chow and C. N. Liu, Approximating discrete
-        probability distributions with dependence trees, 1968; Davide Carbone, Mengjian Hua, Simon Coste and Eric
-        Vanden-Eijnden, Efficient training of energy-based models using Jarzynski equality, 2023, algorithm 1.
+        Paper 1, section 4.2 and appendix B.5; C. K. Chow and C. N. Liu, Approximating discrete probability
+        distributions with dependence trees, 1968; Davide Carbone, Mengjian Hua, Simon Coste and Eric Vanden-Eijnden,
+        Efficient training of energy-based models using Jarzynski equality, 2023, algorithm 1.
 
     Example:
         >>> from pyro_hoim import Domain
