@@ -76,10 +76,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     to four modes that the ascents found, in about the time of one forward run. They must agree with the main run about
     the neighbourhoods of these modes; where they support no estimate, the note says "modes found, not weighed".
 
-    *Verdict.* "verified": every state was met, or the reverse run started from perfect samples and all checks agree;
-    the limits then hold at ``level``, and ``std_error`` is at least 1 / M. "consistent": all checks agree, without
-    proof; a mode that no search finds stays unseen. "unreliable", with a note and a
-    :class:`~pyro_hoim.errors.ConvergenceWarning`: otherwise.
+    *Verdict.* "verified", "consistent" or "unreliable", with a note and a
+    :class:`~pyro_hoim.errors.ConvergenceWarning`; :doc:`/exact_or_approximate` says what each is worth.
 
     *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below.
 

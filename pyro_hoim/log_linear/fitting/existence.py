@@ -36,9 +36,7 @@ __all__ = [
 
 _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12
-_SLACK = 1e-6
-"""Slacks up to this are rounding: directions fill the unit box, and their entries on cells are of order one."""
-
+_SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entries on cells are of order one
 _LISTED = 1000
 _MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 

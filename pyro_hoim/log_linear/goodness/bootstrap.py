@@ -14,13 +14,9 @@ __all__ = ["MIN_TABLES", "DrawnStatistics", "bootstrap_cost", "drawn_statistics"
 MIN_TABLES = 99
 """Fewest tables that a p-value is computed from: it is then at least 0.01."""
 
-_SAMPLING = 15
-"""Cost of drawing a cell, in updates of a cell."""
-
+_SAMPLING = 15  # cost of drawing a cell, in updates of a cell
 _MAX_CYCLES = 30
-_TOLERANCE = 1e-3
-"""Error of a refitted deviance, in standard deviations of chi-square; it moves a p-value by less than 0.0005."""
-
+_TOLERANCE = 1e-3  # of a refitted deviance, in standard deviations of chi-square; moves a p-value by less than 0.0005
 _CHUNK = 2**18
 
 

@@ -23,12 +23,8 @@ MAX_MEAN_EXCESS = 0.05
 
 NUM_TABLES = 999
 _MAX_TABLES = 10**6
-_BUDGET = 3e8
-"""Cell updates of a bootstrap that was not asked for by name: about two seconds."""
-
-_ROW = 20
-"""Cost of moving a row to draw a table given its margins, in cell updates."""
-
+_BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: about two seconds
+_ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
 _MAX_LEVERAGE_COST = 2e9
 _RANK_TOLERANCE = 1e-12
 _MIN_MARGIN = 5

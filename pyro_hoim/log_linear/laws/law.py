@@ -18,8 +18,7 @@ from ...core.partition import PartitionBackend
 from ...errors import out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
-from ._law import Law
-from ._tables import extended_expectations, flatten_tables, log_prob_cells, marginal_tables
+from ._law import Law, extended_expectations, flatten_tables, log_prob_cells, marginal_tables
 from .backends import exact_backend
 
 __all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]

@@ -40,8 +40,7 @@ class InteractionTest:
         edge: the interaction.
         gain: held-out log-likelihood with it less that without it, in nats a row.
         gain_std_error: sampling error of the gain over the held-out rows.
-        z: the statistic of :func:`eliminate`; standard normal where the interaction is absent.
-        p_value: one-sided.
+        z, p_value: the statistic of :func:`eliminate`, standard normal where the interaction is absent; one-sided.
         is_kept: whether it is in the structure. Beyond exact reach an interaction may be removed although its own test
             confirms it, because others stand in for it.
         is_confirmed: whether its own test confirms it.

@@ -62,11 +62,10 @@ class SampledTrainer(TableTrainer):
 
     *Modes that chains miss.* Noise in the parameters makes modes far from the data, which chains that follow the path
     may not see. The rate therefore rises slowly, steps are shortened to a bounded change of energies, and every
-    ``refresh_every`` steps and at the end a fresh annealed population joins the chains; both have absolute weights, so
-    that each has the share that it stands for. Where they differ, sampling is raised. Most of that population starts at
-    a directed network that is close to the rows; a quarter starts at the independent law, which finds modes far from
-    them. Training that diverges goes back to its last sound parameters, with more sweeps and a lower rate. The report's
-    ``notes`` tell of all this; an interrupt leaves the trainer as it was before the call.
+    ``refresh_every`` steps and at the end a fresh annealed population joins the chains, each with the share that its
+    weights stand for. Where they differ, sampling is raised. Training that diverges goes back to its last sound
+    parameters, with more sweeps and a lower rate. The report's ``notes`` tell of all this; an interrupt leaves the
+    trainer as it was before the call.
 
     *Results.* Gradients have sampling error, so parameters are as good as the number of chains. Log Z is estimated by
     annealed importance sampling on chains of its own, made longer until the error is small enough or the budget used
