@@ -85,8 +85,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions.
         reference: the product law at beta 0: ``"singles"`` (the model's own single-variable terms), ``"uniform"``, or
             log weights of all levels, one variable after the other (see :func:`log_frequencies`).
-        engine: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
-        precision: of their conditionals.
+        engine, precision: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
 
     Raises:
         InputError: an option outside its range, or a missing cell in ``starts``.

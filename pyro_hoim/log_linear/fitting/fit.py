@@ -134,7 +134,6 @@ def fit(
     Raises:
         MissingDataError: missing cells in ``data`` or ``validation``.
         InputError: arguments that do not fit together, another domain, no observations.
-        InputTypeError: arguments of the wrong type.
         IntractableError: no feasible way to log Z, with the cells needed and the option that raises the budget.
 
     Warns:

@@ -57,7 +57,6 @@ def normal_prior(
         InputError: a scale that is not a positive finite number, a mapping that leaves out a hyperedge or names
             something else, or a tensor of another length. Tensors are not looked into where validation is switched off
             globally, as inside Pyro's MCMC.
-        InputTypeError: arguments of the wrong type.
 
     Example:
         >>> from pyro_hoim import Domain

@@ -60,7 +60,6 @@ class DiaconisYlvisaker(TorchDistribution):
 
     Raises:
         InputError: the prior is improper, or the margins are inconsistent or of the wrong shape.
-        InputTypeError: arguments of the wrong type.
         IntractableError: on use, when log Z exceeds the backend's budget, a mode has more than 2,000 parameters, or
             what is asked for has no closed form.
 

@@ -84,7 +84,6 @@ def learn(
 
     Raises:
         InputError: arguments out of range, rows over different variables, no rows, or a checkpoint of another run.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         IntractableError: exact training was asked for and is out of reach.
 

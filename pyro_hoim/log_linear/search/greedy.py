@@ -65,7 +65,6 @@ def select(
         InputError: arguments out of range, rows that are not the trainer's, no observations, a start with a
             variable that is not the domain's, a score that is not one number per candidate, or a checkpoint of
             another run.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
 
     Randomness:

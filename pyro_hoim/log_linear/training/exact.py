@@ -48,7 +48,6 @@ class ExactTrainer(DescentTrainer):
 
     Raises:
         InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         IntractableError: no exact way within its budget.
 

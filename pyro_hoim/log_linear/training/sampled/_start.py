@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import networkx as nx
@@ -196,10 +195,6 @@ def _walk(count: int, counts_of: dict[tuple[int, int], Floats]) -> list[tuple[in
     for first in range(count):
         if first not in parents:
             parents[first] = -1
-            arcs = nx.dfs_edges(forest, first, sort_neighbors=_reversed)
+            arcs = nx.dfs_edges(forest, first, sort_neighbors=lambda nodes: list(nodes)[::-1])
             parents.update((child, parent) for parent, child in arcs)
     return list(parents.items())
-
-
-def _reversed(nodes: Iterable[int]) -> list[int]:
-    return list(nodes)[::-1]

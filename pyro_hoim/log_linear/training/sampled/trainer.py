@@ -75,16 +75,13 @@ class SampledTrainer(TableTrainer):
     weights and autocorrelation. All results are functions of the state: equal calls give equal numbers.
 
     Args:
-        rows: complete training rows.
-        hypergraph: the collection to begin with.
+        rows, hypergraph, evidence: see :class:`~pyro_hoim.log_linear.ExactTrainer`.
         penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows. It acts on the *raw* tables of a
             hierarchical collection, which are not balanced while training, and on balanced tables else.
         settings: number of chains, steps, checks and so on.
-        evidence: how often a call of :meth:`train` moves the strengths of interactions and fits again.
 
     Raises:
         InputError: rows of another domain or none.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         UnknownNameError: the penalty has a strength for a variable that is not in the domain.
 
