@@ -20,8 +20,7 @@ from ...core.trainer import Loss, MaskedTrainer, Trainer
 from ...data.observations import Observations
 from ...data.readers import check_complete
 from ...errors import check_not_negative, check_type, none_received, other_domain
-from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, unpacked
-from ...runs.jobs import part_of
+from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, part_of, unpacked
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
