@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import check_choice, check_names, out_of_range, refused, unexpected
-from ..log_linear.coding import Coding, parametrization
-from ..log_linear.coordinates import THETA_DIM, table_variables, theta_coords
+from ..log_linear.coding import THETA_DIM, Coding, parametrization, table_variables, theta_coords
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend, get_group, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array

@@ -1,8 +1,12 @@
 from .annealed.importance import AnnealedImportance as AnnealedImportance, log_frequencies as log_frequencies
 from .auto import Auto as Auto
 from .chains.gibbs import GibbsChains as GibbsChains
-from .coding import Coding as Coding, Parametrization as Parametrization, parametrization as parametrization
-from .coordinates import theta_coords as theta_coords
+from .coding import (
+    Coding as Coding,
+    Parametrization as Parametrization,
+    parametrization as parametrization,
+    theta_coords as theta_coords,
+)
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
 from .exact.enumeration import Enumeration as Enumeration
@@ -55,9 +59,8 @@ from .search.elimination import (
     eliminate as eliminate,
 )
 from .search.figures import capacity_figure as capacity_figure
-from .search.greedy import select as select
+from .search.greedy import prune as prune, select as select
 from .search.options import SelectionOptions as SelectionOptions
-from .search.prune import prune as prune
 from .search.result import SelectionResult as SelectionResult, SelectionRound as SelectionRound
 from .search.rounds import StopRule as StopRule
 from .search.scores import (

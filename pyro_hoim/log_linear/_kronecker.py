@@ -17,14 +17,9 @@ Array = np.ndarray
 Layout = Literal["terms", "parameters", "subsets"]
 Factor = Callable[[int], Array]
 
-_KRONECKER_ENTRIES = 2**16
-"""Above this size the Kronecker product of a shape is applied axis by axis instead of being stored."""
-
-_DENSE_ENTRIES = 2**20
-"""Largest dense matrix that replaces a chain of maps."""
-
-_ENTRIES_PER_BLOCK = 12_000
-"""A dense product over this many entries costs about as much as one block of the structured form."""
+_KRONECKER_ENTRIES = 2**16  # of the product of a shape, above which it is applied axis by axis instead of being stored
+_DENSE_ENTRIES = 2**20  # largest dense matrix that replaces a chain of maps
+_ENTRIES_PER_BLOCK = 12_000  # a dense product over so many costs about as much as one block of the structured form
 
 
 def level_contrasts(n: int) -> Array:

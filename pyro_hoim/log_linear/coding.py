@@ -20,32 +20,28 @@ because a table is moved into its subsets.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from ..checks import check_shape, is_hidden
-from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected, wrong_type
+from ..checks import check_shape, checked_floating, is_hidden
+from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected
 from ..structure.cells import cell_index, check_codes
 from ..structure.hypergraph import Edge, InteractionHypergraph
-from ._kronecker import (
-    Factor,
-    KroneckerMap,
-    Layout,
-    LinearMap,
-    corner_embedding,
-    edge_blocks,
-    level_contrasts,
-)
+from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts
 
-__all__ = ["Coding", "Parametrization", "parametrization"]
+__all__ = ["THETA_DIM", "Coding", "Parametrization", "parametrization", "table_variables", "theta_coords"]
 
 Coding = Literal["free", "corner", "balanced"]
 _CODINGS: tuple[str, ...] = get_args(Coding)
+
+THETA_DIM = "interaction_level"
+"""Name of the dimension that runs over the coordinates of theta."""
 
 
 class Parametrization:
@@ -71,6 +67,9 @@ class Parametrization:
 
     Args:
         hypergraph: the interaction structure. Prefer :func:`parametrization`, which shares the matrices.
+
+    Shape:
+        theta (*batch, num(coding)); tables, eta and pi (*batch, num_terms); statistics as theta; constants (*batch).
 
     Raises:
         InputError: of every method, for a wrong length, shape or code, an unknown coding, ``corner`` or arbitrary
@@ -119,10 +118,7 @@ class Parametrization:
 
     @staticmethod
     def _check(value: torch.Tensor, size: int, argument: str) -> None:
-        check_type(value, torch.Tensor, argument, "a tensor")
-        if not value.is_floating_point():
-            raise wrong_type(argument, "floating-point numbers", received=f"dtype {value.dtype}")
-        check_shape(value, (size,), argument)
+        check_shape(checked_floating(value, argument), (size,), argument)
 
     def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero, up to the square root of the rounding unit."""
@@ -142,19 +138,12 @@ class Parametrization:
         rounding and makes gradients in ``theta`` the purified ones (paper 1, equation 9). From the corner coding the
         constant that :meth:`purify` returns is dropped. With ``validate``, ``coding="balanced"`` tables that are not
         balanced are refused.
-
-        Shape:
-            theta (*batch, num(coding)); result (*batch, num_terms).
         """
         self._check_coding(coding)
         return self.convert(theta, coding, "balanced", validate=validate)
 
     def from_tables(self, tables: torch.Tensor, coding: Coding = "free") -> torch.Tensor:
-        """Theta in a coding, from any tables; the constant that :meth:`purify` returns is dropped.
-
-        Shape:
-            tables (*batch, num_terms); result (*batch, num(coding)).
-        """
+        """Theta in a coding, from any tables; the constant that :meth:`purify` returns is dropped."""
         self._check_coding(coding)
         self._check(tables, self.hypergraph.num_terms, "tables")
         if not self.hypergraph.is_hierarchical:
@@ -165,11 +154,7 @@ class Parametrization:
         return self._map("anchor")(tables) if coding == "corner" else self._map("purify", "free")(tables)
 
     def convert(self, theta: torch.Tensor, source: Coding, target: Coding, *, validate: bool = True) -> torch.Tensor:
-        """Theta in another coding of the same law; with ``validate``, tables that should be balanced are checked.
-
-        Shape:
-            theta (*batch, num(source)); result (*batch, num(target)).
-        """
+        """Theta in another coding of the same law; with ``validate``, tables that should be balanced are checked."""
         self._check_coding(target, "target")
         self._check_coding(source, "source")
         self._check(theta, self.num(source), "theta")
@@ -190,10 +175,7 @@ class Parametrization:
         .. math:: \sum_S \theta^S_{x_S} = c + \sum_S \theta^S_{\mathrm{balanced}, x_S} \quad \text{for every } x
 
         The mean of a table over some of its axes moves to the table of the remaining ones, or to the constant. Hence
-        log Z of the tables is log Z of the balanced tables plus c.
-
-        Shape:
-            tables (*batch, num_terms); results (*batch, num_terms) and (*batch,), the constant in nats.
+        log Z of the tables is log Z of the balanced tables plus c, which is in nats.
         """
         self._check(tables, self.hypergraph.num_terms, "tables")
         if not self.hypergraph.is_hierarchical:
@@ -207,9 +189,6 @@ class Parametrization:
 
         Their log Z is that of the corner coding, ``log Z(balanced) + purify(corner_tables(theta))[1]``, and its
         gradient is :meth:`corner_statistics`.
-
-        Shape:
-            theta (*batch, num_parameters); result (*batch, num_terms).
         """
         self._check(theta, self.num("corner"), "theta")
         return self._map("corner")(theta)
@@ -222,9 +201,6 @@ class Parametrization:
         with u the uniform law. Centring needs the table of S alone, so it is defined for every collection; it equals
         the formula because the marginals of a table are the tables of its subsets. Of a difference of means of the
         model and of the data it is the purified gradient of the divergence from the data (equation 9).
-
-        Shape:
-            eta (*batch, num_terms); result (*batch, num_terms).
         """
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("centre")(eta)
@@ -233,9 +209,6 @@ class Parametrization:
         r"""Marginal tables from purified ones, the inverse of :meth:`eta_to_pi` for probabilities.
 
         .. math:: \eta^S = \sum_{T \subseteq S} \pi^T \otimes u^{S - T}, \qquad \pi^\emptyset = 1
-
-        Shape:
-            pi (*batch, num_terms); result (*batch, num_terms).
         """
         self._check_hierarchical("the inverse of pi")
         self._check(pi, self.hypergraph.num_terms, "pi")
@@ -243,20 +216,12 @@ class Parametrization:
         return self._map("unpurify")(torch.cat([pure, pure.new_ones(*pure.shape[:-1], 1)], -1))
 
     def free_statistics(self, eta: torch.Tensor) -> torch.Tensor:
-        """Gradient of log Z in the free coding: the marginal tables in the orthonormal basis.
-
-        Shape:
-            eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
-        """
+        """Gradient of log Z in the free coding: marginal tables, probabilities or counts, in the orthonormal basis."""
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("pure")(eta)
 
     def corner_statistics(self, eta: torch.Tensor) -> torch.Tensor:
-        """Expected statistics of the corner coding: marginal probabilities of the cells without a level 0.
-
-        Shape:
-            eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
-        """
+        """Expected statistics of the corner coding: marginal probabilities, or counts, of cells without a level 0."""
         self._check_hierarchical("the corner coding")
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("corner_statistics")(eta)
@@ -272,11 +237,7 @@ class Parametrization:
         return zeros.scatter(-1, index, 1.0)
 
     def split(self, tables: torch.Tensor) -> dict[Edge, torch.Tensor]:
-        """A flat vector as one table per hyperedge.
-
-        Shape:
-            tables (*batch, num_terms); values (*batch, *cardinalities of the hyperedge).
-        """
+        """A flat vector as one table (*batch, *cardinalities) per hyperedge."""
         self._check(tables, self.hypergraph.num_terms, "tables")
         pieces = zip(self.hypergraph.term_slices.items(), self.hypergraph.edge_shapes, strict=True)
         return {edge: tables[..., where].reshape(*tables.shape[:-1], *shape) for (edge, where), shape in pieces}
@@ -305,9 +266,6 @@ class Parametrization:
 
         Balanced tables stay balanced, and the law stays the same. The collection has the same domain and every
         hyperedge of this one.
-
-        Shape:
-            tables (*batch, num_terms); result (*batch, hypergraph.num_terms).
         """
         self._check(tables, self.hypergraph.num_terms, "tables")
         if hypergraph.domain != self.hypergraph.domain:
@@ -322,12 +280,9 @@ class Parametrization:
         return tables.new_zeros(*tables.shape[:-1], hypergraph.num_terms).index_add(-1, index, tables)
 
     def matrix(self, source: Coding, target: Coding) -> torch.Tensor:
-        """Dense matrix M with ``theta_target = M @ theta_source``, in float64; for small collections.
+        """Dense matrix M (num(target), num(source)), float64, with ``theta_target = M @ theta_source``.
 
-        From the balanced coding, M also projects: on balanced tables it is exact.
-
-        Shape:
-            result (num(target), num(source)).
+        For small collections. From the balanced coding, M also projects: on balanced tables it is exact.
         """
         self._check_coding(source, "source")
         self._check_coding(target, "target")
@@ -394,3 +349,52 @@ _ADJOINTS = {
 def parametrization(hypergraph: InteractionHypergraph) -> Parametrization:
     """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices."""
     return Parametrization(hypergraph)
+
+
+def theta_coords(hypergraph: InteractionHypergraph, coding: Coding = "free") -> dict[str, list[str]]:
+    """Interaction and level of every coordinate of theta, in the order of the flat vector.
+
+    Args:
+        hypergraph: the interactions.
+        coding: "balanced" coordinates belong to all levels of each variable, "corner" and "free" ones to those from
+            the second on. Raising a free coordinate raises the probability of the levels that it is named by
+            (:class:`~pyro_hoim.log_linear.Parametrization`).
+
+    Returns:
+        Three lists of equal length: ``"interaction"`` ("smoke:mental"), ``"level"`` ("y,n") and
+        ``"interaction_level"`` ("smoke:mental[y,n]"), which is unique.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
+        >>> graph = InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
+        >>> theta_coords(graph)["interaction_level"]
+        ['smoke[n]', 'age[mid]', 'age[new]', 'smoke:age[n,mid]', 'smoke:age[n,new]']
+    """
+    check_choice(coding, _CODINGS, "coding")
+    domain = hypergraph.domain
+    result: dict[str, list[str]] = {"interaction": [], "level": [], THETA_DIM: []}
+    for edge in hypergraph.edges:
+        labels = [domain[name].labels[coding != "balanced" :] for name in edge]
+        for combination in itertools.product(*labels):
+            level = ",".join(combination)
+            result["interaction"].append(":".join(edge))
+            result["level"].append(level)
+            result[THETA_DIM].append(f"{':'.join(edge)}[{level}]")
+    return result
+
+
+def table_variables(
+    hypergraph: InteractionHypergraph, name: str, tables: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, list[str]], dict[str, list[str]]]:
+    """One variable per interaction with a dimension of labelled levels per member."""
+    arrays: dict[str, np.ndarray] = {}
+    dims: dict[str, list[str]] = {}
+    coords: dict[str, list[str]] = {}
+    slices: Mapping[Any, slice] = hypergraph.term_slices
+    for (edge, where), shape in zip(slices.items(), hypergraph.edge_shapes, strict=True):
+        variable = f"{name}[{':'.join(edge)}]"
+        arrays[variable] = tables[..., where].reshape(*tables.shape[:-1], *shape)
+        dims[variable] = [f"{member}_level" for member in edge]
+        coords.update({f"{member}_level": list(hypergraph.domain[member].labels) for member in edge})
+    return arrays, dims, coords

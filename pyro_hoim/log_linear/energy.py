@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from typing_extensions import override
 
-from ..checks import check_finite, check_shape
+from ..checks import check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
-from ..errors import check_type, wrong_type
+from ..errors import check_type
 from ..schema import Domain
 from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
 from ..structure.hypergraph import InteractionHypergraph
@@ -54,10 +54,7 @@ class LogLinearEnergy(ParametricEnergy):
 
     def __init__(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, *, validate: bool = True) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
-        if not isinstance(tables, torch.Tensor) or not tables.is_floating_point():
-            received = tables.dtype if isinstance(tables, torch.Tensor) else type(tables).__name__
-            raise wrong_type("tables", "a floating-point tensor", received=received)
-        check_shape(tables, (hypergraph.num_terms,), "tables")
+        check_shape(checked_floating(tables, "tables"), (hypergraph.num_terms,), "tables")
         if validate:
             check_finite(tables, "tables")
         self.hypergraph = hypergraph

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from ..checks import check_finite, check_shape
+from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
-from ..errors import ModelFileError, check_type, wrong_type
+from ..errors import ModelFileError, check_type
 from ..runs.container import (
     LOG_LINEAR,
-    describe,
     fitting,
     keep_contents,
     read_container,
@@ -69,9 +68,7 @@ class ModelFile:
 
     def __post_init__(self) -> None:
         size = parametrization(self.hypergraph).num(self.coding)
-        if not isinstance(self.theta, torch.Tensor) or not self.theta.is_floating_point():
-            raise wrong_type("theta", "a floating-point tensor", received=describe(self.theta))
-        check_shape(self.theta, (size,), "theta")
+        check_shape(checked_floating(self.theta, "theta"), (size,), "theta")
         check_finite(self.theta, "theta")
         keep_contents(self, theta=stored(self.theta).to(torch.float64))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -13,6 +12,7 @@ from ..core.rows import METHODS, ClampedGibbs, RowMethod, check_rows, row_patter
 from ..data.observations import Observations
 from ..errors import check_choice, other_domain, out_of_reach, unexpected, wrong_type
 from ..schema import Domain
+from ..structure.cells import row_strides
 from ..structure.hypergraph import InteractionHypergraph
 from .auto import Auto
 from .chains.gibbs import GibbsChains
@@ -66,26 +66,23 @@ def check_single(model: LogLinearEnergy, argument: str = "model") -> None:
 def condition_rows(
     model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor
 ) -> tuple[LogLinearEnergy, torch.Tensor]:
-    """The laws of the missing variables of many rows as one batch of models.
+    """:meth:`~pyro_hoim.log_linear.LogLinearEnergy.condition` for many rows, codes (R, d): models (R,), constants (R,).
 
     .. math:: -E(x_{r, O}, x_M) = c_r - E'_r(x_M)
-
-    :meth:`~pyro_hoim.log_linear.LogLinearEnergy.condition` for many rows at once.
-
-    Shape:
-        codes (R, d); the batch of the result is (R,), and so is the constant.
     """
     graph = model.hypergraph
     rest = _left(graph, tuple(missing))
     stay = set(graph.domain.indices(missing))
     start = {key: piece.start for key, piece in rest.term_slices.items()}
+    axes_of, first, weights = _strides(graph)
     names = graph.domain.names
     known = codes.clone()
     known[:, list(stay)] = 0
-    base = _strides(graph).base(known)  # (R, edges): the cell of every table with the missing variables at level 0
+    # (R, edges): the cell of every table with the missing variables at level 0; whole numbers, so exact in float64
+    base = first + (known.double() @ weights).long()
     offsets: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     edges, steps, columns, inside = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), list[int]()
-    for number, axes in enumerate(_strides(graph).axes):
+    for number, axes in enumerate(axes_of):
         kept = [axis for axis in axes if axis[0] in stay]
         if not kept:
             inside.append(number)
@@ -115,28 +112,19 @@ def _left(hypergraph: InteractionHypergraph, missing: tuple[str, ...]) -> Intera
     return hypergraph.restrict([n for n in hypergraph.domain.names if n not in gone])
 
 
-class _Strides:
-    """Where the cells of every table are: (variable, stride, levels) of every axis, and the flat cell of a state."""
-
-    def __init__(self, hypergraph: InteractionHypergraph) -> None:
-        self.axes = [
-            [(i, math.prod(shape[k + 1 :]), n) for k, (i, n) in enumerate(zip(members, shape, strict=True))]
-            for members, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
-        ]
-        self._start = torch.tensor([piece.start for piece in hypergraph.term_slices.values()], dtype=torch.long)
-        self._weights = torch.zeros(len(hypergraph.domain), len(self.axes), dtype=torch.float64)
-        for number, axes in enumerate(self.axes):
-            for i, stride, _ in axes:
-                self._weights[i, number] = stride
-
-    def base(self, codes: torch.Tensor) -> torch.Tensor:
-        """Flat cells of states (R, d) in every table, (R, edges); whole numbers below 2^53, so exact in float64."""
-        return self._start + (codes.double() @ self._weights).long()
-
-
 @lru_cache(maxsize=8)
-def _strides(hypergraph: InteractionHypergraph) -> _Strides:
-    return _Strides(hypergraph)
+def _strides(hypergraph: InteractionHypergraph) -> tuple[list[list[tuple[int, int, int]]], torch.Tensor, torch.Tensor]:
+    """(variable, stride, levels) of every axis of every table, first cells (edges,), strides by variable (d, edges)."""
+    axes_of = [
+        list(zip(members, row_strides(shape), shape, strict=True))
+        for members, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+    ]
+    first = torch.tensor([piece.start for piece in hypergraph.term_slices.values()], dtype=torch.long)
+    weights = torch.zeros(len(hypergraph.domain), len(axes_of), dtype=torch.float64)
+    for number, axes in enumerate(axes_of):
+        for i, stride, _ in axes:
+            weights[i, number] = stride
+    return axes_of, first, weights
 
 
 def is_exactly_feasible(
@@ -207,11 +195,7 @@ def row_log_weights(
 def row_chains(
     model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor, num_chains: int, gibbs: ClampedGibbs, seed: int
 ) -> GibbsChains:
-    """Chains of the missing variables of rows, annealed and burnt in; those of one row are next to each other.
-
-    Shape:
-        codes (R, d); the chains' states are (R * num_chains, d).
-    """
+    """Chains (R * num_chains) of what rows, codes (R, d), miss, annealed and burnt in; those of a row side by side."""
     gone = set(missing)
     clamped = {
         name: codes[:, i].repeat_interleave(num_chains) for i, name in enumerate(model.domain.names) if name not in gone

@@ -59,7 +59,6 @@ def impute(
     Raises:
         InputError: another domain, a batch of models, unknown options, a seed out of range, or several most probable
             completions.
-        InputTypeError: arguments of the wrong type.
         IntractableError: ``exact`` beyond the reach of the backends.
 
     References:

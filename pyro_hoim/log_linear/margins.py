@@ -17,14 +17,11 @@ MARGIN_TOLERANCE = 1e-8
 def margin_fault(
     hypergraph: InteractionHypergraph, margins: torch.Tensor, total: torch.Tensor, tolerance: torch.Tensor
 ) -> str | None:
-    """What marginal tables have that those of one table could not, beyond a tolerance; None where nothing is found.
+    """What margins (*batch, num_terms) have that those of one table could not, beyond a tolerance (*batch), or None.
 
     Two tables agree when each sums to the same table of the variables they have in common. The tables are summed down
     one axis at a time, and every result is compared with the first one found for its variables; for decomposable
     collections that suffices for a common table to exist, for others it is necessary. Cost: O(closure of the tables).
-
-    Shape:
-        margins (*batch, num_terms), total and tolerance (*batch).
     """
     found: dict[Edge, tuple[torch.Tensor, Edge]] = {}
     for edge, table in parametrization(hypergraph).split(margins).items():

@@ -58,7 +58,6 @@ def predict(
 
     Raises:
         InputError: another domain, a batch of models, a seed out of range, or an unknown method.
-        InputTypeError: arguments of the wrong type.
         IntractableError: ``exact`` beyond the reach of the backends.
         UnknownNameError: ``target`` is no variable of the model.
 

@@ -198,9 +198,7 @@ class CoefficientInterval:
         levels: labels of the entry.
         index: position of the entry in the flat tables.
         estimate: posterior mean, or the fitted value, in nats.
-        lower: lower end, minus infinity where the data do not identify the entry.
-        upper: upper end.
-        level: coverage of the interval.
+        lower, upper: ends of the interval, of which ``level`` is the coverage.
     """
 
     edge: tuple[str, ...]

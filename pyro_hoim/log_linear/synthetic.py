@@ -38,7 +38,6 @@ def synthesise(
 
     Raises:
         InputError: a batch of models, a number of rows below 1, a seed out of range, or an unknown method.
-        InputTypeError: arguments of the wrong type.
         IntractableError: ``exact`` beyond the reach of the backends.
     """
     check_energy(model)

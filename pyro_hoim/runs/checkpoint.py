@@ -21,7 +21,7 @@ import torch
 from .._version import __version__
 from ..errors import InputError, check_type, refused
 
-__all__ = ["DeferredInterrupt", "RunFile", "checksum", "packed", "unpacked"]
+__all__ = ["DeferredInterrupt", "RunFile", "checksum", "packed", "part_of", "unpacked"]
 
 _FORMAT = "pyro-hoim-run"
 _FORMAT_VERSION = 1
@@ -169,6 +169,11 @@ def packed(value: Any) -> torch.Tensor:
 def unpacked(tensor: torch.Tensor) -> Any:
     """Inverse of :func:`packed`."""
     return json.loads(tensor.numpy().tobytes().decode())
+
+
+def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Entries with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 class DeferredInterrupt:

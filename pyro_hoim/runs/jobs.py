@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from .checkpoint import DeferredInterrupt, RunFile
 
-__all__ = ["Job", "follow", "part_of"]
+__all__ = ["Job", "follow"]
 
 
 class Job(Protocol):
@@ -73,8 +73,3 @@ def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress
         if bar is not None:
             bar.close()
     return before + time.monotonic() - start
-
-
-def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Entries with a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

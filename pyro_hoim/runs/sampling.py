@@ -11,7 +11,8 @@ import torch
 
 from ..core.chains import Chains, RecordPart
 from ..errors import ConvergenceWarning, check_choice, check_names, check_whole, conflict, wrong_type
-from .jobs import follow, part_of
+from .checkpoint import part_of
+from .jobs import follow
 from .options import RunOptions, checked_run
 from .recorder import Recorder
 

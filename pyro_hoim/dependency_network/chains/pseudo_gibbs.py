@@ -16,8 +16,7 @@ from ...compute.engine import Record
 from ...core.chains import Chains
 from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
 from ...runs.arguments import checked_clamps, checked_codes, seed_from
-from ...runs.checkpoint import checksum
-from ...runs.jobs import part_of
+from ...runs.checkpoint import checksum, part_of
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals, checked_conditionals

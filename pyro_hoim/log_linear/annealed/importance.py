@@ -76,10 +76,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     to four modes that the ascents found, in about the time of one forward run. They must agree with the main run about
     the neighbourhoods of these modes; where they support no estimate, the note says "modes found, not weighed".
 
-    *Verdict.* "verified": every state was met, or the reverse run started from perfect samples and all checks agree;
-    the limits then hold at ``level``, and ``std_error`` is at least 1 / M. "consistent": all checks agree, without
-    proof; a mode that no search finds stays unseen. "unreliable", with a note and a
-    :class:`~pyro_hoim.errors.ConvergenceWarning`: otherwise.
+    *Verdict.* "verified", "consistent" or "unreliable", with a note and a
+    :class:`~pyro_hoim.errors.ConvergenceWarning`; :doc:`/exact_or_approximate` says what each is worth.
 
     *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below.
 
@@ -87,8 +85,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions.
         reference: the product law at beta 0: ``"singles"`` (the model's own single-variable terms), ``"uniform"``, or
             log weights of all levels, one variable after the other (see :func:`log_frequencies`).
-        engine: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
-        precision: of their conditionals.
+        engine, precision: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
 
     Raises:
         InputError: an option outside its range, or a missing cell in ``starts``.
@@ -98,8 +95,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
         Roger Grosse, Zoubin Ghahramani and Ryan Adams, Sandwiching the marginal likelihood using bidirectional Monte
         Carlo, 2015.
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix B.5.
+        Paper 1, appendix B.5.
 
     Example:
         >>> from pyro_hoim import Domain, LogLinearEnergy

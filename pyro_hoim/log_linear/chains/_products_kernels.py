@@ -47,8 +47,7 @@ from ...compute.vectors import (
 )
 
 _INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
-_REFRESH = 128
-"""Sweeps after which energies kept by differences are computed anew."""
+_REFRESH = 128  # sweeps after which energies kept by differences are computed anew
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)

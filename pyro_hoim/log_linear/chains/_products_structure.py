@@ -23,9 +23,7 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ZERO = 1e-14
-"""A product whose weight is below this share of the largest is dropped; rounding leaves such weights."""
-
+_ZERO = 1e-14  # a product whose weight is below this share of the largest is dropped; rounding leaves such weights
 _CHUNK_BITS = 8  # products of a chunk, as a power of two
 _PATTERNS = 16  # of zero weights whose lists are kept: a path of models and their differences takes turns
 

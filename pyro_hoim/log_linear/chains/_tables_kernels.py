@@ -14,14 +14,9 @@ from ...compute.lanes import fill
 from ...compute.tables_vectors import add_rows1, add_rows4, add_rows8, count_at_most, exp, load_codes, splat
 from ...compute.vectors import FEW as LANES, fused, larger, load_few as load, store
 
-ROOM = 2**14
-"""Entries of the scratch that a processor keeps close by: states times lanes that are drawn together."""
-
-FEW_LANES = 16
-"""Lanes that are drawn together when all lanes of a tile would need more room."""
-
-EDGES = 8
-"""Edges whose cells are looked up together."""
+ROOM = 2**14  # entries of the scratch that a processor keeps close by: states times lanes that are drawn together
+FEW_LANES = 16  # lanes that are drawn together when all lanes of a tile would need more room
+EDGES = 8  # edges whose cells are looked up together
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)

@@ -172,7 +172,6 @@ class ProductsEngine:
         sweeps_per_step: int,
         *,
         thin: int = 0,
-        is_annealing: bool = False,
         is_tracking: bool = False,
         log_weights: Array | None = None,
         counts: Array | None = None,
@@ -194,7 +193,7 @@ class ProductsEngine:
         )
 
         def work(first: int, step: int) -> None:
-            move(first, step, spins, self._rng, *laws, layout, path, is_annealing, is_tracking, out)
+            move(first, step, spins, self._rng, *laws, layout, path, log_weights is not None, is_tracking, out)
 
         run_threads(work, len(spins))
         self._is_stale = False
@@ -249,7 +248,6 @@ class ProductsEngine:
             np.require(order, np.int32, ["C", "W"]),
             np.array(betas, dtype=np.float64)[None],
             sweeps_per_step,
-            is_annealing=True,
             is_tracking=self._only_sites,
             log_weights=log_weights,
         )

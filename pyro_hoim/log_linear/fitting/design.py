@@ -6,6 +6,7 @@ used last are kept; larger models go through a partition backend and never form 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "MAX_DESIGN_ENTRIES",
     "cell_codes",
     "cell_counts",
+    "cell_numbers",
     "check_design",
     "design_entries",
     "design_matrix",
@@ -79,8 +81,16 @@ def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:
     return np.stack([a.ravel() for a in np.indices(cards)], axis=1) if cards else np.zeros((1, 0), dtype=np.int64)
 
 
+def cell_numbers(codes: np.ndarray, columns: Sequence[int], cards: Sequence[int]) -> np.ndarray:
+    """Row-major positions (N,) of rows (N, d) of complete codes in the table of some columns."""
+    found = np.zeros(len(codes), dtype=np.int64)
+    for i in columns:
+        found = found * cards[i] + codes[:, i]
+    return found
+
+
 def cell_counts(data: Observations) -> np.ndarray:
     """Counts of every cell in row-major order; the rows must be complete."""
-    codes, cards = data.codes.numpy().T, data.domain.cardinalities
-    index = np.ravel_multi_index(tuple(codes), cards) if cards else np.zeros(len(data.codes), dtype=np.int64)
+    cards = data.domain.cardinalities
+    index = cell_numbers(data.codes.numpy(), range(len(cards)), cards)
     return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)

@@ -36,9 +36,7 @@ __all__ = [
 
 _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12
-_SLACK = 1e-6
-"""Slacks up to this are rounding: directions fill the unit box, and their entries on cells are of order one."""
-
+_SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entries on cells are of order one
 _LISTED = 1000
 _MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 
@@ -224,7 +222,11 @@ def find_face(
     positive = counts > 0
     if possible is None and positive.all():
         return INTERIOR, None
-    structural = _structural_margins(hypergraph, possible)
+    structural = set[tuple[Edge, tuple[int, ...]]]()  # combinations that no possible cell has, which say nothing
+    if possible is not None:
+        table = possible.reshape(hypergraph.domain.cardinalities).astype(float)
+        possible_rows = Observations.from_table(hypergraph.domain, table)
+        structural = set(zero_margins(hypergraph, possible_rows.marginal_counts(hypergraph.edges)))
     found: list[tuple[Edge, tuple[int, ...]]] = []
     if hypergraph.is_hierarchical:
         found = [f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural]
@@ -266,16 +268,6 @@ def find_face(
     kind = "zero margin" if found else "facial"
     number = len(found) + len(cells)
     return MLEExistence(False, kind, offending, number, lost, hypergraph.num_parameters - rank, face), result
-
-
-def _structural_margins(
-    hypergraph: InteractionHypergraph, possible: np.ndarray | None
-) -> set[tuple[Edge, tuple[int, ...]]]:
-    """Combinations that no possible cell has; they are no sign of a missing estimate."""
-    if possible is None:
-        return set()
-    cells = Observations.from_table(hypergraph.domain, possible.reshape(hypergraph.domain.cardinalities).astype(float))
-    return set(zero_margins(hypergraph, cells.marginal_counts(hypergraph.edges)))
 
 
 def _from_margins(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:

@@ -134,7 +134,6 @@ def fit(
     Raises:
         MissingDataError: missing cells in ``data`` or ``validation``.
         InputError: arguments that do not fit together, another domain, no observations.
-        InputTypeError: arguments of the wrong type.
         IntractableError: no feasible way to log Z, with the cells needed and the option that raises the budget.
 
     Warns:
@@ -142,9 +141,8 @@ def fit(
         NonexistentEstimateWarning: the estimate is infinite; the offending combinations are named.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2 and table 4; Yvonne Bishop, Stephen Fienberg and Paul Holland,
-        Discrete Multivariate Analysis, 1975, chapter 3.
+        Paper 1, section 4.2 and table 4; Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate
+        Analysis, 1975, chapter 3.
 
     Example:
         >>> from pyro_hoim import Domain

@@ -23,8 +23,7 @@ __all__ = ["SMALL_ENTRIES", "Problem", "dense_problem", "general_problem", "pseu
 SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 
-_PUSH = 32.0
-"""Forced zeros get at most exp(-32) of the probability together."""
+_PUSH = 32.0  # forced zeros get at most exp(-32) of the probability together
 
 
 @dataclass

@@ -43,12 +43,8 @@ class FitResult:
         gradient_norm: largest absolute entry of the gradient per row at these parameters.
         existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
             fits) or was not decided (pseudo-likelihood without an empty margin).
-        objective: ``likelihood`` or ``pseudo-likelihood``.
-        method: ``newton``, ``lbfgs``, ``proximal-gradient`` or ``gradient``.
-        penalty: the penalty, or None.
-        partition: the backend used where the table is too large for a dense design.
-        data: the observations, or None when sufficient statistics were given.
-        margins: observed marginal counts (num_terms,) if the fit used them.
+        objective, method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
+        data, margins: the observations, or None; observed marginal counts (num_terms,), if the fit used them.
         possible: mask (num_states,) of possible cells, None when all are.
         best_iteration: iteration whose parameters these are, after early stopping.
         validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for

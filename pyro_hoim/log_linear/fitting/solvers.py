@@ -268,8 +268,7 @@ def gradient_descent(
     above that of the start, or ends above it, the best point comes back with the status ``diverged``.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equation (9) and algorithm 2, where alpha is 0.5.
+        Paper 1, equation (9) and algorithm 2, where alpha is 0.5.
     """
     here = best = start
     for iteration in range(1, max_iterations + 1):

@@ -14,32 +14,19 @@ __all__ = ["MIN_TABLES", "DrawnStatistics", "bootstrap_cost", "drawn_statistics"
 MIN_TABLES = 99
 """Fewest tables that a p-value is computed from: it is then at least 0.01."""
 
-_SAMPLING = 15
-"""Cost of drawing a cell, in updates of a cell."""
-
+_SAMPLING = 15  # cost of drawing a cell, in updates of a cell
 _MAX_CYCLES = 30
-_TOLERANCE = 1e-3
-"""Error of a refitted deviance, in standard deviations of chi-square; it moves a p-value by less than 0.0005."""
-
+_TOLERANCE = 1e-3  # of a refitted deviance, in standard deviations of chi-square; moves a p-value by less than 0.0005
 _CHUNK = 2**18
 
 
 @dataclass(frozen=True)
 class DrawnStatistics:
-    """Statistics of the observed table, then of tables drawn from a fitted model, each against its own refit.
+    """Statistics of the observed table, then of tables drawn from a fitted model, each against its own refit."""
 
-    Attributes:
-        deviance: G2 of every table, against the saturated model or a larger one.
-        pearson: X2 of every table, against the saturated model.
-        num_unfinished: tables with a refit that stopped before its criterion.
-
-    Shape:
-        deviance, pearson (1 + number of tables,).
-    """
-
-    deviance: np.ndarray
-    pearson: np.ndarray
-    num_unfinished: int
+    deviance: np.ndarray  # (1 + tables,), against the saturated model or a larger one
+    pearson: np.ndarray  # (1 + tables,), against the saturated model
+    num_unfinished: int  # tables with a refit that stopped before its criterion
 
     def __len__(self) -> int:
         return len(self.deviance) - 1

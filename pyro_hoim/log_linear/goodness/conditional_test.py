@@ -8,6 +8,7 @@ import numpy as np
 
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
+from ..fitting.design import cell_numbers
 
 __all__ = ["conditional_cost", "conditional_tables"]
 
@@ -20,10 +21,7 @@ def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> f
 def conditional_tables(
     hypergraph: InteractionHypergraph, data: Observations, cells: np.ndarray, seed: int
 ) -> Callable[[int], np.ndarray]:
-    """Tables drawn given the observed margins of the cliques.
-
-    Shape:
-        cells (num_states,); drawn tables (cells in the mask, size).
+    """Tables (cells in the mask, size) drawn given the observed margins of the cliques.
 
     References:
         Alan Agresti, A survey of exact inference for contingency tables, 1992, section 3; Steffen Lauritzen, Graphical
@@ -36,7 +34,7 @@ def conditional_tables(
     for node in hypergraph.junction_tree():
         separator = list(domain.indices(node.separator))
         added = [i for i in domain.indices(node.clique) if i not in separator]
-        order = np.argsort(_numbers(codes, separator, cards), kind="stable")
+        order = np.argsort(cell_numbers(codes, separator, cards), kind="stable")
         steps.append((separator, added, codes[order][:, added]))
     random = np.random.default_rng(seed)
     covered = {i for _, added, _ in steps for i in added}
@@ -48,17 +46,10 @@ def conditional_tables(
             for i in set(range(len(cards))) - covered:
                 drawn[:, i] = random.permutation(codes[:, i])
             for separator, added, dealt in steps:
-                order = np.argsort(_numbers(drawn, separator, cards) + random.random(len(drawn)))
+                order = np.argsort(cell_numbers(drawn, separator, cards) + random.random(len(drawn)))
                 drawn[order[:, None], added] = dealt
-            states = _numbers(drawn, list(range(len(cards))), cards).astype(np.int64)
+            states = cell_numbers(drawn, range(len(cards)), cards)
             tables[:, number] = np.bincount(states, minlength=len(cells))[cells]
         return tables
 
     return draw
-
-
-def _numbers(codes: np.ndarray, columns: list[int], cards: tuple[int, ...]) -> np.ndarray:
-    """Number of every row's combination of levels of some columns."""
-    if not columns:
-        return np.zeros(len(codes))
-    return np.asarray(np.ravel_multi_index(tuple(codes[:, columns].T), [cards[i] for i in columns]), dtype=float)

@@ -11,7 +11,7 @@ from scipy.special import chdtrc
 
 from ...errors import check_choice, out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
-from ..fitting.design import cell_codes, cell_counts
+from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
 from .conditional_test import conditional_cost, conditional_tables
@@ -23,12 +23,8 @@ MAX_MEAN_EXCESS = 0.05
 
 NUM_TABLES = 999
 _MAX_TABLES = 10**6
-_BUDGET = 3e8
-"""Cell updates of a bootstrap that was not asked for by name: about two seconds."""
-
-_ROW = 20
-"""Cost of moving a row to draw a table given its margins, in cell updates."""
-
+_BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: about two seconds
+_ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
 _MAX_LEVERAGE_COST = 2e9
 _RANK_TOLERANCE = 1e-12
 _MIN_MARGIN = 5
@@ -64,11 +60,6 @@ class PValue:
     num_tables: int = 0
     p_value_statistic: Literal["deviance", "pearson"] | None = None
 
-    @classmethod
-    def none(cls, note: str) -> PValue:
-        """No p-value, and why."""
-        return PValue(p_value_note=note)
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -103,20 +94,22 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             raise out_of_range(name, f"a whole number from {low} to {high}", value)
     result = test.result
     if how is None:
-        return PValue.none("none was asked for")
+        return PValue(p_value_note="none was asked for")
     if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-        return PValue.none(_why_no_maximum(result))
+        return PValue(p_value_note=_why_no_maximum(result))
     if test.df <= 0:
-        return PValue.none("no degrees of freedom are left")
+        return PValue(p_value_note="no degrees of freedom are left")
     reason = "it was asked for"
     if how == "chi-square":
         return _by_chi_square(test, reason)
     expected = _expected(result)
     if how == "auto":
         if expected is None:
-            return PValue.none("the table is too large to list its expected counts")
+            return PValue(p_value_note="the table is too large to list its expected counts")
         if result.data is not None and result.data.has_missing:
-            return PValue.none("of rows with missing cells it is not known where the chi-square distribution holds")
+            return PValue(
+                p_value_note="of rows with missing cells it is not known where the chi-square distribution holds"
+            )
         leverage = _leverage(test.larger, _cells(result), expected)
         excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
         reason = f"{_excess_text(excess)} (limit {MAX_MEAN_EXCESS})"
@@ -131,7 +124,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         if how != "auto":
             problem = f"no method {how!r}, because {refusal}"
             raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
-        return PValue.none(f"{reason}, too much for the chi-square distribution, and {refusal}")
+        return _none(reason, refusal)
     method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
     return _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
 
@@ -168,10 +161,12 @@ def _by_drawing(
         draw, drawing = multinomial_tables(expected, int(result.num_rows), seed), None
         refusal = _no_bootstrap(test, expected, margins) if is_bounded else None
         if refusal is not None:
-            return PValue.none(f"{reason}, too much for the chi-square distribution, and {refusal}")
+            return _none(reason, refusal)
     least = bootstrap_cost(len(expected), len(margins) + len(larger or ())) if drawing is None else drawing
+    name = "an exact test" if method == "exact" else "a bootstrap"
+    too_long = _none(reason, f"{name} with {MIN_TABLES} tables would take longer than about two seconds")
     if is_bounded and MIN_TABLES * least > _BUDGET:
-        return _too_long(reason, method)
+        return too_long
     found = drawn_statistics(
         draw,
         cell_counts(data)[cells],
@@ -184,7 +179,7 @@ def _by_drawing(
         drawing=drawing,
     )
     if len(found) < MIN_TABLES:
-        return _too_long(reason, method)
+        return too_long
     return _counted(found, "pearson" if method == "bootstrap" and larger is None else "deviance", method, reason)
 
 
@@ -204,16 +199,11 @@ def _no_bootstrap(test: Comparison, expected: np.ndarray, margins: list[np.ndarr
 def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray]:
     """Of every maximal interaction, the number of the marginal cell that each cell in a mask belongs to."""
     codes, cards = cell_codes(graph)[cells], graph.domain.cardinalities
-    members = [list(graph.domain.indices(edge)) for edge in graph.maximal_edges]
-    return [np.asarray(np.ravel_multi_index(tuple(codes[:, m].T), [cards[i] for i in m])) for m in members]
+    return [cell_numbers(codes, graph.domain.indices(edge), cards) for edge in graph.maximal_edges]
 
 
-def _too_long(reason: str, method: str) -> PValue:
-    what = "an exact test" if method == "exact" else "a bootstrap"
-    return PValue.none(
-        f"{reason}, too much for the chi-square distribution, and {what} with {MIN_TABLES} tables would take longer "
-        "than about two seconds"
-    )
+def _none(reason: str, why: str | None) -> PValue:
+    return PValue(p_value_note=f"{reason}, too much for the chi-square distribution, and {why}")
 
 
 def _counted(

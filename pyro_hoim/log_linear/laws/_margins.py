@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ...checks import check_finite, check_shape
-from ...errors import check_type, out_of_range, refused, wrong_type
+from ...checks import check_finite, check_shape, checked_floating
+from ...errors import check_type, out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..margins import check_margins
 from .natural_parameters import consistent_margins, interior_margin
@@ -18,9 +18,7 @@ def check_conjugate_arguments(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checked s and n0 of one dtype and device."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
-    if not isinstance(mean_statistics, torch.Tensor) or not mean_statistics.is_floating_point():
-        raise wrong_type("mean_statistics", "a tensor of floating-point numbers")
-    s = mean_statistics
+    s = checked_floating(mean_statistics, "mean_statistics")
     check_shape(s, (hypergraph.num_terms,), "mean_statistics")
     check_finite(s.detach(), "mean_statistics")
     n0 = torch.as_tensor(prior_sample_size, dtype=s.dtype, device=s.device)

@@ -41,7 +41,7 @@ def log_jacobian(hypergraph: InteractionHypergraph) -> float:
 
 
 def log_normaliser(hypergraph: InteractionHypergraph, counts: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    r"""Log of the integral of the conjugate kernel over the free coordinates, exact.
+    r"""Log (*batch) of the integral of the conjugate kernel of counts (*batch, num_terms), total (*batch); exact.
 
     .. math:: \log \int e^{\alpha \cdot \theta - n_0 \log Z(\theta)} \, d\theta
         = \sum_{C} \Big( \sum_{i} \log\Gamma(\alpha^C_i) - \sum_{j} \log\Gamma(\alpha^{S_C}_j) \Big)
@@ -51,9 +51,6 @@ def log_normaliser(hypergraph: InteractionHypergraph, counts: torch.Tensor, tota
     over the cliques C of a junction tree with separators :math:`S_C`, where the empty separator of a root counts as
     one cell of :math:`n_0`; variables k in no hyperedge are uniform. Given the corner coordinates the
     Jacobian to the logits of the conditional tables is 1, as it is triangular from the leaves of the tree upwards.
-
-    Shape:
-        counts ``(*batch, num_terms)``, total ``(*batch)``; returns ``(*batch)``, nats.
 
     References:
         Hélène Massam, Jinnan Liu and Adrian Dobra, A conjugate prior for discrete hierarchical log-linear models,
@@ -71,12 +68,10 @@ def log_normaliser(hypergraph: InteractionHypergraph, counts: torch.Tensor, tota
 def sample_tables(
     hypergraph: InteractionHypergraph, counts: torch.Tensor, sample_shape: Sequence[int] = ()
 ) -> torch.Tensor:
-    r"""Perfect draws of the log conditional tables of a hyper-Dirichlet law.
+    r"""Perfect draws (*sample_shape, *batch, num_terms) of the log conditional tables of a hyper-Dirichlet law.
 
-    Shape:
-        counts ``(*batch, num_terms)``; returns ``(*sample_shape, *batch, num_terms)``: tables
-        :math:`\log p(x_R \mid x_S)` at the cliques and zero elsewhere, so that their sum over hyperedges is log p(x)
-        up to the constant of the variables in no hyperedge. They are not balanced.
+    They are :math:`\log p(x_R \mid x_S)` at the cliques and zero elsewhere, so that their sum over hyperedges is
+    log p(x) up to the constant of the variables in no hyperedge. They are not balanced.
     """
     wide = counts.expand(*sample_shape, *counts.shape)
     tables = torch.zeros_like(wide)
@@ -94,10 +89,7 @@ def clique_tables(
     r"""A function of the counts of every clique less that of its separator, zero elsewhere: unbalanced tables, nats.
 
     With the digamma function they are the expected log conditional tables; with the logarithm those of the law whose
-    marginals are proportional to the counts, which is the mode of the density over theta.
-
-    Shape:
-        counts ``(*batch, num_terms)``, positive; returns ``(*batch, num_terms)``.
+    marginals are proportional to the counts (*batch, num_terms), which is the mode of the density over theta.
     """
     tables = torch.zeros_like(counts)
     pieces = {

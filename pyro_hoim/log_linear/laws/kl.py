@@ -13,7 +13,7 @@ import torch
 from torch.distributions import kl_divergence, register_kl
 
 from ...errors import refused
-from ._tables import extended_expectations
+from ._law import extended_expectations
 from .backends import exact_backend
 from .law import HierarchicalLogLinear
 from .statistics import LogLinearStatistics

@@ -18,8 +18,7 @@ from ...core.partition import PartitionBackend
 from ...errors import out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
-from ._law import Law
-from ._tables import extended_expectations, flatten_tables, log_prob_cells, marginal_tables
+from ._law import Law, extended_expectations, flatten_tables, log_prob_cells, marginal_tables
 from .backends import exact_backend
 
 __all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
@@ -71,7 +70,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         InputError: theta of the wrong shape or not finite; an unknown coding; the corner coding for a collection
             that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating, and
             where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling or a trace.
-        InputTypeError: arguments of the wrong type.
         IntractableError: on use, when an exact computation exceeds the backend's budget, or an estimated log Z would
             give a state, which is named, more than probability one, beyond the error.
 

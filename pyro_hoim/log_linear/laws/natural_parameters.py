@@ -74,13 +74,11 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
 
 
 def consistent_margins(hypergraph: InteractionHypergraph, eta: torch.Tensor) -> torch.Tensor:
-    r"""Margins that agree on all shared subsets and sum to one exactly, next to margins that do so up to rounding.
+    r"""Margins (*batch, num_terms) that agree on shared subsets and sum to one exactly, next to some that nearly do.
 
-    The tables are rebuilt from their centred parts (:math:`\eta \mapsto \pi`). Those of absent subsets of a
-    collection that is not hierarchical are first summed from the largest edge that holds them.
-
-    Shape:
-        eta (*batch, num_terms); returns (*batch, num_terms), float64. Consistent margins come back as they are.
+    The tables are rebuilt from their centred parts (:math:`\eta \mapsto \pi`) in float64; consistent ones come back
+    as they are. Those of absent subsets of a collection that is not hierarchical are first summed from the largest edge
+    that holds them.
     """
     closed = hypergraph if hypergraph.is_hierarchical else hypergraph.closure()
     pieces = parametrization(hypergraph).split(eta.double())
@@ -103,15 +101,11 @@ def solve_natural_parameters(
     precision: torch.Tensor | None = None,
     centre: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    r"""The free theta with given mean coordinates, :math:`\eta(\theta) = \eta`, unique when it exists.
+    r"""The free theta (P,) of given mean coordinates (num_terms,), :math:`\eta(\theta) = \eta`, unique when it exists.
 
     In closed form on decomposable collections; otherwise the maximum of the concave function
     :math:`\eta \cdot \theta - \log Z(\theta) - \frac12 \sum_i \lambda_i (\theta_i - \mu_i)^2` by damped Newton steps
     in double precision. Each step costs one evaluation and one Fisher information.
-
-    Shape:
-        eta (num_terms,), precision and centre (num_parameters,), no batch; returns (num_parameters,) in the dtype of
-        eta.
     """
     codings = parametrization(hypergraph)
     if hypergraph.is_decomposable and precision is None:
@@ -164,13 +158,10 @@ def solve_natural_parameters(
 def fisher_information(
     hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
 ) -> torch.Tensor:
-    """Hessian of log Z in the free coordinates: the covariance of the free statistics.
+    """Hessian (P, P) of log Z in the free coordinates theta (P,): the covariance of the free statistics.
 
     Summed over the cells while their free statistics take at most 2^23 numbers, otherwise by automatic
     differentiation, one backward pass per parameter. In the place of a backend that is not exact stands ``Auto()``.
-
-    Shape:
-        theta (num_parameters,), no batch; returns (num_parameters, num_parameters).
     """
     _check_dense(hypergraph, "fisher_information")
     return _statistics_and_information(hypergraph, theta, exact_backend(partition))[1]

@@ -58,13 +58,10 @@ def normal_prior(
         InputError: a scale that is not a positive finite number, a mapping that leaves out a hyperedge or names
             something else, or a tensor of another length. Tensors are not looked into where validation is switched off
             globally, as inside Pyro's MCMC.
-        InputTypeError: arguments of the wrong type.
 
     Example:
         >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-        >>> normal_prior(hypergraph, {1: 1.0, 2: 0.5}).stddev
-        tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])
         >>> import pyro
         >>> def horseshoe():
         ...     overall = pyro.sample("overall", pyro.distributions.HalfCauchy(0.1))

@@ -38,20 +38,13 @@ class DiaconisYlvisaker(TorchDistribution):
     lies in the interior of the marginal polytope and :math:`n_0 > 0`. Then the mean coordinates have expectation s,
     the mode solves :math:`\eta(\theta) = s`, and after N observed rows with marginal counts t the posterior is the
     same law with :math:`n_0 + N` and :math:`(n_0 s + t) / (n_0 + N)`. A saturated collection has the Dirichlet law
-    with parameters :math:`n_0 s` over its cells, a decomposable one the hyper-Dirichlet law.
+    with parameters :math:`n_0 s` over its cells, a decomposable one the hyper-Dirichlet law. For these all is exact.
 
-    ====================  =========================  ===========================================================
-    quantity              decomposable (saturated)   otherwise
-    ====================  =========================  ===========================================================
-    ``log_prob``          exact                      exact up to the constant log C: ``unnormalised`` is True
-    ``sample``            exact                      a proposal: normal at the mode, covariance (n0 I)^-1
-    propriety             exact                      linear program up to 4,096 cells, else ``is_proper`` is None
-    marginal likelihood   exact                      IntractableError
-    ====================  =========================  ===========================================================
-
-    The proposal exists because NUTS draws a first value from every prior site. One evaluation of ``log_prob`` costs one
-    log Z; with an annealed backend it is an estimate, refused inside HMC and NUTS without a ``seed`` (see
-    :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`).
+    Elsewhere ``log_prob`` lacks the constant log C (``unnormalised`` is True), and there is no marginal likelihood;
+    ``sample`` draws a proposal, normal at the mode with covariance (n0 I)^-1, because NUTS draws a first value from
+    every prior site; propriety is decided by a linear program up to 4,096 cells, beyond which ``is_proper`` is None.
+    One evaluation of ``log_prob`` costs one log Z; with an annealed backend it is an estimate, refused inside HMC and
+    NUTS without a ``seed`` (see :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`).
 
     Args:
         hypergraph: the interactions.
@@ -67,7 +60,6 @@ class DiaconisYlvisaker(TorchDistribution):
 
     Raises:
         InputError: the prior is improper, or the margins are inconsistent or of the wrong shape.
-        InputTypeError: arguments of the wrong type.
         IntractableError: on use, when log Z exceeds the backend's budget, a mode has more than 2,000 parameters, or
             what is asked for has no closed form.
 

@@ -43,11 +43,8 @@ class LogLinearStatistics(SharedLaw):
     precision for large N: the rounding error of single precision is about 1e-7 N.
 
     Args:
-        hypergraph: the interactions.
-        theta: natural parameters in the given coding, nats.
+        hypergraph, theta, coding, partition: as of :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`.
         total_count: number of rows N, whole and non-negative; a number or a tensor that broadcasts with the batch.
-        coding: "free" (default), "corner" or "balanced".
-        partition: backend; ``Auto()``, which is exact, when None.
         validate_args: check values given to :meth:`log_prob` (signs, sums, agreement of overlapping margins); default
             is Pyro's global setting.
 

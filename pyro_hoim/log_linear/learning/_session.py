@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ...core.partition import LogPartition
 from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
@@ -26,9 +24,9 @@ from ..search.rounds import rows_digest, run_file
 from ..training.exact import ExactTrainer
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTrainer
+from ..training.tables import initial_tables
 from ._trainers import Recipe
 
-_SMOOTHING = 0.5
 _MAX_REFITS = 200
 
 
@@ -179,9 +177,7 @@ def interactions(count: int) -> str:
 def frequency_model(rows: Observations) -> LogLinearEnergy:
     """Single variables with their frequencies, half a count added to every level."""
     graph = InteractionHypergraph(rows.domain, [(name,) for name in rows.domain.names])
-    logs = [(rows.marginal_counts([edge]) + _SMOOTHING).log() for edge in graph.edges]
-    tables = torch.cat([torch.zeros(0, dtype=torch.float64), *(part - part.mean() for part in logs)])
-    return LogLinearEnergy(graph, tables)
+    return LogLinearEnergy(graph, initial_tables(rows, graph))
 
 
 def one_body_model(rows: Observations, ridge: InteractionRidge) -> LogLinearEnergy:

@@ -84,7 +84,6 @@ def learn(
 
     Raises:
         InputError: arguments out of range, rows over different variables, no rows, or a checkpoint of another run.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         IntractableError: exact training was asked for and is out of reach.
 
@@ -178,9 +177,7 @@ def fit_collection(
         The model, without a selection.
 
     Raises:
-        InputError: arguments out of range, rows over other variables, no rows, or a checkpoint of another run.
-        MissingDataError: missing cells.
-        IntractableError: exact training was asked for and is out of reach.
+        InputError: as of :func:`learn`, and so its other errors.
     """
     _check_parts(train)
     ridges, run = regularisation or Regularisation(), checked_run(run)

@@ -35,8 +35,7 @@ class LearnResult:
         trainer: ``exact``, ``sampled`` or ``pseudo-likelihood``.
         training: report of the last fit.
         selection: the search, with its capacity curve; None where the collection was given.
-        independent: single variables with their smoothed frequencies among the rows that the model was fitted to.
-        one_body: single variables trained as the model is.
+        independent, one_body: single variables with their smoothed frequencies, and trained as the model is.
         num_rows: observations that the tables were fitted to.
         refit: whether those were the training and the validation rows together.
         notes: sentences on what was estimated and what happened on the way.

@@ -40,8 +40,7 @@ class InteractionTest:
         edge: the interaction.
         gain: held-out log-likelihood with it less that without it, in nats a row.
         gain_std_error: sampling error of the gain over the held-out rows.
-        z: the statistic of :func:`eliminate`; standard normal where the interaction is absent.
-        p_value: one-sided.
+        z, p_value: the statistic of :func:`eliminate`, standard normal where the interaction is absent; one-sided.
         is_kept: whether it is in the structure. Beyond exact reach an interaction may be removed although its own test
             confirms it, because others stand in for it.
         is_confirmed: whether its own test confirms it.
@@ -292,30 +291,25 @@ class _Search:
         ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
         tables = [self.trainer.tables.numpy()[graph.term_slices[edge]] for edge in edges]
         columns = (tables, *(np.split(values.numpy(), ends) for values in flat))
+        present = set(graph.edges)
         found: list[InteractionTest] = []
         for edge, shape, *parts in zip(edges, shapes, *columns, strict=True):
             table, q, train, validation = (part.reshape(shape) for part in parts)
-            found.append(self._zeroed_one(edge, table, q, train, validation, margins.sample_size))
+            axes = [
+                kept
+                for size in range(1, len(edge))
+                for kept in itertools.combinations(range(len(edge)), size)
+                if tuple(edge[i] for i in kept) in present
+            ]
+            own = _without_subsets(table, q, axes)
+            least = float(own.min())
+            without = q * np.exp(least - own)
+            scale = float(without.sum())
+            ratio = own - least + math.log(scale)
+            expected = float((without * ratio).sum()) / scale
+            noise = 1 / float(train.sum()) + 1 / margins.sample_size
+            found.append(self._test(edge, ratio, validation, train, expected, noise, False))
         return found
-
-    def _zeroed_one(
-        self, edge: Edge, table: Floats, q: Floats, train: Floats, validation: Floats, sample_size: float
-    ) -> InteractionTest:
-        """Test of an interaction from its table, the model's margin, and the counts of both parts."""
-        present = set(self.trainer.hypergraph.edges)
-        axes = [
-            kept
-            for size in range(1, len(edge))
-            for kept in itertools.combinations(range(len(edge)), size)
-            if tuple(edge[i] for i in kept) in present
-        ]
-        own = _without_subsets(table, q, axes)
-        least = float(own.min())
-        without = q * np.exp(least - own)
-        scale = float(without.sum())
-        ratio = own - least + math.log(scale)
-        noise = 1 / float(train.sum()) + 1 / sample_size
-        return self._test(edge, ratio, validation, train, float((without * ratio).sum()) / scale, noise, False)
 
     def _refitted(self, edge: Edge) -> InteractionTest:
         """Test of an interaction after the others were fitted again; the trainer then lacks it."""
@@ -334,8 +328,12 @@ class _Search:
         change = full.tables.numpy().copy()
         for other, where in rest.hypergraph.term_slices.items():
             change[full.hypergraph.term_slices[other]] -= rest.tables.numpy()[where]
-        counts = [rows.counts.numpy() for rows in (self.validation, self.train)]
-        return self._test(edge, np.concatenate(ratios), *_apart(*counts), float(change @ expected) + shift, 0.0, True)
+        held_out, train = self.validation.counts.numpy(), self.train.counts.numpy()
+        counts = (  # over the rows of both, validation first
+            np.concatenate([held_out, np.zeros_like(train)]),
+            np.concatenate([np.zeros_like(held_out), train]),
+        )
+        return self._test(edge, np.concatenate(ratios), *counts, float(change @ expected) + shift, 0.0, True)
 
     def _test(
         self,
@@ -377,12 +375,6 @@ def _log_z(trainer: Trainer) -> float:
     found = trainer.log_partition()
     assert found is not None  # an exact trainer
     return float(found.value)
-
-
-def _apart(validation: Floats, train: Floats) -> tuple[Floats, Floats]:
-    """Counts of validation and of training rows over the rows of both, validation first."""
-    zeros = np.zeros_like
-    return np.concatenate([validation, zeros(train)]), np.concatenate([zeros(validation), train])
 
 
 def _without_subsets(table: Floats, q: Floats, subsets: Sequence[tuple[int, ...]]) -> Floats:

@@ -28,20 +28,17 @@ class SelectionRound:
 
     Attributes:
         number: 0 for the collection that the search starts from.
-        changed: interactions added (or removed, by :func:`~pyro_hoim.log_linear.search.prune`) in this round, best
+        changed: interactions added (or removed, by :func:`~pyro_hoim.log_linear.prune`) in this round, best
             first.
         scores: their scores.
         num_candidates: interactions that were scored.
         num_interactions: sets of two and more variables in the collection.
         num_parameters: free parameters of the collection.
-        train_loss: mean loss of the training rows, in nats; what kind of loss says ``loss_kind``.
-        train_std_error: its standard error from log Z.
-        validation_loss: mean loss of the validation rows.
-        validation_std_error: its standard error from log Z.
+        train_loss, validation_loss: mean losses of the rows, in nats; what kind of loss says ``loss_kind``.
+        train_std_error, validation_std_error: their standard errors from log Z.
         loss_kind: ``exact``, ``estimated`` or ``pseudo-likelihood``.
-        train_kl: divergence of the model from the empirical law of the training rows, in nats, whatever the trainer's
-            loss; None where log Z is out of reach.
-        validation_kl: the same for the validation rows.
+        train_kl, validation_kl: divergences of the model from the empirical laws of the rows, in nats, whatever the
+            trainer's loss; None where log Z is out of reach.
         training_status: how training of this collection ended.
         verdict: what the validation loss says against the best round before.
         seconds: time of scores, training and losses.

@@ -20,7 +20,7 @@ from ...core.trainer import Loss, MaskedTrainer, Trainer
 from ...data.observations import Observations
 from ...data.readers import check_complete
 from ...errors import check_not_negative, check_type, none_received, other_domain
-from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, unpacked
+from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, part_of, unpacked
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -273,8 +273,7 @@ class RoundRunner:
         self.best = path["best"]
         self._best_hypergraph, self._best_tables = collection(path["best edges"]), tensors["best tables"]
         self.trainer.restructure(collection(path["edges"]))
-        prefix = "trainer."
-        self.trainer.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        self.trainer.load_state_dict(part_of(tensors, "trainer."))
 
 
 def _trainer_settings(trainer: Trainer) -> dict[str, str]:

@@ -48,13 +48,11 @@ class ExactTrainer(DescentTrainer):
 
     Raises:
         InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         IntractableError: no exact way within its budget.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2, equation (9) and algorithm 2.
+        Paper 1, section 4.2, equation (9) and algorithm 2.
 
     Example:
         >>> from pyro_hoim import Domain

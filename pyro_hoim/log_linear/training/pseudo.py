@@ -46,13 +46,10 @@ class PseudoTrainer(DescentTrainer, MaskedTrainer):
             gives them probability zero, and a row that has one an infinite loss. Without masking every loss is finite.
 
     Raises:
-        InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
-        InputTypeError: arguments of the wrong type.
-        MissingDataError: missing cells.
+        InputError: as of :class:`~pyro_hoim.log_linear.ExactTrainer`, and so errors of types and of missing cells.
 
     References:
-        Julian Besag, Statistical analysis of non-lattice data, 1975, equation (3); James Enouen and Mahito Sugiyama, A
-        Complete Decomposition of KL Error using Refined Information and Mode Interaction Selection, 2024, appendix B.1,
+        Julian Besag, Statistical analysis of non-lattice data, 1975, equation (3); Paper 1, appendix B.1,
         figure 6 and table 4.
 
     Example:

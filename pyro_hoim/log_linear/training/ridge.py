@@ -22,7 +22,6 @@ from .tables import edge_axes
 __all__ = ["InteractionRidge", "ar1_precision", "contrast_spectrum"]
 
 Floats = NDArray[np.float64]
-_KEPT_PLANS = 4
 
 
 class _Plan(NamedTuple):
@@ -106,7 +105,7 @@ class InteractionRidge:
         object.__setattr__(self, "smoothness", float(self.smoothness))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # no plans
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # nothing that is cached
 
     @cached_property
     def _content(self) -> tuple[object, ...]:
@@ -140,36 +139,17 @@ class InteractionRidge:
         is_tied = self.smoothness > 0 and (len(edge) > 1 or self.smooth_singles)
         return is_tied and variable.kind == "ordinal" and variable.cardinality > 2
 
-    @cached_property
-    def _plans(self) -> dict[InteractionHypergraph, _Plan]:
-        """Plans of the collections used last."""
-        return {}
-
-    def _plan(self, hypergraph: InteractionHypergraph) -> _Plan:
-        found = self._plans.get(hypergraph)
-        if found is None:
-            strengths = np.array([self.strength(edge) for edge in hypergraph.edges], dtype=np.float64)
-            num_terms = [math.prod(shape) for shape in hypergraph.edge_shapes]
-            num_free = [math.prod(n - 1 for n in shape) for shape in hypergraph.edge_shapes]
-            smooth = [self.is_smooth(edge, hypergraph.domain[name]) for edge in hypergraph.edges for name in edge]
-            axes = edge_axes(hypergraph)[np.array(smooth, dtype=bool)]
-            found = _Plan(np.repeat(strengths, num_terms), np.repeat(strengths, num_free), axes)
-            while len(self._plans) >= _KEPT_PLANS:
-                self._plans.pop(next(iter(self._plans)))
-            self._plans[hypergraph] = found
-        return found
-
     def is_diagonal(self, hypergraph: InteractionHypergraph) -> bool:
         """Whether no interaction of a collection is smooth along an axis: every precision is the identity."""
-        return not len(self._plan(hypergraph).axes)
+        return not len(_plan(self, hypergraph).axes)
 
     def terms(self, hypergraph: InteractionHypergraph) -> np.ndarray:
         """The strength of every entry of the flat tables (num_terms,), float64, without smoothness."""
-        return self._plan(hypergraph).terms.copy()
+        return _plan(self, hypergraph).terms.copy()
 
     def parameters(self, hypergraph: InteractionHypergraph) -> np.ndarray:
         """The strength of every free coordinate (num_parameters,), float64, without smoothness."""
-        return self._plan(hypergraph).parameters.copy()
+        return _plan(self, hypergraph).parameters.copy()
 
     def _are_tables(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> bool:
         """Whether these are tables and not free coordinates; a table has more entries than coordinates."""
@@ -187,7 +167,7 @@ class InteractionRidge:
     def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
         r"""Gradient in the coordinates given; of tables :math:`\lambda_S K_S \theta^S`, not balanced where smooth."""
         are_tables = self._are_tables(theta, hypergraph)
-        plan = self._plan(hypergraph)
+        plan = _plan(self, hypergraph)
         if not len(plan.axes):
             return (plan.terms if are_tables else plan.parameters) * theta
         from .dense.kernels import apply_precision
@@ -217,7 +197,7 @@ class InteractionRidge:
         if not self.is_diagonal(hypergraph):
             problem = f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}"
             raise refused("penalty", problem, code="no-method")
-        return self._plan(hypergraph).parameters
+        return _plan(self, hypergraph).parameters
 
     def updated(self, strengths: Mapping[Edge, float]) -> InteractionRidge:
         """The penalty with other strengths for some sets of variables."""
@@ -246,6 +226,17 @@ class InteractionRidge:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise unexpected("ridge", "an object with default, by_order and by_edge", value) from error
         return cls(default, orders, edges, smoothness, smooth_singles)
+
+
+@lru_cache(maxsize=8)
+def _plan(ridge: InteractionRidge, hypergraph: InteractionHypergraph) -> _Plan:
+    """What a ridge is on one of the collections used last."""
+    strengths = np.array([ridge.strength(edge) for edge in hypergraph.edges], dtype=np.float64)
+    num_terms = [math.prod(shape) for shape in hypergraph.edge_shapes]
+    num_free = [math.prod(n - 1 for n in shape) for shape in hypergraph.edge_shapes]
+    smooth = [ridge.is_smooth(edge, hypergraph.domain[name]) for edge in hypergraph.edges for name in edge]
+    axes = edge_axes(hypergraph)[np.array(smooth, dtype=bool)]
+    return _Plan(np.repeat(strengths, num_terms), np.repeat(strengths, num_free), axes)
 
 
 def _check_strength(strength: float, argument: str) -> float:

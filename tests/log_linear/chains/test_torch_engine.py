@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.log_linear.chains._chain_setup import make_engine
+from pyro_hoim.log_linear.chains._engines import make_engine
 from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain

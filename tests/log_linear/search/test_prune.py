@@ -23,7 +23,7 @@ from pyro_hoim.log_linear import (
     prune as pruned,
     select,
 )
-from pyro_hoim.log_linear.search.prune import table_variance
+from pyro_hoim.log_linear.search.greedy import table_variance
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.structure import InteractionHypergraph
 

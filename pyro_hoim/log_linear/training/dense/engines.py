@@ -21,8 +21,7 @@ DENSE_CELLS = 2**22
 """Largest number of cells of the tables of states of all components together that a dense sweep may form."""
 
 _SMALL_CELLS = 2**14
-_ELIMINATION_OVERHEAD = 8.0
-"""Time of a cell in elimination, through autograd, relative to a cell of the sweep."""
+_ELIMINATION_OVERHEAD = 8.0  # time of a cell in elimination, through autograd, relative to a cell of the sweep
 
 
 class _Law:

@@ -19,9 +19,6 @@ from ....structure.hypergraph import InteractionHypergraph
 
 __all__ = ["SweepPlan", "axes_of_mask", "sweep_plan"]
 
-_Key = Callable[[int, int, int], float]
-"""Priority of joining two nodes, from the numbers of cells of their union and of themselves."""
-
 
 class SweepPlan:
     """The tree of sums of one collection: where every node lies in the work space and in which steps it is filled.
@@ -36,7 +33,7 @@ class SweepPlan:
         self._cells: dict[int, int] = {}
         rank = {v: i for i, v in enumerate(self.axes)}
         leaves = [sum(1 << rank[v] for v in edge) for edge in hypergraph.edge_indices]
-        plans = [_join(leaves, self.cells, key) for key in (_smallest_union, _least_growth)]
+        plans = [_join(leaves, self.cells, share) for share in (1e-9, -1.0)]  # the smallest union, the least growth
         joins = min(plans, key=lambda plan: sum(self.cells(up) for up, _ in plan))
 
         self._places: dict[int, int] = {}
@@ -126,16 +123,11 @@ def axes_of_mask(mask: int) -> list[int]:
     return found
 
 
-def _smallest_union(union: int, first: int, second: int) -> float:
-    return union + 1e-9 * (first + second)
+def _join(leaves: Sequence[int], cells: Callable[[int], int], share: float) -> list[tuple[int, int]]:
+    """Arcs (parent, child) of the tree, every child before its parent becomes a child; pairs of least cells first.
 
-
-def _least_growth(union: int, first: int, second: int) -> float:
-    return union - first - second
-
-
-def _join(leaves: Sequence[int], cells: Callable[[int], int], key: _Key) -> list[tuple[int, int]]:
-    """Arcs (parent, child) of the tree, every child before its parent becomes a child."""
+    Counted are the cells of the union and that share of those of both.
+    """
     arcs: list[tuple[int, int]] = []
     active: set[int] = set()
     for mask in sorted(leaves, key=lambda m: (m.bit_count(), m)):
@@ -149,7 +141,7 @@ def _join(leaves: Sequence[int], cells: Callable[[int], int], key: _Key) -> list
     def offer(first: int, second: int) -> None:
         if first & second:
             union = first | second
-            heapq.heappush(heap, (key(cells(union), cells(first), cells(second)), union, first, second))
+            heapq.heappush(heap, (cells(union) + share * (cells(first) + cells(second)), union, first, second))
 
     ordered = sorted(active)
     for i, first in enumerate(ordered):

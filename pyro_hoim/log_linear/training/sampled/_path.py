@@ -97,13 +97,6 @@ class Outcome(NamedTuple):
     report: TrainingReport
 
 
-class _Sound(NamedTuple):
-    """Parameters that passed a check, and their loss by the annealed population; infinite before any check."""
-
-    x: Floats
-    loss: float
-
-
 class SampledPath:
     """One call of training."""
 
@@ -128,7 +121,8 @@ class SampledPath:
         self._sweeps = settings.sweeps_per_step
         self._rate = settings.learning_rate
         self._notes: list[str] = []
-        self._best = _Sound(self._x.copy(), self._start_loss(tables, population))
+        # Parameters that passed a check, and their loss by the annealed population; infinite before any check.
+        self._best, self._best_loss = self._x.copy(), self._start_loss(tables, population)
         self._last_loss = np.inf
         self._recoveries = self._collapses = 0
         self._gradients: list[float] = []
@@ -208,23 +202,23 @@ class SampledPath:
         gradient = float(np.mean(self._gradients)) if self._gradients else 0.0
         grew = gradient > max(_LARGE, _GROWN * self._last_gradient)
         self._gradients, self._last_gradient = [], gradient
-        is_worse = loss > self._best.loss + _WORSE
-        is_sound = not grew and not (is_worse and self._last_loss > self._best.loss + _WORSE)
+        is_worse = loss > self._best_loss + _WORSE
+        is_sound = not grew and not (is_worse and self._last_loss > self._best_loss + _WORSE)
         if not is_sound:
-            why = "the gradient grew" if grew else f"the training loss rose to {loss:.2f} from {self._best.loss:.2f}"
+            why = "the gradient grew" if grew else f"the training loss rose to {loss:.2f} from {self._best_loss:.2f}"
             self._notes.append(f"{where}: {why}")
         self._last_loss = loss
-        if not is_off and loss < self._best.loss:
-            self._best = _Sound(self._x.copy(), loss)
+        if not is_off and loss < self._best_loss:
+            self._best, self._best_loss = self._x.copy(), loss
         return not is_off, is_sound
 
     def _recover(self) -> bool:
         """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
         self._recoveries += 1
-        self._x = self._best.x.copy()
+        self._x = self._best.copy()
         self._adam = Adam(self._coordinates.size, self._settings.damping)
         self._chains = self._started(self._annealed())
-        self._collapses, self._gradients, self._last_loss = 0, [], self._best.loss
+        self._collapses, self._gradients, self._last_loss = 0, [], self._best_loss
         if self._recoveries > _MAX_RECOVERIES:
             return False
         self._rate *= _RECOVERY

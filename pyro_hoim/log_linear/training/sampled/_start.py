@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import networkx as nx
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from ....data.observations import Observations
 from ....structure.hypergraph import InteractionHypergraph
 from ...coding import parametrization
+from ...fitting.design import cell_numbers
 from ..tables import RowMargins, restructured_tables
 
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ class StartLaw(NamedTuple):
         cards = self.hypergraph.domain.cardinalities
         for variable, parents, log_weights in self.draws:
             weights = np.exp(log_weights - log_weights.max(1, keepdims=True)).cumsum(1)
-            rows = weights[_cells(codes, parents, cards)]
+            rows = weights[cell_numbers(codes, parents, cards)]
             uniform = random.random(count) * rows[:, -1]
             codes[:, variable] = (uniform[:, None] >= rows[:, :-1]).sum(1)
         return torch.from_numpy(codes)
@@ -175,14 +175,6 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
     return StartLaw(joint, tables, 0.0, tuple(draws))
 
 
-def _cells(codes: NDArray[np.int64], members: tuple[int, ...], cards: Sequence[int]) -> NDArray[np.int64]:
-    """Row-major positions (rows,) of codes (rows, d) in the table of some variables."""
-    cell = np.zeros(len(codes), dtype=np.int64)
-    for i in members:
-        cell = cell * cards[i] + codes[:, i]
-    return cell
-
-
 def _information(counts: Floats) -> float:
     """Mutual information in nats of a table of counts."""
     probs = counts / counts.sum()
@@ -203,10 +195,6 @@ def _walk(count: int, counts_of: dict[tuple[int, int], Floats]) -> list[tuple[in
     for first in range(count):
         if first not in parents:
             parents[first] = -1
-            arcs = nx.dfs_edges(forest, first, sort_neighbors=_reversed)
+            arcs = nx.dfs_edges(forest, first, sort_neighbors=lambda nodes: list(nodes)[::-1])
             parents.update((child, parent) for parent, child in arcs)
     return list(parents.items())
-
-
-def _reversed(nodes: Iterable[int]) -> list[int]:
-    return list(nodes)[::-1]

@@ -54,8 +54,7 @@ class SampledTraining:
         smoothing: count added to every level of a variable in the law that training and annealed runs start from.
         refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
             them; None never checks, not even at the end.
-        refresh_chains: of that population.
-        refresh_temperatures: of that population.
+        refresh_chains, refresh_temperatures: of that population.
         margin_states: states that margins are counted in, at least.
         loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
         loss_budget: most sweeps (number of chains times temperatures) of one annealed run for log Z.
@@ -68,8 +67,7 @@ class SampledTraining:
         InputError: an option outside its range.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, appendix B.5.
+        Paper 1, appendix B.5.
 
     Example:
         >>> SampledTraining(num_iterations=200).num_chains

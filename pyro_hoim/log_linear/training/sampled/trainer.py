@@ -62,11 +62,10 @@ class SampledTrainer(TableTrainer):
 
     *Modes that chains miss.* Noise in the parameters makes modes far from the data, which chains that follow the path
     may not see. The rate therefore rises slowly, steps are shortened to a bounded change of energies, and every
-    ``refresh_every`` steps and at the end a fresh annealed population joins the chains; both have absolute weights, so
-    that each has the share that it stands for. Where they differ, sampling is raised. Most of that population starts at
-    a directed network that is close to the rows; a quarter starts at the independent law, which finds modes far from
-    them. Training that diverges goes back to its last sound parameters, with more sweeps and a lower rate. The report's
-    ``notes`` tell of all this; an interrupt leaves the trainer as it was before the call.
+    ``refresh_every`` steps and at the end a fresh annealed population joins the chains, each with the share that its
+    weights stand for. Where they differ, sampling is raised. Training that diverges goes back to its last sound
+    parameters, with more sweeps and a lower rate. The report's ``notes`` tell of all this; an interrupt leaves the
+    trainer as it was before the call.
 
     *Results.* Gradients have sampling error, so parameters are as good as the number of chains. Log Z is estimated by
     annealed importance sampling on chains of its own, made longer until the error is small enough or the budget used
@@ -76,24 +75,20 @@ class SampledTrainer(TableTrainer):
     weights and autocorrelation. All results are functions of the state: equal calls give equal numbers.
 
     Args:
-        rows: complete training rows.
-        hypergraph: the collection to begin with.
+        rows, hypergraph, evidence: see :class:`~pyro_hoim.log_linear.ExactTrainer`.
         penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows. It acts on the *raw* tables of a
             hierarchical collection, which are not balanced while training, and on balanced tables else.
         settings: number of chains, steps, checks and so on.
-        evidence: how often a call of :meth:`train` moves the strengths of interactions and fits again.
 
     Raises:
         InputError: rows of another domain or none.
-        InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
         UnknownNameError: the penalty has a strength for a variable that is not in the domain.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2 and appendix B.5; C. K. Chow and C. N. Liu, Approximating discrete
-        probability distributions with dependence trees, 1968; Davide Carbone, Mengjian Hua, Simon Coste and Eric
-        Vanden-Eijnden, Efficient training of energy-based models using Jarzynski equality, 2023, algorithm 1.
+        Paper 1, section 4.2 and appendix B.5; C. K. Chow and C. N. Liu, Approximating discrete probability
+        distributions with dependence trees, 1968; Davide Carbone, Mengjian Hua, Simon Coste and Eric Vanden-Eijnden,
+        Efficient training of energy-based models using Jarzynski equality, 2023, algorithm 1.
 
     Example:
         >>> from pyro_hoim import Domain
