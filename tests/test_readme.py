@@ -26,7 +26,15 @@ from pyro_hoim import (
     log_linear,
 )
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
-from pyro_hoim.inference import Exchange, NoisyExchange, StructurePrior, enumerate_structures, log_evidence
+from pyro_hoim.inference import (
+    BirthDeath,
+    Exchange,
+    NoisyExchange,
+    StructurePrior,
+    average_decomposable,
+    enumerate_structures,
+    log_evidence,
+)
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -169,7 +177,7 @@ def test_networks_are_as_exact_as_their_table_says():
 
 def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
     says = _table("structure")
-    assert len(says) == 6
+    assert len(says) == 9
     counts = torch.arange(1, 13).reshape(2, 3, 2).numpy()
     data = pyro_hoim.Observations.from_table(domain, counts)
     chain = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
@@ -193,6 +201,15 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
             posterior = enumerate_structures(data, prior, structures)
         assert posterior.method == told.removeprefix("refused or ").strip("*")
         assert posterior.is_exact is (told == "exact")
+        assert says["`sample_structures` and `BirthDeath`: the law that chains leave unchanged"][column] == told
+        method = "laplace" if told.startswith("refused") else "auto"
+        assert BirthDeath(data, prior, structures, method=method).is_exact is (told == "exact")
+        if says["`average_decomposable`: independent draws with weights"][column] == "exact":
+            assert average_decomposable(data, prior, structures, num_draws=10).is_exact
+        else:
+            with pytest.raises(InputError):
+                average_decomposable(data, prior, structures, num_draws=10)
+        assert says["`AutoStructure`"][column] == "*variational*"
         assert posterior.is_exact is (says["mean cells of `StructurePosterior`"][column] == "exact")
         assert says["`log_prob` and samples of `StructurePrior`, listed or pairs"][column] == "exact"
         assert structures.sample_is_exact
