@@ -29,10 +29,12 @@ _RUNS, _PARTICLES, _CHAINS = 16, 64, 128
 _LEAPFROGS = 6
 _NEARLY_NORMAL = 0.8
 """Effective share of normal draws at the largest n."""
-_NODES, _WARM, _KEPT = 4.0, 6, 6
+_NODES, _WARM, _KEPT = 4.0, 12, 6
 """Nodes of the quadrature per unit of log n; moves at each, and moves after these whose states count."""
 _FEWEST_NODES = 4
-_BURN_IN, _DRAWS = 30, 20
+_BURN_IN, _DRAWS = 60, 30
+_WIDEST = 4.0
+"""Moves before and with draws of a bridge; log of how far its starts may be drawn out where tails are heavy."""
 _FREEDOM = 8.0
 
 
@@ -74,15 +76,15 @@ class _Particles:
 
     def follow(self, kernel: LogKernel) -> None:
         """Go over to a kernel of other rows with the same means; the last states are kept."""
-        self.theta, self.kernel = self._spread(kernel), kernel
+        self.spread(kernel, 2 * math.log(max(self.kernel.total / kernel.total, 1.0)))
         for _ in range(_WARM):
             self.move()
         self.keep(_KEPT)
 
-    def _spread(self, kernel: LogKernel) -> Floats:
-        """The particles, drawn out from the mode until the control of :func:`_mean_energy` has mean zero."""
+    def spread(self, kernel: LogKernel, high: float) -> None:
+        """The particles, drawn out from the mode, by up to exp(high), until the control of the energy has mean 0."""
         centre, off = kernel.mode.theta, self.theta - kernel.mode.theta
-        low, high = 0.0, 2 * math.log(max(self.kernel.total / kernel.total, 1.0))
+        low = 0.0
         for _ in range(8):
             middle = 0.5 * (low + high)
             moved = math.exp(middle) * off
@@ -90,7 +92,7 @@ class _Particles:
             slope = means.reshape(moved.shape) - kernel.target / kernel.total
             is_narrow = kernel.total * float((moved * slope).sum(-1).mean()) < kernel.size
             low, high = (middle, high) if is_narrow else (low, middle)
-        return centre + math.exp(0.5 * (low + high)) * off
+        self.theta, self.kernel = centre + math.exp(0.5 * (low + high)) * off, kernel
 
     def keep(self, num: int) -> None:
         """Move some times and keep these states, (runs, num x particles, P)."""
@@ -200,6 +202,8 @@ def bridge(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
         return LogIntegral(kernel.mode.value, 0.0, np.zeros((1, 1, 0)))
     start = kernel.mode.theta + _unwhitened(kernel.mode, _student((2 * _RUNS, _CHAINS, kernel.size), rng))
     particles = _Particles(kernel, start, rng)
+    if kernel.log_prior is None and not kernel.precision.any():
+        particles.spread(kernel, _WIDEST)
     for _ in range(_BURN_IN):
         particles.move()
     particles.keep(_DRAWS)

@@ -84,6 +84,9 @@ def log_evidence(
     The modes of tables of up to 4,096 cells are found by compiled code in some 50 microseconds; larger ones cost a few
     evaluations of log Z and its Hessian. ``bridge`` and ``path`` move some thousand draws and take seconds.
 
+    With one fictive row and empty cells the tails of the conjugate posterior are long, and ``bridge`` missed some of
+    them: by 0.24 nats, with a stated error of 0.03, in one of 50 random comparisons with closed forms. Use ``path``.
+
     Args:
         hypergraph: the interactions.
         data: complete rows over the same domain; weights are allowed, and no rows at all (the value is then 0).
