@@ -33,8 +33,7 @@ _NODES, _WARM, _KEPT = 4.0, 12, 6
 """Nodes of the quadrature per unit of log n; moves at each, and moves after these whose states count."""
 _FEWEST_NODES = 4
 _BURN_IN, _DRAWS = 60, 30
-_WIDEST = 4.0
-"""Moves before and with draws of a bridge; log of how far its starts may be drawn out where tails are heavy."""
+"""Moves before and with draws of a bridge."""
 _FREEDOM = 8.0
 
 
@@ -186,7 +185,7 @@ def _covariance(flat: Floats) -> Floats:
 
 
 def bridge(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
-    r"""Log-integral of any kernel by the optimal bridge between its draws and those of a multivariate Student law.
+    r"""Log-integral of a kernel with a prior by the optimal bridge between its draws and those of a Student law.
 
     .. math:: r = \frac{N_2^{-1} \sum_j q(\tilde\theta_j) / (s_1 q + s_2 r g)}
         {N_1^{-1} \sum_i g(\theta_i) / (s_1 q + s_2 r g)}
@@ -202,8 +201,6 @@ def bridge(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
         return LogIntegral(kernel.mode.value, 0.0, np.zeros((1, 1, 0)))
     start = kernel.mode.theta + _unwhitened(kernel.mode, _student((2 * _RUNS, _CHAINS, kernel.size), rng))
     particles = _Particles(kernel, start, rng)
-    if kernel.log_prior is None and not kernel.precision.any():
-        particles.spread(kernel, _WIDEST)
     for _ in range(_BURN_IN):
         particles.move()
     particles.keep(_DRAWS)

@@ -110,9 +110,10 @@ def test_methods_agree_with_quadrature(cards: list[int], num: int, make: str) ->
     }
     law = laws[make]
     exact = by_quadrature(law, data, hypergraph)
-    found = log_evidence(hypergraph, data, law, method="bridge", seed=3)
-    assert found.std_error is not None and 0 < found.std_error < 0.02
-    assert abs(found.value - exact) < Z * found.std_error + 1e-4
+    if make != "conjugate":
+        found = log_evidence(hypergraph, data, law, method="bridge", seed=3)
+        assert found.std_error is not None and 0 < found.std_error < 0.02
+        assert abs(found.value - exact) < Z * found.std_error + 1e-4
     laplace = log_evidence(hypergraph, data, law, method="laplace").value
     assert 1e-5 < abs(laplace - exact) < 0.4
     if make == "conjugate":
@@ -132,30 +133,27 @@ def decomposable(domain: Domain, seed: int) -> InteractionHypergraph:
     return space.hypergraph_of(mask)
 
 
-def compare_with_closed_form(seed: int) -> list[float]:
-    """Errors of path and bridge in standard errors on one random collection and table; both may be off by 0.02 more."""
+def error_of_path(seed: int) -> float:
+    """Error in standard errors on one random collection and table; it may be off by 0.005 more."""
     rng = np.random.default_rng(seed)
     cards = rng.choice([2, 2, 2, 3], size=int(rng.integers(3, 5))).tolist()
     data = rows_of(cards, int(rng.integers(20, 400)), seed)
     hypergraph = decomposable(data.domain, seed)
     prior = f"conjugate:{rng.choice([1, 4, 20])}"
     exact = log_evidence(hypergraph, data, prior).value
-    errors: list[float] = []
-    for method in ("path", "bridge"):
-        found = log_evidence(hypergraph, data, prior, method=method, seed=seed)  # type: ignore[arg-type]
-        assert found.std_error is not None and found.method == method
-        errors.append(abs(found.value - exact) / math.hypot(found.std_error, 0.005))
-    return errors
+    found = log_evidence(hypergraph, data, prior, method="path", seed=seed)
+    assert found.std_error is not None and found.method == "path"
+    return abs(found.value - exact) / math.hypot(found.std_error, 0.005)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(5, marks=pytest.mark.slow)])
-def test_path_and_bridge_agree_with_closed_forms(seed: int) -> None:
-    assert max(compare_with_closed_form(seed)) < Z
+def test_path_agrees_with_closed_forms(seed: int) -> None:
+    assert error_of_path(seed) < Z
 
 
 @pytest.mark.slow
-def test_path_and_bridge_agree_with_closed_forms_on_many_collections() -> None:
-    errors = [error for seed in range(100, 150) for error in compare_with_closed_form(seed)]
+def test_path_agrees_with_closed_forms_on_many_collections() -> None:
+    errors = [error_of_path(seed) for seed in range(100, 150)]
     assert max(errors) < Z
     assert np.sqrt(np.mean(np.square(errors))) < 1.5  # the errors are what they say, not only bounded
 
@@ -230,7 +228,7 @@ def test_no_rows_say_nothing() -> None:
     domain = Domain.from_cardinalities([2, 3])
     data = Observations.from_tensor(torch.zeros(0, 2, dtype=torch.long), domain)
     hypergraph = InteractionHypergraph.saturated(domain)
-    for prior, method in itertools.product(["unit", "conjugate:1"], ["auto", "laplace", "bridge"]):
+    for prior, method in (*itertools.product(["unit", "conjugate:1"], ["auto", "laplace"]), ("unit", "bridge")):
         assert log_evidence(hypergraph, data, prior, method=method).value == pytest.approx(0, abs=1e-9)  # type: ignore[arg-type]
 
 
@@ -269,6 +267,7 @@ def test_one_variable_one_level_and_weights() -> None:
         ({"method": "path"}, "conflict", "method"),
         ({"method": "harmonic"}, "unknown-choice", "method"),
         ({"prior": "conjugate:1", "method": "exact"}, "no-method", "method"),
+        ({"prior": "conjugate:1", "method": "bridge"}, "conflict", "method"),
         ({"data": torch.zeros(3, 3)}, "wrong-type", "data"),
         ({"hypergraph": "a*b"}, "wrong-type", "hypergraph"),
         (
