@@ -128,6 +128,15 @@ def test_gradients_and_hessians_against_finite_differences(kind):
             np.testing.assert_allclose(hessian[i], (up.gradient - down.gradient) / (2 * step), atol=1e-8)
 
 
+def test_pseudo_likelihood_value_is_the_sum_of_conditionals():
+    hypergraph, tables, probs = random_law()
+    data = Observations.from_table(hypergraph.domain, torch.round(200 * probs) + 1)
+    theta = parametrization(hypergraph).from_tables(tables, "free").numpy()
+    by_hand = sum(float((data.table() * (probs / probs.sum(axis, keepdim=True)).log()).sum()) for axis in range(3))
+    value = PseudoLikelihood(hypergraph, data).evaluate(theta).value
+    assert value == pytest.approx(-by_hand / data.total_count, rel=1e-12)
+
+
 @pytest.mark.parametrize("k", [1, 3])
 def test_pseudo_likelihood_equals_likelihood_for_independent_and_saturated_models(k):
     hypergraph, _, probs = random_law(k=k)
