@@ -235,7 +235,7 @@ def check_exact_samples(case: DistributionCase) -> None:
 
 
 def check_pyro_site(case: DistributionCase) -> None:
-    """A plate, a mask, a scale, an observation and ``Predictive`` treat the law as any Pyro site."""
+    """Plates, parts of plates, a mask, a scale, an observation and ``Predictive`` treat the law as any Pyro site."""
     law, size = case.make(case.theta[0]), 5
     data = case.states[torch.arange(size) % len(case.states)]
     exact = case.expected[(torch.arange(size) % len(case.states)).numpy(), 0]
@@ -244,8 +244,14 @@ def check_pyro_site(case: DistributionCase) -> None:
         with pyro.plate("rows", size):
             return pyro.sample("x", law, obs=observed)
 
+    def half(observed: torch.Tensor) -> torch.Tensor:
+        with pyro.plate("groups", 2, dim=-2), pyro.plate("rows", 2 * size, subsample=torch.arange(size), dim=-1):
+            return pyro.sample("x", law, obs=observed)
+
     trace = poutine.trace(model).get_trace(data)
     assert_close(trace.log_prob_sum(), exact.sum(), what="plate log_prob_sum")
+    nested = poutine.trace(half).get_trace(data.expand(2, *data.shape))
+    assert_close(nested.log_prob_sum(), 4 * exact.sum(), what="log_prob_sum of a part of nested plates")
     scaled = poutine.trace(poutine.scale(model, scale=3.0)).get_trace(data)
     assert_close(scaled.log_prob_sum(), 3 * exact.sum(), what="scaled log_prob_sum")
     keep: Any = torch.arange(size) % 2 == 0

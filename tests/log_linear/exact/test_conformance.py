@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.autograd.gradcheck import GradcheckError
 
 from pyro_hoim.core import PartitionBackend
 from pyro_hoim.log_linear import VariableElimination
@@ -108,6 +109,14 @@ def test_gradcheck_of_log_z_and_eta(backend):
     assert torch.autograd.gradgradcheck(_log_z(backend), (tables,))
     assert torch.autograd.gradcheck(_eta(backend), (tables,))
     assert torch.autograd.gradgradcheck(_eta(backend), (tables,))
+
+
+def test_control_a_gradient_without_its_graph_has_no_second_derivative():
+    def detached(tables):
+        return (_eta(VariableElimination())(tables.detach()) * tables).sum()
+
+    with pytest.raises(GradcheckError):
+        torch.autograd.gradgradcheck(detached, (_tables().requires_grad_(),))
 
 
 def test_gradcheck_of_marginals(backend):
