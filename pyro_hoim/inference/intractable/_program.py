@@ -95,6 +95,8 @@ class IntractableProgram:
         self.dtypes = {name: value.dtype for name, value in plain.items()}
         self._num_dims = _num_dims(nodes)
         self.sites = _intractable_sites(nodes)
+        self._still: dict[str, IntractableSite] = {}
+        self._still_at: Values = {}
         self.reason: str | None = None
         self.is_together = True
         self._settle()
@@ -175,6 +177,7 @@ class IntractableProgram:
         data: dict[str, SiteData] = {}
         for name, site in self.sites.items():
             naturals[name], data[name] = site.read(nodes[name], num_chains, self._num_dims)
+        self._check_still(nodes)
         return Evaluation(self._total(nodes, jacobian, num_chains), naturals, data)
 
     def _run(self, points: Values, num_chains: int | None) -> tuple[dict[str, Any], torch.Tensor]:
@@ -248,19 +251,40 @@ class IntractableProgram:
             torch.random.set_rng_state(state)
         with torch.no_grad():
             apart = self._one_by_one(points)
-            self._keep_moving(apart)
+            self._keep_moving(apart, points)
             apart = apart._replace(naturals={name: apart.naturals[name] for name in self.sites})
             self.reason = self._disagreement(points, apart)
         self.is_together = self.reason is None
 
-    def _keep_moving(self, found: Evaluation) -> None:
-        """Leave out intractable sites whose parameters are those of every point."""
-        names = [name for name, natural in found.naturals.items() if bool((natural != natural[:1]).any())]
+    def _keep_moving(self, found: Evaluation, points: Values) -> None:
+        """Leave out intractable sites whose parameters are those of every point, and are not computed from it."""
+        with torch.enable_grad():
+            leaves = {name: value.clone().requires_grad_() for name, value in self._single(points, 0).items()}
+            nodes, _ = self._run(leaves, None)
+            # A gate that is shut here, such as an indicator of MixedGibbs, may open later.
+            tied = {n for n, s in self.sites.items() if s.parameters(unwrapped(nodes[n]["fn"])[0]).requires_grad}
+        moves = {name: bool((natural != natural[:1]).any()) for name, natural in found.naturals.items()}
+        names = [name for name, does_move in moves.items() if does_move or name in tied]
         if not names:
             expected = "an observed HierarchicalLogLinear, LogLinearStatistics or GeneralizedRoot"
             problem = f"{expected} whose parameters depend on a latent continuous site was expected, there is none"
             raise refused("model", problem, "use NUTS", code="missing-part")
+        self._still = {name: site for name, site in self.sites.items() if name not in names}
         self.sites = {name: self.sites[name] for name in names}
+
+    def forget(self) -> None:
+        """Other values of what the program is conditioned on: what stood still may stand elsewhere."""
+        self._still_at = {}
+
+    def _check_still(self, nodes: Mapping[str, Any]) -> None:
+        """Refuse a site that was left out and moves after all."""
+        for name, site in self._still.items():
+            value = site.parameters(unwrapped(nodes[name]["fn"])[0]).detach()
+            before = self._still_at.get(name)
+            if before is not None and before.shape == value.shape and not torch.equal(before, value):
+                problem = "its parameters depend on a latent site, which they did not where the chain was set up"
+                raise refused(f"site {name!r}", problem, "write the choice with torch.where", code="conflict")
+            self._still_at[name] = value
 
     def _disagreement(self, points: Values, apart: Evaluation) -> str | None:
         """Why points cannot be evaluated together, in a clause; None where they can."""

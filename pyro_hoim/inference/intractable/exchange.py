@@ -313,6 +313,8 @@ class Exchange(MCMCKernel):
     def clear_cache(self) -> None:
         """Forget what is known of the present values: the program has changed."""
         self._present = None
+        if self._chain is not None:
+            self._chain.program.forget()
 
     def check_sweeps(
         self,

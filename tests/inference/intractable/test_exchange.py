@@ -315,6 +315,40 @@ def test_as_the_continuous_kernel_of_mixed_gibbs() -> None:
     assert result.samples["x"].dtype == torch.long
 
 
+SINGLE = InteractionHypergraph.from_order(Domain.from_cardinalities([2]), 1)
+SHUT = torch.tensor(0.0, dtype=torch.float64)
+
+
+def gated(choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    """Two tables, of which an indicator says whether the second has parameters of its own."""
+    gate = pyro.sample("gate", dist.Bernoulli(SHUT + 0.5))
+    theta = pyro.sample("theta", dist.Normal(torch.zeros(2, 1, dtype=torch.float64), 1.5).to_event(2))
+    for name, counts, where in (("a", [7.0, 3.0], theta[..., 0, :]), ("b", [2.0, 8.0], choose(gate, theta[..., 1, :]))):
+        pyro.sample(name, LogLinearStatistics(SINGLE, where, 10), obs=torch.tensor(counts, dtype=torch.float64))
+
+
+def test_a_site_whose_gate_is_shut_at_first_is_not_left_out() -> None:
+    kernel = MixedGibbs(partial(gated, lambda gate, theta: gate.unsqueeze(-1) * theta), Exchange)
+    result = run(kernel, 2500, burn_in=300, num_chains=1, seed=2, initial_params={"gate": SHUT.unsqueeze(0)})
+    is_open = result.samples["gate"][0] == 1
+    counts = torch.tensor([2.0, 8.0], dtype=torch.float64)
+    log_likelihood = LogLinearStatistics(SINGLE, GRID.unsqueeze(-1), 10).log_prob(counts)
+    log_density = log_likelihood + dist.Normal(ZERO, 1.5).log_prob(GRID)
+    evidence = float(log_density.exp().sum() * (GRID[1] - GRID[0]))
+    shut = float(LogLinearStatistics(SINGLE, ZERO.unsqueeze(-1), 10).log_prob(counts).exp())
+    assert float(is_open.double().mean()) == pytest.approx(evidence / (evidence + shut), abs=0.1)
+    opened = result.samples["theta"][0][is_open, 1, 0]
+    assert [float((opened**k).mean()) for k in (1, 2)] == pytest.approx(moments(log_density), abs=0.25)
+
+
+def test_a_site_that_stood_still_and_moves_is_refused() -> None:
+    kernel = MixedGibbs(
+        partial(gated, lambda gate, theta: theta if bool((gate == 1).all()) else 0 * theta.detach()), Exchange
+    )
+    with pytest.raises(InputError, match=r"torch\.where"):
+        run(kernel, 300, burn_in=50, num_chains=1, seed=2, initial_params={"gate": SHUT.unsqueeze(0)})
+
+
 # The contract with Pyro
 
 
