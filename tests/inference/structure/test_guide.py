@@ -216,15 +216,36 @@ def _program(*, prior: StructurePrior | None, name: str = "theta", discrete: boo
     return program
 
 
+def _in_a_plate() -> None:
+    with pyro.plate("groups", 2):
+        _program(prior=_prior(2))()
+
+
+def test_parameters_whose_prior_has_no_moments() -> None:
+    prior = _prior(2)
+
+    def program() -> None:
+        gamma = pyro.sample("gamma", prior)
+        theta = pyro.sample("theta", dist.Cauchy(torch.zeros(3).double(), 1.0).to_event(1))
+        law = LogLinearStatistics(prior.largest, theta * prior.parameter_mask(gamma), 20, validate_args=False)
+        pyro.sample("counts", law, obs=torch.tensor([9.0, 11.0, 10.0, 10.0, 5.0, 4.0, 5.0, 6.0]).double())
+
+    pyro.clear_param_store()
+    torch.manual_seed(0)
+    guide = AutoStructure(program)
+    assert np.isfinite(guide.elbo().loss(program, guide))
+
+
 @pytest.mark.parametrize(
     ("program", "code"),
     [
+        (_in_a_plate, "wrong-shape"),
         (_program(prior=None), "missing-part"),
         (_program(prior=_prior(2), name="other"), "missing-part"),
         (_program(prior=_prior(3, space="graphical")), "no-method"),
         (_program(prior=_prior(2), discrete=True), "no-method"),
     ],
-    ids=["no structure", "no parameters", "graphical", "discrete"],
+    ids=["in a plate", "no structure", "no parameters", "graphical", "discrete"],
 )
 def test_programs_that_the_guide_cannot_follow(program: Any, code: Any) -> None:
     with raises(code, "model"):

@@ -106,7 +106,11 @@ class AutoStructure(AutoGuide):
             problem = f"expected one site with a StructurePrior, found {len(found)}"
             raise refused("model", problem, code="missing-part" if not found else "conflict")
         (self._site,) = found
-        self._structure: StructurePrior = nodes.pop(self._site)["fn"]
+        node = nodes.pop(self._site)
+        self._structure: StructurePrior = node["fn"]
+        if node["value"].dim() > 1:
+            problem = f"the site {self._site!r} stands in a plate or has a batch shape, and one run draws one structure"
+            raise refused("model", problem, "take it out of the plate", code="wrong-shape")
         if self._structure.space.is_graphical:
             problem = f"the space {self._structure.space.name!r} is not told by heredity alone"
             raise refused("model", problem, "use space='hierarchical' or 'pairwise'", code="no-method")
@@ -128,8 +132,11 @@ class AutoStructure(AutoGuide):
         self.mean = PyroParam(mean)
         self.factor = PyroParam(torch.linalg.cholesky(precision), constraints.lower_cholesky)
         prior = self._sites[self.theta_site]["fn"]
-        self.absent_mean = PyroParam(prior.mean.detach().double().clone())
-        self.absent_scale = PyroParam(prior.stddev.detach().double().clone(), constraints.positive)
+        # Laws such as Cauchy's have no moments; the fit finds what is best.
+        centre, spread = (torch.as_tensor(found).detach().double().clone() for found in (prior.mean, prior.stddev))
+        is_proper = torch.isfinite(centre) & torch.isfinite(spread)
+        self.absent_mean = PyroParam(centre.where(is_proper, torch.zeros_like(centre)))
+        self.absent_scale = PyroParam(spread.where(is_proper, torch.ones_like(spread)), constraints.positive)
 
     def _unpacked(self, latent: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """Values of the continuous sites from unconstrained coordinates (*batch, P), and the log Jacobians."""
