@@ -18,6 +18,7 @@ from ...log_linear.coding import parametrization
 from ...log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
+from ...runs.arguments import checked_seed
 from ...structure.hypergraph import InteractionHypergraph
 from .annealing import anneal, bridge
 from .kernel import LogKernel
@@ -122,6 +123,7 @@ def log_evidence(
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     check_choice(method, get_args(EvidenceMethod), "method")
     check_rows(data)
+    checked_seed(seed)
     law = resolved_prior(checked_prior(prior), hypergraph)
     statistics = statistics_of(data, hypergraph)
     if isinstance(law, DiaconisYlvisaker):

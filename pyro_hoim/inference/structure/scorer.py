@@ -21,6 +21,7 @@ from ...log_linear.fitting.design import design_matrix
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
 from ...log_linear.named_priors import Prior
+from ...runs.arguments import checked_seed
 from ...structure.hypergraph import InteractionHypergraph
 from .cells import MAX_CELLS, mean_cells
 from .evidence import EvidenceMethod, kernels_of, log_evidence
@@ -80,7 +81,7 @@ class StructureEvidence:
         if isinstance(self.prior, torch.distributions.Distribution):
             raise conflict("prior", "a distribution fits one collection only", "use a function of the hypergraph")
         check_choice(method, get_args(EvidenceMethod), "method")
-        self.data, self.space, self.partition, self.seed = data.unique(), space, partition, seed
+        self.data, self.space, self.partition, self.seed = data.unique(), space, partition, checked_seed(seed)
         self.method: EvidenceMethod = self._chosen(method)
         self._found: dict[int, float] = {}
         self._terms: dict[int, float] = {}

@@ -155,3 +155,7 @@ def test_a_restored_chain_goes_on_as_the_first_one() -> None:
 def test_bad_temperatures(temperatures: Any, code: Any) -> None:
     with raises(code, "temperatures"):
         checked_temperatures(temperatures)
+
+
+def test_temperatures_may_be_an_array() -> None:
+    assert checked_temperatures(np.array([1.0, 2.5])) == (1.0, 2.5)

@@ -27,6 +27,7 @@ from pyro_hoim.inference import (
     StructurePrior,
     average_decomposable,
     enumerate_structures,
+    log_evidence,
     sample_structures,
 )
 from pyro_hoim.runs.options import RunOptions
@@ -168,6 +169,21 @@ def test_a_killed_run_continues_with_the_same_draws(tmp_path: Path) -> None:
             sample_structures(data, prior, None, settings, seed=4, run=RunOptions(path, resume=True))
 
 
+def test_a_run_over_another_domain_is_not_continued(tmp_path: Path) -> None:
+    codes = np.random.default_rng(0).integers(0, 2, (40, 3))
+    settings, path = ChainSettings(2, 20, 2), tmp_path / "run.safetensors"
+    sample_structures(_rows(codes, Domain.from_cardinalities([2] * 3)), settings=settings, run=RunOptions(path))
+    wider = _rows(codes, Domain.from_cardinalities([3] * 3))
+    with raises("other-run", "checkpoint"):
+        sample_structures(wider, settings=settings, run=RunOptions(path, resume=True))
+
+
+def test_the_seed_is_that_of_bridges_too() -> None:
+    pairs, settings = StructurePrior(FOUR.domain, space="pairwise"), ChainSettings(1, 4, 0, starts="empty")
+    found = [sample_structures(FOUR, "unit", pairs, settings, method="bridge", seed=seed) for seed in (1, 2)]
+    assert found[0].evidence(0) != found[1].evidence(0)
+
+
 def test_the_kernel_runs_in_both_loops_of_chains() -> None:
     kernel = BirthDeath(FOUR, "conjugate:1", DECOMPOSABLE, temperatures=(1.0, 3.0))
     start = torch.ones(2, 11)
@@ -197,6 +213,8 @@ WRONG: list[tuple[str, Any, Any]] = [
     ("other-domain", "data", lambda: average_decomposable(CZECH, structure_prior=DECOMPOSABLE)),
     ("out-of-range", "num_draws", lambda: average_decomposable(FOUR, num_draws=0)),
     ("wrong-type", "seed", lambda: average_decomposable(FOUR, seed=1.5)),  # type: ignore[arg-type]
+    ("wrong-type", "seed", lambda: enumerate_structures(FOUR, seed="a")),  # type: ignore[arg-type]
+    ("out-of-range", "seed", lambda: log_evidence(DECOMPOSABLE.largest, FOUR, method="bridge", seed=-1)),
     ("wrong-type", "data", lambda: BirthDeath("table")),  # type: ignore[arg-type]
 ]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
@@ -59,7 +60,7 @@ class BirthDeath(MCMCKernel):
         prior: ThetaPrior = "unit",
         structure_prior: StructurePrior | None = None,
         *,
-        temperatures: Sequence[float] = (1.0,),
+        temperatures: Sequence[float] | NDArray[Any] = (1.0,),
         method: EvidenceMethod = "auto",
     ) -> None:
         check_type(data, Observations, "data")

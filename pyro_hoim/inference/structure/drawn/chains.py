@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....errors import check_positive, out_of_range, unexpected
 from ..prior import StructurePrior
@@ -187,8 +188,10 @@ class TemperedChain:
         self._generator.bit_generator.state = state["generator"]
 
 
-def checked_temperatures(temperatures: Sequence[float]) -> tuple[float, ...]:
+def checked_temperatures(temperatures: Sequence[float] | NDArray[Any]) -> tuple[float, ...]:
     """Temperatures that start at 1 and rise, or one error."""
+    if isinstance(temperatures, np.ndarray) and temperatures.ndim == 1:
+        temperatures = temperatures.tolist()
     if isinstance(temperatures, str) or not isinstance(temperatures, Sequence) or not len(temperatures):
         raise unexpected("temperatures", "numbers from 1, rising", temperatures, code="wrong-type")
     for value in temperatures:

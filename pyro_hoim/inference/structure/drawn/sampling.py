@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ....core.rows import check_rows
 from ....data.observations import Observations
@@ -51,7 +52,7 @@ class ChainSettings:
     num_chains: int = 4
     num_draws: int = 1000
     burn_in: int = 200
-    temperatures: Sequence[float] = (1.0,)
+    temperatures: Sequence[float] | NDArray[Any] = (1.0,)
     starts: Starts = "spread"
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ def sample_structures(
     settings = ChainSettings() if settings is None else settings
     structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     seed, run = checked_seed(seed), checked_run(run)
-    evidence = StructureEvidence(data, structure_prior.space, prior, method=method)
+    evidence = StructureEvidence(data, structure_prior.space, prior, method=method, seed=seed)
     walk = _Walk(evidence, structure_prior, settings, seed)
     file = run.file()
     follow(walk, {"kind": "structures", **walk.settings, "seed": seed}, file, run.progress)
@@ -157,6 +158,7 @@ class _Walk:
             "prior": str(evidence.prior),
             "method": evidence.method,
             "data digest": checksum(rows),
+            "domain": repr([(v.name, v.cardinality) for v in evidence.data.domain]),
             "starts digest": checksum({"starts": packed([hex(start) for start in starts])}),
             "temperatures": list(temperatures),
             "num_draws": settings.num_draws,
