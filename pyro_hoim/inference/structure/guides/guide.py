@@ -132,8 +132,11 @@ class AutoStructure(AutoGuide):
         self.mean = PyroParam(mean)
         self.factor = PyroParam(torch.linalg.cholesky(precision), constraints.lower_cholesky)
         prior = self._sites[self.theta_site]["fn"]
-        # Laws such as Cauchy's have no moments; the fit finds what is best.
-        centre, spread = (torch.as_tensor(found).detach().double().clone() for found in (prior.mean, prior.stddev))
+        # Laws such as Cauchy's have no moments, others do not tell them; the fit finds what is best.
+        try:
+            centre, spread = (found.detach().double().clone() for found in (prior.mean, prior.stddev))
+        except NotImplementedError:
+            centre, spread = torch.zeros_like(mean[:size]), torch.ones_like(mean[:size])
         is_proper = torch.isfinite(centre) & torch.isfinite(spread)
         self.absent_mean = PyroParam(centre.where(is_proper, torch.zeros_like(centre)))
         self.absent_scale = PyroParam(spread.where(is_proper, torch.ones_like(spread)), constraints.positive)
