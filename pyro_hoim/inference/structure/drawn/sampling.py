@@ -145,7 +145,7 @@ class _Walk:
         moves = Neighbourhood(prior)
         seeds = np.random.SeedSequence(seed).spawn(2 * settings.num_chains)
         starts = _starts(moves, settings, [np.random.default_rng(s) for s in seeds[settings.num_chains :]])
-        temperatures = settings.temperatures
+        temperatures = checked_temperatures(settings.temperatures)
         self.chains = [
             TemperedChain(moves, evidence, temperatures, [start] * len(temperatures), own)
             for start, own in zip(starts, seeds, strict=False)
