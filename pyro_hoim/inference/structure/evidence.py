@@ -122,6 +122,7 @@ def log_evidence(
     """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     check_choice(method, get_args(EvidenceMethod), "method")
+    check_type(partition, PartitionBackend | None, "partition", "a backend")
     check_rows(data)
     checked_seed(seed)
     law = resolved_prior(checked_prior(prior), hypergraph)
@@ -139,7 +140,7 @@ def log_evidence(
     for kernel in kernels if not kernels[0].is_dense else ():
         kernel.partition.plan(hypergraph).check()
     if not data.total_count:
-        return LogEvidence(0.0, 0.0, chosen)
+        return LogEvidence(0.0, 0.0, "exact")
     if chosen == "laplace":
         value = kernels[0].mode.log_integral - sum(kernel.mode.log_integral for kernel in kernels[1:])
         return LogEvidence(value + constant, None, chosen)

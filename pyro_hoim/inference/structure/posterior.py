@@ -49,7 +49,7 @@ class Inclusion:
         edges: the interactions in order.
         mean: probability that each is present, float64 (candidates,).
         mcse: Monte Carlo standard error, of chains by batches of sqrt(num_draws) draws; zeros where the collections are
-            listed, and where no chain ever moved and all are at the same value, which bounds nothing; NaN where they
+            listed, and where no draw differs from the others, which bounds nothing; NaN where they
             are not at the same value.
         r_hat: split R-hat of the indicators, infinite where every chain is stuck and not all at the same value, 1 where
             all are; None where the collections are listed.
@@ -86,7 +86,8 @@ class StructurePosterior:
         num_effective: for independent draws with weights, how many of equal weight are worth as much; else None.
         is_exact: whether nothing is approximate but the Monte Carlo error: the evidence is exact, and the collections
             are listed or drawn by chains with this posterior as their law.
-        status: "exact" or "approximate" for a list, by the evidence; "converged" or "unconverged" for chains.
+        status: "exact" or "approximate" for a list, by the evidence; "exact" (but for the Monte Carlo error) for
+            independent draws with weights; "converged" or "unconverged" for chains.
     """
 
     evidence: StructureEvidence = field(repr=False)

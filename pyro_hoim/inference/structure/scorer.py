@@ -81,6 +81,7 @@ class StructureEvidence:
         if isinstance(self.prior, torch.distributions.Distribution):
             raise conflict("prior", "a distribution fits one collection only", "use a function of the hypergraph")
         check_choice(method, get_args(EvidenceMethod), "method")
+        check_type(partition, PartitionBackend | None, "partition", "a backend")
         self.data, self.space, self.partition, self.seed = data.unique(), space, partition, checked_seed(seed)
         self.method: EvidenceMethod = self._chosen(method)
         self._found: dict[int, float] = {}
@@ -199,7 +200,7 @@ class StructureEvidence:
     def sample_theta(self, mask: int, num: int, generator: torch.Generator) -> torch.Tensor:
         """Draws of theta given a member, (num, largest.num_parameters), zero where absent, float64.
 
-        Exact where the evidence is; otherwise from the normal law at the mode.
+        Exact with the conjugate prior on decomposable collections, otherwise from the normal law at the mode.
         """
         _, law, kernel = self.posterior(mask)
         if isinstance(law, DiaconisYlvisaker) and not law.unnormalised:

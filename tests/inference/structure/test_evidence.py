@@ -269,6 +269,7 @@ def test_one_variable_one_level_and_weights() -> None:
         ({"prior": "conjugate:1", "method": "exact"}, "no-method", "method"),
         ({"prior": "conjugate:1", "method": "bridge"}, "conflict", "method"),
         ({"data": torch.zeros(3, 3)}, "wrong-type", "data"),
+        ({"partition": "x"}, "wrong-type", "partition"),
         ({"hypergraph": "a*b"}, "wrong-type", "hypergraph"),
         (
             {"data": Observations.from_table(Domain.from_cardinalities([2, 2]), np.ones((2, 2), int))},

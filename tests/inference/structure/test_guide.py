@@ -255,6 +255,8 @@ def test_programs_that_the_guide_cannot_follow(program: Any, code: Any) -> None:
 def test_bad_options() -> None:
     with raises("unknown-choice", "dependence"):
         AutoStructure(quadratic, dependence="full")  # type: ignore[arg-type]
+    with raises("wrong-type", "model"):
+        AutoStructure(3)  # type: ignore[arg-type]
     with raises("out-of-range", "num_particles"):
         StructureELBO(1)
     big = AutoStructure(_program(prior=_prior(5, space="hierarchical")))

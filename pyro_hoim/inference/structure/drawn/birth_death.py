@@ -35,7 +35,7 @@ class BirthDeath(MCMCKernel):
         prior: prior of theta given a collection, as in :func:`~pyro_hoim.inference.enumerate_structures`.
         structure_prior: prior over collections; every hierarchical one with the same probability when None.
         temperatures: of the evidence, from 1, rising.
-        method: of the evidence.
+        method: of the evidence; estimates (``bridge``, ``path``) are made from seed 0.
 
     Shape:
         ``gamma`` (candidates,), 0 and 1, of PyTorch's default dtype. ``sample_stats``: ``log_evidence``.

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ....core.rows import check_rows
 from ....data.observations import Observations
-from ....errors import ConvergenceWarning, check_type, check_whole, unexpected, wrong_type
+from ....errors import ConvergenceWarning, check_type, check_whole, conflict, unexpected, wrong_type
+from ....log_linear.named_priors import Prior
 from ....runs.arguments import checked_seed
 from ....runs.checkpoint import checksum, packed, unpacked
 from ....runs.jobs import follow
@@ -37,12 +38,13 @@ class ChainSettings:
     """How chains over collections run.
 
     Attributes:
-        num_chains: independent chains, each with all temperatures.
+        num_chains: independent chains, each with all temperatures; at least 2, as one has none to disagree with.
         num_draws: draws a chain, one after every sweep; a sweep makes as many moves as there are free candidates.
         burn_in: sweeps before them.
         temperatures: of the evidence, from 1, rising. The draws are those at 1; hotter copies find what it does not.
         starts: where chains begin: "empty" (main effects alone), "full" (births in random order until none is
             possible), "prior" (draws of the structure prior), "spread" (these three in turn), or a collection a chain.
+            Chains that begin alike may agree without having seen what lies far from there.
 
     Raises:
         InputError: numbers out of range, temperatures that do not rise from 1, an unknown word.
@@ -56,7 +58,7 @@ class ChainSettings:
     starts: Starts = "spread"
 
     def __post_init__(self) -> None:
-        for name, least in (("num_chains", 1), ("num_draws", 4), ("burn_in", 0)):
+        for name, least in (("num_chains", 2), ("num_draws", 4), ("burn_in", 0)):
             check_whole(getattr(self, name), name, least)
         object.__setattr__(self, "temperatures", checked_temperatures(self.temperatures))
         if isinstance(self.starts, str):
@@ -96,7 +98,8 @@ def sample_structures(
         settings: numbers of chains and draws, temperatures and starts.
         method: of the evidence, as in :func:`~pyro_hoim.inference.enumerate_structures`.
         seed: of everything random; the global generators are left as they are.
-        run: the file from which an interrupted run continues with the same arguments, and progress.
+        run: the file from which an interrupted run continues with the same arguments, and progress. A prior that is a
+            function cannot be told from another one in a file, and is refused with a checkpoint.
 
     Returns:
         The posterior with ``index`` of shape (num_chains, num_draws).
@@ -130,6 +133,8 @@ def sample_structures(
     structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     seed, run = checked_seed(seed), checked_run(run)
     evidence = StructureEvidence(data, structure_prior.space, prior, method=method, seed=seed)
+    if run.checkpoint is not None and not isinstance(evidence.prior, Prior):
+        raise conflict("prior", "functions cannot be told apart in a checkpoint", "name the prior by a text")
     walk = _Walk(evidence, structure_prior, settings, seed)
     file = run.file()
     follow(walk, {"kind": "structures", **walk.settings, "seed": seed}, file, run.progress)

@@ -15,7 +15,7 @@ from pyro.infer.autoguide import AutoGuide
 from pyro.nn import PyroParam
 from torch.distributions import biject_to, constraints
 
-from ....errors import check_choice, check_type, check_whole, conflict, out_of_reach, refused
+from ....errors import check_choice, check_type, check_whole, conflict, out_of_reach, refused, wrong_type
 from ..prior import StructurePrior
 from .laws import Heredity, SequentialStructure, present_normal
 
@@ -78,6 +78,8 @@ class AutoStructure(AutoGuide):
     def __init__(
         self, model: Callable[..., Any], *, dependence: Dependence = "autoregressive", theta_site: str = "theta"
     ) -> None:
+        if not callable(model):
+            raise wrong_type("model", "a Pyro program", model)
         check_choice(dependence, ("autoregressive", "mean-field"), "dependence")
         super().__init__(model)
         self.dependence: Dependence = dependence
