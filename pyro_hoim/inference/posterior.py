@@ -26,7 +26,7 @@ from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
 from ..structure.hypergraph import InteractionHypergraph
 from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUTS, RecordingNUTS, check_prior_shape
 
-__all__ = ["Metric", "PosteriorSamples", "log_linear_model", "sample_posterior"]
+__all__ = ["Metric", "PosteriorSamples", "log_linear_model", "prior_in_double", "sample_posterior"]
 
 Metric = Literal["laplace", "adapt"]
 
@@ -243,6 +243,11 @@ def _prior(hypergraph: InteractionHypergraph, prior: Any) -> Any:
         return normal_prior(hypergraph, float(prior), dtype=torch.float64)
     if not isinstance(prior, torch.distributions.Distribution):
         raise wrong_type("prior", "a positive number or a distribution", prior)
+    return prior_in_double(hypergraph, prior)
+
+
+def prior_in_double(hypergraph: InteractionHypergraph, prior: Any) -> Any:
+    """A distribution over the free coordinates of a collection, of its shape and hypergraph, in double precision."""
     check_prior_shape(prior, hypergraph.num_parameters)
     if isinstance(prior, DiaconisYlvisaker):
         if prior.hypergraph != hypergraph:

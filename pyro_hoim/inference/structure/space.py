@@ -305,13 +305,6 @@ class StructureSpace:
         rest = mask ^ 1 << j
         return all(not mask >> k & 1 or (rest & self.facets[k]).bit_count() >= self.needed[k] for k in self._above[j])
 
-    def swaps(self, mask: int) -> list[int]:
-        """Members that a death and then the birth of another candidate lead to, ascending."""
-        found = set[int]()
-        for smaller in self.moves(mask)[1]:
-            found.update(self.moves(smaller)[0])
-        return sorted(found - {mask})
-
     # Lists
 
     @cached_property

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from pyro.distributions import Independent, Normal
 
-from ...errors import conflict, refused, wrong_type
+from ...errors import conflict, wrong_type
 from ...log_linear.laws.normal import normal_prior, unit_information_prior
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.named_priors import Prior
 from ...structure.hypergraph import InteractionHypergraph
-from ..kernels import check_prior_shape
+from ..posterior import prior_in_double
 
 __all__ = ["ThetaPrior", "checked_prior", "normal_parts", "resolved_prior"]
 
@@ -52,20 +52,12 @@ def resolved_prior(prior: Any, hypergraph: InteractionHypergraph) -> Any:
     law = prior if isinstance(prior, torch.distributions.Distribution) else prior(hypergraph)
     if not isinstance(law, torch.distributions.Distribution):
         raise wrong_type("prior", "a function that returns a distribution", law)
-    check_prior_shape(law, hypergraph.num_parameters)
-    if isinstance(law, DiaconisYlvisaker):
-        if law.hypergraph != hypergraph:
-            raise refused("prior", "it belongs to another hypergraph than the one given", code="other-domain")
-        return law.to(dtype=torch.float64)
-    if isinstance(law, Independent) and isinstance(law.base_dist, Normal):
-        normal = law.base_dist
-        return Normal(normal.loc.detach().double(), normal.scale.detach().double()).to_event(1)
-    return law
+    return prior_in_double(hypergraph, law)
 
 
 def normal_parts(law: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Precision and centre of independent normals, (P,) each; None for another law."""
     if not (isinstance(law, Independent) and isinstance(law.base_dist, Normal)):
         return None
-    normal = law.base_dist
-    return normal.scale.reciprocal().square().numpy(), np.broadcast_to(normal.loc.numpy(), normal.scale.shape)
+    loc, scale = law.base_dist.loc.detach(), law.base_dist.scale.detach()
+    return scale.reciprocal().square().numpy(), np.broadcast_to(loc.numpy(), scale.shape)
