@@ -247,9 +247,9 @@ def test_resume_continues_and_refuses_another_run(tmp_path):
     begin, resume = {"run": RunOptions(path)}, {"run": RunOptions(path, resume=True)}
     whole = fit_roots(x, **options)
     check_equal(whole, fit_roots(x, **options, **begin))
-    start = time.perf_counter()
+    start = time.process_time()
     again = fit_roots(x, **options, **resume)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     check_equal(whole, again)
     assert [n.seconds for n in again.nodes] != [n.seconds for n in whole.nodes]
     with raises("existing-file", "checkpoint"):

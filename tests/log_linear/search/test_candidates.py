@@ -103,7 +103,7 @@ def test_given_sets_restrict_with_and_without_heredity():
 
 def test_five_hundred_variables_take_seconds():
     domain = Domain.from_cardinalities([2] * 500)
-    start = time.perf_counter()
+    start = time.process_time()
     pool = CandidatePool(domain, 0.3, max_order=3)
     pool.add((name,) for name in domain.names)
     pairs = pool.available()
@@ -111,7 +111,7 @@ def test_five_hundred_variables_take_seconds():
     triples = [edge for edge in pool.available() if len(edge) == 3]
     assert len(pairs) == 124_750
     assert 100_000 < len(triples) <= 301 * 498
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("heredity", [0, -0.1, 1.01, float("nan"), True, "strong", None])
