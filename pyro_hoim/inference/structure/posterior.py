@@ -83,6 +83,8 @@ class StructurePosterior:
         log_evidence: of these, nats, float64 (M,).
         probabilities: of these, float64 (M,): of all collections of the space, or shares of the draws.
         index: for chains, positions in ``gamma``, long (num_chains, num_draws); None otherwise.
+        theta: for chains that draw it, the free parameters of the largest collection, float64 (num_chains, num_draws,
+            parameters), zero where an interaction is absent; None where theta is integrated out.
         num_effective: for independent draws with weights, how many of equal weight are worth as much; else None.
         is_exact: whether nothing is approximate but the Monte Carlo error: the evidence is exact, and the collections
             are listed or drawn by chains with this posterior as their law.
@@ -96,6 +98,7 @@ class StructurePosterior:
     log_evidence: torch.Tensor = field(repr=False)
     probabilities: torch.Tensor = field(repr=False)
     index: torch.Tensor | None = field(default=None, repr=False)
+    theta: torch.Tensor | None = field(default=None, repr=False)
     num_effective: float | None = None
     is_exact: bool = False
     status: Literal["exact", "approximate", "converged", "unconverged"] = "approximate"
