@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -16,6 +16,7 @@ from ..log_linear.coding import THETA_DIM, Coding, parametrization, table_variab
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend, get_group, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
+from .structures import INTERACTION_DIM, Structures, structure_draws
 
 __all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
 
@@ -83,9 +84,17 @@ def to_arviz(
     without divergences are left out instead of raising; entries that never change are counted in the attribute
     ``constant_sites``, since their R-hat is NaN.
 
+    A :class:`~pyro_hoim.inference.StructurePosterior` becomes ``inclusion`` (chain, draw, interaction) of zeros and
+    ones and ``theta`` of the largest collection, zero where an interaction is absent, with ``log_evidence`` and
+    ``temperature`` (of the draws: 1) in ``sample_stats`` and ``prior_inclusion`` in ``constant_data``, where that is
+    known. One that lists collections, or has weighted draws, has no chains: its draws are independent ones (4 chains
+    of 1,000; the attribute ``independent_draws`` says so). Theta given a collection is drawn as
+    :meth:`~pyro_hoim.inference.StructurePosterior.sample` does. The attribute ``status`` is that of the posterior.
+
     Args:
-        posterior: a Pyro ``MCMC`` object after ``run()``, ``{site: draws}``, or None.
+        posterior: a Pyro ``MCMC`` object after ``run()``, ``{site: draws}``, a posterior over structure, or None.
         num_chains: None if the arrays of a dict are (chain, draw, \*shape); a number if they are flat. Not for MCMC.
+            Of a posterior over structure without chains, how many its draws are divided into.
         hypergraph: names the coordinates of the site ``names.theta``.
         names: of dimensions and coordinates.
         log_likelihood: ``{name: terms}`` in nats, (chain, draw, \*observations) or flat, or a function that gets the
@@ -119,9 +128,13 @@ def to_arviz(
     names = ArvizNames() if names is None else names
     check_names(groups, list(Groups.__annotations__), "to_arviz", noun="group")
     engine = choose_backend(backend)
-    draws = (
-        Draws({}) if posterior is None else read_draws(posterior, num_chains=num_chains, integer_sites=integer_sites)
-    )
+    if isinstance(posterior, Structures):
+        draws, names, hypergraph, constants = _of_structures(posterior, num_chains, names, hypergraph)
+        groups["constant_data"] = {**constants, **(groups.get("constant_data") or {})}
+    elif posterior is None:
+        draws = Draws({})
+    else:
+        draws = read_draws(posterior, num_chains=num_chains, integer_sites=integer_sites)
     lead, variables = draws.lead, dict(draws.arrays)
     all_dims = {name: list(value) for name, value in names.dims.items()}
     all_coords: dict[str, Any] = {name: list(value) for name, value in names.coords.items()}
@@ -167,6 +180,19 @@ def to_arviz(
         set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
     _annotate(data, draws, variables, extra_coords)
     return data
+
+
+def _of_structures(
+    posterior: Structures, num_chains: int | None, names: ArvizNames, hypergraph: InteractionHypergraph | None
+) -> tuple[Draws, ArvizNames, InteractionHypergraph | None, Mapping[str, np.ndarray]]:
+    """Draws of a posterior over structure, their names, the collection that names theta, and constants."""
+    found = structure_draws(posterior, num_chains)
+    dims = {name: [INTERACTION_DIM] for name in ("inclusion", "prior_inclusion")}
+    names = replace(names, dims={**dims, **names.dims}, coords={**found.coords, **names.coords})
+    if hypergraph is None and "theta" in found.sites:
+        hypergraph = posterior.structure_prior.largest
+    draws = Draws(dict(found.sites), dict(found.sample_stats), dict(found.attributes))
+    return draws, names, hypergraph, found.constant_data
 
 
 def _name_theta(
@@ -250,7 +276,8 @@ def _annotate(data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extr
         if dataset is None:
             continue
         if extra and THETA_DIM in dataset.dims:
-            dataset = dataset.assign_coords({name: (THETA_DIM, value) for name, value in extra.items()})
+            taken = {name: f"theta_{name}" if name in dataset.dims else name for name in extra}
+            dataset = dataset.assign_coords({taken[name]: (THETA_DIM, value) for name, value in extra.items()})
         dataset = dataset.assign_attrs(about)
         if group == "posterior":
             dataset = dataset.assign_attrs(constant_sites=json.dumps(constant_sites(variables)))

@@ -150,7 +150,8 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
 def summarise(data: Any, **options: Any) -> Any:
     """ArviZ's ``summary`` with a column ``is_constant``: entries that never change have no R-hat, not a bad one.
 
-    Their R-hat and effective sample sizes are NaN.
+    Their R-hat and effective sample sizes are NaN. The R-hat of an entry at which every chain is stuck, and not all at
+    the same value, is infinite.
 
     Args:
         data: from :func:`to_arviz`.
@@ -180,18 +181,27 @@ def summarise(data: Any, **options: Any) -> Any:
         wanted = [shown] if isinstance(shown, str) else [str(name) for name in shown]
         check_names(wanted, names, "var_names")
         names = wanted
+    # arviz-stats joins the variables, and fails where one has coordinates beside those of its dimensions.
+    plain = posterior.drop_vars([name for name in posterior.coords if name not in posterior.dims])
     with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        table = engine.stats.summary(data, **options)
-    spread = posterior[names].max(("chain", "draw")) - posterior[names].min(("chain", "draw"))
-    flags = [bool(flag) for name in names for flag in np.asarray(spread[name].values == 0).reshape(-1)]
-    if len(flags) != len(table):
+        table = engine.stats.summary(engine.bundle({options.get("group", "posterior"): plain}), **options)
+    shown_draws = posterior[names]
+    still = shown_draws.max("draw") == shown_draws.min("draw")
+    same = shown_draws.max(("chain", "draw")) == shown_draws.min(("chain", "draw"))
+    constant, stuck = (
+        np.array([flag for name in names for flag in np.asarray(found[name].values).reshape(-1)], dtype=bool)
+        for found in (same, still.all("chain"))
+    )
+    if len(constant) != len(table):
         raise conflict("options", "the table's rows cannot be told apart", "leave out filter_vars and coords")
-    constant = pd.Series(flags, index=table.index, dtype=bool)
+    constant = pd.Series(constant, index=table.index, dtype=bool)
     for column in ("r_hat", "ess_bulk", "ess_tail"):
         if column in table:
             numbers: Any = pd.to_numeric(table[column], errors="coerce")
             table[column] = numbers.mask(constant)
+    if "r_hat" in table:
+        table.loc[stuck & ~constant, "r_hat"] = np.inf
     table["is_constant"] = constant
     return table
 

@@ -21,9 +21,11 @@ from .prior import StructurePrior
 from .scorer import StructureEvidence
 from .space import Flags
 
-__all__ = ["Inclusion", "StructureDraws", "StructurePosterior", "StructureProbability"]
+__all__ = ["Inclusion", "StructureChains", "StructureDraws", "StructurePosterior", "StructureProbability"]
 
 _NEGLIGIBLE = 1e-6
+_MAX_THETA = 2**25  # numbers in the draws of theta of all chains
+_CHAINS, _DRAWS = 4, 1000  # of independent draws, by default
 
 
 class StructureProbability(NamedTuple):
@@ -39,6 +41,20 @@ class StructureDraws(NamedTuple):
 
     gamma: torch.Tensor
     theta: torch.Tensor
+
+
+class StructureChains(NamedTuple):
+    """Draws by chain: indicators, log evidence in nats, theta (None where it is too large), and if independent.
+
+    Shape:
+        gamma (num_chains, num_draws, candidates), log_evidence (num_chains, num_draws), theta (num_chains, num_draws,
+        parameters of the largest collection), zero where absent.
+    """
+
+    gamma: torch.Tensor
+    log_evidence: torch.Tensor
+    theta: torch.Tensor | None
+    is_independent: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +221,43 @@ class StructurePosterior:
         check_whole(num_draws, "num_draws")
         generator = torch.Generator().manual_seed(checked_seed(seed))
         chosen = torch.multinomial(self.probabilities, num_draws, replacement=True, generator=generator)
-        size = self.structure_prior.largest.num_parameters
-        theta = torch.empty(num_draws, size, dtype=torch.float64)
+        return StructureDraws(self.gamma[chosen].to(torch.get_default_dtype()), self._theta_of(chosen, generator))
+
+    def _theta_of(self, chosen: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Draws of theta (num, parameters) given collections by their positions (num,)."""
+        theta = torch.empty(len(chosen), self.structure_prior.largest.num_parameters, dtype=torch.float64)
         for k in chosen.unique().tolist():
             places = (chosen == k).nonzero()[:, 0]
             theta[places] = self.evidence.sample_theta(self._masks[k], len(places), generator)
-        return StructureDraws(self.gamma[chosen].to(torch.get_default_dtype()), theta)
+        return theta
+
+    def chains(self, num_chains: int | None = None, *, seed: int = 0) -> StructureChains:
+        """The draws of the chains with theta, or independent draws where no chain was run.
+
+        This is what :func:`~pyro_hoim.interop.to_arviz` shows. Where chains integrate theta out it is drawn given each
+        collection, as :meth:`sample` does, and left out where the draws would hold more than 2^25 numbers.
+
+        Args:
+            num_chains: chains of 1,000 that independent draws are divided into, 4 when None; of chains that were run
+                their number, or None.
+            seed: of independent draws, and of theta; the global generators are left as they are.
+
+        Raises:
+            InputError: another number of chains than were run.
+        """
+        generator = torch.Generator().manual_seed(checked_seed(seed))
+        if self.index is None:
+            num = check_whole(_CHAINS if num_chains is None else num_chains, "num_chains")
+            chosen = torch.multinomial(self.probabilities, num * _DRAWS, replacement=True, generator=generator)
+            index = chosen.reshape(num, _DRAWS)
+        else:
+            index = self.index
+            if num_chains not in (None, len(index)):
+                raise out_of_range("num_chains", f"None or {len(index)}, the chains that were run", num_chains)
+        theta = self.theta
+        if theta is None and index.numel() * self.structure_prior.largest.num_parameters <= _MAX_THETA:
+            theta = self._theta_of(index.flatten(), generator).unflatten(0, index.shape)
+        return StructureChains(self.gamma[index], self.log_evidence[index], theta, self.index is None)
 
     def cell_probabilities(self) -> torch.Tensor:
         """Posterior mean of the probability of every cell, averaged over collections, float64 (*cardinalities).
