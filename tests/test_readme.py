@@ -177,7 +177,7 @@ def test_networks_are_as_exact_as_their_table_says():
 
 def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
     says = _table("structure")
-    assert len(says) == 9
+    assert len(says) == 10
     counts = torch.arange(1, 13).reshape(2, 3, 2).numpy()
     data = pyro_hoim.Observations.from_table(domain, counts)
     chain = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
@@ -208,6 +208,13 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
         chains = says["`sample_structures` and `BirthDeath`: the law that chains leave unchanged"]
         assert chains == says["`enumerate_structures`: probabilities of collections and interactions"]
         assert BirthDeath(data, prior, structures, method=posterior.method).is_exact is (told == "exact")
+        told = says["both with `collapsed=False`, which draw theta, too"][column]
+        if told == "refused":
+            with pytest.raises(InputError):
+                BirthDeath(data, prior, structures, method=posterior.method, collapsed=False)
+        else:
+            assert told == "exact"
+            assert BirthDeath(data, prior, structures, collapsed=False).is_exact
         if says["`average_decomposable`: independent draws with weights"][column] == "exact":
             assert average_decomposable(data, prior, structures, num_draws=10).is_exact
         else:

@@ -136,6 +136,19 @@ class LogKernel:
             means = parametrization(self.hypergraph).free_statistics(self.partition.expectations(model))
         return value.numpy(), means.numpy()
 
+    def value(self, theta: Floats) -> float:
+        """Value at one theta (P,), without its gradient."""
+        if self.is_dense:
+            logits = self.design @ theta
+            top = logits.max()
+            log_z = top + math.log(np.exp(logits - top).sum())
+        else:
+            model = LogLinearEnergy.from_theta(self.hypergraph, torch.from_numpy(theta), validate=False)
+            log_z = float(self.partition.log_partition(model).value)
+        off = theta - self.centre
+        value = float(theta @ self.target - self.total * log_z - 0.5 * (self.precision @ (off * off)))
+        return value if self.log_prior is None else value + float(self.log_prior(torch.from_numpy(theta)))
+
     def evaluate(self, theta: Floats) -> tuple[Floats, Floats]:
         """Values (R,) and gradients (R, P) at theta (R, P)."""
         log_z, means = self.log_z(theta)

@@ -209,10 +209,10 @@ class StructurePosterior:
     # Draws and averages
 
     def sample(self, num_draws: int = 1000, *, seed: int = 0) -> StructureDraws:
-        """Independent draws of a collection and of theta given it; theta is zero where an interaction is absent.
+        """Draws of a collection and of theta given it; theta is zero where an interaction is absent.
 
-        Collections are drawn by their probabilities. Theta is exact with the conjugate prior on decomposable
-        collections, otherwise normal at the mode.
+        Chains with theta give states of theirs, drawn with replacement. Otherwise collections are drawn by their
+        probabilities, and theta is exact with the conjugate prior on decomposable collections, else normal at the mode.
 
         Args:
             num_draws: how many.
@@ -220,6 +220,10 @@ class StructurePosterior:
         """
         check_whole(num_draws, "num_draws")
         generator = torch.Generator().manual_seed(checked_seed(seed))
+        if self.theta is not None and self.index is not None:
+            at = torch.randint(self.index.numel(), (num_draws,), generator=generator)
+            gamma = self.gamma[self.index.flatten()[at]].to(torch.get_default_dtype())
+            return StructureDraws(gamma, self.theta.flatten(0, 1)[at])
         chosen = torch.multinomial(self.probabilities, num_draws, replacement=True, generator=generator)
         return StructureDraws(self.gamma[chosen].to(torch.get_default_dtype()), self._theta_of(chosen, generator))
 
@@ -262,13 +266,15 @@ class StructurePosterior:
     def cell_probabilities(self) -> torch.Tensor:
         """Posterior mean of the probability of every cell, averaged over collections, float64 (*cardinalities).
 
-        Collections that together have a probability below 1e-6 are left out. Given a collection the mean is exact with
-        the conjugate prior on decomposable ones, otherwise of second order in 1 / N
-        (Laplace's expansion).
+        Chains with theta give the mean over their states. Otherwise collections that together have a probability below
+        1e-6 are left out, and given a collection the mean is exact with the conjugate prior on decomposable ones, else
+        of second order in 1 / N (Laplace's expansion).
 
         Raises:
             IntractableError: a table of more than 4,096 cells.
         """
+        if self.theta is not None:
+            return self.evidence.mean_cells_at(self.theta.flatten(0, 1))
         weights = self.probabilities[self._order].numpy()
         num = int(np.searchsorted(np.cumsum(weights), 1 - _NEGLIGIBLE)) + 1
         masks = [self._masks[k] for k in self._order[:num]]

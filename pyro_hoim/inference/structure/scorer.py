@@ -18,6 +18,7 @@ from ...data.observations import Observations
 from ...data.readers import check_complete
 from ...errors import check_choice, check_type, conflict, other_domain, out_of_reach
 from ...log_linear.fitting.design import design_matrix
+from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
 from ...log_linear.named_priors import Prior
@@ -31,7 +32,7 @@ from .theta_prior import ThetaPrior, checked_prior, resolved_prior
 
 __all__ = ["StructureEvidence"]
 
-_BATCH = 2048
+_BATCH, _MAX_ENTRIES = 2048, 2**20
 _CHOICE = "its constant has no closed form beyond decomposable collections"
 
 
@@ -166,7 +167,7 @@ class StructureEvidence:
         law = resolved_prior(self.prior, largest)
         return kernels_of(largest, statistics_of(self.data, largest), self.data.total_count, law, None)[0]
 
-    def _columns(self, masks: Sequence[int]) -> NDArray[np.bool_]:
+    def columns(self, masks: Sequence[int]) -> NDArray[np.bool_]:
         """Which parameters of the largest collection members have, (M, P)."""
         flags = self.space.flags_of(masks)
         whole = np.concatenate([np.ones((len(flags), len(self.space.domain)), dtype=bool), flags], 1)
@@ -176,7 +177,7 @@ class StructureEvidence:
     def _from_newton(self, masks: list[int]) -> Floats:
         kernels = self._kernels
         assert kernels is not None
-        columns = self._columns(masks)
+        columns = self.columns(masks)
         values = newton_batch(kernels[0], columns)[1]
         for kernel in kernels[1:]:
             values = values - newton_batch(kernel, columns)[1]
@@ -197,6 +198,19 @@ class StructureEvidence:
         kernels, _ = kernels_of(hypergraph, statistics, self.data.total_count, law, self.partition)
         return hypergraph, law, kernels[0]
 
+    def joint(self, mask: int) -> tuple[LogKernel, float]:
+        """The kernel of theta given a member, and what is added to it for the log joint density of rows and theta.
+
+        With a prior whose ``log_prob`` is normalised.
+        """
+        if self._kernels is None or self._is_conjugate:
+            _, law, kernel = self.posterior(mask)
+            if isinstance(law, DiaconisYlvisaker):
+                return kernel, -float(law.log_normaliser)
+            return kernel, 0.0 if kernel.log_prior is not None else _log_top(kernel.precision)
+        kernel = self._kernels[0].restricted(self.columns([mask])[0])
+        return kernel, _log_top(kernel.precision)
+
     def sample_theta(self, mask: int, num: int, generator: torch.Generator) -> torch.Tensor:
         """Draws of theta given a member, (num, largest.num_parameters), zero where absent, float64.
 
@@ -214,7 +228,7 @@ class StructureEvidence:
             factor = torch.from_numpy(mode.factor)
             draws = torch.from_numpy(mode.theta) + torch.linalg.solve_triangular(factor.mT, noise.mT, upper=True).mT
         theta = draws.new_zeros(num, self.space.largest.num_parameters)
-        theta[:, torch.from_numpy(self._columns([mask])[0])] = draws
+        theta[:, torch.from_numpy(self.columns([mask])[0])] = draws
         return theta
 
     # Cells
@@ -224,10 +238,7 @@ class StructureEvidence:
 
         Exact with the conjugate prior on decomposable collections, else of second order (:mod:`.cells`).
         """
-        cells = self.space.domain.num_states
-        if cells > MAX_CELLS:
-            problem = f"{cells} cells, the limit is {MAX_CELLS}"
-            raise out_of_reach("cell_probabilities", problem, "draw theta with sample() instead")
+        cells = self._num_cells
         if self.method == "exact":
             return self._cells_from_terms(masks, weights)
         total = np.zeros(cells)
@@ -237,12 +248,28 @@ class StructureEvidence:
                 total += weight * mean_cells(kernel, design_matrix(hypergraph), kernel.mode.theta)
             return total
         for start in range(0, len(masks), _BATCH):
-            columns = self._columns(masks[start : start + _BATCH])
+            columns = self.columns(masks[start : start + _BATCH])
             thetas = newton_batch(self._kernels[0], columns)[2]
             for theta, column, weight in zip(thetas, columns, weights[start:], strict=False):
                 kernel = self._kernels[0].restricted(column)
                 total += weight * mean_cells(kernel, kernel.design, theta[column])
         return total
+
+    @property
+    def _num_cells(self) -> int:
+        """Number of cells, where they may be listed."""
+        cells = self.space.domain.num_states
+        if cells > MAX_CELLS:
+            problem = f"{cells} cells, the limit is {MAX_CELLS}"
+            raise out_of_reach("cell_probabilities", problem, "draw theta with sample() instead")
+        return cells
+
+    def mean_cells_at(self, theta: torch.Tensor) -> torch.Tensor:
+        """Mean over draws of theta (R, parameters of the largest collection) of the probabilities of cells (*cards)."""
+        cells, total = self._num_cells, torch.zeros(self.space.domain.cardinalities, dtype=torch.float64)
+        for part in theta.split(max(1, _MAX_ENTRIES // cells)):
+            total += HierarchicalLogLinear(self.space.largest, part, validate_args=False).probs.sum(0)
+        return total / len(theta)
 
     def _cells_from_terms(self, masks: Sequence[int], weights: Floats) -> Floats:
         """Products of the means of independent conditional tables, p(v | later(v))."""
@@ -266,3 +293,8 @@ class StructureEvidence:
             whole = np.broadcast_to(np.log(counts.sum(rest, keepdims=True)), cards)
             self._margins[bits] = whole.reshape(-1)
         return self._margins[bits]
+
+
+def _log_top(precision: Floats) -> float:
+    """Log-density of independent normals at their centre."""
+    return 0.5 * float(np.log(precision / (2 * np.pi)).sum())

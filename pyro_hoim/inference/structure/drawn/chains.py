@@ -108,10 +108,28 @@ class TemperedChain:
     ) -> None:
         self.neighbourhood, self.log_evidence = moves, log_evidence
         self.temperatures = tuple(temperatures)
-        self.masks = list(starts)
         self.num_sweeps = self.num_accepted = self.num_moves = 0
         self.exchanged = np.zeros(len(self.temperatures) - 1, dtype=np.int64)
         self._generator = np.random.Generator(np.random.PCG64(seed))
+        self.masks = list(starts)
+
+    def value(self, copy: int) -> float:
+        """What is tempered of a copy: its log evidence."""
+        return self.log_evidence(self.masks[copy])
+
+    def swap(self, copy: int) -> None:
+        """Exchange a copy with the next hotter one."""
+        self.masks[copy], self.masks[copy + 1] = self.masks[copy + 1], self.masks[copy]
+
+    def walk(self, copy: int, temperature: float, num_moves: int) -> int:
+        """Moves of one copy; how many changed the collection."""
+        mask, num_changed = self.masks[copy], 0
+        for uniforms in self._generator.random((num_moves, 4)).tolist():
+            after = self.move(mask, temperature, uniforms)
+            num_changed += after != mask
+            mask = after
+        self.masks[copy] = mask
+        return num_changed
 
     @property
     def mask(self) -> int:
@@ -151,21 +169,15 @@ class TemperedChain:
     def sweep(self) -> None:
         """Moves of every copy, then exchanges."""
         num_moves = max(self.neighbourhood.prior.space.num_free, 1)
-        for k, temperature in enumerate(self.temperatures):
-            mask = self.masks[k]
-            for uniforms in self._generator.random((num_moves, 4)).tolist():
-                after = self.move(mask, temperature, uniforms)
-                if k == 0:
-                    self.num_accepted += after != mask
-                mask = after
-            self.masks[k] = mask
+        num_changed = [self.walk(k, temperature, num_moves) for k, temperature in enumerate(self.temperatures)]
+        self.num_accepted += num_changed[0]
         self.num_moves += num_moves
         uniforms = self._generator.random(len(self.exchanged)).tolist()
         for k in range(self.num_sweeps % 2, len(uniforms), 2):
             cooling = 1 / self.temperatures[k] - 1 / self.temperatures[k + 1]
-            gain = cooling * (self.log_evidence(self.masks[k + 1]) - self.log_evidence(self.masks[k]))
+            gain = cooling * (self.value(k + 1) - self.value(k))
             if gain >= 0 or uniforms[k] < math.exp(gain):
-                self.masks[k], self.masks[k + 1] = self.masks[k + 1], self.masks[k]
+                self.swap(k)
                 self.exchanged[k] += 1
         self.num_sweeps += 1
 

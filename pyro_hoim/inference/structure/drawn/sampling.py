@@ -26,7 +26,8 @@ from ..posterior import StructurePosterior
 from ..prior import StructurePrior
 from ..scorer import StructureEvidence
 from ..theta_prior import ThetaPrior
-from .chains import Neighbourhood, TemperedChain, checked_temperatures
+from .chains import Neighbourhood, checked_temperatures
+from .jumps import JumpChain, ThetaProposals, chain_of
 
 __all__ = ["ChainSettings", "sample_structures"]
 
@@ -76,16 +77,19 @@ def sample_structures(
     settings: ChainSettings | None = None,
     *,
     method: EvidenceMethod = "auto",
+    collapsed: bool = True,
     seed: int = 0,
     run: RunOptions | None = None,
 ) -> StructurePosterior:
-    r"""The posterior over collections by chains of births, deaths and swaps, with theta integrated out.
+    r"""The posterior over collections by chains of births, deaths and swaps, with theta integrated out or drawn.
 
     .. math:: p(\gamma \mid x) \propto p(\gamma) \int p(\theta \mid \gamma)\, p(x \mid \theta, \gamma) \, d\theta
 
     Every move asks for the evidence of one collection, which is kept, so that known collections cost a look-up. Chains
     are exact where the evidence is (conjugate prior, decomposable collections); over Laplace's evidence they are exact
-    for an approximate law, and ``is_exact`` is False. Chains of single moves are lost where modes lie far apart, as
+    for an approximate law, and ``is_exact`` is False. With ``collapsed=False`` theta is drawn with the collection, by
+    reversible jumps (:class:`~pyro_hoim.inference.BirthDeath`): exact for every prior with a constant, and the draws of
+    theta are kept. Chains of single moves are lost where modes lie far apart, as
     with many rows or nearly determined columns: give ``temperatures`` then, such as
     ``numpy.geomspace(1, 1000, 20)``, with exchanges between neighbours accepted a quarter of the time or more. Chains
     that start far apart tell: ``status`` is "unconverged" where the R-hat of an indicator exceeds
@@ -96,17 +100,19 @@ def sample_structures(
         prior: prior of theta given a collection, as in :func:`~pyro_hoim.inference.enumerate_structures`.
         structure_prior: prior over collections; every hierarchical one with the same probability when None.
         settings: numbers of chains and draws, temperatures and starts.
-        method: of the evidence, as in :func:`~pyro_hoim.inference.enumerate_structures`.
+        method: of the evidence, as in :func:`~pyro_hoim.inference.enumerate_structures`; jumps do not need it, and only
+            report it.
+        collapsed: integrate theta out, or draw it by reversible jumps.
         seed: of everything random; the global generators are left as they are.
         run: the file from which an interrupted run continues with the same arguments, and progress. A prior that is a
             function cannot be told from another one in a file, and is refused with a checkpoint.
 
     Returns:
-        The posterior with ``index`` of shape (num_chains, num_draws).
+        The posterior with ``index`` of shape (num_chains, num_draws), and ``theta`` where it is drawn.
 
     Raises:
         InputError: another domain, a flat prior, a method that does not fit, a start outside the space, a checkpoint of
-            another run.
+            another run, jumps under a prior whose constant is not known.
         InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
 
@@ -115,7 +121,8 @@ def sample_structures(
 
     References:
         David Madigan and Jeremy York, Bayesian graphical models for discrete data, International Statistical Review 63,
-        1995; Charles Geyer, Markov chain Monte Carlo maximum likelihood, 1991, for the temperatures.
+        1995; Charles Geyer, Markov chain Monte Carlo maximum likelihood, 1991, for the temperatures; Peter Green,
+        Reversible jump Markov chain Monte Carlo computation and Bayesian model determination, Biometrika 82, 1995.
 
     Example:
         >>> from pyro_hoim import load_table
@@ -129,13 +136,14 @@ def sample_structures(
     check_rows(data)
     check_type(structure_prior, StructurePrior | None, "structure_prior")
     check_type(settings, ChainSettings | None, "settings")
+    check_type(collapsed, bool, "collapsed")
     settings = ChainSettings() if settings is None else settings
     structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     seed, run = checked_seed(seed), checked_run(run)
     evidence = StructureEvidence(data, structure_prior.space, prior, method=method, seed=seed)
     if run.checkpoint is not None and not isinstance(evidence.prior, Prior):
         raise conflict("prior", "functions cannot be told apart in a checkpoint", "name the prior by a text")
-    walk = _Walk(evidence, structure_prior, settings, seed)
+    walk = _Walk(evidence, structure_prior, settings, collapsed, seed)
     file = run.file()
     follow(walk, {"kind": "structures", **walk.settings, "seed": seed}, file, run.progress)
     return _posterior(evidence, structure_prior, walk)
@@ -144,24 +152,35 @@ def sample_structures(
 class _Walk:
     """Burn-in and draws of all chains, as a :class:`~pyro_hoim.runs.jobs.Job`."""
 
-    def __init__(self, evidence: StructureEvidence, prior: StructurePrior, settings: ChainSettings, seed: int) -> None:
+    def __init__(
+        self,
+        evidence: StructureEvidence,
+        prior: StructurePrior,
+        settings: ChainSettings,
+        collapsed: bool,
+        seed: int,
+    ) -> None:
         self.done, self.burn_in = 0, settings.burn_in
         self.total = settings.burn_in + settings.num_draws
         moves = Neighbourhood(prior)
         seeds = np.random.SeedSequence(seed).spawn(2 * settings.num_chains)
         starts = _starts(moves, settings, [np.random.default_rng(s) for s in seeds[settings.num_chains :]])
         temperatures = checked_temperatures(settings.temperatures)
+        proposals = None if collapsed else ThetaProposals(evidence)
         self.chains = [
-            TemperedChain(moves, evidence, temperatures, [start] * len(temperatures), own)
+            chain_of(moves, evidence, proposals, temperatures, start, own)
             for start, own in zip(starts, seeds, strict=False)
         ]
         self.drawn: list[list[int]] = [[] for _ in self.chains]
+        shape = (len(self.chains), 0 if collapsed else settings.num_draws, prior.largest.num_parameters)
+        self.theta = torch.zeros(shape, dtype=torch.float64)
         law = {"space": repr(prior.space), "heredity": prior.space.heredity, "inclusion": repr(prior.inclusion)}
         rows = {"codes": evidence.data.codes, "counts": evidence.data.counts}
         self.settings: dict[str, Any] = {
             **law,
             "prior": str(evidence.prior),
             "method": evidence.method,
+            "collapsed": collapsed,
             "data digest": checksum(rows),
             "domain": repr([(v.name, v.cardinality) for v in evidence.data.domain]),
             "starts digest": checksum({"starts": packed([hex(start) for start in starts])}),
@@ -171,20 +190,24 @@ class _Walk:
         }
 
     def advance(self) -> int:
-        for chain, drawn in zip(self.chains, self.drawn, strict=True):
+        for chain, drawn, theta in zip(self.chains, self.drawn, self.theta, strict=True):
             chain.sweep()
             if self.done >= self.burn_in:
+                if isinstance(chain, JumpChain):
+                    theta[len(drawn)] = torch.from_numpy(chain.theta)
                 drawn.append(chain.mask)
         return 1
 
     def state(self) -> dict[str, torch.Tensor]:
         drawn = [[hex(mask) for mask in row] for row in self.drawn]
-        return {"chains": packed([chain.state() for chain in self.chains]), "drawn": packed(drawn)}
+        chains = packed([chain.state() for chain in self.chains])
+        return {"chains": chains, "drawn": packed(drawn), "theta": self.theta.clone()}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         for chain, kept in zip(self.chains, unpacked(state["chains"]), strict=True):
             chain.restore(kept)
         self.drawn = [[int(mask, 16) for mask in row] for row in unpacked(state["drawn"])]
+        self.theta = state["theta"].clone()
 
 
 def _starts(moves: Neighbourhood, settings: ChainSettings, generators: Sequence[np.random.Generator]) -> list[int]:
@@ -215,8 +238,10 @@ def _posterior(evidence: StructureEvidence, prior: StructurePrior, walk: _Walk) 
     shares = torch.bincount(index.flatten(), minlength=len(masks)).double() / index.numel()
     gamma = torch.from_numpy(prior.space.flags_of(masks).copy())
     values = torch.from_numpy(evidence.many(masks))
+    theta = walk.theta if walk.theta.shape[1] else None
+    is_exact = evidence.is_exact or theta is not None
     result = StructurePosterior(
-        evidence, prior, gamma, values, shares, index, is_exact=evidence.is_exact, status="converged"
+        evidence, prior, gamma, values, shares, index, theta, is_exact=is_exact, status="converged"
     )
     r_hat = result.inclusion.r_hat
     limit = r_hat_limit(*index.shape)

@@ -1,0 +1,344 @@
+"""Reversible jumps: densities, weights, laws that sweeps leave unchanged, known posteriors, states that resume."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro.distributions import Independent, StudentT  # pyright: ignore[reportAttributeAccessIssue]
+from pyro.infer import MCMC
+from scipy import stats
+
+from pyro_hoim import Observations, load_table, run_mcmc
+from pyro_hoim.inference import (
+    BirthDeath,
+    ChainSettings,
+    StructureEvidence,
+    StructurePosterior,
+    StructurePrior,
+    enumerate_structures,
+    log_evidence,
+    sample_structures,
+)
+from pyro_hoim.inference.structure.drawn.chains import Neighbourhood
+from pyro_hoim.inference.structure.drawn.jumps import JumpChain, Point, ThetaProposal, ThetaProposals
+from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, statistics_of
+from pyro_hoim.runs.checkpoint import RunFile
+from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, raises, total_variation_bound
+
+CZECH = load_table("czech_autoworkers")
+THREE = Observations.from_table(
+    Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), np.array([[[6, 2], [3, 4], [0, 2]], [[1, 5], [4, 1], [7, 3]]])
+)
+GRAPHS = StructurePrior(THREE.domain, space="decomposable", inclusion=0.4)
+
+
+def student(hypergraph: InteractionHypergraph) -> Independent:
+    """A prior that is neither normal nor conjugate."""
+    zero = torch.zeros(hypergraph.num_parameters, dtype=torch.float64)
+    return StudentT(5.0 + zero, zero, 1.0 + zero).to_event(1)
+
+
+def z_limit(num: int) -> float:
+    return float(stats.norm.isf(FALSE_ALARM_RATE / 2 / num))
+
+
+# Densities
+
+
+@pytest.mark.parametrize("prior", ["unit", "normal:0.5", "conjugate:2", student])
+def test_the_joint_density_is_that_of_the_prior_and_the_rows(prior: Any) -> None:
+    space = "decomposable" if prior == "conjugate:2" else "hierarchical"
+    evidence = StructureEvidence(THREE, StructurePrior(THREE.domain, space=space).space, prior)
+    for mask in (0, 1, 5, 7):
+        proposal = ThetaProposal(evidence, mask)
+        hypergraph, law, _ = evidence.posterior(mask)
+        theta = proposal.draw(np.random.default_rng(1)).theta
+        rows = LogLinearStatistics(hypergraph, torch.from_numpy(theta), THREE.total_count)
+        wanted = law.log_prob(torch.from_numpy(theta)) + rows.log_prob(statistics_of(THREE, hypergraph))
+        assert proposal.log_joint(theta) == pytest.approx(float(wanted), rel=1e-12)
+
+
+def test_the_law_of_proposals_is_a_student_law_at_the_mode() -> None:
+    evidence = StructureEvidence(THREE, GRAPHS.space, "unit")
+    proposal, rng = ThetaProposal(evidence, 3), np.random.default_rng(2)
+    precision = proposal.factor @ proposal.factor.T
+    law: Any = stats.multivariate_t(proposal.mode, np.linalg.inv(precision), df=8)  # pyright: ignore[reportArgumentType]
+    points = [proposal.draw(rng) for _ in range(2_000)]
+    for point in points[:20]:
+        assert point.log_proposal == pytest.approx(float(law.logpdf(point.theta)), rel=1e-10)
+        assert proposal.log_prob(point.theta) == pytest.approx(point.log_proposal, rel=1e-10)
+    off = np.stack([point.theta for point in points]) - proposal.mode
+    squares = ((off @ precision) * off).sum(1) / proposal.size
+    assert stats.kstest(squares, stats.f(proposal.size, 8).cdf).pvalue > FALSE_ALARM_RATE
+    assert stats.kstest(squares, stats.chi2(proposal.size, scale=1 / proposal.size).cdf).pvalue < FALSE_ALARM_RATE
+
+
+@pytest.mark.parametrize(
+    "prior",
+    ["conjugate:2", pytest.param("unit", marks=pytest.mark.slow), pytest.param(student, marks=pytest.mark.slow)],
+)
+def test_weights_are_the_evidence_on_average(prior: Any) -> None:
+    evidence = StructureEvidence(THREE, GRAPHS.space, prior, method="exact" if prior == "conjugate:2" else "auto")
+    rng = np.random.default_rng(3)
+    for mask in (0, 3, 7):
+        method: Any = "auto" if prior == "conjugate:2" else "bridge"
+        known = log_evidence(GRAPHS.space.hypergraph_of(mask), THREE, prior, method=method)
+        proposal = ThetaProposal(evidence, mask)
+        weights = np.exp([proposal.draw(rng).log_weight - known.value for _ in range(2_000)])
+        error = math.hypot(weights.std() / math.sqrt(len(weights)), known.std_error or 0.0)
+        assert abs(weights.mean() - 1) < z_limit(1) * error
+        assert error < 0.1
+
+
+# What a sweep leaves unchanged
+
+
+class _Careless(JumpChain):
+    """A control: the densities of proposals are left out."""
+
+    def jump(self, point: Point, mask: int, log_ratio: float, temperature: float, uniform: float) -> Point:
+        other = self.proposals[mask].draw(self._generator)
+        weight = self.neighbourhood.prior.log_weight
+        gain = (other.log_joint - point.log_joint) / temperature + weight(mask) - weight(point.mask) + log_ratio
+        return other if gain >= 0 or uniform < math.exp(gain) else point
+
+
+class _Adrift(JumpChain):
+    """A control: random-walk steps are accepted by the weights, as if they were proposals."""
+
+    def drift(self, point: Point, temperature: float, uniform: float) -> Point:
+        other = self.proposals[point.mask].near(point.theta, self._generator)
+        gain = (other.log_weight - point.log_weight) / temperature
+        return other if gain >= 0 or uniform < math.exp(gain) else point
+
+
+LISTED = enumerate_structures(THREE, "conjugate:2", GRAPHS)
+MASKS = GRAPHS.space.masks_of(LISTED.gamma.numpy())
+
+
+def assert_unchanged(kind: Any, num: int = 600, *, is_whole: bool = True) -> None:
+    """Chains that start in the posterior are still there after three sweeps, or after eight random-walk steps.
+
+    Members have their law; theta and the log joint density have not moved on average.
+    """
+    rng, proposals = np.random.default_rng(4), ThetaProposals(LISTED.evidence)
+    states = LISTED.sample(num, seed=5)
+    chain = kind(Neighbourhood(GRAPHS), proposals, (1.0,), [0], 6)
+    members, moved = np.zeros(len(MASKS)), np.empty((num, GRAPHS.largest.num_parameters + 1))
+    begins = zip(GRAPHS.space.masks_of((states.gamma == 1).numpy()), states.theta.numpy(), strict=True)
+    for k, (mask, theta) in enumerate(begins):
+        before = proposals[mask].at(theta[LISTED.evidence.columns([mask])[0]])
+        chain.points = [before]
+        for _ in range(3 if is_whole else 0):
+            chain.sweep()
+        for uniform in rng.random(0 if is_whole else 8):
+            chain.points = [chain.drift(chain.points[0], 1.0, uniform)]
+        members[MASKS.index(chain.mask)] += 1
+        moved[k] = [*(chain.theta - theta), chain.points[0].log_joint - before.log_joint]
+    assert_exact_law(members, LISTED.probabilities.numpy())
+    z = moved.mean(0) / moved.std(0, ddof=1) * math.sqrt(num)
+    assert np.abs(z).max() < z_limit(len(z)), z
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["sweeps", "steps"])
+def test_sweeps_leave_the_posterior_of_collections_and_theta_unchanged(is_whole: bool) -> None:
+    assert_unchanged(JumpChain, is_whole=is_whole)
+
+
+@pytest.mark.parametrize(("kind", "is_whole"), [(_Careless, True), (_Adrift, False)], ids=["jumps", "steps"])
+def test_control_sweeps_that_forget_a_density_change_it(kind: Any, is_whole: bool) -> None:
+    with pytest.raises(AssertionError):
+        assert_unchanged(kind, is_whole=is_whole)
+
+
+# Known posteriors
+
+
+@pytest.mark.parametrize("temperatures", [(1.0,), (1.0, 3.0, 20.0)], ids=["one", "three"])
+def test_jumps_find_the_listed_posterior(temperatures: tuple[float, ...]) -> None:
+    settings = ChainSettings(num_draws=250, burn_in=20, temperatures=temperatures)
+    drawn = sample_structures(THREE, "conjugate:2", GRAPHS, settings, collapsed=False, seed=1)
+    z = (drawn.inclusion.mean - LISTED.inclusion.mean)[:3] / drawn.inclusion.mcse[:3]
+    assert drawn.status == "converged" and drawn.is_exact and float(z.abs().max()) < z_limit(3)
+    assert drawn.theta is not None and drawn.index is not None and drawn.theta.shape == (4, 250, 11)
+    is_present = GRAPHS.parameter_mask(drawn.gamma[drawn.index].double()) == 1
+    assert torch.equal(drawn.theta != 0, is_present)
+    cells, wanted = drawn.cell_probabilities(), LISTED.cell_probabilities()
+    assert float(cells.sum()) == pytest.approx(1, abs=1e-12) and float((cells - wanted).abs().max()) < 0.01
+    states = drawn.sample(50, seed=2)
+    assert torch.equal(states.theta != 0, GRAPHS.parameter_mask(states.gamma) == 1)
+    wrong = enumerate_structures(
+        THREE, "conjugate:2", StructurePrior(THREE.domain, space="decomposable", inclusion=0.7)
+    )
+    z = (drawn.inclusion.mean - wrong.inclusion.mean)[:3] / drawn.inclusion.mcse[:3]
+    assert float(z.abs().max()) > z_limit(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["unit", "normal:0.5", student])
+def test_shares_of_collections_are_those_of_bridges(prior: Any) -> None:
+    """Every eighth state of a chain, nearly independent; probabilities of bridges are right to 0.01."""
+    structure = StructurePrior(THREE.domain, inclusion=0.4)
+    listed = enumerate_structures(THREE, prior, structure, method="bridge")
+    moves, proposals = Neighbourhood(structure), ThetaProposals(listed.evidence)
+    chain, num = JumpChain(moves, proposals, (1.0,), [0], 8), 4_000
+    position = {mask: k for k, mask in enumerate(structure.space.masks_of(listed.gamma.numpy()))}
+    counts = np.zeros(len(position))
+    for _ in range(num):
+        for _ in range(8):
+            chain.sweep()
+        counts[position[chain.mask]] += 1
+    bound = total_variation_bound(len(counts), num) + 0.01
+    assert 0.5 * np.abs(counts / num - listed.probabilities.numpy()).sum() < bound
+    others = enumerate_structures(THREE, prior, StructurePrior(THREE.domain)).probabilities.numpy()
+    assert 0.5 * np.abs(counts / num - others).sum() > bound
+
+
+@pytest.mark.slow
+def test_czech_inclusion_is_that_of_conting(czech: Any, golden: dict[str, Any]) -> None:
+    says = golden["unit_information"]
+    settings = ChainSettings(num_draws=3_000, burn_in=200)
+    drawn = sample_structures(czech.table, says["prior"], None, settings, collapsed=False, seed=1)
+    assert drawn.status == "converged" and drawn.is_exact
+    for letters, share in says["inclusion"].items():
+        assert abs(drawn.inclusion[czech.edge(letters)] - share) < says["tolerance"]
+    low, high = says["best_probability"]
+    best = drawn.models(1)[0]
+    assert best.hypergraph == czech.model(says["best"])
+    assert low - 0.02 < best.probability < high + 0.02
+
+
+# Edge cases
+
+
+def test_no_rows_one_variable_one_level_and_other_priors() -> None:
+    settings = ChainSettings(2, 200, 10)
+    none = Observations(Domain.from_cardinalities([2, 2]), torch.zeros(0, 2, dtype=torch.long))
+    drawn = sample_structures(none, "unit", StructurePrior(none.domain, inclusion=0.3), settings, collapsed=False)
+    assert drawn.theta is not None and abs(float(drawn.inclusion.mean[0]) - 0.3) < 0.15
+    assert float(drawn.theta[..., 0].std()) == pytest.approx(math.sqrt(2), rel=0.2)  # the scale of the prior
+    one = Observations(Domain.from_cardinalities([2]), torch.tensor([[0], [1], [1]]))
+    drawn = sample_structures(one, "unit", settings=settings, collapsed=False)
+    assert drawn.theta is not None and float(drawn.theta.std()) > 0
+    flat = Observations(Domain.from_cardinalities([2, 1]), torch.tensor([[0, 0], [1, 0]]))
+    drawn = sample_structures(flat, "unit", settings=settings, collapsed=False, seed=1)
+    assert 0.3 < float(drawn.inclusion.mean[0]) < 0.7
+    for prior in ("normal:0.001", "normal:1000", student):
+        kernel = BirthDeath(THREE, prior, StructurePrior(THREE.domain, max_order=2), collapsed=False)
+        run = run_mcmc(kernel, 5, burn_in=2, num_chains=2, seed=1, progress=False)
+        assert bool(torch.isfinite(run.samples["theta"]).all()) and kernel.is_exact
+
+
+def test_a_table_beyond_sums_over_cells() -> None:
+    domain = Domain.from_cardinalities([2] * 13)
+    codes = torch.randint(0, 2, (60, 13), generator=torch.Generator().manual_seed(1))
+    pairs = StructurePrior(domain, space="pairwise", expected_size=2.0)
+    kernel = BirthDeath(Observations(domain, codes), "unit", pairs, collapsed=False)
+    proposals = kernel._proposals
+    assert proposals is not None
+    proposal, rng = proposals[1 << 5], np.random.default_rng(1)
+    assert not proposal.kernel.is_dense
+    point = proposal.draw(rng)
+    rows = LogLinearStatistics(pairs.space.hypergraph_of(1 << 5), torch.from_numpy(point.theta), 60)
+    hypergraph, law, _ = kernel.evidence.posterior(1 << 5)
+    wanted = law.log_prob(torch.from_numpy(point.theta)) + rows.log_prob(
+        statistics_of(kernel.evidence.data, hypergraph)
+    )
+    assert point.log_joint == pytest.approx(float(wanted), rel=1e-10)
+
+
+# Kernel and states
+
+
+def test_the_kernel_gives_both_sites_in_both_loops_of_chains() -> None:
+    kernel = BirthDeath(THREE, "unit", collapsed=False, temperatures=(1.0, 3.0))
+    theta = torch.ones(2, 11, dtype=torch.float64)
+    start = {"gamma": torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]), "theta": theta}
+    run = run_mcmc(kernel, 30, burn_in=5, num_chains=2, seed=1, initial_params=start, progress=False)
+    assert run.samples["theta"].shape == (2, 30, 11) and run.samples["theta"].dtype == torch.float64
+    assert kernel.is_exact and run.chain_diagnostics[0]["is_exact"]
+    is_present = kernel.structure_prior.parameter_mask(run.samples["gamma"].double()) == 1
+    assert torch.equal(run.samples["theta"] != 0, is_present)
+    assert run.sample_stats["log_joint"].shape == (2, 30) and "log_evidence" not in run.sample_stats
+    kernel.initial_params = {name: value[1] for name, value in start.items()}
+    kernel.setup(0)
+    at_start = kernel.initial_params["theta"]
+    assert torch.equal(at_start, kernel.structure_prior.parameter_mask(start["gamma"][1]).double())
+    pyro.set_rng_seed(1)
+    mcmc = MCMC(BirthDeath(THREE, "unit", collapsed=False), num_samples=10, warmup_steps=2, disable_progbar=True)
+    mcmc.run()
+    assert mcmc.get_samples()["theta"].shape == (10, 11)
+
+
+def test_a_restored_chain_goes_on_as_the_first_one() -> None:
+    proposals = ThetaProposals(StructureEvidence(THREE, GRAPHS.space, "unit"))
+    first, second = (JumpChain(Neighbourhood(GRAPHS), proposals, (1.0, 4.0), [0, 0], seed) for seed in (1, 2))
+    first.sweep()
+    second.restore(first.state())
+    for chain in (first, second):
+        for _ in range(3):
+            chain.sweep()
+    assert first.state() == second.state() and 0 < first.acceptance < 1
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of twenty draws
+def test_an_interrupted_run_continues_with_the_same_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, path = ChainSettings(2, 20, 5), tmp_path / "run.safetensors"
+
+    def drawn(run: RunOptions | None, *, collapsed: bool = False) -> StructurePosterior:
+        return sample_structures(THREE, "unit", None, settings, collapsed=collapsed, seed=3, run=run)
+
+    class StoppedError(Exception):
+        """In the place of a signal."""
+
+    def stopping(chain: JumpChain) -> None:
+        if chain.num_sweeps == 12:
+            raise StoppedError
+        sweep(chain)
+
+    sweep = JumpChain.sweep
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFile, "SECONDS", 0.0)
+        patch.setattr(JumpChain, "sweep", stopping)
+        with pytest.raises(StoppedError):
+            drawn(RunOptions(path))
+    whole, resumed = drawn(None), drawn(RunOptions(path, resume=True))
+    assert whole.theta is not None and resumed.theta is not None
+    assert torch.equal(whole.theta, resumed.theta) and torch.equal(whole.gamma, resumed.gamma)
+    with raises("other-run", "checkpoint"):
+        drawn(RunOptions(path, resume=True), collapsed=True)
+
+
+# Bad input
+
+
+def test_bad_input() -> None:
+    hierarchical = StructurePrior(THREE.domain)
+    with raises("conflict", "prior"):  # no constant beyond decomposable collections
+        sample_structures(THREE, "conjugate:1", hierarchical, method="laplace", collapsed=False)
+    with raises("conflict", "prior"):
+        BirthDeath(THREE, lambda h: DiaconisYlvisaker.uniform(h, 1.0), hierarchical, collapsed=False)
+    with raises("wrong-type", "collapsed"):
+        sample_structures(THREE, collapsed=None)  # type: ignore[arg-type]
+    with raises("wrong-type", "collapsed"):
+        BirthDeath(THREE, collapsed="no")  # type: ignore[arg-type]
+    kernel = BirthDeath(THREE, "unit", hierarchical, collapsed=False)
+    gamma = torch.zeros(4)
+    for bad in ({"theta": torch.zeros(11)}, {"gamma": gamma, "phi": gamma}):
+        with raises("wrong-type", "initial_params"):
+            kernel.initial_params = bad
+    with raises("wrong-shape", "initial_params['theta']"):
+        kernel.initial_params = {"gamma": gamma, "theta": torch.zeros(3)}
+    with raises("not-finite", "initial_params['theta']"):
+        kernel.initial_params = {"gamma": gamma, "theta": torch.full((11,), math.nan)}
+    with raises("wrong-type", "initial_params"):
+        BirthDeath(THREE, "unit", hierarchical).initial_params = {"gamma": gamma, "theta": torch.zeros(11)}
