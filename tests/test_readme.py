@@ -25,6 +25,7 @@ from pyro_hoim import (
     Variable,
     log_linear,
 )
+from pyro_hoim.dependency_network import DecisionGraph, LeafConditional
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
 from pyro_hoim.inference import (
     BirthDeath,
@@ -34,6 +35,7 @@ from pyro_hoim.inference import (
     average_decomposable,
     enumerate_structures,
     log_evidence,
+    sample_network_posterior,
 )
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
@@ -151,7 +153,7 @@ def test_commands_of_the_readme_exist():
 
 def test_networks_are_as_exact_as_their_table_says():
     says = _table("network")
-    assert len(says) == 4
+    assert len(says) == 5
     for column, num_variables in (("listed", 3), ("not listed", 40)):
         domain = Domain.from_cardinalities([2] * num_variables)
         singles = InteractionHypergraph.from_order(domain, 1)
@@ -161,6 +163,11 @@ def test_networks_are_as_exact_as_their_table_says():
         state = torch.zeros(num_variables, dtype=torch.long)
         assert says["conditionals, log pseudo-likelihood, FC-limit"][column] == "exact"
         assert network.log_pseudo_prob(state).item() == pytest.approx(-num_variables * math.log(2))
+        graphs = [DecisionGraph(domain, name) for name in domain.names]
+        leaves = pyro_hoim.DependencyConditionals(LeafConditional(g, torch.full((1, 2), 0.5)) for g in graphs)
+        draws = sample_network_posterior(leaves, pyro_hoim.Observations(domain, state[None]), num_draws=2)
+        told = says["posterior of leaf probabilities given the graphs, `sample_network_posterior`"][column]
+        assert draws.is_exact is (told == "exact")
         is_exact = says["stationary law, `log_prob`, marginals of `DependencyNetwork`"][column] == "exact"
         assert is_exact is (says["full conditional divergence from the stationary law"][column] == "exact")
         assert network.sample_is_exact is is_exact

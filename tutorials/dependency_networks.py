@@ -21,6 +21,8 @@
 # answers without sampling. The fate of the 2,201 people on board the Titanic serves as an example.
 
 # %%
+import math
+
 import matplotlib.pyplot as plt
 import pandas as pd
 import pyro
@@ -41,6 +43,7 @@ from pyro_hoim.dependency_network import (
     learn_network,
     stationary_law,
 )
+from pyro_hoim.inference import sample_network_posterior
 
 seed = 7
 rows = load_table("titanic")
@@ -232,6 +235,19 @@ questions = errors.to_pandas()
 questions.round(4)
 
 # %% [markdown]
+# ## How sure are the tables?
+#
+# With the graphs fixed the likelihood is the product of the conditionals, every leaf has its own probabilities, and
+# their Dirichlet prior is conjugate: the posterior is known, and its draws are independent. Each draw is a network
+# again, with a law of its own, so anything that is computed from a network gets an interval.
+
+# %%
+posterior = sample_network_posterior(learned, rows, num_draws=50, seed=seed)
+saved = torch.stack([DependencyNetwork(posterior.network(i)).marginal(["Survived"]).probs[1] for i in range(200)])
+share = float(rows.marginal_counts([("Survived",)])[1] / rows.total_count)
+print(f"survival: {float(saved.mean()):.3f} +- {float(saved.std()):.3f}, in the rows {share:.3f}")
+
+# %% [markdown]
 # ## In short
 #
 # * Trust the conditionals first: they are what was learned, and held-out rows judge them.
@@ -260,4 +276,8 @@ assert float(z_scores.abs().max()) < 5
 assert abs(float((questions["prob"] * questions["limit"]).sum()) - sum(errors.node_means.values()) / 2) < 1e-12
 assert (questions["fc"] <= questions["limit"] + 1e-12).all()
 assert abs(errors.node_means["Survived"] - limit.nodes["Survived"]) < 1e-12
+assert posterior.is_exact
+assert torch.allclose(posterior.means["Survived"], network.node("Survived").probs)
+assert abs(float(saved.mean()) - share) < 3 * float(saved.std())
+assert 0.5 < float(saved.std()) / math.sqrt(share * (1 - share) / rows.total_count) < 2
 assert torch.isclose(answer.marginal(["Survived"]).probs.sum(), torch.ones((), dtype=torch.float64))

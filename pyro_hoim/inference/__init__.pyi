@@ -19,6 +19,10 @@ from .log_likelihood import (
     pointwise_log_likelihood as pointwise_log_likelihood,
 )
 from .mixed.kernel import MixedGibbs as MixedGibbs
+from .network_posterior import (
+    NetworkPosterior as NetworkPosterior,
+    sample_network_posterior as sample_network_posterior,
+)
 from .posterior import (
     Metric as Metric,
     PosteriorSamples as PosteriorSamples,
