@@ -48,6 +48,10 @@ from .structure.drawn.birth_death import BirthDeath as BirthDeath
 from .structure.drawn.sampling import ChainSettings as ChainSettings, sample_structures as sample_structures
 from .structure.enumeration import enumerate_structures as enumerate_structures
 from .structure.evidence import LogEvidence as LogEvidence, log_evidence as log_evidence
+from .structure.file import (
+    load_structure_posterior as load_structure_posterior,
+    save_structure_posterior as save_structure_posterior,
+)
 from .structure.guides.guide import AutoStructure as AutoStructure, StructureELBO as StructureELBO
 from .structure.posterior import StructurePosterior as StructurePosterior
 from .structure.prior import StructurePrior as StructurePrior

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..errors import conflict, refused, unexpected
+from ..errors import check_positive, conflict, refused, unexpected
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .fitting.penalties import L2, Conjugate, Penalty
@@ -18,7 +18,7 @@ from .training.ridge import InteractionRidge
 __all__ = ["Prior"]
 
 PriorKind = Literal["none", "unit", "normal", "ridge", "conjugate"]
-GRAMMAR = "none, unit, normal:S, ridge:S or conjugate:N with positive numbers S and N"
+GRAMMAR = "none, unit, normal:S, ridge:S or conjugate:N with positive numbers S and N; unit:M knows as much as M rows"
 _MAX_SETS = 20_000
 
 
@@ -33,6 +33,7 @@ class Prior:
     ``unit``          normal, standard deviation :math:`\prod_{i \in S} I_i^{1/2}` for the interaction S of variables
                       with :math:`I_i` levels: the information of one row of a uniform table
                       (:func:`unit_information_prior`)
+    ``unit:M``        the same with the information of M rows, standard deviations divided by :math:`M^{1/2}`
     ``normal:S``      normal, standard deviation S for every coordinate: penalty :math:`\|\theta\|^2 / (2 S^2)`
     ``ridge:S``       the same prior by its strength: penalty :math:`S \|\theta\|^2 / 2`, that is ``normal:`` with
                       :math:`S^{-1/2}`
@@ -45,7 +46,7 @@ class Prior:
 
     Attributes:
         kind: the word.
-        number: S or N; None where there is none.
+        number: S, N or M; None where there is none.
 
     References:
         Petros Dellaportas and Jonathan Forster, Markov chain Monte Carlo model determination for hierarchical and
@@ -68,9 +69,9 @@ class Prior:
         refused = unexpected(what, GRAMMAR, text, code="unknown-choice")
         if kind not in get_args(PriorKind):
             raise refused
-        if kind in ("none", "unit"):
-            if colon:
-                raise refused
+        if kind == "none" and colon:
+            raise refused
+        if kind == "none" or (kind == "unit" and not colon):
             return cls(kind)  # type: ignore[arg-type]
         try:
             number = float(digits)
@@ -87,6 +88,30 @@ class Prior:
     def is_flat(self) -> bool:
         """Whether there is no prior: maximum likelihood."""
         return self.kind == "none"
+
+    @property
+    def rows(self) -> float:
+        """Rows whose information ``unit`` and ``conjugate`` have."""
+        return 1.0 if self.number is None else self.number
+
+    def scaled(self, factor: float) -> Prior:
+        """The prior with so many times the information: precisions, or fictive rows, times a positive number.
+
+        Example:
+            >>> str(Prior.parse("unit").scaled(4)), str(Prior.parse("normal:1").scaled(4))
+            ('unit:4', 'normal:0.5')
+        """
+        check_positive(factor, "factor")
+        match self.kind:
+            case "none":
+                return self
+            case "unit" | "conjugate":
+                rows = self.rows * factor
+                return Prior(self.kind, None if self.kind == "unit" and rows == 1 else rows)
+            case "normal":
+                return Prior(self.kind, self.scale / math.sqrt(factor))
+            case "ridge":
+                return Prior(self.kind, self.strength * factor)
 
     @property
     def strength(self) -> float:
@@ -106,7 +131,7 @@ class Prior:
             case "none":
                 return None
             case "unit":
-                return InteractionRidge(by_edge=unit_strengths(hypergraph.domain, hypergraph.edges))
+                return InteractionRidge(by_edge=unit_strengths(hypergraph.domain, hypergraph.edges, self.rows))
             case "conjugate":
                 assert self.number is not None
                 return Conjugate(self.number)
@@ -129,7 +154,7 @@ class Prior:
             problem = f"unit has a strength for each of {num} sets of columns, the limit is {_MAX_SETS}"
             raise refused(what, problem, "use ridge:S or normal:S", "over-budget")
         sets = itertools.chain.from_iterable(itertools.combinations(names, k) for k in range(1, max_order + 1))
-        return InteractionRidge(by_edge=unit_strengths(domain, list(sets)))
+        return InteractionRidge(by_edge=unit_strengths(domain, list(sets), self.rows))
 
     def distribution(self, hypergraph: InteractionHypergraph, what: str = "prior") -> Any:
         """The prior as a distribution over the free coordinates."""
@@ -137,7 +162,7 @@ class Prior:
             case "none":
                 raise conflict(what, "a posterior needs a proper prior, received none", "use normal:S or another")
             case "unit":
-                return unit_information_prior(hypergraph)
+                return unit_information_prior(hypergraph, self.rows)
             case "conjugate":
                 assert self.number is not None
                 return DiaconisYlvisaker.uniform(hypergraph, self.number)
@@ -150,7 +175,8 @@ class Prior:
             case "none":
                 return "no prior (maximum likelihood)"
             case "unit":
-                return "independent normal priors with the information of one row"
+                rows = "one row" if self.rows == 1 else f"{self.rows:.4g} rows"
+                return f"independent normal priors with the information of {rows}"
             case "conjugate":
                 rows = "row" if self.number == 1 else "rows"
                 return f"the conjugate prior of {self.number:.4g} fictive {rows}, spread evenly over the cells"

@@ -23,6 +23,7 @@ __all__ = [
     "FORMAT_VERSION",
     "GENERALIZED_ROOT",
     "LOG_LINEAR",
+    "STRUCTURE_POSTERIOR",
     "add_info",
     "describe",
     "fitting",
@@ -41,10 +42,16 @@ FORMAT_VERSION = 2
 LOG_LINEAR = "hierarchical-log-linear"
 DEPENDENCY_NETWORK = "dependency-network"
 GENERALIZED_ROOT = "generalized-root"
+STRUCTURE_POSTERIOR = "structure-posterior"
 
 _FORMAT = "pyro-hoim"
 _WRITTEN = ("format", "format_version", "library_version", "kind")
-_READERS = {LOG_LINEAR: "load_model", DEPENDENCY_NETWORK: "load_network", GENERALIZED_ROOT: "load_roots"}
+_READERS = {
+    LOG_LINEAR: "load_model",
+    DEPENDENCY_NETWORK: "load_network",
+    GENERALIZED_ROOT: "load_roots",
+    STRUCTURE_POSTERIOR: "load_structure_posterior",
+}
 
 
 def describe(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from .evidence import EvidenceMethod
 from .prior import StructurePrior
 from .scorer import StructureEvidence
 from .space import Flags
+from .theta_prior import ThetaPrior
 
 __all__ = ["Inclusion", "StructureChains", "StructureDraws", "StructurePosterior", "StructureProbability"]
 
@@ -204,6 +205,48 @@ class StructurePosterior:
                 space.hypergraph_of(self._masks[k]), float(self.probabilities[k]), float(self.log_evidence[k])
             )
             for k in self._order[: check_whole(limit, "limit")]
+        )
+
+    # Other priors
+
+    def reweighted(self, prior: ThetaPrior) -> StructurePosterior:
+        r"""The posterior under another prior of theta, by the evidence of the same collections under it.
+
+        .. math:: p'(\gamma \mid x) \propto p(\gamma \mid x)\, p'(x \mid \gamma) / p(x \mid \gamma)
+
+        Where the collections are listed this is the posterior that a list under the other prior gives. Draws are
+        weighted: ``num_effective`` says how many of equal weight they are worth, and collections that none of them met
+        stay unknown.
+
+        Args:
+            prior: as in :func:`~pyro_hoim.inference.enumerate_structures`.
+
+        Raises:
+            InputError: a flat prior, or one for which the evidence has no such ``method``.
+            InputTypeError: ``prior`` is none.
+        """
+        old = self.evidence
+        evidence = StructureEvidence(
+            old.data, old.space, prior, method=old.method, partition=old.partition, seed=old.seed
+        )
+        values = torch.from_numpy(evidence.many(self._masks))
+        is_listed = self.index is None and self.num_effective is None
+        base = self.structure_prior.probs.log() if is_listed else self.probabilities.log() - self.log_evidence
+        weights = torch.softmax(base + values, 0)
+        num = self.num_effective if self.index is None else float(self.index.numel())
+        if num is not None:
+            met = self.probabilities > 0
+            num /= float((weights[met].square() / self.probabilities[met]).sum())
+        return replace(
+            self,
+            evidence=evidence,
+            log_evidence=values,
+            probabilities=weights,
+            index=None,
+            theta=None,
+            num_effective=num,
+            is_exact=self.is_exact and evidence.is_exact,
+            status=self.status if self.index is None else "approximate",
         )
 
     # Draws and averages

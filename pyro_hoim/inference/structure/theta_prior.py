@@ -44,7 +44,7 @@ def resolved_prior(prior: Any, hypergraph: InteractionHypergraph) -> Any:
     if isinstance(prior, Prior):
         match prior.kind:
             case "unit":
-                return unit_information_prior(hypergraph, dtype=torch.float64)
+                return unit_information_prior(hypergraph, prior.rows, dtype=torch.float64)
             case "conjugate":
                 return DiaconisYlvisaker.uniform(hypergraph, prior.number or 1.0, dtype=torch.float64)
             case _:

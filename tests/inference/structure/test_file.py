@@ -1,0 +1,165 @@
+"""Files of posteriors over structure, and the same collections under other priors: exact, refused where damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import ModelFileError
+from pyro_hoim.inference import (
+    ChainSettings,
+    StructurePosterior,
+    StructurePrior,
+    average_decomposable,
+    enumerate_structures,
+    load_structure_posterior,
+    sample_structures,
+    save_structure_posterior,
+)
+from pyro_hoim.log_linear import Prior, unit_information_prior
+from pyro_hoim.schema import Domain
+from pyro_hoim.testing import raises
+
+
+def small(dtype: torch.dtype = torch.float64) -> Observations:
+    counts = np.random.default_rng(1).multinomial(
+        80, [0.25, 0.02, 0.03, 0.1, 0.05, 0.15, 0.2, 0.05, 0.05, 0.02, 0.05, 0.03]
+    )
+    table = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), counts.reshape(2, 3, 2))
+    return Observations(table.domain, table.codes, table.counts.to(dtype))
+
+
+def posteriors() -> dict[str, StructurePosterior]:
+    rows = small()
+    beta = StructurePrior(rows.domain, inclusion=("beta", 1.0, 3.0), heredity=0.5)
+    trees = StructurePrior(rows.domain, space="decomposable")
+    short = ChainSettings(2, 40, 5)
+    return {
+        "list": enumerate_structures(rows, "unit:2", beta),
+        "trees": average_decomposable(rows, "conjugate:2", trees, num_draws=50),
+        "chains": sample_structures(rows, "normal:0.7", StructurePrior(rows.domain), short, seed=2),
+        "jumps": sample_structures(small(torch.float32), "unit", beta, short, seed=3, collapsed=False),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+def test_everything_comes_back(tmp_path: Path) -> None:
+    for name, before in posteriors().items():
+        path = tmp_path / f"{name}.safetensors"
+        save_structure_posterior(path, before, {"seed": 1})
+        after = load_structure_posterior(path)
+        for field in ("gamma", "log_evidence", "probabilities", "index", "theta"):
+            one: Any = getattr(before, field)
+            two: Any = getattr(after, field)
+            assert one is two or (torch.equal(one, two) and one.dtype == two.dtype), (name, field)
+        for field in ("num_effective", "is_exact", "status", "method"):
+            assert getattr(before, field) == getattr(after, field)
+        assert after.structure_prior.space == before.structure_prior.space
+        assert after.structure_prior.inclusion == before.structure_prior.inclusion
+        assert after.models(3) == before.models(3)
+        assert torch.equal(after.cell_probabilities(), before.cell_probabilities())
+        assert torch.equal(after.sample(20, seed=1).theta, before.sample(20, seed=1).theta)
+        assert after.data.total_count == 80 and after.data.counts.dtype == before.data.counts.dtype
+
+
+def test_a_function_is_no_prior_of_a_file(tmp_path: Path) -> None:
+    posterior = enumerate_structures(small(), unit_information_prior)
+    with raises("conflict", "posterior"):
+        save_structure_posterior(tmp_path / "p.safetensors", posterior)
+    assert not list(tmp_path.iterdir())
+
+
+def _changed(path: Path, change: Any) -> None:
+    with safe_open(str(path), framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header = json.loads(metadata["pyro-hoim"])
+    change(header, tensors)
+    save_file(tensors, str(path), {"pyro-hoim": json.dumps(header)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h, t: t.pop("gamma"),
+        lambda h, t: t["gamma"].fill_(0)[:, -1].fill_(1),
+        lambda h, t: t.update(probabilities=t["probabilities"][1:].clone()),
+        lambda h, t: t.update(index=torch.full((2, 3), 99)),
+        lambda h, t: h["space"].update(space="cyclic"),
+        lambda h, t: h["evidence"].update(prior="none"),
+        lambda h, t: h["domain"].pop(),
+        lambda h, t: h.update(kind="hierarchical-log-linear"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change: Any, tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    save_structure_posterior(path, enumerate_structures(small()))
+    load_structure_posterior(path)  # control: nothing is wrong with it
+    _changed(path, change)
+    with pytest.raises(ModelFileError, match=r"p\.safetensors"):
+        load_structure_posterior(path)
+
+
+# Other priors
+
+
+def test_a_list_under_another_prior_is_the_list_of_that_prior() -> None:
+    rows, law = small(), StructurePrior(small().domain, inclusion=0.3)
+    before = enumerate_structures(rows, "unit", law)
+    for text in ("unit:0.25", "unit:4", "normal:0.001", "normal:1000"):
+        after, direct = before.reweighted(text), enumerate_structures(rows, text, law)
+        assert torch.equal(after.log_evidence, direct.log_evidence)
+        torch.testing.assert_close(after.probabilities, direct.probabilities, rtol=1e-10, atol=1e-300)
+        assert (after.status, after.is_exact, after.num_effective) == ("approximate", False, None)
+    assert before.inclusion["b", "c"] != pytest.approx(after.inclusion["b", "c"], abs=0.01)  # control: they differ
+
+
+def test_draws_under_another_prior_are_weighted() -> None:
+    counts = np.array([[[6, 2], [3, 4], [1, 2]], [[2, 5], [4, 1], [5, 3]]])
+    rows = Observations.from_table(small().domain, counts)
+    law = StructurePrior(rows.domain, space="decomposable")
+    drawn = average_decomposable(rows, "conjugate:4", law, num_draws=20_000, seed=4)
+    exact = enumerate_structures(rows, "conjugate:16", law)
+    assert drawn.num_structures == exact.num_structures  # so that only the shares are random
+    after = drawn.reweighted("conjugate:16")
+    assert after.is_exact and after.status == "exact" and 1000 < (after.num_effective or 0) < 20_000
+    error = 4.9 * float(after.inclusion.mcse.max())  # a = 1e-6 on both sides
+    assert float((after.inclusion.mean - exact.inclusion.mean).abs().max()) < error
+    assert float((drawn.inclusion.mean - exact.inclusion.mean).abs().max()) > error  # control: without the weights
+
+
+def test_chains_under_the_same_prior_are_worth_all_their_draws() -> None:
+    rows = small()
+    chains = sample_structures(rows, "unit", settings=ChainSettings(2, 2000, 20), seed=5)
+    same = chains.reweighted("unit:1")
+    assert same.num_effective == pytest.approx(4000) and same.index is None and same.status == "approximate"
+    torch.testing.assert_close(same.probabilities, chains.probabilities, rtol=1e-12, atol=0)
+
+
+def test_scaled_priors_know_so_many_times_as_much() -> None:
+    for text, expected in {
+        "unit": "unit:4",
+        "unit:0.25": "unit",
+        "normal:2": "normal:1",
+        "ridge:2": "ridge:8",
+        "conjugate:1": "conjugate:4",
+        "none": "none",
+    }.items():
+        assert str(Prior.parse(text).scaled(4)) == expected
+    graph = StructurePrior(small().domain).largest
+    four = Prior.parse("unit:4").distribution(graph)
+    torch.testing.assert_close(four.stddev, unit_information_prior(graph, 4.0).stddev)
+    assert Prior.parse("unit:4").strengths(graph.domain, 2).by_edge["a", "b"] == pytest.approx(4 / 6)
+    for text in ("unit:", "unit:0", "unit:-1", "none:1"):
+        with raises("unknown-choice", "prior"):
+            Prior.parse(text)
+    with raises("out-of-range", "factor"):
+        Prior.parse("unit").scaled(0)
