@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyro_hoim.datasets import load_table
+from pyro_hoim.inference import enumerate_structures
 from pyro_hoim.inference.structure.drawn.chains import Neighbourhood, TemperedChain, checked_temperatures
 from pyro_hoim.inference.structure.prior import StructurePrior
 from pyro_hoim.schema import Domain
-from pyro_hoim.testing import assert_exact_law, assert_stationary, raises
+from pyro_hoim.testing import assert_exact_law, assert_stationary, raises, total_variation_bound
 
 PRIORS: dict[str, dict[str, Any]] = {
     "hierarchical": {"d": 3, "inclusion": 0.3},
@@ -66,6 +68,38 @@ class _Case:
 def test_a_move_leaves_the_law_unchanged(name: str, temperature: float) -> None:
     case = _Case(_prior(**PRIORS[name]))
     assert_stationary(case.matrix(temperature), case.law(temperature))
+
+
+# The same with evidence of rows
+
+ROWS = load_table("czech_autoworkers")
+
+
+def _listed(num_variables: int, prior: str, **options: Any) -> _Case:
+    """A case whose evidence is that of the first columns of the Czech table."""
+    data = ROWS.project(ROWS.domain.names[:num_variables])
+    case = _Case(StructurePrior(data.domain, **options))
+    listed = enumerate_structures(data, prior, case.prior)
+    case.log_evidence = dict(zip(case.masks, listed.log_evidence.tolist(), strict=True))
+    np.testing.assert_allclose(case.law(), listed.probabilities, atol=1e-14)
+    return case
+
+
+@pytest.mark.parametrize(("prior", "space"), [("conjugate:1", "decomposable"), ("unit", "hierarchical")])
+def test_moves_leave_the_listed_posterior_of_three_variables_unchanged(prior: str, space: Any) -> None:
+    case = _listed(3, prior, space=space, inclusion=0.3)
+    assert_stationary(case.matrix(), case.law())
+    with pytest.raises(AssertionError):
+        assert_stationary(case.matrix(), _listed(3, prior, space=space, inclusion=0.301).law())
+
+
+def test_sweeps_stay_in_the_listed_posterior_of_four_variables() -> None:
+    case = _listed(4, "conjugate:1", space="decomposable")
+    counts = _thinned_counts(case, (1.0,))
+    wrong = _listed(4, "conjugate:1", space="decomposable", inclusion=0.2).law()
+    assert_exact_law(counts, case.law())
+    shares, bound = counts / counts.sum(), total_variation_bound(len(counts), int(counts.sum()))
+    assert 0.5 * np.abs(shares - case.law()).sum() < bound < 0.5 * np.abs(shares - wrong).sum()
 
 
 class _Unaware(Neighbourhood):
