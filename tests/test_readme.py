@@ -228,7 +228,8 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
             with pytest.raises(InputError):
                 average_decomposable(data, prior, structures, num_draws=10)
         assert says["`AutoStructure`"][column] == ("refused" if structures.space.is_graphical else "*variational*")
-        assert posterior.is_exact is (says["mean cells of `StructurePosterior`"][column] == "exact")
+        assert posterior.is_exact is (says["mean cells and `predict` of `StructurePosterior`"][column] == "exact")
+        assert posterior.is_exact is (posterior.predict(data, "a").kind == "exact")
         assert says["`log_prob` and samples of `StructurePrior`, listed or pairs"][column] == "exact"
         assert structures.sample_is_exact
         assert not structures.unnormalised

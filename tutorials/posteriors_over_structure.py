@@ -24,7 +24,7 @@ import pandas as pd
 import pyro
 import torch
 
-from pyro_hoim import InteractionHypergraph, load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.inference import StructurePrior, enumerate_structures, log_evidence
 from pyro_hoim.log_linear import horseshoe_prior
 
@@ -179,13 +179,19 @@ print(f"Bayes factor of ad: {both.bayes_factor([names['a'], names['d']]):.1f}")
 # %% [markdown]
 # ## Averages over collections
 #
-# `cell_probabilities` is the posterior mean of the table, over theta and over collections; `sample` draws both.
+# `cell_probabilities` is the posterior mean of the table, over theta and over collections; `sample` draws both, and
+# `predict` foretells one column of new rows from what is known of them, here of somebody who smokes and no more.
 
 # %%
 averaged = both.cell_probabilities()
 draws = both.sample(2000, seed=0)
 print(averaged.shape, float(averaged.sum()), draws.gamma.shape, draws.theta.shape)
 print("share of draws with ad:", float(draws.gamma[:, pairs.index([names["a"], names["d"]])].mean()))
+
+smoker = Observations.from_tensor(torch.tensor([[0]]), Domain([table.domain[names["a"]]]))
+found = both.predict(smoker, names["e"])
+given = averaged.sum((1, 2, 3, 5))[0]
+print(f"{names['e']} given {names['a']}:", dict(zip(found.labels, found.probs[0].tolist(), strict=True)))
 
 # %% [markdown]
 # ## Shrinking instead of leaving out
@@ -256,6 +262,7 @@ assert either > 0.99
 assert 0.4 < both.inclusion[be] < 0.6
 assert (inclusion.loc[["ac", "ad", "ae", "bc", "de"]] > 0.5).all().all()
 assert abs(float(averaged.sum()) - 1) < 1e-12
+assert torch.allclose(found.probs[0], given / given.sum())
 assert triples_stay_below
 assert shrunk.iloc[:, 0].is_monotonic_increasing
 assert (shrunk.iloc[:, 1] / 20 < shrunk.iloc[:, 0] / 15).all()

@@ -1,4 +1,4 @@
-r"""Posterior means of the probabilities of cells by Laplace's expansion.
+r"""Posterior means of the probabilities of cells by Laplace's expansion, and what tables say of a column given others.
 
 .. math:: E\,p_x \propto p_x \exp\{(x - \mu) \cdot \delta + \tfrac12 h_x\}, \quad
     h_x = (x - \mu)^\top H^{-1} (x - \mu), \quad \delta = -\tfrac12 H^{-1} n \sum_x p_x h_x (x - \mu)
@@ -10,10 +10,13 @@ mode by delta, and p is curved. What is left out is of the order of n to the pow
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from ...core.rows import row_patterns
+from ...data.observations import Observations
 from .kernel import Floats, LogKernel
 
-__all__ = ["MAX_CELLS", "mean_cells"]
+__all__ = ["MAX_CELLS", "conditionals", "mean_cells"]
 
 MAX_CELLS = 2**12
 """Most cells whose probabilities are averaged over collections."""
@@ -32,3 +35,24 @@ def mean_cells(kernel: LogKernel, design: Floats, theta: Floats) -> Floats:
     logits = logits + centred @ shift + 0.5 * leverage
     means = np.exp(logits - logits.max())
     return means / means.sum()
+
+
+def conditionals(tables: torch.Tensor, rows: Observations, target: str) -> torch.Tensor:
+    """Probabilities of the levels of a variable, missing in all rows, given their known cells: (..., N, K).
+
+    From joint probabilities of positive sum, (..., *cards).
+    """
+    domain, kept = rows.domain, tables.dim() - len(rows.domain)
+    size = domain[target].cardinality
+    probs = tables.new_empty(*tables.shape[:kept], len(rows.codes), size)
+    last = tables.movedim(kept + domain.index(target), -1)
+    others = [name for name in domain.names if name != target]
+    for missing, positions in row_patterns(rows):
+        gone = [kept + k for k, name in enumerate(others) if name in missing]
+        margin = (last.sum(gone) if gone else last).reshape(*tables.shape[:kept], -1, size)
+        cell = torch.zeros_like(positions)
+        for name in others:
+            if name not in missing:
+                cell = cell * domain[name].cardinality + rows.codes[positions, domain.index(name)]
+        probs[..., positions, :] = margin[..., cell, :]
+    return probs / probs.sum(-1, keepdim=True)

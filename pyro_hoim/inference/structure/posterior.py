@@ -12,10 +12,14 @@ import numpy as np
 import torch
 from pyro.ops.stats import split_gelman_rubin
 
+from ...core.prediction import Prediction, extend_rows
 from ...data.observations import Observations
-from ...errors import check_whole, out_of_range
+from ...errors import check_names, check_whole, out_of_range
+from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.predictions import predict
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import Edge, InteractionHypergraph
+from .cells import MAX_CELLS, conditionals
 from .evidence import EvidenceMethod
 from .prior import StructurePrior
 from .scorer import StructureEvidence
@@ -316,10 +320,81 @@ class StructurePosterior:
         Raises:
             IntractableError: a table of more than 4,096 cells.
         """
-        if self.theta is not None:
-            return self.evidence.mean_cells_at(self.theta.flatten(0, 1))
-        weights = self.probabilities[self._order].numpy()
+        return self._cells(self.probabilities, self.theta)
+
+    def _cells(self, probabilities: torch.Tensor, theta: torch.Tensor | None) -> torch.Tensor:
+        """Mean cells (*cardinalities) over states of theta (..., P), or with probabilities of the collections (M,)."""
+        if theta is not None:
+            return self.evidence.mean_cells_at(theta.flatten(0, -2))
+        order = probabilities.argsort(descending=True, stable=True)
+        weights = probabilities[order].numpy()
         num = int(np.searchsorted(np.cumsum(weights), 1 - _NEGLIGIBLE)) + 1
-        masks = [self._masks[k] for k in self._order[:num]]
+        masks = [self._masks[k] for k in order[:num].tolist()]
         table = torch.from_numpy(self.evidence.cell_probabilities(masks, weights[:num]))
         return (table / table.sum()).reshape(self.structure_prior.space.domain.cardinalities)
+
+    def predict(self, rows: Observations, target: str, *, num_draws: int = 200, seed: int = 0) -> Prediction:
+        r"""One column of new rows from their other known cells, averaged over collections and theta.
+
+        .. math:: p(x_t \mid x_O, x) = \frac{E\,[p(x_t, x_O \mid \theta, \gamma) \mid x]}{
+            E\,[p(x_O \mid \theta, \gamma) \mid x]}
+
+        From :meth:`cell_probabilities`, hence as exact as they are, where a table has up to 4,096 cells. Beyond, the
+        mean over draws of the probabilities given each, which leaves out what a row's known cells say of theta, of the
+        order of 1 / N.
+
+        Args:
+            rows: over the variables of the data, or some of them; the others are missing. What they say of the target
+                is not used.
+            target: the column.
+            num_draws: draws of collection and theta beyond 4,096 cells.
+            seed: of these; the global generators are left as they are.
+
+        Returns:
+            Probabilities for every row. ``is_exact`` where collections are listed and their evidence and means exact;
+            ``std_error`` from the spread between chains or draws, a bound for independent draws with weights, and 0 for
+            a list, which says nothing of Laplace's expansion.
+
+        Raises:
+            InputError: rows with other labels; numbers out of range.
+            UnknownNameError: a variable that the data does not have.
+            IntractableError: beyond 4,096 cells, as :func:`~pyro_hoim.log_linear.predict`.
+        """
+        domain = self.structure_prior.space.domain
+        rows, _ = extend_rows(rows, domain), check_names([target], domain.names, "target")
+        column = domain.index(target)
+        hidden = rows.codes.clone()
+        hidden[:, column] = -1
+        given = Observations.from_tensor(hidden, domain)
+        if domain.num_states > MAX_CELLS:
+            probs, error = self._predict_by_draws(given, target, check_whole(num_draws, "num_draws", 2), seed)
+        else:
+            probs = conditionals(self.cell_probabilities(), given, target)
+            error = self._error_of(probs, given, target)
+        is_sure = self.method == "exact" and self.status == "exact" and self.num_effective is None
+        is_exact = torch.full((len(hidden),), is_sure and domain.num_states <= MAX_CELLS)
+        truth, counts = rows.codes[:, column].clone(), rows.counts.clone()
+        return Prediction(target, domain[target].labels, probs.log(), error, is_exact, truth, counts)
+
+    def _error_of(self, probs: torch.Tensor, given: Observations, target: str) -> torch.Tensor:
+        """Monte Carlo standard errors of probabilities (N, K) from mean cells; zeros for a list."""
+        if self.index is None:
+            return (probs * (1 - probs) / (self.num_effective or math.inf)).sqrt()
+        num = self.num_structures
+        shares = [torch.bincount(row, minlength=num).double() / len(row) for row in self.index]
+        thetas = [None] * len(shares) if self.theta is None else list(self.theta)
+        tables = torch.stack([self._cells(*both) for both in zip(shares, thetas, strict=True)])
+        return conditionals(tables, given, target).std(0) / math.sqrt(len(tables))
+
+    def _predict_by_draws(
+        self, given: Observations, target: str, num_draws: int, seed: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Means over draws of the probabilities given each, (N, K), and their standard errors."""
+        drawn, space = self.sample(num_draws, seed=seed), self.structure_prior.space
+        found: list[torch.Tensor] = []
+        for mask, theta in zip(space.masks_of((drawn.gamma == 1).numpy()), drawn.theta, strict=True):
+            columns = torch.from_numpy(self.evidence.columns([mask])[0])
+            model = LogLinearEnergy.from_theta(space.hypergraph_of(mask), theta[columns])
+            found.append(predict(model, given, target, seed=seed).probs)
+        probs = torch.stack(found)
+        return probs.mean(0), probs.std(0) / math.sqrt(num_draws)
