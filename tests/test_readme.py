@@ -31,6 +31,7 @@ from pyro_hoim.inference import (
     BirthDeath,
     Exchange,
     NoisyExchange,
+    PseudoPosterior,
     StructurePrior,
     average_decomposable,
     enumerate_structures,
@@ -281,6 +282,9 @@ def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
         "`Exchange`, bridged or not": lambda **options: Exchange(program, num_bridges=1, **options),
         "`NoisyExchange`, M data sets": lambda **options: NoisyExchange(program, 2, **options),
     }
+    pseudo = says.pop("`sample_pseudo_posterior`, which has no auxiliary data")
+    assert set(pseudo.values()) == {"*the pseudo-posterior*"}
+    assert PseudoPosterior.is_exact is False
     assert set(says) == set(kernels)
     for row, make in kernels.items():
         for column, auxiliary in (("perfect auxiliary data", "perfect"), ("Gibbs", "gibbs")):

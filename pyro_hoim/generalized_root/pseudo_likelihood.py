@@ -3,15 +3,16 @@ r"""Log pseudo-likelihood of a generalized root model as a function of its tenso
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from torch.autograd.function import once_differentiable
+from typing_extensions import override
 
-from ..checks import check_exact_shape, check_shape, checked_floating
+from ..checks import check_exact_shape, check_shape
+from ..core.laws.pseudo_likelihood import PseudoLikelihood
 from ..errors import check_type, out_of_range, out_of_reach, refused, size_text, wrong_shape
 from .nodes.families import NodeFamily
 from .nodes.kernels import evaluate_nodes
@@ -25,7 +26,7 @@ _MOST_BYTES = 2**33
 _BYTES_PER_ENTRY = 48  # value, row and column while the parts are joined
 
 
-class RootPseudoLikelihood:
+class RootPseudoLikelihood(PseudoLikelihood):
     r"""Log pseudo-likelihood of rows under the joint model, a concave function of psi (num_terms,).
 
     .. math:: f(\psi) = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
@@ -63,6 +64,8 @@ class RootPseudoLikelihood:
         [0.0, 2.0]
     """
 
+    argument: ClassVar[str] = "psi"
+
     def __init__(
         self,
         structure: RootStructure,
@@ -79,6 +82,7 @@ class RootPseudoLikelihood:
         family.check_values(rows, "rows")
         distinct, inverse = torch.unique(rows.detach().cpu().double(), dim=0, return_inverse=True)
         self.structure = structure
+        self.num_unknowns = structure.num_terms
         self.family = family
         merged = np.bincount(inverse.numpy(), _weights(weights, len(rows)), len(distinct))
         self.weights: Floats = merged.astype(np.float64)
@@ -91,20 +95,19 @@ class RootPseudoLikelihood:
 
     def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, Floats, Floats, Floats]:
         """Natural parameters (m d, k) and the node laws: log partition (m d,), mean statistics and their covariance."""
-        vector = np.ascontiguousarray(psi, dtype=np.float64)
-        check_exact_shape(vector, (self.structure.num_terms,), "psi")
-        eta = np.ascontiguousarray((self._design @ vector).reshape(self._statistics.shape))
+        eta = np.ascontiguousarray((self._design @ self._checked(psi)).reshape(self._statistics.shape))
         count, k = eta.shape
         value, mean, covariance = np.empty(count), np.zeros((count, k)), np.zeros((count, k, k))
         if count:
             evaluate_nodes(self.family.code, self.family.largest_value, eta, order, value, mean, covariance)
         return eta, value, mean, covariance
 
-    def log_prob(self, psi: NDArray[Any]) -> float:
-        """Value in nats; minus infinity where a conditional at some row cannot be normalised."""
+    @override
+    def log_prob(self, psi: NDArray[Any], /) -> float:
         return self.value_and_gradient(psi, 0)[0]
 
-    def value_and_gradient(self, psi: NDArray[Any], order: int = 1) -> tuple[float, Floats]:
+    @override
+    def value_and_gradient(self, psi: NDArray[Any], /, order: int = 1) -> tuple[float, Floats]:
         """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law, or order is 0."""
         eta, log_partition, mean, _ = self._nodes(psi, order)
         nothing = np.zeros(self.structure.num_terms)
@@ -113,16 +116,12 @@ class RootPseudoLikelihood:
         value = self._base + float(self._each @ ((eta * self._statistics).sum(1) - log_partition))
         return value, self._slope(mean) if order else nothing
 
-    def __call__(self, psi: torch.Tensor) -> torch.Tensor:
-        """The value, of psi's dtype and device, for autograd, as in a factor of a Pyro program; differentiable once."""
-        return _Value.apply(checked_floating(psi, "psi"), self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
-
     def gradient(self, psi: NDArray[Any]) -> Floats:
         """Gradient (num_terms,), nats per unit of psi."""
         return self._slope(self._lawful(psi, 1)[0])
 
-    def row_scores(self, psi: NDArray[Any]) -> Floats:
-        """Gradient of the log pseudo-probability of each distinct row, (m, num_terms), without its weight."""
+    @override
+    def row_scores(self, psi: NDArray[Any], /) -> Floats:
         residual = (self._statistics - self._lawful(psi, 1)[0]).reshape(-1)
         design, size = self._design, len(self.structure.domain) * self._statistics.shape[-1]
         entries = design.data * np.repeat(residual, np.diff(design.indptr))
@@ -130,8 +129,8 @@ class RootPseudoLikelihood:
         # A row of the result is `size` rows of the design, one after the other; entries of the same term add up.
         return sparse.csr_array((entries, design.indices, design.indptr[::size]), shape=shape).toarray()
 
-    def hessian(self, psi: NDArray[Any]) -> Floats:
-        """Hessian (num_terms, num_terms), negative semi-definite."""
+    @override
+    def hessian(self, psi: NDArray[Any], /) -> Floats:
         count, k = self._statistics.shape
         blocks = self._each[:, None, None] * self._lawful(psi, 2)[1]
         weighted: Any = sparse.bsr_array((blocks, np.arange(count), np.arange(count + 1)), shape=(count * k, count * k))
@@ -149,22 +148,6 @@ class RootPseudoLikelihood:
             problem = f"the conditional of {name!r} given the rest of distinct row {row} has no law"
             raise refused("psi", problem, code="not-normalizable")
         return mean, covariance
-
-
-class _Value(torch.autograd.Function):
-    """Value and gradient from one evaluation of the node laws."""
-
-    @staticmethod
-    def forward(ctx: Any, psi: torch.Tensor, likelihood: RootPseudoLikelihood) -> torch.Tensor:
-        value, gradient = likelihood.value_and_gradient(psi.detach().cpu().double().numpy())
-        ctx.save_for_backward(torch.from_numpy(gradient).to(psi))
-        return psi.new_tensor(value)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[torch.Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (gradient,) = ctx.saved_tensors
-        return grad_outputs[0] * gradient, None
 
 
 def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:

@@ -36,6 +36,11 @@ from .predictive_checks import (
     predictive_check as predictive_check,
     prior_predictive as prior_predictive,
 )
+from .pseudo_posterior import (
+    PseudoPosterior as PseudoPosterior,
+    pseudo_model as pseudo_model,
+    sample_pseudo_posterior as sample_pseudo_posterior,
+)
 from .reparam import StateIndexReparam as StateIndexReparam
 from .root_posterior import (
     RootPosterior as RootPosterior,

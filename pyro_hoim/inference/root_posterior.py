@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,25 +12,22 @@ import pyro
 import torch
 from numpy.typing import NDArray
 from pyro.distributions import Independent, Normal
-from scipy import linalg, optimize
 
-from ..errors import ConvergenceWarning, check_type, out_of_range, refused, wrong_type
+from ..errors import ConvergenceWarning, check_type, out_of_range
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..generalized_root.nodes.families import NodeFamily
 from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
 from ..generalized_root.structure import RootStructure
 from ..runs.arguments import checked_seed
-from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUTS, check_prior_shape
-from .runner import MCMCRun, run_mcmc
+from .calibration import Calibration, checked_scale, draw_calibrated, normal_in_double
+from .kernels import NUTSSettings, PosteriorDraws
+from .runner import MCMCRun
 
 __all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
 
 Floats = NDArray[np.float64]
 
 _MOST_TERMS = 2000
-_SMALLEST_SHARE = 1e-10  # of the largest eigenvalue of the scores' correlations, below which they count as singular
-_SCALES = 1e-100, 1e100  # standard deviations of priors whose precisions are numbers
-_HALVINGS = 60
 
 
 def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Tensor:
@@ -186,38 +183,29 @@ def sample_root_posterior(
         raise out_of_range("structure", f"1 to {_MOST_TERMS} terms", received=structure.num_terms)
     law = _prior(structure, prior)
     likelihood = RootPseudoLikelihood(structure, rows, family, weights)
-    mode, is_mode = _mode(likelihood, law, rows)
-    precision = law.base_dist.scale.reciprocal().square().numpy()
-    covariance = _inverse(-likelihood.hessian(mode) + np.diag(precision))
-    target = _calibrated(likelihood, mode, precision) if calibrate else covariance
-    kernel = PotentialNUTS(
-        root_pseudo_model,
-        lambda values: -(law.log_prob(values["psi"]) + likelihood(values["psi"])),
-        full_mass=True,
-        adapt_mass_matrix=False,
-        **settings.options,
+    start = np.where(_is_base(structure), _independent(likelihood, rows), 0.0)
+    if not np.isfinite(likelihood.log_prob(start)):
+        likelihood.gradient(start)  # raises with the name of the column
+    how: Calibration = "curvature" if calibrate else "none"
+    found = draw_calibrated(
+        root_pseudo_model, "psi", law, likelihood, start, settings, calibrate=how, seed=seed, progress=progress
     )
-    kernel.mass_matrix_adapter = FixedMassMatrix(torch.from_numpy(covariance))
-    run = run_mcmc(
-        kernel,
-        settings.num_draws,
-        burn_in=200 if settings.burn_in is None else settings.burn_in,
-        num_chains=settings.num_chains,
-        seed=seed,
-        model_args=(law, likelihood),
-        initial_params={"psi": _starts(likelihood, mode, covariance, settings.num_chains, seed)},
-        progress=progress,
-    )
-    centre = torch.from_numpy(mode)
-    draws = run.samples["psi"]
-    if calibrate:
-        draws = centre + (draws - centre) @ torch.from_numpy(_transport(covariance, target)).T
-        run = replace(run, samples={"psi": draws})
-    spread = torch.from_numpy(target), torch.from_numpy(covariance)
+    draws = found.draws
     # Draws that were moved may be where a conditional has no law; those that were not, cannot.
     moved = draws.flatten(0, 1).numpy() if calibrate and not family.is_discrete else ()
     num_lawless = sum(not np.isfinite(likelihood.log_prob(psi)) for psi in moved)
-    result = RootPosterior(structure, family, draws, centre, *spread, calibrate, num_lawless, run, "converged")
+    result = RootPosterior(
+        structure,
+        family,
+        draws,
+        found.mode,
+        found.covariance,
+        found.plain_covariance,
+        calibrate,
+        num_lawless,
+        found.run,
+        "converged",
+    )
     if num_lawless:
         warnings.warn(
             f"posterior: {num_lawless} of {draws[..., 0].numel()} calibrated draws are where the conditional of an "
@@ -225,47 +213,15 @@ def sample_root_posterior(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return result.judged("" if is_mode else "the mode was not found, ")
+    return result.judged("" if found.is_mode else "the mode was not found, ")
 
 
 def _prior(structure: RootStructure, prior: Any) -> Independent:
     """Independent normal priors of psi (num_terms,), float64."""
     if isinstance(prior, numbers.Real) and not isinstance(prior, bool):
-        if not _SCALES[0] <= float(prior) <= _SCALES[1]:
-            raise out_of_range("prior", "a standard deviation from 1e-100 to 1e100", prior)
-        scale = float(prior) / structure.multiplicity.double()
+        scale = checked_scale(float(prior)) / structure.multiplicity.double()
         return Normal(torch.zeros_like(scale), scale).to_event(1)
-    if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
-        expected = "a positive number or Normal(...).to_event(1)"
-        raise wrong_type("prior", expected, prior, "for another one write a program with root_pseudo_model's factor")
-    check_prior_shape(prior, structure.num_terms)
-    if not bool(((prior.base_dist.scale >= _SCALES[0]) & (prior.base_dist.scale <= _SCALES[1])).all()):
-        raise out_of_range("prior", "standard deviations from 1e-100 to 1e100")
-    loc, scale = (value.detach().double().cpu() for value in (prior.base_dist.loc, prior.base_dist.scale))
-    return Normal(loc, scale).to_event(1)
-
-
-def _mode(likelihood: RootPseudoLikelihood, prior: Independent, rows: torch.Tensor) -> tuple[Floats, bool]:
-    """Mode of the pseudo-posterior (num_terms,), and whether its gradient vanishes."""
-    structure = likelihood.structure
-    loc, precision = prior.base_dist.loc.numpy(), prior.base_dist.scale.reciprocal().square().numpy()
-    start = np.where(_is_base(structure), _independent(likelihood, rows), 0.0)
-    if not np.isfinite(likelihood.log_prob(start)):
-        likelihood.gradient(start)  # raises with the name of the column
-    scale = 1 / np.sqrt(np.diag(-likelihood.hessian(start)) + precision)  # unknowns of about unit curvature
-
-    def loss(z: Floats) -> tuple[float, Floats]:
-        psi = scale * z
-        value, gradient = likelihood.value_and_gradient(psi)
-        return 0.5 * float(precision @ (psi - loc) ** 2) - value, scale * (precision * (psi - loc) - gradient)
-
-    def curvature(z: Floats) -> Floats:
-        return scale[:, None] * (np.diag(precision) - likelihood.hessian(scale * z)) * scale
-
-    found = optimize.minimize(
-        loss, start / scale, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-6, "maxiter": 500}
-    )
-    return scale * found.x, bool(np.abs(loss(found.x)[1]).max() <= 1e-4)
+    return normal_in_double(prior, structure.num_terms)
 
 
 def _is_base(structure: RootStructure) -> NDArray[np.bool_]:
@@ -287,59 +243,3 @@ def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats
         mean = (statistic.sum(0) + 0.5 * min(1.0, top / 2)) / (len(rows) + 0.5)
         found[structure.slices[1, 1]] = family.base_natural(mean.clamp(max=0.99 * top)).numpy()
     return found
-
-
-def _calibrated(likelihood: RootPseudoLikelihood, mode: Floats, precision: Floats) -> Floats:
-    """Covariance with the sampling error of the estimate, (num_terms, num_terms)."""
-    weights, total = likelihood.weights, float(likelihood.weights.sum())
-    if total > max(1, len(mode)):
-        scores = likelihood.row_scores(mode)
-        scores = scores - weights @ scores / total
-        spread = total / (total - 1) * (scores.T * weights) @ scores
-        scale = np.sqrt(np.diag(spread))
-        if scale.all():
-            values, vectors = linalg.eigh(spread / scale[:, None] / scale)
-            if values[0] > _SMALLEST_SHARE * values[-1]:
-                turned = vectors.T @ (likelihood.hessian(mode) / scale[:, None])
-                return _inverse((turned.T / values) @ turned + np.diag(precision))
-    hint = "take fewer terms or more rows, or calibrate=False for the plain pseudo-posterior"
-    raise refused(
-        "calibrate",
-        f"the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart",
-        hint,
-        code="conflict",
-    )
-
-
-def _inverse(matrix: Floats) -> Floats:
-    """Inverse of a positive definite matrix, whatever the units of its unknowns."""
-    scale = 1 / np.sqrt(np.diag(matrix))
-    found = linalg.inv(scale[:, None] * matrix * scale)
-    return scale[:, None] * (found + found.T) / 2 * scale
-
-
-def _transport(source: Floats, target: Floats) -> Floats:
-    """The matrix O with O source O' = target that is symmetric and positive in units of the source's spread."""
-    scale = np.sqrt(np.diag(source))
-    source, target = source / scale[:, None] / scale, target / scale[:, None] / scale
-
-    def root(matrix: Floats, power: float) -> Floats:
-        values, vectors = linalg.eigh(matrix)
-        return (vectors * np.maximum(values, 0.0) ** power) @ vectors.T
-
-    half, back = root(source, 0.5), root(source, -0.5)
-    return scale[:, None] * (back @ root(half @ target @ half, 0.5) @ back) / scale
-
-
-def _starts(
-    likelihood: RootPseudoLikelihood, mode: Floats, covariance: Floats, num_chains: int, seed: int
-) -> torch.Tensor:
-    """Starts of the chains, twice the spread around the mode, pulled towards it where there is no law."""
-    random = np.random.default_rng([seed, 0])
-    steps = 2 * random.standard_normal((num_chains, len(mode))) @ linalg.cholesky(covariance)
-    for step in steps:
-        for _ in range(_HALVINGS):
-            if np.isfinite(likelihood.log_prob(mode + step)):
-                break
-            step /= 2
-    return torch.from_numpy(mode + steps)

@@ -16,6 +16,7 @@ from .fitting.existence import Combination as Combination, MLEExistence as MLEEx
 from .fitting.fit import fit as fit
 from .fitting.incomplete import fit_incomplete as fit_incomplete, row_log_likelihood as row_log_likelihood
 from .fitting.penalties import L1 as L1, L2 as L2, Conjugate as Conjugate, GroupL2 as GroupL2
+from .fitting.pseudo_likelihood import LogLinearPseudoLikelihood as LogLinearPseudoLikelihood
 from .fitting.result import FitResult as FitResult
 from .fitting.solvers import Stopping as Stopping
 from .fitting.tables import (

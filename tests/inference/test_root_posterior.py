@@ -28,6 +28,7 @@ from pyro_hoim.inference import (
     run_mcmc,
     sample_root_posterior,
 )
+from pyro_hoim.inference.calibration import calibrated_covariance, find_mode, transport
 from pyro_hoim.inference.kernels import PotentialNUTS
 from pyro_hoim.interop import ArvizNames, to_arviz
 from pyro_hoim.schema import Domain, Variable
@@ -88,10 +89,10 @@ def test_calibrated_covariance_is_that_of_repeated_sampling():
     estimates, calibrated, plain = [], [], []
     for _ in range(num_sets):
         likelihood = RootPseudoLikelihood(PAIR, STATES, FAMILY, drawn_weights(rng, num_rows))
-        mode, is_mode = root_posterior._mode(likelihood, prior, STATES)
+        mode, is_mode = find_mode(likelihood, prior, np.zeros(3))
         assert is_mode
         estimates.append(mode)
-        calibrated.append(root_posterior._calibrated(likelihood, mode, precision))
+        calibrated.append(calibrated_covariance(likelihood, mode, precision))
         plain.append(linalg.inv(-likelihood.hessian(mode)))
     estimates = np.array(estimates)
     deviations = estimates - estimates.mean(0)
@@ -136,13 +137,13 @@ def test_calibration_moves_draws_as_stated():
     torch.testing.assert_close(plain.mode, moved.mode, rtol=0, atol=0)
     a, b = plain.covariance.numpy(), moved.covariance.numpy()
     np.testing.assert_array_equal(moved.plain_covariance, a)
-    transport = root_posterior._transport(a, b)
+    move = transport(a, b)
     spread = np.sqrt(np.diag(a))
-    inside = transport / spread[:, None] * spread
+    inside = move / spread[:, None] * spread
     np.testing.assert_allclose(inside, inside.T, atol=1e-10)
-    np.testing.assert_allclose(transport @ a @ transport.T, b, rtol=1e-8)
+    np.testing.assert_allclose(move @ a @ move.T, b, rtol=1e-8)
     assert linalg.eigvalsh(inside).min() > 0
-    expected = plain.mode + (plain.psi - plain.mode) @ torch.from_numpy(transport).T
+    expected = plain.mode + (plain.psi - plain.mode) @ torch.from_numpy(move).T
     torch.testing.assert_close(moved.psi, expected, rtol=1e-12, atol=1e-12)
     assert (moved.is_calibrated, plain.is_calibrated) == (True, False)
     assert float(moved.psi[..., 2].std()) > 1.1 * float(plain.psi[..., 2].std())
@@ -211,9 +212,10 @@ def test_units_of_the_columns_do_not_matter():
         likelihood = RootPseudoLikelihood(structure, scaled, family)
         units = np.array([unit ** -(2.0 / root * list(names).count("b")) for (root, _), names in structure.names])
         prior = Normal(torch.zeros(5, dtype=torch.float64), torch.from_numpy(3.0 * units)).to_event(1)
-        mode, is_mode = root_posterior._mode(likelihood, prior, scaled)
+        start = np.where(root_posterior._is_base(structure), root_posterior._independent(likelihood, scaled), 0.0)
+        mode, is_mode = find_mode(likelihood, prior, start)
         assert is_mode
-        calibrated = root_posterior._calibrated(likelihood, mode, (3.0 * units) ** -2)
+        calibrated = calibrated_covariance(likelihood, mode, (3.0 * units) ** -2)
         found.append((mode / units, calibrated / units[:, None] / units))
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-4)
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-3)

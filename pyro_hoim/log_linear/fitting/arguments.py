@@ -31,7 +31,9 @@ _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
 
 
-def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, argument: str) -> None:
+def check_data(
+    hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, argument: str, *, may_be_empty: bool = False
+) -> None:
     """Refuse data of other variables, with missing cells, without observations, or margins that do not agree."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if isinstance(data, Observations):
@@ -42,7 +44,7 @@ def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Ten
         if data.has_missing:
             hint = "call drop_missing() or missing_as_level(label) first"
             raise MissingDataError(f"{data.num_missing_cells} missing cells", argument=argument, hint=hint)
-        if not data.total_count > 0:
+        if not (may_be_empty or data.total_count > 0):
             raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
         return
     if not isinstance(data, torch.Tensor) or not data.is_floating_point():

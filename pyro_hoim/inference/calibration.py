@@ -1,0 +1,215 @@
+"""NUTS on a pseudo-posterior, and the linear maps that give its draws the sampling error of the estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pyro.distributions import Independent, Normal
+from scipy import linalg, optimize
+from typing_extensions import override
+
+from ..core.laws.pseudo_likelihood import PseudoLikelihood
+from ..errors import out_of_range, refused, wrong_type
+from .kernels import FixedMassMatrix, NUTSSettings, PotentialNUTS, check_prior_shape
+from .runner import MCMCRun, run_mcmc
+
+__all__ = [
+    "CalibratedDraws",
+    "Calibration",
+    "calibrated_covariance",
+    "checked_scale",
+    "draw_calibrated",
+    "find_mode",
+    "inverse_of",
+    "normal_in_double",
+    "transport",
+]
+
+Floats = NDArray[np.float64]
+Calibration = Literal["curvature", "magnitude", "none"]
+
+_SMALLEST_SHARE = 1e-10  # of the largest eigenvalue of the scores' correlations, below which they count as singular
+_SCALES = 1e-100, 1e100  # standard deviations of priors whose precisions are numbers
+_HALVINGS = 60
+_BURN_IN = 200
+
+
+@dataclass(frozen=True)
+class CalibratedDraws:
+    """Draws of one site from a pseudo-posterior, moved or not, with normal approximations at its mode."""
+
+    draws: torch.Tensor
+    mode: torch.Tensor
+    covariance: torch.Tensor
+    plain_covariance: torch.Tensor
+    run: MCMCRun
+    is_mode: bool
+
+
+def draw_calibrated(
+    program: Callable[..., Any],
+    site: str,
+    prior: Independent,
+    likelihood: PseudoLikelihood,
+    start: Floats,
+    settings: NUTSSettings,
+    *,
+    calibrate: Calibration,
+    seed: int,
+    progress: bool,
+) -> CalibratedDraws:
+    """Draws (num_chains, num_draws, P) of a program's one site with a normal prior and the likelihood as a factor.
+
+    The program takes the prior and the likelihood. The mode is looked for from ``start``, the mass matrix is the
+    curvature there, and the warm-up, of 200 transitions unless the settings say another number, tunes the step size.
+    """
+    mode, is_mode = find_mode(likelihood, prior, start)
+    precision = _precision(prior)
+    covariance = inverse_of(np.diag(precision) - likelihood.hessian(mode))
+    target = calibrated_covariance(likelihood, mode, precision, calibrate)
+    kernel = _PseudoNUTS(
+        program,
+        lambda values: -(prior.log_prob(values[site]) + likelihood(values[site])),
+        full_mass=True,
+        adapt_mass_matrix=False,
+        **settings.options,
+    )
+    kernel.mass_matrix_adapter = FixedMassMatrix(torch.from_numpy(covariance))
+    run = run_mcmc(
+        kernel,
+        settings.num_draws,
+        burn_in=_BURN_IN if settings.burn_in is None else settings.burn_in,
+        num_chains=settings.num_chains,
+        seed=seed,
+        model_args=(prior, likelihood),
+        initial_params={site: _starts(likelihood, mode, covariance, settings.num_chains, seed)},
+        progress=progress,
+    )
+    centre, draws = torch.from_numpy(mode), run.samples[site]
+    if calibrate != "none":
+        draws = centre + (draws - centre) @ torch.from_numpy(transport(covariance, target)).T
+        run = replace(run, samples={site: draws})
+    return CalibratedDraws(draws, centre, torch.from_numpy(target), torch.from_numpy(covariance), run, is_mode)
+
+
+class _PseudoNUTS(PotentialNUTS):
+    """NUTS whose statistics say, as those of the exchange algorithm do, that no posterior is left invariant."""
+
+    @override
+    def diagnostics(self) -> dict[str, Any]:
+        found = super().diagnostics()
+        record = found["sample_stats"]
+        return {**found, "sample_stats": {**record, "is_exact": [0.0] * len(record["lp"])}, "is_exact": False}
+
+
+def normal_in_double(prior: Any, size: int) -> Independent:
+    """Independent normals over ``size`` unknowns in double precision; other distributions are refused."""
+    if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
+        expected = "a positive number or Normal(...).to_event(1)"
+        raise wrong_type("prior", expected, prior, "for another one write a program with the likelihood as a factor")
+    check_prior_shape(prior, size)
+    if not bool(((prior.base_dist.scale >= _SCALES[0]) & (prior.base_dist.scale <= _SCALES[1])).all()):
+        raise out_of_range("prior", "standard deviations from 1e-100 to 1e100")
+    loc, scale = (value.detach().double().cpu() for value in (prior.base_dist.loc, prior.base_dist.scale))
+    return Normal(loc, scale).to_event(1)
+
+
+def checked_scale(prior: float) -> float:
+    """A standard deviation whose precision is a number."""
+    if not _SCALES[0] <= float(prior) <= _SCALES[1]:
+        raise out_of_range("prior", "a standard deviation from 1e-100 to 1e100", prior)
+    return float(prior)
+
+
+def find_mode(likelihood: PseudoLikelihood, prior: Independent, start: Floats) -> tuple[Floats, bool]:
+    """Mode of the pseudo-posterior (P,) by a trust-region Newton method, and whether its gradient vanishes."""
+    loc, precision = prior.base_dist.loc.numpy(), _precision(prior)
+    scale = 1 / np.sqrt(np.diag(-likelihood.hessian(start)) + precision)  # unknowns of about unit curvature
+
+    def loss(z: Floats) -> tuple[float, Floats]:
+        vector = scale * z
+        value, gradient = likelihood.value_and_gradient(vector)
+        return 0.5 * float(precision @ (vector - loc) ** 2) - value, scale * (precision * (vector - loc) - gradient)
+
+    def curvature(z: Floats) -> Floats:
+        return scale[:, None] * (np.diag(precision) - likelihood.hessian(scale * z)) * scale
+
+    found = optimize.minimize(
+        loss, start / scale, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-6, "maxiter": 500}
+    )
+    return scale * found.x, bool(np.abs(loss(found.x)[1]).max() <= 1e-4)
+
+
+def calibrated_covariance(
+    likelihood: PseudoLikelihood, mode: Floats, precision: Floats, calibrate: Calibration = "curvature"
+) -> Floats:
+    r"""Covariance (P, P) of the normal approximation at the mode, by how the pseudo-likelihood is calibrated.
+
+    .. math:: (G + \Lambda)^{-1}, \qquad G = \begin{cases} H & \text{none} \\ H J^{-1} H & \text{curvature} \\
+              k H, \quad k = P / \operatorname{tr}(H^{-1} J) & \text{magnitude} \end{cases}
+
+    with H minus the Hessian of the log pseudo-likelihood, J the covariance of the scores of its rows times their
+    number, and :math:`\Lambda` the diagonal ``precision`` of the prior. Without rows there is nothing to calibrate.
+    """
+    curvature, prior = -likelihood.hessian(mode), np.diag(precision)
+    weights, total = likelihood.weights, float(likelihood.weights.sum())
+    if calibrate == "none" or total == 0:
+        return inverse_of(curvature + prior)
+    if total > max(1, len(mode)):
+        scores = likelihood.row_scores(mode)
+        scores = scores - weights @ scores / total
+        spread = total / (total - 1) * (scores.T * weights) @ scores
+        scale = np.sqrt(np.diag(spread))
+        if scale.all():
+            values, vectors = linalg.eigh(spread / scale[:, None] / scale)
+            if values[0] > _SMALLEST_SHARE * values[-1]:
+                if calibrate == "magnitude":
+                    return inverse_of(len(mode) / np.trace(inverse_of(curvature) @ spread) * curvature + prior)
+                turned = vectors.T @ (curvature / scale[:, None])
+                return inverse_of((turned.T / values) @ turned + prior)
+    problem = f"the {total:g} rows do not tell {likelihood.num_unknowns} terms apart"
+    raise refused("calibrate", problem, "take fewer terms or more rows, or do not calibrate", code="conflict")
+
+
+def inverse_of(matrix: Floats) -> Floats:
+    """Inverse of a positive definite matrix, whatever the units of its unknowns."""
+    scale = 1 / np.sqrt(np.diag(matrix))
+    found = linalg.inv(scale[:, None] * matrix * scale)
+    return scale[:, None] * (found + found.T) / 2 * scale
+
+
+def transport(source: Floats, target: Floats) -> Floats:
+    """The matrix O with O source O' = target that is symmetric and positive in units of the source's spread.
+
+    Of all such maps it moves draws least, in these units.
+    """
+    scale = np.sqrt(np.diag(source))
+    source, target = source / scale[:, None] / scale, target / scale[:, None] / scale
+
+    def root(matrix: Floats, power: float) -> Floats:
+        values, vectors = linalg.eigh(matrix)
+        return (vectors * np.maximum(values, 0.0) ** power) @ vectors.T
+
+    half, back = root(source, 0.5), root(source, -0.5)
+    return scale[:, None] * (back @ root(half @ target @ half, 0.5) @ back) / scale
+
+
+def _precision(prior: Independent) -> Floats:
+    return prior.base_dist.scale.reciprocal().square().numpy()
+
+
+def _starts(likelihood: PseudoLikelihood, mode: Floats, covariance: Floats, num_chains: int, seed: int) -> torch.Tensor:
+    """Starts of the chains, twice the spread around the mode, pulled towards it where there is no law."""
+    random = np.random.default_rng([seed, 0])
+    steps = 2 * random.standard_normal((num_chains, len(mode))) @ linalg.cholesky(covariance)
+    for step in steps:
+        for _ in range(_HALVINGS):
+            if np.isfinite(likelihood.log_prob(mode + step)):
+                break
+            step /= 2
+    return torch.from_numpy(mode + steps)

@@ -1,0 +1,138 @@
+"""The log pseudo-likelihood as a function against conditionals of the joint table, by automatic differentiation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyro
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.log_linear import LogLinearPseudoLikelihood, normal_prior
+from pyro_hoim.log_linear.fitting.design import cell_counts, design_matrix
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import raises
+
+MODELS = {
+    "pairs 2 3 2": ([2, 3, 2], 2),
+    "saturated 3 2 2": ([3, 2, 2], 3),
+    "one variable": ([4], 1),
+    "independent": ([2, 2, 3], 1),
+    "a column of one level": ([2, 1, 3], 2),
+}
+
+
+def case(name: str, rows: int = 40) -> tuple[InteractionHypergraph, Observations, np.ndarray]:
+    levels, order = MODELS[name]
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities(levels), order)
+    rng = np.random.default_rng(3)
+    counts = rng.multinomial(rows, rng.dirichlet(np.ones(math.prod(levels)))).reshape(levels)
+    theta = 0.7 * rng.standard_normal(hypergraph.num_parameters)
+    return hypergraph, Observations.from_table(hypergraph.domain, counts.astype(float)), theta
+
+
+def by_cell(hypergraph: InteractionHypergraph, theta: torch.Tensor) -> torch.Tensor:
+    """Sum of the log conditionals of every cell, from the whole joint table."""
+    logits = (torch.from_numpy(design_matrix(hypergraph).copy()) @ theta).reshape(hypergraph.domain.cardinalities)
+    return torch.stack([logits - logits.logsumexp(i, keepdim=True) for i in range(logits.ndim)]).sum(0).reshape(-1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_value_and_derivatives_are_those_of_the_joint_table(name: str) -> None:
+    hypergraph, data, theta = case(name)
+    counts = torch.from_numpy(cell_counts(data))
+    likelihood = LogLinearPseudoLikelihood(hypergraph, data)
+    at = torch.from_numpy(theta)
+
+    def naive(theta: torch.Tensor) -> torch.Tensor:
+        return by_cell(hypergraph, theta) @ counts
+
+    tolerance: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
+    value, gradient = likelihood.value_and_gradient(theta)
+    np.testing.assert_allclose(value, naive(at).item(), **tolerance)
+    np.testing.assert_allclose(likelihood.log_prob(theta), value, **tolerance)
+    slope = torch.func.grad(naive)(at).numpy()
+    np.testing.assert_allclose(gradient, slope, **tolerance)
+    np.testing.assert_allclose(likelihood.gradient(theta), slope, **tolerance)
+    hessian = torch.func.jacrev(torch.func.grad(naive))(at).numpy()
+    np.testing.assert_allclose(likelihood.hessian(theta), hessian, **tolerance)
+    scores = torch.func.jacrev(lambda theta: by_cell(hypergraph, theta))(at)[counts > 0].numpy()
+    np.testing.assert_allclose(likelihood.row_scores(theta), scores, **tolerance)
+    np.testing.assert_array_equal(likelihood.weights, counts[counts > 0])
+    np.testing.assert_allclose(likelihood.weights @ scores, gradient, **tolerance)
+    # Control: the likelihood's Hessian is another one, as soon as columns interact.
+    probs = torch.softmax(torch.from_numpy(design_matrix(hypergraph) @ theta), 0).numpy()
+    covariance = np.cov(design_matrix(hypergraph).T, aweights=probs, ddof=0).reshape(hessian.shape)
+    interacts = any(sum(levels > 1 for levels in shape) > 1 for shape in hypergraph.edge_shapes)
+    assert np.allclose(hessian, -data.total_count * covariance) is not interacts
+
+
+def test_collections_that_are_not_hierarchical_and_fractional_weights() -> None:
+    domain = Domain.from_cardinalities([2, 3, 2])
+    hypergraph = InteractionHypergraph(domain, [domain.names], hierarchical=False)
+    weights = np.random.default_rng(1).random(12).reshape(2, 3, 2)
+    likelihood = LogLinearPseudoLikelihood(hypergraph, Observations.from_table(domain, weights=weights))
+    theta = torch.tensor([0.4, -0.9], dtype=torch.float64)
+    counts = torch.from_numpy(weights).reshape(-1)
+    hessian = torch.func.jacrev(torch.func.grad(lambda theta: by_cell(hypergraph, theta) @ counts))(theta)
+    np.testing.assert_allclose(likelihood.hessian(theta.numpy()), hessian, rtol=1e-10)
+    np.testing.assert_allclose(likelihood.weights @ likelihood.row_scores(theta.numpy()), likelihood.gradient(theta))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_factor_of_a_program_has_the_gradient_in_its_own_dtype(dtype: torch.dtype) -> None:
+    hypergraph, data, at = case("pairs 2 3 2")
+    likelihood = LogLinearPseudoLikelihood(hypergraph, data)
+    theta = torch.from_numpy(at).to(dtype).requires_grad_()
+
+    def program() -> None:
+        value = pyro.sample("theta", normal_prior(hypergraph, dtype=dtype))
+        pyro.factor("rows", likelihood(value))
+
+    trace = pyro.poutine.trace(pyro.poutine.condition(program, {"theta": theta})).get_trace()
+    term = trace.nodes["rows"]["fn"].log_factor
+    (slope,) = torch.autograd.grad(term, theta)
+    assert term.dtype == slope.dtype == dtype
+    rtol = 1e-12 if dtype == torch.float64 else 1e-5
+    np.testing.assert_allclose(slope, likelihood.gradient(theta.detach().numpy()), rtol=rtol, atol=rtol)
+    hessian = torch.autograd.functional.hessian(lambda theta: likelihood(theta) + theta @ theta, theta.detach())
+    expected = likelihood.hessian(theta.detach().numpy()) + 2 * np.eye(len(at))
+    np.testing.assert_allclose(hessian, expected, rtol=10 * rtol, atol=10 * rtol)
+
+
+def test_without_rows_it_is_zero() -> None:
+    hypergraph, _, theta = case("pairs 2 3 2")
+    likelihood = LogLinearPseudoLikelihood(hypergraph, Observations.from_table(hypergraph.domain, np.zeros((2, 3, 2))))
+    assert likelihood.log_prob(theta) == 0
+    assert not likelihood.gradient(theta).any()
+    assert not likelihood.hessian(theta).any()
+    assert likelihood.row_scores(theta).shape == (0, hypergraph.num_parameters)
+
+
+PAIRS, DATA, THETA = case("pairs 2 3 2")
+
+
+def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Observations(PAIRS.domain, torch.tensor([[0, -1, 1]]))
+    with raises("missing-cells", "data"):
+        LogLinearPseudoLikelihood(PAIRS, missing)
+    with raises("other-domain", "data"):
+        LogLinearPseudoLikelihood(PAIRS, case("one variable")[1])
+    with raises("wrong-type", "data"):
+        LogLinearPseudoLikelihood(PAIRS, DATA.table())  # type: ignore[arg-type]
+    with raises("wrong-type", "hypergraph"):
+        LogLinearPseudoLikelihood("a*b", DATA)  # type: ignore[arg-type]
+    likelihood = LogLinearPseudoLikelihood(PAIRS, DATA)
+    for method in (likelihood.log_prob, likelihood.gradient, likelihood.hessian, likelihood.row_scores):
+        with raises("wrong-shape", "theta"):
+            method(THETA[:2])
+    with raises("wrong-type", "theta"):
+        likelihood(torch.zeros(len(THETA), dtype=torch.long))
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.pseudo_likelihood._MOST_BYTES", 100)
+    for method in (likelihood.hessian, likelihood.row_scores):
+        with raises("over-budget", "data"):
+            method(THETA)
