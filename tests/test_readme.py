@@ -30,6 +30,7 @@ from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, Poisso
 from pyro_hoim.inference import (
     BirthDeath,
     Exchange,
+    Langevin,
     NoisyExchange,
     PseudoPosterior,
     StructurePrior,
@@ -281,6 +282,9 @@ def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
     kernels = {
         "`Exchange`, bridged or not": lambda **options: Exchange(program, num_bridges=1, **options),
         "`NoisyExchange`, M data sets": lambda **options: NoisyExchange(program, 2, **options),
+        "`Langevin`, with means by an exact backend or by kept Gibbs chains": lambda auxiliary, num_sweeps: Langevin(
+            program, gradient="backend" if auxiliary == "perfect" else "persistent", num_sweeps=num_sweeps
+        ),
     }
     pseudo = says.pop("`sample_pseudo_posterior`, which has no auxiliary data")
     assert set(pseudo.values()) == {"*the pseudo-posterior*"}

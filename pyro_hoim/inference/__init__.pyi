@@ -5,6 +5,7 @@ from .gibbs import (
     RootGibbs as RootGibbs,
 )
 from .intractable.exchange import Exchange as Exchange
+from .intractable.langevin import Langevin as Langevin
 from .intractable.noisy import NoisyExchange as NoisyExchange
 from .intractable.sweep_check import SweepCheck as SweepCheck
 from .kernels import (

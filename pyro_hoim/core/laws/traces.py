@@ -34,7 +34,7 @@ _WEIGHTING = frozenset(
 _FUNCTIONS = {
     ("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights",
     ("pyro_hoim.inference.mixed._full_conditional", None): "MixedGibbs",
-    ("pyro_hoim.inference.intractable._program", None): "Exchange",
+    ("pyro_hoim.inference.intractable._program", None): "Exchange and Langevin",
 }
 
 

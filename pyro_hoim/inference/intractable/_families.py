@@ -17,6 +17,7 @@ from ...generalized_root.normalizability.check import check_normalizable
 from ...log_linear.chains.gibbs import GibbsChains
 from ...log_linear.coding import parametrization
 from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.laws.backends import acting_backend
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.statistics import LogLinearStatistics
 from ...structure.hypergraph import InteractionHypergraph
@@ -137,6 +138,17 @@ class LogLinearSite(IntractableSite):
     def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> LogLinearAuxiliaryChains:
         return LogLinearAuxiliaryChains(self, natural, data, copies, seed)
 
+    @override
+    def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
+        backend = acting_backend(self.law.partition, self.hypergraph)
+        if not backend.plan(self.hypergraph).feasible:
+            return None
+        return self._coded(backend.expectations(self.model(natural)))
+
+    @override
+    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> LogLinearParticles:
+        return LogLinearParticles(self, natural, data, num_particles, seed)
+
 
 class LogLinearAuxiliaryChains:
     """Gibbs chains, one per row of every auxiliary data set, that are kept and told new tables."""
@@ -175,6 +187,31 @@ class LogLinearAuxiliaryChains:
             found = chains.energy_of(first) - chains.energy_of(last)
         found = found.reshape(*self._shape, self._copies, self._num_rows)
         return (found * self._is_row.unsqueeze(1)).sum((1, 3)).T
+
+
+class LogLinearParticles:
+    """Gibbs chains that follow theta from step to step."""
+
+    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
+        self._site, self._shape = site, natural.shape
+        rows = _independent_rows(site.hypergraph, data) if data.rows is None else data.rows
+        init = _picked(rows, data, number).expand(len(natural), -1, -1, -1).flatten(0, 1) if rows.shape[1] else None
+        self._chains = GibbsChains(site.model(natural.flatten(0, 1)), number, init=init, seed=seed)
+
+    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
+        """Means (chains, G, num_terms) over all states of so many sweeps."""
+        self._chains.set_model(self._site.model(natural.flatten(0, 1)))
+        record = self._chains.sweep(num_sweeps, thin=1, counts=True)
+        assert record.counts is not None
+        return self._site._coded(record.counts / (record.num_records * self._chains.num_chains)).reshape(self._shape)
+
+
+def _picked(rows: torch.Tensor, data: SiteData, number: int) -> torch.Tensor:
+    """Rows (G, number, d) drawn with replacement from those that count."""
+    weights = torch.ones(rows.shape[:2], dtype=torch.float64) if data.is_row is None else data.is_row.double()
+    weights = weights + 1e-300 * (weights.sum(-1, keepdim=True) == 0)
+    index = torch.multinomial(weights, number, replacement=True)
+    return rows.gather(1, index.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
 
 
 def _independent_rows(hypergraph: InteractionHypergraph, data: SiteData) -> torch.Tensor:
@@ -259,6 +296,15 @@ class RootSite(IntractableSite):
     def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> RootAuxiliaryChains:
         return RootAuxiliaryChains(self, natural, data, copies, seed)
 
+    @override
+    def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
+        energy = self.energy(natural)
+        return self.law.partition.expectations(energy) if self.law.partition.plan_energy(energy).feasible else None
+
+    @override
+    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> RootParticles:
+        return RootParticles(self, natural, data, num_particles, seed)
+
 
 class RootAuxiliaryChains:
     """Gibbs chains of root models, as :class:`LogLinearAuxiliaryChains`; one set for every vector of parameters."""
@@ -296,3 +342,28 @@ class RootAuxiliaryChains:
                 total = total + self._site.statistics(chains.states) @ way
             found.append((total * self._is_row[group]).reshape(self._copies, -1).sum(-1))
         return torch.stack(found).reshape(*self._shape, self._copies).sum(1).T
+
+
+class RootParticles:
+    """Gibbs chains of root models, as :class:`LogLinearParticles`; one set for every vector of parameters."""
+
+    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
+        self._site, self._shape = site, natural.shape
+        flat = natural.flatten(0, 1)
+        seeds = np.random.SeedSequence(seed).generate_state(len(flat), np.uint64) >> np.uint64(1)
+        rows = data.rows if data.rows is not None and data.rows.shape[1] else None
+        starts = [None] * len(flat) if rows is None else list(_picked(rows, data, number).repeat(len(natural), 1, 1))
+        self._chains = [
+            RootChains(site.energy(row), number, init=start, seed=int(own), check=False)
+            for row, start, own in zip(flat, starts, seeds, strict=True)
+        ]
+
+    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
+        """Means (chains, G, num_terms) over all states of so many sweeps."""
+        found = torch.zeros_like(natural).flatten(0, 1)
+        for row, chains, total in zip(natural.flatten(0, 1), self._chains, found, strict=True):
+            chains.set_model(self._site.energy(row))
+            for _ in range(num_sweeps):
+                chains.sweep(1)
+                total += self._site.statistics(chains.states).mean(0) / num_sweeps
+        return found.reshape(self._shape)

@@ -150,9 +150,16 @@ class IntractableProgram:
     def evaluate(self, points: Values) -> Evaluation:
         r"""The program at points (C, \*shape)."""
         with torch.no_grad():
-            if self.is_together:
-                return self._at(points, len(next(iter(points.values()))))
-            return self._one_by_one(points)
+            return self._evaluated(points)
+
+    def attached(self, points: Values) -> tuple[Values, Evaluation]:
+        """The program at points with its graph, and these points, of which those that move require gradients."""
+        with torch.enable_grad():
+            leaves = {name: value.detach().clone().requires_grad_(name in self.moved) for name, value in points.items()}
+            return leaves, self._evaluated(leaves)
+
+    def _evaluated(self, points: Values) -> Evaluation:
+        return self._at(points, len(next(iter(points.values())))) if self.is_together else self._one_by_one(points)
 
     def surrogate(self, points: Values) -> torch.Tensor:
         """Log density (C,) with the exact or the pseudo-likelihood in the place of every intractable one."""
@@ -217,7 +224,9 @@ class IntractableProgram:
                     term = self.sites[name].surrogate(law, node["value"])
                     if term is None:
                         problem = "neither its log Z nor its pseudo-likelihood is at hand"
-                        hint = "use proposal='adaptive', or observe the rows by HierarchicalLogLinear"
+                        hint = (
+                            "use proposal='adaptive' (Langevin: preconditioner='none'), or observe the rows themselves"
+                        )
                         raise refused(f"site {name!r}", problem, hint, code="no-method")
                     for mask, missing in masks:
                         flag = torch.as_tensor(mask)

@@ -139,7 +139,7 @@ def laplace(program: IntractableProgram, coordinates: Coordinates, start: Values
     """Mode (P,) of the surrogate posterior from the first of the points ``start``, and inverse curvature (P, P)."""
     if coordinates.size > _MOST_PARAMETERS:
         problem = f"{coordinates.size} parameters, the curvature is found of at most {_MOST_PARAMETERS}"
-        raise out_of_reach("proposal", problem, "use proposal='adaptive'")
+        raise out_of_reach("proposal", problem, "use proposal='adaptive' (Langevin: preconditioner='none')")
     first = {name: value[:1] for name, value in start.items()}
 
     def evaluate(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

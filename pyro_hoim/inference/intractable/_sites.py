@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from pyro.distributions import Independent, MaskedDistribution
@@ -52,6 +52,14 @@ class _Layout:
         return values.permute(order).reshape(groups, rows, *values.shape[width:])
 
 
+class Particles(Protocol):
+    """Gibbs chains whose states stand for the law of the parameters that they were last told."""
+
+    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
+        """Means of the statistics (chains, G, num_terms) over so many further sweeps at parameters of that shape."""
+        ...
+
+
 class IntractableSite(ABC):
     r"""An observed site whose log-probability is :math:`\eta \cdot t(x) - \log Z(\eta)` up to what is free of eta."""
 
@@ -90,6 +98,14 @@ class IntractableSite(ABC):
     def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> Any:
         """Gibbs chains of ``copies`` data sets for each of (chains, G, num_terms), which start at the data."""
 
+    @abstractmethod
+    def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
+        """Means of the statistics (groups, num_terms) by the backend of the law; None where that is out of reach."""
+
+    @abstractmethod
+    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> Particles:
+        """Gibbs chains for each of (chains, G, num_terms) that start at rows of the data and are kept."""
+
     def is_lawful(self, natural: torch.Tensor) -> torch.Tensor:
         """Which vectors (groups, num_terms) are those of a law, (groups,)."""
         return torch.isfinite(natural).all(-1)
@@ -104,7 +120,7 @@ class IntractableSite(ABC):
         law, masks, lacking = unwrapped(node["fn"])
         masks.append((node["mask"], 0))
         width = num_dims + lacking
-        parameters = self.parameters(law).detach()
+        parameters = self.parameters(law)
         while parameters.dim() < width + 2:
             parameters = parameters.unsqueeze(0)
         lead, *sizes = parameters.shape[:-1]

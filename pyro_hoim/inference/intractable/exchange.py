@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
-from ...errors import check_choice, check_names, check_whole, refused, unexpected, wrong_type
+from ...errors import check_choice, check_whole, refused
 from ._auxiliary import AuxiliaryData, Kind
+from ._kernel import IntractableKernel, where
 from ._program import Evaluation, IntractableProgram, Values
 from ._proposals import Autoregression, Coordinates, ProposalName, RandomWalk, laplace, learned_walk
 from .sweep_check import SweepCheck, compare_sweeps
 
 __all__ = ["Exchange"]
-
-_SPREAD = 2.0
-"""Chains start from draws of this multiple of the Laplace approximation's standard deviations."""
 
 
 class _Chain(NamedTuple):
@@ -32,7 +28,7 @@ class _Chain(NamedTuple):
     walk: RandomWalk
 
 
-class Exchange(MCMCKernel):
+class Exchange(IntractableKernel):
     r"""Metropolis moves of theta whose acceptance needs no normalising constant: auxiliary data are exchanged.
 
     .. math:: \log r = \log \frac{\pi(\theta')}{\pi(\theta)}
@@ -98,6 +94,8 @@ class Exchange(MCMCKernel):
         (torch.Size([64, 20, 2]), True)
     """
 
+    _recorded: ClassVar[tuple[str, ...]] = ("acceptance_rate", "is_accepted")
+
     def __init__(
         self,
         program: Callable[..., Any],
@@ -109,105 +107,29 @@ class Exchange(MCMCKernel):
         proposal: ProposalName = "pseudo-likelihood",
         num_chains: int | None = None,
     ) -> None:
-        if not callable(program):
-            raise wrong_type("program", "a Pyro program", program)
-        if isinstance(sites, str):
-            raise wrong_type("sites", "a sequence of names", received=f"the string {sites!r}")
         if hasattr(auxiliary, "log_partition"):
             problem = "an unbiased estimate of Z gives no unbiased Z^-N, so pseudo-marginal moves with it are not exact"
             raise refused("auxiliary", problem, "use 'gibbs' or 'auto'", code="no-method")
         check_choice(auxiliary, ("auto", "perfect", "gibbs"), "auxiliary")
         check_choice(proposal, ("pseudo-likelihood", "autoregressive", "adaptive"), "proposal")
-        self.model = program
         self.num_bridges = check_whole(num_bridges, "num_bridges", 0)
         self.num_sweeps = check_whole(num_sweeps, "num_sweeps")
-        self.num_chains = None if num_chains is None else check_whole(num_chains, "num_chains")
-        self._names = None if sites is None else tuple(sites)
         self._auxiliary: Kind = auxiliary
         self._proposal: ProposalName = proposal
-        self._given: Values | None = None
-        self.transforms: Any = None  # None makes Pyro's MCMC set the kernel up where chains ran in other processes
-        self._clear()
-
-    def _clear(self) -> None:
-        self._chain: _Chain | None = None
-        self._present: tuple[Values, Evaluation] | None = None
-        self._initial: Values = {}
-        self._is_exact: bool | None = None
-        self._evaluation: str = ""
-        self._warmup_steps = self._num_transitions = 0
-        self._record: dict[str, list[torch.Tensor]] = {"acceptance_rate": [], "is_accepted": []}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the chain, which belongs to one process; a copy is set up again."""
-        bare: Any = object.__new__(type(self))
-        vars(bare).update(vars(self))
-        bare._clear()
-        return {**vars(bare), "transforms": None}
-
-    def with_chains(self, num_chains: int) -> Self:
-        """A copy whose values have a leading dimension of ``num_chains`` chains."""
-        result = copy.copy(self)
-        result.num_chains = check_whole(num_chains, "num_chains")
-        result._given = None
-        result._clear()
-        return result
+        super().__init__(program, sites, num_chains)
 
     # What is known of a chain
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the chain that is set up leaves the posterior invariant: all its auxiliary data are perfect draws."""
-        if self._is_exact is None:
-            raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
-        return self._is_exact
-
-    @property
-    def evaluation(self) -> str:
-        """How the program is evaluated: "together", or "one by one" with the reason; empty before :meth:`setup`."""
-        return self._evaluation
 
     @property
     def scale(self) -> float:
         """Scale of the proposal, of which 1 is the best for an exact ratio and a normal posterior."""
         return self._set_up().walk.scale
 
-    def _set_up(self) -> _Chain:
-        if self._chain is None:
-            raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
-        return self._chain
-
-    @property
-    def initial_params(self) -> Values:  # type: ignore[override]
-        """Where the chain starts, unconstrained: the values set, or draws around the mode or within two of zero."""
-        return {name: self._emitted(value) for name, value in self._initial.items()} or dict(self._given or {})
-
-    @initial_params.setter
-    def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
-        if params is not None and not (
-            isinstance(params, Mapping) and all(isinstance(value, torch.Tensor) for value in params.values())
-        ):
-            raise wrong_type("initial_params", "a dict of tensors", params)
-        self._given = None if params is None else dict(params)
-
-    def _emitted(self, value: torch.Tensor) -> torch.Tensor:
-        r"""Values (C, \*shape) as they are handed out."""
-        return (value[0] if self.num_chains is None else value).clone()
-
-    def _taken(self, params: Mapping[str, torch.Tensor]) -> Values:
-        """Values as they come in with a dimension of chains."""
-        return {name: value.unsqueeze(0) if self.num_chains is None else value for name, value in params.items()}
-
     # The protocol of Pyro's kernels
 
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        self._clear()
-        self._warmup_steps = warmup_steps
-        program = IntractableProgram(self.model, args, kwargs, self._names)
-        coordinates = Coordinates(program)
-        num_chains = self.num_chains or 1
-        points = program.valid_points(num_chains) if self._given is None else self._checked(program, num_chains)
+        program, coordinates, points = self._begin(warmup_steps, args, kwargs)
         if self._proposal == "adaptive":
             walk = learned_walk(coordinates.size, warmup_steps)
         else:
@@ -223,47 +145,11 @@ class Exchange(MCMCKernel):
         }
         self._chain = _Chain(program, coordinates, auxiliary, walk)
         self._present = (points, found)
-        self._initial = points
-        self.transforms = program.transforms
-        self._is_exact = self._judge([one.is_perfect for one in auxiliary.values()])
-        self._evaluation = "together" if program.reason is None else f"one by one, because {program.reason}"
+        self._settle(program, points, is_exact=self._judge([one.is_perfect for one in auxiliary.values()]))
 
     def _judge(self, is_perfect: Sequence[bool]) -> bool:
         """Whether the kernel is exact, given which sites have perfect auxiliary data."""
         return all(is_perfect)
-
-    def _checked(self, program: IntractableProgram, num_chains: int) -> Values:
-        """The initial values that were set, where they are possible."""
-        given = self._taken(self._given or {})
-        check_names(given, program.latent, "initial_params", "latent site")
-        if missing := [name for name in program.latent if name not in given]:
-            raise refused("initial_params", f"site {missing[0]!r} is missing", code="missing-part")
-        for name, value in given.items():
-            expected = (num_chains, *program.shapes[name])
-            if tuple(value.shape) != expected:
-                shown = expected if self.num_chains is not None else expected[1:]
-                found = tuple(value.shape) if self.num_chains is not None else tuple(value.shape[1:])
-                raise unexpected(
-                    f"initial_params[{name!r}]", f"shape {shown}", received=f"shape {found}", code="wrong-shape"
-                )
-        points = {name: given[name].detach().to(program.dtypes[name]) for name in program.latent}
-        if not bool(program.is_valid(program.evaluate(points)).all()):
-            raise unexpected("initial_params", "values of positive density", code="impossible")
-        return points
-
-    def _around(
-        self,
-        program: IntractableProgram,
-        coordinates: Coordinates,
-        points: Values,
-        mode: torch.Tensor,
-        covariance: torch.Tensor,
-    ) -> Values:
-        """Points spread around the mode, and those given where one of them is impossible."""
-        noise = torch.randn(self.num_chains or 1, len(mode), dtype=torch.float64)
-        near = coordinates.points(mode + _SPREAD * noise @ torch.linalg.cholesky(covariance).mT, points)
-        is_valid = program.is_valid(program.evaluate(near))
-        return {name: _where(is_valid, value, points[name]) for name, value in near.items()}
 
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> Values:
@@ -279,14 +165,14 @@ class Exchange(MCMCKernel):
         proposed = coordinates.points(vectors, points)
         found = program.evaluate(proposed)
         is_valid = program.is_valid(found)
-        naturals = {name: _where(is_valid, value, present.naturals[name]) for name, value in found.naturals.items()}
+        naturals = {name: where(is_valid, value, present.naturals[name]) for name, value in found.naturals.items()}
         log_ratio = found.log_density - present.log_density + correction
         log_ratio = log_ratio + self._log_exchange(chain, present, naturals)
         log_ratio = torch.where(is_valid, log_ratio, -math.inf)
         acceptance = log_ratio.clamp(max=0).exp()
         is_accepted = torch.rand(num_chains, dtype=torch.float64) < acceptance
-        points = {name: _where(is_accepted, value, points[name]) for name, value in proposed.items()}
-        kept = {name: _where(is_accepted, value, present.naturals[name]) for name, value in naturals.items()}
+        points = {name: where(is_accepted, value, points[name]) for name, value in proposed.items()}
+        kept = {name: where(is_accepted, value, present.naturals[name]) for name, value in naturals.items()}
         log_density = torch.where(is_accepted, found.log_density, present.log_density)
         self._present = (points, Evaluation(log_density, kept, found.data))
         self._note(chain, acceptance, is_accepted, points)
@@ -309,12 +195,6 @@ class Exchange(MCMCKernel):
             return
         self._record["acceptance_rate"].append(acceptance)
         self._record["is_accepted"].append(is_accepted.double())
-
-    def clear_cache(self) -> None:
-        """Forget what is known of the present values: the program has changed."""
-        self._present = None
-        if self._chain is not None:
-            self._chain.program.forget()
 
     def check_sweeps(
         self,
@@ -347,46 +227,3 @@ class Exchange(MCMCKernel):
         """Mean acceptance of the last transition after warm-up, for the progress bar."""
         kept = self._record["acceptance_rate"]
         return {"acc. prob": f"{float(kept[-1].mean()):.3f}"} if kept else {}
-
-    @override
-    def diagnostics(self) -> dict[str, Any]:
-        """No divergences, the acceptance, ``is_exact``, and under ``"sample_stats"`` statistics of every draw.
-
-        With a dimension of chains these are lists of draws of lists of chains.
-        """
-        record = self._stacked()
-        return self._report({n: v[:, 0] if self.num_chains is None else v for n, v in record.items()})
-
-    def chain_diagnostics(self) -> list[dict[str, Any]]:
-        """Diagnostics of every chain by itself."""
-        record = self._stacked()
-        return [
-            self._report({name: value[:, i] for name, value in record.items()}) for i in range(self.num_chains or 1)
-        ]
-
-    def _stacked(self) -> Values:
-        """Statistics (draws, chains)."""
-        empty = torch.zeros(0, self.num_chains or 1)
-        return {name: torch.stack(values) if values else empty for name, values in self._record.items()}
-
-    def _report(self, record: Values) -> dict[str, Any]:
-        exact = torch.full_like(record["acceptance_rate"], float(bool(self._is_exact)))
-        statistics = {name: value.tolist() for name, value in {**record, "is_exact": exact}.items()}
-        rate = float(record["is_accepted"].mean()) if record["is_accepted"].numel() else math.nan
-        return {
-            "divergences": [],
-            "acceptance rate": rate,
-            "is_exact": bool(self._is_exact),
-            "evaluation": self._evaluation,
-            "sample_stats": statistics,
-        }
-
-    @override
-    def cleanup(self) -> None:
-        """Let go of the chain and of initial values; the diagnostics stay until the next :meth:`setup`."""
-        self._chain = self._present = self._given = None
-
-
-def _where(condition: torch.Tensor, value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """By chain one or the other value (C, ...)."""
-    return torch.where(condition.reshape(-1, *(1,) * (value.dim() - 1)), value, other)

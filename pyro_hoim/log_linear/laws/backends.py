@@ -47,4 +47,4 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
     if backend.is_exact:
         return
     refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
-    check_seed(backend, "Auto()", "theta", "or infer by SVI or stochastic-gradient Langevin dynamics")
+    check_seed(backend, "Auto()", "theta", "or infer by SVI or inference.Langevin")

@@ -50,7 +50,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     without), so all its log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS, random-walk
     kernels and importance weights need one function of theta: inside them a ``log_prob`` with fresh randomness raises
     :class:`~pyro_hoim.errors.InputError`. Give the backend a ``seed`` to accept one biased estimate per theta, or use
-    SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
+    SVI or :class:`~pyro_hoim.inference.Langevin`, for which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.

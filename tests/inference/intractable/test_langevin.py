@@ -1,0 +1,291 @@
+"""Langevin steps against their own stationary law on a grid, the posterior, and their contract with Pyro."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC
+from scipy import stats
+
+from pyro_hoim.errors import HoimError, InputTypeError
+from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.inference import Langevin, log_linear_model, run_mcmc
+from pyro_hoim.interop import to_arviz
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    HierarchicalLogLinear,
+    LogLinearStatistics,
+    VariableElimination,
+    normal_prior,
+    statistics_of,
+)
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, raises
+
+PAIR = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+ROWS = torch.tensor([[0, 0]] * 9 + [[0, 1]] * 2 + [[1, 0]] * 3 + [[1, 1]] * 8)
+DIRECTION = torch.tensor([0.3, -0.4, 1.1], dtype=torch.float64)
+GRID = torch.linspace(-1.5, 2.5, 801, dtype=torch.float64)
+ZERO = torch.zeros((), dtype=torch.float64)
+ANNEALED = AnnealedImportance(num_chains=64, num_temperatures=30)
+
+run = partial(run_mcmc, progress=False)
+
+
+def strength_of_rows(partition: Any = None, rows: torch.Tensor = ROWS) -> None:
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    with pyro.plate("rows", len(rows)):
+        law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION, partition=partition)
+        pyro.sample("x", law, obs=rows)
+    pyro.sample("y", dist.Normal(strength, 0.5), obs=torch.tensor(0.4, dtype=torch.float64))
+
+
+def log_density(strength: torch.Tensor) -> torch.Tensor:
+    """Exact log posterior at strengths (S,) up to a constant."""
+    law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, len(ROWS))
+    found = law.log_prob(statistics_of(ROWS, PAIR)) + dist.Normal(strength, 0.5).log_prob(ZERO + 0.4)
+    return found - strength.square() / 2
+
+
+def slope(strength: torch.Tensor, noise: bool = False) -> torch.Tensor:
+    """Exact gradient of the log posterior; with ``noise`` the variance of one row's statistic instead."""
+    leaf = strength.clone().requires_grad_()
+    law = LogLinearStatistics(PAIR, leaf.unsqueeze(-1) * DIRECTION, 1)
+    value = law.log_partition.value.sum() if noise else log_density(leaf).sum()
+    (found,) = torch.autograd.grad(value, leaf, create_graph=True)
+    return (torch.autograd.grad(found.sum(), leaf)[0] if noise else found).detach()
+
+
+def stationary(step: float, particles: float = math.inf) -> torch.Tensor:
+    """Law on the grid that steps of this size leave invariant, with means over so many independent states."""
+    spread = step + step**2 / 4 * len(ROWS) ** 2 / particles * slope(GRID, noise=True)
+    mean = GRID + step / 2 * slope(GRID)
+    transition = (-(GRID - mean[:, None]).square() / (2 * spread[:, None])).exp()
+    transition = transition / transition.sum(1, keepdim=True)
+    return torch.linalg.matrix_power(transition, 2**14)[len(GRID) // 2]
+
+
+def moments(weights: torch.Tensor) -> np.ndarray:
+    mean = float(weights @ GRID)
+    return np.array([mean, float(weights @ (GRID - mean).square())])
+
+
+def scores(draws: torch.Tensor, expected: np.ndarray) -> float:
+    """Largest t score of mean and of mean squared distance from it, of draws (chains, draws) by chains."""
+    by_chain = torch.stack([draws.mean(1), (draws - expected[0]).square().mean(1)], -1).numpy()
+    return float(np.abs((by_chain.mean(0) - expected) / (by_chain.std(0, ddof=1) / np.sqrt(len(by_chain)))).max())
+
+
+LIMIT = float(stats.t.isf(FALSE_ALARM_RATE / 4, 399))
+POSTERIOR = moments(log_density(GRID).softmax(0))
+
+
+def test_bias_falls_with_the_step() -> None:
+    """Exactly, by the transition matrix on a grid: halving the step halves the excess of the variance."""
+    excess = [moments(stationary(step))[1] / POSTERIOR[1] - 1 for step in (0.1, 0.05, 0.025, 0.0125)]
+    assert all(1.8 < large / small < 2.4 for large, small in pairwise(excess)), excess
+    noisy = moments(stationary(0.1, particles=8))[1] / POSTERIOR[1] - 1
+    assert noisy > 1.5 * excess[0]
+
+
+@pytest.mark.parametrize("step", [0.2, 0.05])
+def test_draws_have_the_law_of_their_step(step: float) -> None:
+    """And not the posterior where the step is large; the control for the small step has the wrong posterior."""
+    kernel = Langevin(strength_of_rows, step_size=step, preconditioner="none")
+    found = run(kernel, 200, burn_in=100, num_chains=400, seed=1).samples["strength"]
+    assert scores(found, moments(stationary(step))) < LIMIT
+    if step == 0.2:
+        assert scores(found, POSTERIOR) > LIMIT
+    other = moments((log_density(GRID) - dist.Normal(GRID, 0.5).log_prob(ZERO + 0.4)).softmax(0))
+    assert scores(found, other) > LIMIT
+
+
+@pytest.mark.parametrize(
+    ("partition", "options"),
+    [(ANNEALED, {}), (ANNEALED, {"gradient": "backend"}), (None, {"gradient": "persistent", "num_particles": 64})],
+)
+def test_estimated_gradients(partition: Any, options: dict[str, Any]) -> None:
+    """The noise of 64 states shows as the grid says it does; means that forget the rows are found out."""
+    step = 0.1
+    kernel = Langevin(strength_of_rows, step_size=step, preconditioner="none", **options)
+    found = run(kernel, 100, burn_in=50, num_chains=400, seed=2, model_args=(partition,)).samples["strength"]
+    # Self-normalised and persistent states are not quite independent ones: at most twice the noise.
+    assert scores(found, moments(stationary(step, particles=48))) < LIMIT
+    assert scores(found, moments(stationary(step, particles=2))) > LIMIT
+
+
+def test_mean_statistics_are_those_of_enumeration() -> None:
+    """Of a hypergraph with levels and of truncated counts: by the backend exactly, by kept chains within noise."""
+    from pyro_hoim.inference.intractable._program import IntractableProgram
+
+    pairs = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+    rows = torch.tensor([[0, 0], [1, 2], [1, 1]])
+
+    def levels() -> None:
+        theta = pyro.sample("theta", normal_prior(pairs, dtype=torch.float64))
+        with pyro.plate("rows", 3):
+            pyro.sample("x", HierarchicalLogLinear(pairs, theta), obs=rows)
+
+    for program in (levels, counted):
+        read = IntractableProgram(program, (), {}, None)
+        site = read.sites["x"]
+        pyro.set_rng_seed(3)
+        found = read.evaluate(read.random_points(2))
+        natural, data = found.naturals["x"], found.data["x"]
+        exact = site.backend_means(natural.flatten(0, 1))
+        assert exact is not None
+        if program is levels:
+            law = HierarchicalLogLinear(pairs, natural.flatten(0, 1).requires_grad_())
+            (slope_of_log_z,) = torch.autograd.grad(law.log_partition.value.sum(), law.theta)
+            assert_close(exact, slope_of_log_z)
+        else:
+            energy = site.energy(natural.flatten(0, 1))
+            states = torch.cartesian_prod(torch.arange(6.0), torch.arange(6.0)).double()
+            weights = (-energy.energy(states.unsqueeze(1))).softmax(0)
+            assert_close(exact, (weights.unsqueeze(-1) * site.statistics(states).unsqueeze(1)).sum(0), relative=1e-9)
+        means = site.particles(natural, data, 200, 1).means(natural, 50).flatten(0, 1)
+        assert_close(means, exact, relative=0.15)
+        with pytest.raises(AssertionError):
+            assert_close(means.flip(0), exact, relative=0.15)
+
+
+COUNTED = RootStructure.complete(Domain([Variable(name, kind="count") for name in "ab"]), 2)
+
+
+def counted() -> None:
+    psi = pyro.sample("psi", dist.Normal(torch.zeros(COUNTED.num_terms, dtype=torch.float64), 0.3).to_event(1))
+    with pyro.plate("rows", 3):
+        rows = torch.tensor([[0.0, 1.0], [2.0, 2.0], [1.0, 4.0]], dtype=torch.float64)
+        pyro.sample("x", GeneralizedRoot(COUNTED, psi, TruncatedPoissonFamily(5)), obs=rows)
+
+
+def test_preconditioned_steps_inflate_the_variance_as_the_formula_says() -> None:
+    """Main effects of many rows have a posterior that is nearly normal; without noise the factor is 1 / (1 - s / 4)."""
+    main = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+    counts = torch.tensor([3000.0, 1000.0, 2000.0, 2000.0], dtype=torch.float64)
+    program = partial(log_linear_model, main, normal_prior(main, dtype=torch.float64), counts, 4000)
+    grid = torch.linspace(-1.2, -0.3, 4001, dtype=torch.float64)
+    table = torch.stack([grid, -grid], -1) / 2**0.5
+    density = table @ counts[[1, 0]] - 4000 * table.logsumexp(-1) - grid.square() / 2
+    weights = density.softmax(0)
+    variance = float(weights @ (grid - weights @ grid).square())
+    for step in (1.0, 0.3):
+        theta = run(Langevin(program, step_size=step), 200, burn_in=50, num_chains=400, seed=4).samples["theta"][..., 0]
+        by_chain = (theta - theta.mean()).square().mean(1)
+        error = float(by_chain.std()) / 20
+        assert abs(float(by_chain.mean()) - variance / (1 - step / 4)) < LIMIT * error
+        assert abs(float(by_chain.mean()) - variance) > LIMIT * error
+
+
+def test_steps_that_fall() -> None:
+    kernel = Langevin(strength_of_rows, step_size=0.2, decay=0.5)
+    steps = run(kernel, 30, burn_in=10, num_chains=2, seed=1).sample_stats["step_size"]
+    assert_close(steps[0], 0.2 * (1 + torch.arange(30, dtype=torch.float64) / 10) ** -0.5)
+    assert torch.equal(steps[0], steps[1])
+
+
+def test_moves_out_of_the_support_are_not_made() -> None:
+    """Steps a million times too large run away until the density is zero: those moves are counted, and not made."""
+    result = run(Langevin(strength_of_rows, step_size=1e6), 60, burn_in=0, num_chains=3, seed=1)
+    assert bool(torch.isfinite(result.samples["strength"]).all())
+    diverging = result.sample_stats["diverging"].bool()
+    assert result.num_divergences == int(diverging.sum()) > 0
+    stays = result.samples["strength"][:, 1:] == result.samples["strength"][:, :-1]
+    assert torch.equal(stays, diverging[:, 1:])
+    assert run(Langevin(strength_of_rows), 60, burn_in=0, num_chains=3, seed=1).num_divergences == 0
+
+
+def test_without_rows_the_posterior_is_the_prior() -> None:
+    program = partial(log_linear_model, PAIR, normal_prior(PAIR, dtype=torch.float64), torch.zeros(8).double(), 0)
+    kernel = Langevin(program, step_size=0.2, gradient="persistent", num_particles=4)
+    found = run(kernel, 100, burn_in=50, num_chains=400, seed=5).samples["theta"][..., 2]
+    assert scores(found, np.array([0.0, 1 / (1 - 0.2 / 4)])) < LIMIT
+    assert scores(found, np.array([0.0, 1.2])) > LIMIT
+
+
+def test_in_pyros_mcmc_and_arviz() -> None:
+    pyro.set_rng_seed(13)
+    mcmc = MCMC(Langevin(strength_of_rows), num_samples=300, warmup_steps=50, disable_progbar=True)
+    mcmc.run()
+    draws = mcmc.get_samples()["strength"]
+    assert draws.shape == (300,) and draws.dtype == torch.float64
+    assert mcmc.diagnostics()["is_exact"] == {"chain 0": False}
+    assert to_arviz(mcmc)["sample_stats"]["step_size"].shape == (1, 300)
+    result = run(Langevin(strength_of_rows), 20, burn_in=20, num_chains=3, seed=1)
+    assert not to_arviz(result)["sample_stats"]["is_exact"].any()
+    kernel = Langevin(strength_of_rows)
+    kernel.setup(0)
+    assert kernel.is_exact is False
+
+
+def test_a_seed_decides_everything() -> None:
+    kernel = partial(Langevin, strength_of_rows, gradient="persistent", num_particles=8)
+    first = run(kernel(), 20, num_chains=4, seed=5).samples["strength"]
+    assert torch.equal(first, run(pickle.loads(pickle.dumps(kernel())), 20, num_chains=4, seed=5).samples["strength"])
+    assert not torch.equal(first, run(kernel(), 20, num_chains=4, seed=6).samples["strength"])
+
+
+def beyond(partition: Any = None, with_rows: bool = True) -> None:
+    large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 40), 2)
+    strength = pyro.sample("strength", dist.Normal(ZERO, 0.1))
+    theta = strength.unsqueeze(-1) * torch.ones(large.num_parameters, dtype=torch.float64)
+    rows = torch.zeros(3, 40, dtype=torch.long)
+    if with_rows:
+        with pyro.plate("rows", 3):
+            pyro.sample("x", HierarchicalLogLinear(large, theta, partition=partition), obs=rows)
+    else:
+        pyro.sample("x", LogLinearStatistics(large, theta, 3), obs=statistics_of(rows, large))
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_beyond_reach_there_are_chains(with_rows: bool) -> None:
+    options: dict[str, Any] = {} if with_rows else {"preconditioner": "none", "step_size": 1e-4}
+    result = run(Langevin(partial(beyond, None, with_rows), num_particles=4, **options), 3, num_chains=2, seed=1)
+    assert bool(torch.isfinite(result.samples["strength"]).all())
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "match"),
+    [
+        (beyond, {"gradient": "backend"}, "gradient='persistent'"),
+        (partial(beyond, VariableElimination(), False), {}, "preconditioner='none'"),
+        (beyond, {"num_particles": 2**26}, "take fewer chains"),
+        (lambda: pyro.sample("z", dist.Normal(ZERO, 1.0)), {}, "use NUTS"),
+    ],
+)
+def test_programs_that_are_refused(program: Callable[..., Any], options: dict[str, Any], match: str) -> None:
+    with pytest.raises(HoimError, match=match):
+        run(Langevin(program, **options), 2, num_chains=2, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "argument"),
+    [
+        ({"step_size": 0.0}, "out-of-range", "step_size"),
+        ({"decay": 1.5}, "out-of-range", "decay"),
+        ({"gradient": "exact"}, "unknown-choice", "gradient"),
+        ({"preconditioner": "adaptive"}, "unknown-choice", "preconditioner"),
+        ({"num_particles": 0}, "out-of-range", "num_particles"),
+        ({"num_sweeps": 0}, "out-of-range", "num_sweeps"),
+        ({"num_chains": 0}, "out-of-range", "num_chains"),
+    ],
+)
+def test_arguments_that_are_refused(options: dict[str, Any], code: Any, argument: str) -> None:
+    with raises(code, argument):
+        Langevin(strength_of_rows, **options)
+
+
+def test_no_program_is_refused() -> None:
+    with pytest.raises(InputTypeError, match="a Pyro program"):
+        Langevin(3)  # type: ignore[arg-type]
