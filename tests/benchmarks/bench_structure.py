@@ -1,60 +1,163 @@
-"""Recovery of interactions by the default of ``fit --select``: its structure beside its predictive model.
+"""Posteriors over interactions beside conting and bayesloglin: moves per second, inclusion, models of Rochdale.
 
-usage: PYTHONPATH=tutorials bench_structure.py [--laws N] [--rows N ...] [--seed N]
+usage: bench_structure.py [--parts speed agreement rochdale] [--iterations N] [--append]
 
-Random laws of four variables of five levels with the three structures of tutorials/sample_complexity.py. The rows are
-split 35/15/50 as at the command line; F1, precision and recall are those of sets of two variables or more, mean over
-the laws.
+Czech autoworkers: 6 binary variables, 1,841 rows, letters a to f in schema order; alcohol, hypertension and obesity:
+4 x 2 x 3 cells, 491 rows; Rochdale: 8 binary variables, 665 rows. Prior of unit information, every hierarchical
+collection of interactions of at most three variables (four in Rochdale) equally likely. The peers run under the Rscript
+that PYRO_HOIM_PEER_R names, with R_LIBS as it is; without it their rows say "not run". Seconds are processor time.
 """
 
-import numpy as np
+import csv
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
 import torch
-from harness import markdown, plain_script
+from harness import PEERS, ROOT, about, markdown, plain_script, printed, publish
 
-from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.information import random_law
-from pyro_hoim.log_linear import learn
+from pyro_hoim import Domain, Observations, load_table
+from pyro_hoim.inference import ChainSettings, StructurePrior, enumerate_structures, sample_structures
 
-from studies.complexity import draw_rows, structure_recovery
-
-PATTERNS = {
-    "low": "12 14 23",
-    "medium": "12 13 14 23 123",
-    "high": "12 13 14 23 24 34 123 124 134 234 1234",
-}
-DOMAIN = Domain.from_cardinalities(dict.fromkeys("1234", 5))
+GOLDEN = json.loads((ROOT / "tests" / "golden" / "structure_posteriors.json").read_text(encoding="utf-8"))
+PEER = os.environ.get("PYRO_HOIM_PEER_R")
 
 
-def generator(*key):
-    """A generator of its own for every key."""
-    return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+def peer(name, data, order, iterations, seed=1):
+    """What the R package says of a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        with path.open("w", newline="") as file:
+            rows = zip(data.codes.tolist(), data.counts.tolist(), strict=True)
+            csv.writer(file).writerows([[*data.domain.names, "count"], *([*row, count] for row, count in rows)])
+        (said,) = printed([PEER, PEERS / "structure.R", name, path, order, iterations, seed])
+    return said
+
+
+def letters(data, edge):
+    """An interaction by the letters of its variables in schema order."""
+    return "".join(sorted("abcdefgh"[data.domain.names.index(name)] for name in edge))
+
+
+def timed(data, *arguments, **options):
+    """A posterior by chains and its seconds of processor time."""
+    start = time.process_time()
+    posterior = sample_structures(data, *arguments, **options)
+    return posterior, time.process_time() - start
+
+
+def alcohol():
+    """The table of alcohol, hypertension and obesity."""
+    says = GOLDEN["alcohol"]
+    domain = Domain.from_cardinalities(dict(zip(says["variables"], says["levels"], strict=True)))
+    return Observations.from_table(domain, torch.tensor(says["counts"], dtype=torch.float64).reshape(says["levels"]))
+
+
+def speed(iterations):
+    czech = load_table("czech_autoworkers")
+    cases = [
+        ("unit information, Laplace", "unit", StructurePrior(czech.domain, max_order=3), True),
+        ("unit information, jumps with theta", "unit", StructurePrior(czech.domain, max_order=3), False),
+        ("conjugate, decomposable", "conjugate:1", StructurePrior(czech.domain, space="decomposable"), True),
+    ]
+    rows, rates = [], []
+    for name, prior, structures, collapsed in cases:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # so few draws only compile the kernels
+            timed(czech, prior, structures, ChainSettings(2, 4, 0), collapsed=collapsed)
+        settings = ChainSettings(num_chains=4, num_draws=1000, burn_in=0)
+        _, seconds = timed(czech, prior, structures, settings, collapsed=collapsed, seed=1)
+        moves = 4 * 1000 * structures.space.num_free
+        rates.append(moves / seconds)
+        rows.append([f"ours: {name}", f"{moves:,}", f"{seconds:.1f}", f"{moves / seconds:,.0f}", ""])
+    for name, label, where, against in (
+        ("conting", "conting 1.7, jumps with theta", 3, rates[:2]),
+        ("bayesloglin", "bayesloglin 1.0.1, Laplace", "Hierarchical", rates[:1]),
+        ("bayesloglin", "bayesloglin 1.0.1, decomposable", "Decomposable", rates[2:]),
+    ):
+        if PEER is None:
+            rows.append([label, "not run", "", "", ""])
+            continue
+        said = peer(name, czech, where, iterations // 50)
+        rate = said["iterations"] / said["seconds"]
+        ratios = " and ".join(f"{ours / rate:,.0f}" for ours in against)
+        rows.append([label, f"{said['iterations']:,}", f"{said['seconds']:.1f}", f"{rate:,.0f}", ratios])
+    head = ["method", "moves", "seconds", "moves per second", "ours over it"]
+    return ["Czech autoworkers; every run begins with no collection scored. Ratios are to ours with the same law (conting: without and with theta):", "", *markdown(head, rows)]
+
+
+def agreement(iterations):
+    text = []
+    for name, data in (("Czech autoworkers", load_table("czech_autoworkers")), ("alcohol table", alcohol())):
+        structures = StructurePrior(data.domain, max_order=3)
+        settings = ChainSettings(num_chains=4, num_draws=4000, burn_in=500)
+        laplace, jumps = (sample_structures(data, "unit", structures, settings, collapsed=c, seed=1) for c in (True, False))
+        said = peer("conting", data, 3, iterations) if PEER else None
+        theirs = {}
+        if said:
+            theirs = {
+                term.replace(":", "").lower(): probability
+                for term, probability in zip(said["terms"], said["probability"], strict=True)
+            }
+        rows, gaps = [], [0.0, 0.0]
+        for edge in structures.space.candidates:
+            key = letters(data, edge)
+            found = [float(p.inclusion[edge]) for p in (laplace, jumps)]
+            if said:
+                gaps = [max(gap, abs(value - theirs[key])) for gap, value in zip(gaps, found, strict=True)]
+            if max(found) > 0.02:
+                rows.append([key, *(f"{value:.3f}" for value in found), f"{theirs[key]:.3f}" if said else "not run"])
+        head = ["interaction", "Laplace", "jumps with theta", f"conting, {iterations:,} iterations"]
+        text += [f"{name}: inclusion ({laplace.status}, {jumps.status})", "", *markdown(head, rows), ""]
+        if said:
+            text += [f"Largest difference from conting over all candidates: {gaps[0]:.3f} and {gaps[1]:.3f}.", ""]
+    return text
+
+
+def rochdale(_):
+    data = load_table("rochdale")
+    settings = ChainSettings(num_chains=4, num_draws=400, burn_in=100)
+    posterior, seconds = timed(data, "unit", StructurePrior(data.domain, max_order=4), settings, seed=1)
+    names = GOLDEN["rochdale"]["whittaker"].split(",")
+    models = posterior.models(5)
+    rows = []
+    for model in models:
+        generators = [letters(data, edge) for edge in model.hypergraph.maximal_edges]
+        mark = "the all-pairs model of Whittaker" if sorted(generators) == sorted(names) else ""
+        rows.append([" ".join(sorted(generators)), f"{model.probability:.4f}", f"{model.log_evidence:.3f}", mark])
+    text = [
+        f"Rochdale, four chains of 400 draws after 100: {posterior.status}, {seconds:.0f} s, "
+        f"{posterior.num_structures:,} collections in the draws.",
+        "",
+        *markdown(["most probable", "share of draws", "log evidence (Laplace)", ""], rows),
+        "",
+    ]
+    inclusion = posterior.inclusion
+    flags = posterior.gamma[posterior.index].double().mean(1)
+    rows = [
+        [letters(data, edge), f"{float(inclusion[edge]):.3f}", ", ".join(f"{v:.2f}" for v in flags[:, k].tolist())]
+        for k, edge in enumerate(posterior.prior.space.candidates)
+        if 0.2 < float(inclusion[edge])
+    ]
+    return text + markdown(["interaction", "inclusion", "by chain"], rows)
 
 
 def main():
     parser = plain_script(__doc__)
-    parser.add_argument("--laws", type=int, default=8)
-    parser.add_argument("--rows", nargs="+", type=int, default=[160, 640, 2560, 10_240])
-    parser.add_argument("--seed", type=int, default=2024)
+    parser.add_argument("--parts", nargs="+", choices=("speed", "agreement", "rochdale"))
+    parser.add_argument("--iterations", type=int, default=50_000, help="of conting")
+    parser.add_argument("--append", action="store_true", help="append to docs/benchmarks.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(*markdown(["law", "model", *(f"{n:,}" for n in options.rows)]), sep="\n")
-    for which, (name, text) in enumerate(PATTERNS.items()):
-        truth = InteractionHypergraph(DOMAIN, [tuple(edge) for edge in (*DOMAIN.names, *text.split())])
-        cells = {"structure": [], "predictive": []}
-        for size in options.rows:
-            found = {"structure": [], "predictive": []}
-            for law_number in range(options.laws):
-                law = random_law(DOMAIN, truth.edges, generator=generator(options.seed, which, law_number))
-                rows = draw_rows(law, size, generator=generator(options.seed, which, law_number, size))
-                train, validation, _ = rows.split([0.35, 0.15, 0.5], 0)
-                learned = learn(train, validation)
-                found["predictive"].append(structure_recovery(learned.hypergraph, truth))
-                found["structure"].append(structure_recovery(learned.structure.hypergraph, truth))
-            for model, values in found.items():
-                precision, recall, f1 = np.mean(values, axis=0)
-                cells[model].append(f"{f1:.2f} ({precision:.2f} / {recall:.2f})")
-        for model, shown in cells.items():
-            print(f"| {name} | {model} | {' | '.join(shown)} |", flush=True)
+    parts = {"speed": speed, "agreement": agreement, "rochdale": rochdale}
+    text = [f"`{' '.join(['python', 'tests/benchmarks/bench_structure.py', *sys.argv[1:]])}`", "", about(), ""]
+    for name in options.parts or parts:
+        text += [*parts[name](options.iterations), ""]
+    publish("Posteriors over interactions", "\n".join(text), options.append)
 
 
 if __name__ == "__main__":

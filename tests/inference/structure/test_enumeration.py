@@ -14,11 +14,13 @@ from scipy.special import gammaln
 
 from pyro_hoim.data import Observations
 from pyro_hoim.inference import (
+    ChainSettings,
     StructureEvidence,
     StructurePosterior,
     StructurePrior,
     enumerate_structures,
     log_evidence,
+    sample_structures,
 )
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, unit_information_prior
 from pyro_hoim.schema import Domain
@@ -64,6 +66,24 @@ def test_pairs_of_six_variables_with_unit_information(czech: Any, golden: dict[s
     assert low <= best.probability <= high + 0.005 and second.probability < best.probability
     for letters, expected in says["inclusion"].items():
         assert posterior.inclusion[czech.edge(letters)] == pytest.approx(expected, abs=says["tolerance"])
+
+
+@pytest.mark.parametrize("is_jumping", [False, True])
+def test_alcohol_obesity_and_hypertension_as_conting_finds_them(golden: dict[str, Any], is_jumping: bool) -> None:
+    says = golden["alcohol"]
+    domain = Domain.from_cardinalities(dict(zip(says["variables"], says["levels"], strict=True)))
+    table = Observations.from_table(domain, torch.tensor(says["counts"], dtype=torch.float64).reshape(says["levels"]))
+    if is_jumping:
+        posterior = sample_structures(table, says["prior"], settings=ChainSettings(num_draws=3000), collapsed=False)
+        assert posterior.is_exact
+    else:
+        posterior = enumerate_structures(table, says["prior"])
+    assert table.total_count == 491 and posterior.num_structures <= 9
+    found = {model.hypergraph.edges[3:]: model.probability for model in posterior.models(9)}
+    assert found[()] == pytest.approx(says["independence"], abs=says["tolerance"])
+    assert found[(("obesity", "hypertension"),)] == pytest.approx(says["obesity_hypertension"], abs=says["tolerance"])
+    other = enumerate_structures(table, "normal:1").models(9)  # a prior that conting did not have
+    assert {m.hypergraph.edges[3:]: m.probability for m in other}[()] < says["independence"] - 2 * says["tolerance"]
 
 
 # Oracles
