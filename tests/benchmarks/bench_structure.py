@@ -21,7 +21,7 @@ import torch
 from harness import PEERS, ROOT, about, markdown, plain_script, printed, publish
 
 from pyro_hoim import Domain, Observations, load_table
-from pyro_hoim.inference import ChainSettings, StructurePrior, enumerate_structures, sample_structures
+from pyro_hoim.inference import ChainSettings, StructurePrior, sample_structures
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "structure_posteriors.json").read_text(encoding="utf-8"))
 PEER = os.environ.get("PYRO_HOIM_PEER_R")
@@ -87,7 +87,11 @@ def speed(iterations):
         ratios = " and ".join(f"{ours / rate:,.0f}" for ours in against)
         rows.append([label, f"{said['iterations']:,}", f"{said['seconds']:.1f}", f"{rate:,.0f}", ratios])
     head = ["method", "moves", "seconds", "moves per second", "ours over it"]
-    return ["Czech autoworkers; every run begins with no collection scored. Ratios are to ours with the same law (conting: without and with theta):", "", *markdown(head, rows)]
+    what = (
+        "Czech autoworkers; every run begins with no collection scored. Ratios are to ours with the same law (conting: "
+        "without and with theta):"
+    )
+    return [what, "", *markdown(head, rows)]
 
 
 def agreement(iterations):
@@ -95,7 +99,9 @@ def agreement(iterations):
     for name, data in (("Czech autoworkers", load_table("czech_autoworkers")), ("alcohol table", alcohol())):
         structures = StructurePrior(data.domain, max_order=3)
         settings = ChainSettings(num_chains=4, num_draws=4000, burn_in=500)
-        laplace, jumps = (sample_structures(data, "unit", structures, settings, collapsed=c, seed=1) for c in (True, False))
+        laplace, jumps = (
+            sample_structures(data, "unit", structures, settings, collapsed=c, seed=1) for c in (True, False)
+        )
         said = peer("conting", data, 3, iterations) if PEER else None
         theirs = {}
         if said:
@@ -129,9 +135,12 @@ def rochdale(_):
         generators = [letters(data, edge) for edge in model.hypergraph.maximal_edges]
         mark = "the all-pairs model of Whittaker" if sorted(generators) == sorted(names) else ""
         rows.append([" ".join(sorted(generators)), f"{model.probability:.4f}", f"{model.log_evidence:.3f}", mark])
-    text = [
+    what = (
         f"Rochdale, four chains of 400 draws after 100: {posterior.status}, {seconds:.0f} s, "
-        f"{posterior.num_structures:,} collections in the draws.",
+        f"{posterior.num_structures:,} collections in the draws."
+    )
+    text = [
+        what,
         "",
         *markdown(["most probable", "share of draws", "log evidence (Laplace)", ""], rows),
         "",
@@ -141,7 +150,7 @@ def rochdale(_):
     rows = [
         [letters(data, edge), f"{float(inclusion[edge]):.3f}", ", ".join(f"{v:.2f}" for v in flags[:, k].tolist())]
         for k, edge in enumerate(posterior.prior.space.candidates)
-        if 0.2 < float(inclusion[edge])
+        if float(inclusion[edge]) > 0.2
     ]
     return text + markdown(["interaction", "inclusion", "by chain"], rows)
 
