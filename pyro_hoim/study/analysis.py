@@ -43,6 +43,7 @@ from ..structure.hypergraph import InteractionHypergraph
 from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
 from .posterior_chains import PosteriorSettings
+from .structures.record import StructureRecord
 
 __all__ = ["Analysis", "ModelAnalysis", "analyse"]
 
@@ -116,6 +117,7 @@ class Analysis(StudyRecord[PartScores]):
         chosen_index: position of the model kept: the best by leave-one-out, otherwise by AIC, otherwise the last.
         comparison: leave-one-out comparison, best first; None without posteriors.
         prior: of the fits; None for maximum likelihood.
+        structures: the posterior over structure of which the model kept is the most probable collection, if any.
     """
 
     train: Observations
@@ -123,6 +125,7 @@ class Analysis(StudyRecord[PartScores]):
     chosen_index: int
     comparison: pd.DataFrame | None
     prior: Prior | None = None
+    structures: StructureRecord | None = None
 
     @property
     def chosen(self) -> ModelAnalysis:

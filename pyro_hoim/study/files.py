@@ -7,13 +7,17 @@ from pathlib import Path
 import torch
 
 from ..data.observations import Observations
+from ..inference.structure.file import save_structure_posterior
 from ..log_linear.file import ModelFile, save_model
 from ..log_linear.infinite import infinite_to_json
 from .analysis import Analysis
 from .learned import LearnedAnalysis
 from .posterior import file_stem
 
-__all__ = ["save_analysis", "save_learned"]
+__all__ = ["STRUCTURE_FILE", "save_analysis", "save_learned"]
+
+STRUCTURE_FILE = "structures.safetensors"
+"""Name of the file of a posterior over structure."""
 
 
 def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
@@ -47,7 +51,12 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
             save_model(folder / f"model{ending}.safetensors", stored)
             if model.posterior is not None:
                 model.posterior.data.to_netcdf(str(folder / f"posterior{ending}.nc"))
-    return {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
+    found = {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
+    if analysis.structures is not None:
+        about = {"data": analysis.title, "seed": analysis.seed, "method": analysis.structures.route}
+        save_structure_posterior(folder / STRUCTURE_FILE, analysis.structures.posterior, about)
+        found["structure posterior"] = STRUCTURE_FILE
+    return found
 
 
 def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:

@@ -24,6 +24,7 @@ from .analysis import Analysis, ModelAnalysis
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 from .infinite import add_interactions, coefficient_rows
 from .parts import distinct_parts, num_rows, score_section
+from .structures.sections import structure_sections, structure_sentences, structure_warnings
 
 __all__ = ["analysis_page"]
 
@@ -51,7 +52,9 @@ def _states(count: int) -> str:
 def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
     """The page of an analysis; by default its title is made from the data's name."""
     model = analysis.chosen
+    structures = analysis.structures
     sections = [
+        *([] if structures is None else structure_sections(structures, model.fit)),
         _comparison(analysis),
         _structure(model),
         _interactions(model),
@@ -74,7 +77,7 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
 def _summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
-    sentences: list[str] = []
+    sentences: list[str] = [] if analysis.structures is None else structure_sentences(analysis.structures)
     where, judged = analysis.judged_on, analysis.held[analysis.judged_on]
     if len(analysis.held) > 1:
         sentences.append(gain_sentence(where, "model kept", judged.gain, judged.gain_std_error))
@@ -145,7 +148,7 @@ def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
 
 def _warnings(analysis: Analysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
-    found: list[str] = []
+    found: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
     for model in analysis.models:
         existence = model.fit.existence
         if existence is not None and existence.exists is False:

@@ -33,7 +33,7 @@ from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
 from .posterior_chains import Chain, PosteriorSettings, draw_chains
 
-__all__ = ["Posterior", "compare_models", "file_stem", "run_posterior"]
+__all__ = ["Posterior", "compare_data", "compare_models", "file_stem", "run_posterior"]
 
 _MAX_REPLICATED_CELLS = 4096
 
@@ -272,10 +272,15 @@ def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
     """
     if len(posteriors) < 2 or any(np.isnan(p.elpd_loo) for p in posteriors.values()):
         return None
+    return compare_data({name: p.data for name, p in posteriors.items()})
+
+
+def compare_data(data: Mapping[str, Any]) -> pd.DataFrame:
+    """The same of ArviZ data with the log-likelihood of every cell, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, inside ArviZ
-        table = compare_by_cell({name: p.data for name, p in posteriors.items()})
+        table = compare_by_cell(data)
     table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
     table["elpd_diff"] = table["elpd_diff"].abs()
     return table[["rank", "elpd", "p", "elpd_diff", "dse", "se", "weight"]].astype(

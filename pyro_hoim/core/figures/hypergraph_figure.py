@@ -126,6 +126,7 @@ def hypergraph_figure(
     *,
     top: int | None = 60,
     max_sets: int = 12,
+    full: float | None = None,
     title: str = "",
 ) -> Figure:
     """Interactions of many variables on a circle.
@@ -142,6 +143,7 @@ def hypergraph_figure(
             of infinity.
         top: draw at most this many pairs, the heaviest first; all when None.
         max_sets: draw at most this many sets of three or more, the heaviest first.
+        full: weight that has the full width, for pictures that are compared; None for the heaviest shown of an order.
         title: text above.
 
     Raises:
@@ -166,8 +168,8 @@ def hypergraph_figure(
     pairs = sorted((e for e in found if len(e) == 2 and found[e] > 0), key=lambda e: -found[e])
     sets = sorted((e for e in found if len(e) > 2 and found[e] > 0), key=lambda e: -found[e])
     shown_pairs, shown_sets = pairs[:top], sets[:max_sets]
-    _draw_sets(axes, shown_sets, found, place)
-    _draw_pairs(axes, shown_pairs, found, place)
+    _draw_sets(axes, shown_sets, found, place, full)
+    _draw_pairs(axes, shown_pairs, found, place, full)
     draw_variables(axes, labels, found, place, angle)
     _legend(axes, labels, found, pairs, shown_pairs, sets, shown_sets)
     if title:
@@ -197,9 +199,9 @@ def _font_size(num: int) -> float:
     return 11.0 if num <= _MAX_HORIZONTAL else 9.5 if num <= 30 else 7.0
 
 
-def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, place: _Places) -> None:
+def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, place: _Places, full: float | None) -> None:
     """Arcs bent towards the centre, the heaviest on top."""
-    heaviest = _top([weights[e] for e in pairs])
+    heaviest = full or _top([weights[e] for e in pairs])
     some_infinite = any(math.isinf(weights[e]) for e in pairs)
     for edge in reversed(pairs):
         share = _share(weights[edge], heaviest)
@@ -228,9 +230,9 @@ def _colour(edge: tuple[str, ...]) -> str:
     return ORDERS.get(len(edge), HIGHER)
 
 
-def _draw_sets(axes: Axes, sets: _Edges, weights: Weights, place: _Places) -> None:
+def _draw_sets(axes: Axes, sets: _Edges, weights: Weights, place: _Places, full: float | None) -> None:
     """Hulls where there are few sets, stars where there are many."""
-    heaviest = {k: _top([weights[e] for e in sets if len(e) == k]) for k in {len(e) for e in sets}}
+    heaviest = {k: full or _top([weights[e] for e in sets if len(e) == k]) for k in {len(e) for e in sets}}
     as_hulls = len(sets) <= _MAX_HULLS
     for edge in reversed(sets):
         share = _share(weights[edge], heaviest[len(edge)])

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.parts import PARTS
-from ...core.words import num_states_text, option
+from ...core.words import option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
-from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from ...log_linear.named_priors import Prior
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ..analysis import Analysis, analyse
+from ..analysis import analyse
 from ..posterior_chains import PosteriorSettings
-from .select import GAINS, SCORES, SELECT_OPTIONS, SelectPlan, train_given
+from .select import SELECT_OPTIONS, SelectPlan, train_given
+from .structures import STRUCTURE_OPTIONS, StructurePlan, plan_structures
+from .summary import summary
 
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 
@@ -29,17 +27,26 @@ LOG_LINEAR_OPTIONS = (
     Option("edges", 'Interactions as a formula, e.g. "smoke*mental + phys*systol".', metavar="SPEC"),
     Option("select", "Learn the interactions and their strengths from the data.", kind="flag"),
     *SELECT_OPTIONS,
+    *STRUCTURE_OPTIONS,
     Option(
         "prior",
         "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
-        "S, with the information of one row (unit), or N fictive rows spread evenly.  [default: none; normal:1 for "
-        "{posterior}; with {select} the rows choose]",
-        metavar="none|unit|normal:S|ridge:S|conjugate:N",
+        "S, with the information of one row (unit) or of M, or N fictive rows spread evenly.  [default: none; normal:1 "
+        "for {posterior}; unit for {structure_posterior}; with {select} the rows choose]",
+        metavar="none|unit[:M]|normal:S|ridge:S|conjugate:N",
     ),
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
-    Option("chains", "Chains of {posterior}.", kind="whole", low=1, high=64, default=4),
-    Option("draws", "Draws a chain of {posterior}.", kind="whole", low=10, default=1000),
-    Option("burn_in", "Steps of {posterior} before the draws.", kind="whole", low=10, default=500),
+    Option(
+        "chains",
+        "Chains of {posterior}. With {structure_posterior} each of these three asks for chains where the collections "
+        "could be listed.",
+        kind="whole",
+        low=1,
+        high=64,
+        default=4,
+    ),
+    Option("draws", "Draws a chain.", kind="whole", low=10, default=1000),
+    Option("burn_in", "Steps, or sweeps over collections, before the draws.", kind="whole", low=10, default=500),
     ORDER,
     JOBS,
     *LABELLED,
@@ -109,7 +116,7 @@ class _LogLinearPlan:
             about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
         )
-        return Study(analysis, _summary(analysis, request.folder))
+        return Study(analysis, summary(analysis, request.folder))
 
     def _structures(self, data: Observations) -> dict[str, InteractionHypergraph]:
         """The collections to fit, by name."""
@@ -135,9 +142,12 @@ class _LogLinearPlan:
         return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
 
 
-def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan:
+def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan:
     """Options checked against each other."""
     edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
+    structures = plan_structures(asked)
+    if structures is not None:
+        return structures
     if asked["order"] is not None and edges is not None:
         raise conflict(f"{option('order')} and {option('edges')}", "give one of them, not both")
     if select and (edges is not None or posterior or asked.source is None):
@@ -154,51 +164,3 @@ def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan:
     if prior is not None and prior.is_flat and (posterior or is_main_job):
         raise conflict("prior", "a posterior needs a proper prior, received none", "use normal:S or another")
     return SelectPlan(asked, prior) if select else _LogLinearPlan(asked, prior, is_main_job)
-
-
-def _goodness_json(test: GoodnessOfFit | None) -> dict[str, Any] | None:
-    """The keys of a test against the saturated model, None where the table is too large or cells are missing."""
-    if test is None:
-        return None
-    names = ("method", "statistic", "pearson", "note")
-    return {
-        **{name: getattr(test, name) for name in ("deviance", "pearson", "p_value", "num_tables")},
-        **{f"p_value_{name}": getattr(test, f"p_value_{name}") for name in names},
-        "df": test.df_adjusted,
-        "p_value_std_error": test.p_value_std_error if test.num_tables else None,
-    }
-
-
-def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
-    """The keys of ``fit.json``."""
-    chosen = analysis.chosen
-    structure, parts = chosen.hypergraph, chosen.parts
-    summary: dict[str, Any] = {
-        "num_variables": len(structure.domain),
-        "num_states": num_states_text(structure.domain.num_states),
-        "num_interactions": structure.num_interactions,
-        "num_parameters": chosen.fit.num_parameters_fitted,
-        "edges": [list(edge) for edge in structure.edges],
-        "log_partition": log_partition_json(chosen.log_partition),
-        "rows": rows_by_part(parts, "model.rows"),
-        "impossible_rows": rows_by_part(parts, "impossible_rows"),
-        **by_part(parts, **SCORES, **GAINS),
-        "goodness_of_fit": _goodness_json(chosen.goodness),
-        "prior": str(analysis.prior or "none"),
-        "status": chosen.fit.status,
-        "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
-        **chosen.infinite_json,
-    }
-    if any(found and found.accuracy for found in parts.values()):
-        summary["accuracy"] = accuracy_by_part(parts)
-    if len(analysis.models) > 1 or chosen.goodness is not None:
-        summary["models"] = analysis.comparison_records()
-    if chosen.posterior is not None:
-        summary["posterior"] = {
-            "file": str(folder / "posterior.nc"),
-            "prior": str(chosen.posterior.prior),
-            "max_r_hat": chosen.posterior.max_r_hat,
-            "min_ess_bulk": chosen.posterior.min_ess_bulk,
-            "divergences": chosen.posterior.num_divergences,
-        }
-    return summary

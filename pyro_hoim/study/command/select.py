@@ -23,14 +23,12 @@ from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
+from .summary import GAINS, SCORES
 
-__all__ = ["GAINS", "SCORES", "SELECT_OPTIONS", "SelectPlan", "train_given"]
+__all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 
 _MAX_TERMS = 2**23
 _SPLIT: Fractions = (0.35, 0.15, 0.5)
-
-SCORES = {"kl": "model.kl", "nll": "model.nll", "pseudo_nll": "model.pseudo_nll", "independent_kl": "independent.kl"}
-GAINS = {"gain": "gain", "gain_std_error": "gain_std_error"}
 
 SELECT_OPTIONS = (
     Option("refit", "With {select}: at the end fit training and validation rows together.", kind="flag"),

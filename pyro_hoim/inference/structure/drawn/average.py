@@ -16,9 +16,9 @@ from ..prior import StructurePrior
 from ..scorer import StructureEvidence
 from ..theta_prior import ThetaPrior
 
-__all__ = ["average_decomposable"]
+__all__ = ["MAX_VARIABLES", "average_decomposable"]
 
-_MAX_VARIABLES = 12
+MAX_VARIABLES = 12
 
 
 def average_decomposable(
@@ -75,8 +75,8 @@ def average_decomposable(
     if space.name != "decomposable":
         raise conflict("structure_prior", f"its space is {space.name!r}", "use space='decomposable'")
     num = len(space.domain)
-    if num > _MAX_VARIABLES:
-        problem = f"{num} variables, the limit is {_MAX_VARIABLES}"
+    if num > MAX_VARIABLES:
+        problem = f"{num} variables, the limit is {MAX_VARIABLES}"
         raise out_of_reach("data", problem, "use sample_structures with temperatures")
     check_whole(num_draws, "num_draws")
     generator = np.random.default_rng(checked_seed(seed))

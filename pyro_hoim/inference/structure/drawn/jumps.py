@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ....errors import conflict
 from ....log_linear.laws.priors import DiaconisYlvisaker
@@ -28,12 +29,14 @@ from ..scorer import StructureEvidence
 from ..theta_prior import resolved_prior
 from .chains import Neighbourhood, TemperedChain
 
-__all__ = ["JumpChain", "Point", "ThetaProposal", "ThetaProposals", "chain_of"]
+__all__ = ["JumpChain", "Point", "ThetaProposal", "ThetaProposals", "chain_of", "theta_given"]
 
 _FREEDOM = 8.0
 """Degrees of freedom of proposals: efficient near normal posteriors, bounded weights beyond them."""
+_BATCH = 1024
 _MAX_KEPT = 2**25  # numbers in proposals that are remembered
 _JUMPS_PER_MOVE = 4
+_STEPS_PER_DRAW = 8  # of theta given a member
 _STEP = 2.38
 """Scale of random-walk steps in standard deviations, divided by the root of the dimension (Roberts et al., 1997)."""
 
@@ -95,6 +98,14 @@ class ThetaProposal:
         whitened = rng.standard_normal(self.size) / math.sqrt(rng.chisquare(_FREEDOM) / _FREEDOM)
         theta = self.mode + whitened @ self.inverse
         return Point(self.mask, theta, self.log_joint(theta), self._log_density(whitened))
+
+    def many(self, num: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Draws of the Student law (num, P), and log weights (num,) up to a constant."""
+        spread = np.sqrt(rng.chisquare(_FREEDOM, (num, 1)) / _FREEDOM)
+        whitened = rng.standard_normal((num, self.size)) / spread
+        theta = self.mode + whitened @ self.inverse
+        values = np.concatenate([self.kernel.evaluate(part)[0] for part in np.array_split(theta, 1 + num // _BATCH)])
+        return theta, values + self._power * np.log1p(np.square(whitened).sum(1) / _FREEDOM)
 
     def near(self, theta: Floats, rng: np.random.Generator) -> Point:
         """A point at a random-walk step from theta (P,), with the curvature at the mode."""
@@ -244,3 +255,27 @@ def chain_of(
     if proposals is None:
         return TemperedChain(moves, evidence, temperatures, starts, seed)
     return JumpChain(moves, proposals, temperatures, starts, seed)
+
+
+def theta_given(evidence: StructureEvidence, mask: int, num_chains: int, num_draws: int, *, seed: int) -> torch.Tensor:
+    """Draws of theta given a member, (num_chains, num_draws, parameters of the member), float64.
+
+    Independent and exact with the conjugate prior on decomposable collections. Else every eighth state of chains whose
+    proposals are independent draws of the Student law, accepted by Metropolis and Hastings: exact under any prior but
+    for the beginning of a chain. All proposals are valued at once.
+    """
+    if evidence.method == "exact":
+        generator = torch.Generator().manual_seed(seed)
+        columns = torch.from_numpy(evidence.columns([mask])[0])
+        return evidence.sample_theta(mask, num_chains * num_draws, generator)[:, columns].unflatten(0, (num_chains, -1))
+    proposal, steps = ThetaProposal(evidence, mask), _STEPS_PER_DRAW * (1 + num_draws)
+    drawn = np.empty((num_chains, num_draws, proposal.size))
+    for rows, own in zip(drawn, np.random.SeedSequence(seed).spawn(num_chains), strict=True):
+        rng = np.random.default_rng(own)
+        theta, log_weights = proposal.many(steps, rng)
+        at, kept = 0, np.empty(steps, dtype=np.int64)
+        for k, log_uniform in enumerate(np.log1p(-rng.random(steps)).tolist()):
+            at = k if log_uniform < log_weights[k] - log_weights[at] else at
+            kept[k] = at
+        rows[:] = theta[kept[2 * _STEPS_PER_DRAW - 1 :: _STEPS_PER_DRAW]]
+    return torch.from_numpy(drawn)

@@ -1,0 +1,150 @@
+"""Posteriors over structure at the command line: which interactions exist, and the most probable collection fitted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
+from ...core.family import Asked, Option, Request, Study
+from ...core.words import option
+from ...data.observations import Observations
+from ...errors import conflict, out_of_range, unexpected
+from ...inference.structure.drawn.sampling import ChainSettings
+from ...inference.structure.prior import StructurePrior
+from ...inference.structure.space import SpaceName
+from ...log_linear.named_priors import Prior
+from ...runs.options import RunOptions
+from ..analysis import analyse
+from ..structures.record import find_structures, record_structures
+from .summary import summary
+
+__all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
+
+_NAME = "the most probable collection"
+_CHAINS = ("chains", "draws", "burn_in")
+
+STRUCTURE_OPTIONS = (
+    Option(
+        "structure_posterior",
+        "Posterior over which interactions exist: list every collection where that is possible, else draw them. The "
+        "most probable one is fitted.",
+        kind="flag",
+    ),
+    Option(
+        "space",
+        "With {structure_posterior}: which collections may be; {order} bounds their interactions.  [default: "
+        "hierarchical]",
+        choices=get_args(SpaceName),
+    ),
+    Option(
+        "inclusion",
+        "With {structure_posterior}: prior probability of an interaction, or a beta law of an unknown one.  [default: "
+        "0.5, all collections alike]",
+        metavar="P|beta:A,B",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class StructurePlan:
+    """The posterior over structure, by a list, junction trees or chains, and a fit of the most probable collection."""
+
+    asked: Asked
+    prior: Prior
+    space: SpaceName
+    inclusion: float | tuple[str, float, float]
+    settings: ChainSettings | None
+
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)
+
+    def complete(self, source: Table) -> Table:
+        """The table without missing cells; refused where the options do not fit its columns."""
+        table = source.complete(Missing.parse(self.asked["missing"]), option("structure_posterior", True))
+        self._law(table.rows)
+        return table
+
+    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
+        """All rows are used."""
+        return ALL_TRAIN
+
+    def run(self, request: Request) -> Study:
+        """Find the posterior and set beside it what the page shows; fit the most probable collection."""
+        rows: Observations = request.parts["train"]
+        law = self._law(rows)
+        if self.settings is not None or not law.is_listed:
+            request.begin("drawing collections of interactions")
+        run = RunOptions(request.checkpoint / "structures.safetensors", request.resume, request.progress)
+        posterior, route = find_structures(rows, self.prior, law, self.settings, seed=request.seed, run=run)
+        request.announce("comparing the most probable collections")
+        shape = (int(self.asked["chains"]), int(self.asked["draws"]))
+        record = record_structures(posterior, route, *shape, seed=request.seed)
+        shares = zip(request.parts.items(), request.fractions, strict=True)
+        analysis = analyse(
+            {part: held for (part, held), share in shares if share},
+            {_NAME: record.rivals[0].hypergraph},
+            prior=self.prior,
+            target=self.asked["target"],
+            seed=request.seed,
+            title=request.source.name,
+            about=request.about,
+            run=RunOptions(request.checkpoint, request.resume, request.progress),
+        )
+        analysis = replace(analysis, structures=record)
+        return Study(analysis, summary(analysis, request.folder))
+
+    def _law(self, data: Observations) -> StructurePrior:
+        """The prior over collections of the columns."""
+        order = self.asked["order"]
+        return StructurePrior(data.domain, max_order=order, inclusion=self.inclusion, space=self.space)
+
+
+def plan_structures(asked: Asked) -> StructurePlan | None:
+    """Options checked against each other; None where no posterior over structure was asked for."""
+    own = option("structure_posterior", True)
+    if not asked["structure_posterior"]:
+        for name in ("space", "inclusion"):
+            if name in asked.given:
+                raise conflict(name, f"belongs to {own}")
+        return None
+    for name in ("select", "edges", "posterior"):
+        if asked[name]:
+            raise conflict("structure_posterior", f"finds the interactions itself, received {option(name)} with it")
+    if asked["jobs"] is not None:
+        problem = f"the chains of {own} share the evidence that they find, and are drawn in one process"
+        raise conflict("jobs", problem, "leave it out")
+    if asked.split is not None and asked.split[1]:
+        raise conflict("split", f"{own} has no use for validation rows", "make its second fraction 0")
+    prior = Prior.parse(asked["prior"] or "unit", "prior")
+    space: SpaceName = asked["space"] or "hierarchical"
+    if prior.is_flat:
+        raise conflict("prior", "a posterior needs a proper prior, received none", "use unit, normal:S or another")
+    if prior.kind == "conjugate" and space != "decomposable":
+        problem = f"the evidence under {prior} has a closed form for decomposable collections alone"
+        raise conflict("prior", problem, f"add {option('space', 'decomposable')}, or use unit or normal:S")
+    settings = None
+    if any(name in asked.given for name in _CHAINS):
+        if asked["chains"] < 2:
+            raise out_of_range("chains", f"at least 2 with {own}, since one has none to disagree with", asked["chains"])
+        settings = ChainSettings(asked["chains"], asked["draws"], asked["burn_in"])
+    return StructurePlan(asked, prior, space, _parse_inclusion(asked["inclusion"]), settings)
+
+
+def _parse_inclusion(text: str | None) -> Any:
+    """The prior probability of an interaction, or the beta law, that a text names."""
+    if text is None:
+        return 0.5
+    kind, colon, numbers = text.strip().partition(":")
+    is_beta = bool(colon) and kind == "beta"
+    expected = "a probability between 0 and 1, or beta:A,B with positive numbers A and B"
+    try:
+        values = [float(word) for word in (numbers.split(",") if is_beta else [text])]
+    except ValueError:
+        raise unexpected("inclusion", expected, text) from None
+    is_good = all(v > 0 and math.isfinite(v) for v in values) and (len(values) == 2 if is_beta else values[0] < 1)
+    if not is_good:
+        raise out_of_range("inclusion", expected, text)
+    return ("beta", *values) if is_beta else values[0]

@@ -1,0 +1,260 @@
+"""What a report says of a posterior over structure. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.figures.hypergraph_figure import hypergraph_figure
+from ...core.page import CELL_WIDTH, Section, edge_cell
+from ...core.words import digits, fixed, number, plural, short_edge, shorten
+from ...log_linear.fitting.result import FitResult
+from ...log_linear.laws.law import HierarchicalLogLinear
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from .figures import cells_figure, dots_figure
+from .record import StructureRecord
+
+__all__ = ["structure_sections", "structure_sentences", "structure_warnings"]
+
+_SHOWN, _SHOWN_DOTS, _SHOWN_CELLS = 20, 15, 20
+_LEAST = 0.05  # probability of an interaction in the picture
+_ROUTES = {
+    "list": "Every collection was listed.",
+    "junction-trees": "The collections are independent draws, by sums over all junction trees.",
+    "chains": "The collections are draws of chains.",
+}
+
+
+def structure_sentences(record: StructureRecord) -> list[str]:
+    """What the posterior says, in a few sentences."""
+    found = record.posterior
+    top, rival = record.rivals[0], plural(found.num_structures, "collection")
+    space = found.structure_prior.space.name
+    sentences = [
+        f"Posterior over which interactions exist, in the {space} space with the prior {record.prior}: {rival}.",
+        f"{_ROUTES[record.route]} Evidence: {_evidence(record)}.",
+        f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * CELL_WIDTH)}.",
+    ]
+    likely = [edge for edge, mean in _ranked(record) if mean > 0.5]
+    if likely:
+        shown = ", ".join(f"{_label(edge)} ({number(found.inclusion[edge])})" for edge in likely[:6])
+        more = f" and {len(likely) - 6} more" if len(likely) > 6 else ""
+        sentences.append(f"Interactions with a probability above one half: {shown}{more}.")
+    else:
+        sentences.append("No interaction has a probability above one half.")
+    return sentences
+
+
+def _evidence(record: StructureRecord) -> str:
+    """How the evidence was found, and whether that is exact."""
+    method = record.posterior.method
+    if record.posterior.evidence.is_exact:
+        return "in closed form"
+    return "Laplace's approximation" if method == "laplace" else f"{method}, with a Monte Carlo error"
+
+
+def structure_warnings(record: StructureRecord) -> list[str]:
+    """What to know before reading on: chains that disagree."""
+    if record.posterior.status != "unconverged":
+        return []
+    worst = number(record.max_r_hat)
+    sentence = (
+        f"The chains over collections disagree (largest R-hat of an interaction {worst}): the probabilities of "
+        "interactions and collections are not settled. Draw longer chains, or restrict the space."
+    )
+    return [sentence]
+
+
+def structure_sections(record: StructureRecord, fit: FitResult) -> list[Section]:
+    """The sections in reading order; ``fit`` is that of the most probable collection."""
+    found = [_interactions(record), _models(record), _chains(record), _others(record), _cells(record, fit)]
+    return [section for section in found if section is not None]
+
+
+def _label(edge: Edge) -> str:
+    return short_edge(edge, CELL_WIDTH)
+
+
+def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
+    """Interactions by falling probability."""
+    inclusion = record.posterior.inclusion
+    pairs = zip(inclusion.edges, inclusion.mean.tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def _interactions(record: StructureRecord) -> Section:
+    section = Section("Which interactions exist")
+    space, inclusion = record.posterior.structure_prior.space, record.posterior.inclusion
+    weights = {edge: mean for edge, mean in _ranked(record) if mean >= _LEAST}
+    if len(space.domain) <= 40:
+        singles = [(name,) for name in space.domain.names]
+        graph = InteractionHypergraph(space.domain, [*singles, *weights], hierarchical=False)
+        section.figure(
+            hypergraph_figure(graph, weights, full=1.0),
+            "Variables on a circle, pairs as arcs as wide as they are probable, larger sets as regions or stars",
+        )
+        section.note(
+            f"Widths are posterior probabilities; the widest line of a kind stands for 1. Interactions of probability "
+            f"below {_LEAST:g} are left out."
+        )
+    elif weights:
+        section.note("With more than 40 variables the picture is left out.")
+    position = {edge: k for k, edge in enumerate(inclusion.edges)}
+    prior = record.posterior.structure_prior
+    before = None if prior.unnormalised else prior.marginal_inclusion.tolist()
+    columns = ["interaction", "probability", "prior probability"]
+    is_drawn = record.route != "list"
+    columns += ["Monte Carlo SE"] if is_drawn else []
+    columns += ["R-hat"] if inclusion.r_hat is not None else []
+    rows: list[list[object]] = []
+    for edge, mean in _ranked(record):
+        k = position[edge]
+        row: list[object] = [edge_cell(edge), digits(mean), digits(None if before is None else before[k])]
+        row += [digits(float(inclusion.mcse[k]))] if is_drawn else []
+        row += [number(float(inclusion.r_hat[k]))] if inclusion.r_hat is not None else []
+        rows.append(row)
+    if rows:
+        section.folded_tables(columns, rows, _SHOWN, "Further interactions", brief=10)
+    else:
+        section.text("One variable has no interactions.")
+    if before is None:
+        section.note("Prior probabilities need the list of the space, which is too large.")
+    return section
+
+
+def _models(record: StructureRecord) -> Section:
+    section = Section("Most probable models")
+    head = ["collection", "probability", "log evidence"]
+    has_loo = not record.reason
+    head += ["elpd (LOO)", "stacking weight", "SE of elpd", "p (LOO)", "largest Pareto k"] if has_loo else []
+    rows: list[list[object]] = []
+    for rival in record.rivals:
+        left = rival.left_out
+        row: list[object] = [edge_cell([rival.name]), digits(rival.probability), fixed(rival.log_evidence, 2)]
+        if left is not None:
+            figures = (left.elpd, left.weight, left.std_error, left.num_effective_parameters, left.max_pareto_k)
+            row += [fixed(value, 2) for value in figures]
+        rows.append(row)
+    section.table(head, rows, brief=len(rows))
+    section.note(
+        "Evidence is the probability of the rows averaged over the prior, in nats; it depends on the prior of theta "
+        "even where the posterior of theta hardly does."
+    )
+    if has_loo:
+        worst = max(rival.left_out.max_r_hat for rival in record.rivals if rival.left_out is not None)
+        section.note(
+            "elpd is the expected log predictive density by leave-one-out cross-validation under the same prior, p "
+            "(LOO) the effective number of parameters. Stacking weights are those of the mixture of these collections "
+            "that predicts rows left out with the largest density. Largest R-hat of the draws of theta: "
+            f"{number(worst)}."
+        )
+    else:
+        section.note(f"There is no leave-one-out: {record.reason}.")
+    return section
+
+
+def _chains(record: StructureRecord) -> Section | None:
+    inclusion = record.posterior.inclusion
+    if inclusion.per_chain is None or inclusion.r_hat is None:
+        return None
+    section = Section("Where the chains disagree")
+    spread = (inclusion.per_chain.amax(0) - inclusion.per_chain.amin(0)).tolist()
+    order = sorted(range(len(spread)), key=lambda k: -spread[k])[:_SHOWN_DOTS]
+    if not order:
+        return None
+    means = inclusion.per_chain.numpy()
+    section.figure(
+        dots_figure(
+            [_label(inclusion.edges[k]) for k in order],
+            {f"chain {c + 1}": row[order] for c, row in enumerate(means)},
+            "probability within a chain",
+        ),
+        "Probability of each interaction within every chain, those that differ most on top",
+    )
+    section.table(
+        ["interaction", *(f"chain {c + 1}" for c in range(len(means))), "R-hat"],
+        [
+            [edge_cell(inclusion.edges[k]), *map(digits, means[:, k].tolist()), number(float(inclusion.r_hat[k]))]
+            for k in order
+        ],
+        folded=f"Probabilities by chain ({len(order)})",
+    )
+    section.text(
+        f"Status: {record.posterior.status}; largest R-hat of an interaction {number(record.max_r_hat)}. An "
+        "interaction at which every chain is stuck, and not all at the same value, has an infinite one."
+    )
+    return section
+
+
+def _others(record: StructureRecord) -> Section | None:
+    names = list(record.others)
+    means = np.array([other.inclusion.mean.numpy() for other in record.others.values()])
+    edges = record.posterior.inclusion.edges
+    order = sorted(np.flatnonzero(means.max(0, initial=0) >= _LEAST), key=lambda k: -np.ptp(means[:, k]))[:_SHOWN_DOTS]
+    if not order:
+        return None
+    section = Section("Other priors")
+    section.figure(
+        dots_figure(
+            [_label(edges[k]) for k in order], dict(zip(names, means[:, order], strict=True)), "posterior probability"
+        ),
+        "Probability of each interaction under three priors, those that differ most on top",
+    )
+    section.table(
+        ["interaction", *names],
+        [[edge_cell(edges[k]), *map(digits, means[:, k].tolist())] for k in order],
+        folded=f"Probabilities by prior ({len(order)})",
+    )
+    rows: list[list[object]] = []
+    for name, other in record.others.items():
+        top = other.models(1)[0]
+        worth = [] if record.route == "list" else [number(other.num_effective or _num_draws(record))]
+        generators = "".join(f"[{' '.join(edge)}]" for edge in top.hypergraph.maximal_edges)
+        rows.append([name, edge_cell([generators]), digits(top.probability), *worth])
+    head = ["prior", "most probable collection", "its probability"]
+    section.table(head + ([] if record.route == "list" else ["draws it is worth"]), rows)
+    drawn = "" if record.route == "list" else " The draws are weighted; collections that none of them met stay unknown."
+    section.note(f"The prior of theta with a quarter of its information, as asked, and with four times as much.{drawn}")
+    return section
+
+
+def _num_draws(record: StructureRecord) -> float:
+    index = record.posterior.index
+    return float("nan") if index is None else float(index.numel())
+
+
+def _cells(record: StructureRecord, fit: FitResult) -> Section:
+    section = Section("Averaged cells")
+    if record.cells is None:
+        section.text("The table has more than 4,096 cells, and its averaged probabilities are not listed.")
+        return section
+    rows = record.posterior.data
+    total = float(rows.total_count)
+    observed = rows.table().numpy().astype(float).reshape(-1)
+    averaged = total * record.cells.numpy().reshape(-1)
+    single = total * HierarchicalLogLinear(fit.hypergraph, fit.theta).probs.numpy().reshape(-1)
+    section.figure(
+        cells_figure(observed, averaged, single),
+        "Averaged expected counts of cells against observed counts and against those of the most probable collection",
+    )
+    apart = np.abs(averaged - single)
+    order = np.argsort(-apart, kind="stable")[:_SHOWN_CELLS]
+    domain = rows.domain
+    levels = np.stack(np.unravel_index(order, domain.cardinalities), 1)
+    section.table(
+        [*(shorten(name) for name in domain.names), "observed", "averaged", "most probable collection"],
+        [
+            [
+                *(edge_cell([v.labels[code]]) for v, code in zip(domain, codes, strict=True)),
+                observed[cell],
+                averaged[cell],
+                single[cell],
+            ]
+            for cell, codes in zip(order, levels, strict=True)
+        ],
+        folded=f"The {plural(len(order), 'cell')} that averaging changes most",
+    )
+    section.note(
+        "Posterior means of the probabilities of cells over collections and theta, times the number of rows; beside "
+        "them the counts at the posterior mode of the most probable collection."
+    )
+    return section

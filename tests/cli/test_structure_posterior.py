@@ -1,0 +1,244 @@
+"""``fit --structure-posterior``: what it prints, writes and shows, awkward tables, and runs that are killed."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import kill
+
+from pyro_hoim import Observations
+from pyro_hoim.inference import StructurePrior, enumerate_structures, load_structure_posterior
+from pyro_hoim.log_linear import load_model
+
+TABLE = "a,b,c,count\nx,0,u,14\nx,1,u,3\ny,0,u,4\ny,1,u,9\nx,0,v,12\nx,1,v,5\ny,0,v,3\ny,1,v,11\n"
+SHORT = ("--chains", "2", "--draws", "40", "--burn-in", "10")
+SECTIONS = ("Which interactions exist", "Most probable models", "Other priors", "Averaged cells")
+
+
+@pytest.fixture
+def table():
+    Path("t.csv").write_text(TABLE, encoding="utf-8")
+    return "t.csv"
+
+
+def probabilities(found):
+    return {":".join(line["edge"]): line["probability"] for line in found["structure_posterior"]["inclusion"]}
+
+
+def law_of(source, **options):
+    rows = Observations.from_csv(source)
+    return rows, StructurePrior(rows.domain, **options)
+
+
+# What comes out
+
+
+def test_published_numbers_and_the_file(shell):
+    options = ("--structure-posterior", "--space", "decomposable", "--prior", "conjugate:1", "--out", "out")
+    found = shell.json("fit", "czech_autoworkers", *options)
+    told = found["structure_posterior"]
+    assert (told["method"], told["is_exact"], told["status"], told["max_r_hat"]) == ("list", True, "exact", None)
+    assert told["models"][0]["probability"] == pytest.approx(0.2489, abs=1e-4)
+    assert probabilities(found)["phys:protein"] == pytest.approx(0.743, abs=1e-3)
+    assert found["edges"] == told["models"][0]["edges"] and found["prior"] == "conjugate:1"
+    assert load_model("out/model.safetensors").info["prior"] == "conjugate:1"
+    posterior = load_structure_posterior(told["file"])
+    assert posterior.inclusion.mean.tolist() == [line["probability"] for line in told["inclusion"]]
+    assert [list(edge) for edge in posterior.models(1)[0].hypergraph.edges] == found["edges"]
+    assert sum(model["stacking_weight"] for model in told["models"]) == pytest.approx(1)
+    assert len(told["models"]) == 5 and all(-6800 < model["elpd_loo"] < -6600 for model in told["models"])
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert all(title in page for title in SECTIONS) and "Where the chains disagree" not in page
+    documented = set(re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text("utf-8")))
+    for keys in (found, told, told["inclusion"][0], told["models"][0], told["other_priors"][0]):
+        assert {key for key in keys if not key.endswith("_std_error")} <= documented, set(keys) - documented
+    assert json.loads(Path("out/fit.json").read_text()) == found
+
+
+def test_a_list_and_other_priors_are_those_of_enumeration(shell, table):
+    found = shell.json("fit", table, "--structure-posterior", "--inclusion", "beta:1,2", "--out", "out")
+    rows, law = law_of(table, inclusion=("beta", 1.0, 2.0))
+    told = found["structure_posterior"]
+    assert [other["prior"] for other in told["other_priors"]] == ["unit:0.25", "unit", "unit:4"]
+    for other in told["other_priors"]:
+        expected = enumerate_structures(rows, other["prior"], law).inclusion.mean
+        assert other["inclusion"] == pytest.approx(expected.tolist(), abs=1e-12)
+    assert told["evidence_method"] == "laplace" and told["status"] == "approximate" and not told["is_exact"]
+    assert told["other_priors"][0]["inclusion"] != pytest.approx(told["other_priors"][2]["inclusion"], abs=0.01)
+    plain = shell.json("fit", table, "--structure-posterior", "--out", "plain")
+    assert probabilities(plain)["b:c"] > probabilities(found)["b:c"]  # control: the beta law is at work
+
+
+def test_orders_and_spaces(shell, table):
+    for options, number in ((["--order", "2"], 8), (["--space", "pairwise"], 8), (["--space", "hierarchical"], 9)):
+        found = shell.json("fit", table, "--structure-posterior", *options, "--out", f"o{options[0][2]}{options[1]}")
+        assert found["structure_posterior"]["num_collections"] == number
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, table):
+    found = shell.json("fit", table, "--structure-posterior", "--draws", "2000", "--out", "chains")
+    told = found["structure_posterior"]
+    assert told["method"] == "chains" and told["status"] in ("converged", "unconverged") and told["max_r_hat"] >= 1
+    expected = enumerate_structures(*[law_of(table)[0], "unit"]).inclusion
+    for line in told["inclusion"]:
+        assert line["mcse"] > 0 and line["probability"] == pytest.approx(expected[line["edge"]], abs=6 * line["mcse"])
+    page = Path("chains/report.html").read_text(encoding="utf-8")
+    assert "Where the chains disagree" in page and "chain 4" in page and "draws it is worth" in page
+    large = shell.json("fit", "czech_autoworkers", "--structure-posterior", *SHORT, "--out", "large")  # 7,785,062
+    assert large["structure_posterior"]["method"] == "chains" and len(large["structure_posterior"]["inclusion"]) == 57
+    captured = shell("fit", "czech_autoworkers", "--structure-posterior", *SHORT, "--out", "text")
+    assert "The collections are draws of chains. Evidence: Laplace's approximation." in captured.out
+
+
+def test_junction_trees_where_graphs_are_too_many_to_list(shell):
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 2, 60)
+    columns = [first, np.where(rng.random(60) < 0.9, first, 1 - first), *rng.integers(0, 2, (5, 60))]
+    lines = [",".join("abcdefg"), *(",".join(map(str, row)) for row in np.stack(columns, 1))]
+    Path("seven.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    options = ["--structure-posterior", "--space", "decomposable", "--prior", "conjugate:1", "--order", "2"]
+    found = shell.json("fit", "seven.csv", *options, "--out", "out")
+    told = found["structure_posterior"]
+    assert (told["method"], told["is_exact"], told["status"]) == ("junction-trees", True, "exact")
+    assert probabilities(found)["a:b"] > 0.99 and told["inclusion"][0]["mcse"] < 0.01 and told["max_r_hat"] is None
+    assert all(other["num_effective"] > 100 for other in told["other_priors"])
+
+
+# Interrupted runs
+
+LONG = ["--structure-posterior", "--prior", "unit", "--chains", "2", "--draws", "6000", "--burn-in", "10"]
+OFTEN = "from pyro_hoim.runs.checkpoint import RunFile; RunFile.SECONDS = 0.0; "
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_killed_run_is_resumed(how, shell, table):
+    options = ["fit", table, *LONG, "--out"]
+    kill([*options, "broken"], Path("broken/checkpoint/structures.safetensors"), how, OFTEN)
+    assert not Path("broken/fit.json").exists()
+    assert "--resume" in shell.refused(*options, "broken")
+    told = shell.refused(*options, "broken", "--resume", "--prior", "unit:2", progress=True)
+    assert "--resume: the run in broken was started with --prior unit, and received --prior unit:2" in told
+    told = shell.refused(*options, "broken", "--resume", "--inclusion", "0.3", progress=True)
+    assert "was started with no --inclusion, and received --inclusion 0.3" in told
+    Path("t.csv").write_text(TABLE.replace("14", "15"), encoding="utf-8")
+    told = shell.refused(*options, "broken", "--resume", progress=True)
+    assert "--resume: the run in broken was started with other rows" in told
+    Path("t.csv").write_text(TABLE, encoding="utf-8")
+    shell(*options, "broken", "--resume")
+    shell(*options, "whole")
+    broken, whole = (json.loads(Path(name, "fit.json").read_text()) for name in ("broken", "whole"))
+    assert broken["structure_posterior"] == {
+        **whole["structure_posterior"],
+        "file": broken["structure_posterior"]["file"],
+    }
+    one, two = (load_structure_posterior(f"{name}/structures.safetensors") for name in ("broken", "whole"))
+    assert one.index is not None and two.index is not None and bool((one.index == two.index).all())
+    assert not Path("broken/checkpoint").exists()
+
+
+# Bad input
+
+GIVEN = ["--structure-posterior"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--select"], "--structure-posterior: finds the interactions itself, received --select"),
+        (["--edges", "a*b"], "--structure-posterior: finds the interactions itself, received --edges"),
+        (["--posterior"], "--structure-posterior: finds the interactions itself, received --posterior"),
+        (["--inclusion", "0"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "1"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "-0.2"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "nan"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "often"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "beta:1"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "beta:1,0"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--prior", "none"], "--prior: a posterior needs a proper prior, received none"),
+        (["--prior", "conjugate:0"], "--prior: expected none, unit, normal:S"),
+        (["--prior", "conjugate:1"], "add --space decomposable, or use unit or normal:S"),
+        (["--space", "cyclic"], "--space: 'cyclic' is not one of"),
+        (["--space", "pairwise", "--order", "3"], "space='pairwise' has pairs alone, received 3"),
+        (["--order", "4"], "--order: expected"),
+        (["--order", "1"], "--order: expected"),
+        (["--chains", "1"], "--chains: expected at least 2"),
+        (["--jobs", "2"], "--jobs: the chains of --structure-posterior share the evidence"),
+        (["--split", "0.5,0.5,0"], "--split: --structure-posterior has no use for validation rows"),
+        (["--model", "grm"], "--structure-posterior: belongs to --model log-linear"),
+    ],
+)
+def test_one_clear_error(options, message, shell, table):
+    assert message in shell.refused("fit", table, *GIVEN, *options, "--out", "out")
+
+
+@pytest.mark.parametrize(("options"), [["--space", "graphical"], ["--inclusion", "0.3"]])
+def test_options_without_the_posterior(options, shell, table):
+    told = shell.refused("fit", table, *options, "--out", "out")
+    assert f"{options[0]}: belongs to --structure-posterior" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("a,b,count\nx,0,0\ny,1,0\n", [], "at least one observation"),
+        ("a,b\n", [], "t"),
+        ("a,b,count\nx,0,2.5\ny,1,3.5\n", [], "expected a non-negative whole number, received '2.5'"),
+        ("a,b\nx,0\ny,\nx,1\n", [], "pass --missing drop"),
+        ("a,b\nx,0\ny,\nx,1\n", ["--missing", "marginalise"], "not together with --structure-posterior"),
+    ],
+)
+def test_rows_that_are_refused(content, options, message, shell):
+    Path("t.csv").write_text(content, encoding="utf-8")
+    assert message in shell.refused("fit", "t.csv", *GIVEN, *options, "--out", "out")
+
+
+# Awkward tables with an exact answer
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param("a\nx\ny\nx\n", {}, id="one variable"),
+        pytest.param("a,b\nx,0\ny,0\nx,0\n", {"a:b": 0.5}, id="one level: nothing is learned"),
+        pytest.param("a,b,count\nx,0,30\ny,1,40\n", None, id="identical columns"),
+        pytest.param("a,b\nx,0\n", {"a:b": 0.5}, id="one row"),
+    ],
+)
+def test_awkward_tables(content, expected, shell):
+    Path("t.csv").write_text(content, encoding="utf-8")
+    found = shell.json("fit", "t.csv", *GIVEN, "--out", "out")
+    if expected is None:
+        rows, _ = law_of("t.csv")
+        expected = {"a:b": enumerate_structures(rows).inclusion["a", "b"]}
+    assert probabilities(found) == pytest.approx(expected, abs=1e-12)
+    assert all(title in Path("out/report.html").read_text(encoding="utf-8") for title in SECTIONS[:2])
+    has_loo = found["structure_posterior"]["models"][0]["elpd_loo"] is not None
+    assert has_loo is (content != "a,b\nx,0\n") is (found["structure_posterior"]["loo_missing"] is None)
+
+
+@pytest.mark.parametrize("prior", ["normal:0.001", "normal:1000", "unit:1000", "ridge:1"])
+def test_narrow_and_wide_priors(prior, shell, table):
+    found = shell.json("fit", table, *GIVEN, "--prior", prior, "--out", "out")
+    expected = enumerate_structures(law_of(table)[0], prior).inclusion.mean
+    assert list(probabilities(found).values()) == pytest.approx(expected.tolist(), abs=1e-12)
+    if prior == "normal:0.001":
+        law = law_of(table)[1]  # theta stays at zero, so the rows tell nothing of the interactions
+        assert list(probabilities(found).values()) == pytest.approx(law.marginal_inclusion.tolist(), abs=1e-3)
+
+
+def test_missing_cells_are_dropped_where_asked_for(shell):
+    Path("t.csv").write_text(TABLE.replace("x,0,u,14", "x,0,u,14\n,0,u,3"), encoding="utf-8")
+    found = shell.json("fit", "t.csv", *GIVEN, "--missing", "drop", "--out", "out")
+    Path("whole.csv").write_text(TABLE, encoding="utf-8")
+    assert found["dropped_rows"] == 3
+    expected = enumerate_structures(law_of("whole.csv")[0]).inclusion.mean
+    assert list(probabilities(found).values()) == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_target_and_test_rows_are_scored(shell, table):
+    found = shell.json("fit", table, *GIVEN, "--split", "0.8,0,0.2", "--target", "b", "--out", "out")
+    assert found["accuracy"]["test"]["rows"] == found["rows"]["test"] > 0
