@@ -17,7 +17,7 @@ from ...generalized_root.normalizability.check import check_normalizable
 from ...log_linear.chains.gibbs import GibbsChains
 from ...log_linear.coding import parametrization
 from ...log_linear.energy import LogLinearEnergy
-from ...log_linear.laws.backends import acting_backend
+from ...log_linear.laws.backends import acting_backend, exact_backend
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.statistics import LogLinearStatistics
 from ...structure.hypergraph import InteractionHypergraph
@@ -128,10 +128,13 @@ class LogLinearSite(IntractableSite):
     @override
     def surrogate(self, law: Any, value: torch.Tensor) -> torch.Tensor | None:
         has_rows = isinstance(law, HierarchicalLogLinear)
-        if self.law.partition.is_exact:
-            cost = self.law.partition.plan(self.hypergraph)
-            if cost.feasible and (cost.total_cells <= _CHEAP_CELLS or not has_rows):
-                return law.log_prob(value)
+        backend = exact_backend(self.law.partition)
+        cost = backend.plan(self.hypergraph)
+        if cost.feasible and (cost.total_cells <= _CHEAP_CELLS or not has_rows):
+            if backend is not self.law.partition:  # an estimate, whose noise has no place in a curvature
+                arguments = (law.theta,) if has_rows else (law.theta, law.total_count)
+                law = type(self.law)(self.hypergraph, *arguments, coding=law.coding, partition=backend)
+            return law.log_prob(value)
         return law.log_pseudo_prob(value) if has_rows else None
 
     @override

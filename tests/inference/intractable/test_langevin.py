@@ -188,6 +188,29 @@ def test_preconditioned_steps_inflate_the_variance_as_the_formula_says() -> None
         assert abs(float(by_chain.mean()) - variance) > LIMIT * error
 
 
+def test_an_annealed_law_is_preconditioned_by_the_exact_one_where_that_is_cheap() -> None:
+    """The same shape of steps, from rows and from counts, as for the law with an exact backend."""
+    factors = []
+    for partition in (ANNEALED, None):
+        for with_rows in (True, False):
+
+            def program(partition: Any = partition, with_rows: bool = with_rows) -> None:
+                if with_rows:
+                    strength_of_rows(partition)
+                    return
+                strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+                theta, counts = strength.unsqueeze(-1) * DIRECTION, statistics_of(ROWS, PAIR)
+                pyro.sample("counts", LogLinearStatistics(PAIR, theta, len(ROWS), partition=partition), obs=counts)
+                pyro.sample("y", dist.Normal(strength, 0.5), obs=torch.tensor(0.4, dtype=torch.float64))
+
+            pyro.set_rng_seed(1)
+            kernel = Langevin(program)
+            kernel.setup(0)
+            factors.append(kernel._set_up().factor)
+    for factor in factors[1:]:
+        assert_close(factor, factors[0], relative=1e-6)
+
+
 def test_steps_that_fall() -> None:
     kernel = Langevin(strength_of_rows, step_size=0.2, decay=0.5)
     steps = run(kernel, 30, burn_in=10, num_chains=2, seed=1).sample_stats["step_size"]
