@@ -31,6 +31,7 @@ from pyro_hoim.inference import (
     BirthDeath,
     Exchange,
     Langevin,
+    MixedGibbs,
     NoisyExchange,
     PseudoPosterior,
     StructurePrior,
@@ -38,6 +39,7 @@ from pyro_hoim.inference import (
     enumerate_structures,
     log_evidence,
     sample_network_posterior,
+    structure_model,
 )
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
@@ -186,7 +188,7 @@ def test_networks_are_as_exact_as_their_table_says():
 
 def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
     says = _table("structure")
-    assert len(says) == 10
+    assert len(says) == 11
     counts = torch.arange(1, 13).reshape(2, 3, 2).numpy()
     data = pyro_hoim.Observations.from_table(domain, counts)
     chain = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
@@ -229,6 +231,15 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
         else:
             with pytest.raises(InputError):
                 average_decomposable(data, prior, structures, num_draws=10)
+        told = says["`MixedGibbs` on `structure_model`: the law that chains leave unchanged"][column]
+        if told == "refused":
+            with pytest.raises(InputError):
+                structure_model(data, structures, prior)
+        else:
+            assert told == "exact"
+            kernel = MixedGibbs(structure_model(data, structures, prior))
+            kernel.setup(0)
+            assert set(kernel.initial_params) == {"gamma", "theta"}
         assert says["`AutoStructure`"][column] == ("refused" if structures.space.is_graphical else "*variational*")
         assert posterior.is_exact is (says["mean cells and `predict` of `StructurePosterior`"][column] == "exact")
         assert posterior.is_exact is (posterior.predict(data, "a").kind == "exact")

@@ -34,7 +34,7 @@ import torch
 from pyro.infer import SVI
 from pyro.optim import ClippedAdam
 
-from pyro_hoim import ConvergenceWarning, Domain, LogLinearStatistics, Observations, load_table
+from pyro_hoim import ConvergenceWarning, Domain, Observations, load_table
 from pyro_hoim.inference import (
     AutoStructure,
     ChainSettings,
@@ -42,8 +42,8 @@ from pyro_hoim.inference import (
     average_decomposable,
     enumerate_structures,
     sample_structures,
+    structure_model,
 )
-from pyro_hoim.log_linear import statistics_of, unit_information_prior
 
 torch.set_num_threads(1)
 table = load_table("czech_autoworkers")
@@ -137,24 +137,13 @@ pd.DataFrame(
 # %% [markdown]
 # ## A guide for stochastic variational inference
 #
-# Structure can be a site of a larger program. `parameter_mask` makes zeros of the parameters of absent interactions, so
-# that one law over the largest collection serves all of them. `AutoStructure` follows such a program: indicators one
-# after the other, theta normal given them.
+# Structure can be a site of a larger program. `structure_model` is the program of one table: parameters of absent
+# interactions are masked, so that one law over the largest collection serves all of them. `AutoStructure` follows such
+# programs: indicators one after the other, theta normal given them.
 
 # %%
 prior = StructurePrior(table.domain, space="pairwise")
-counts = statistics_of(table, prior.largest)
-theta_prior = unit_information_prior(prior.largest, dtype=torch.float64)
-
-
-def program():
-    """Which pairs interact, and how."""
-    gamma = pyro.sample("gamma", prior)
-    theta = pyro.sample("theta", theta_prior)
-    law = LogLinearStatistics(
-        prior.largest, theta * prior.parameter_mask(gamma), table.total_count, validate_args=False
-    )
-    pyro.sample("counts", law, obs=counts)
+program = structure_model(table, prior, "unit")
 
 
 def fitted(dependence: str, num_steps: int = 4000) -> AutoStructure:

@@ -61,4 +61,5 @@ from .structure.file import (
 from .structure.guides.guide import AutoStructure as AutoStructure, StructureELBO as StructureELBO
 from .structure.posterior import StructurePosterior as StructurePosterior
 from .structure.prior import StructurePrior as StructurePrior
+from .structure.program import StructureProgram as StructureProgram, structure_model as structure_model
 from .structure.scorer import StructureEvidence as StructureEvidence

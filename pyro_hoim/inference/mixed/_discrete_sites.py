@@ -30,9 +30,11 @@ from ...errors import (
 )
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...runs.schedule import GibbsSchedule
+from ..structure.prior import StructurePrior
 
 MAX_VALUES = 2**16
 """Most values of one element of a site."""
+_MAX_TOGETHER = 2**9  # collections of a structure that are drawn together and not indicator by indicator
 
 Schedules = GibbsSchedule | Mapping[str, GibbsSchedule] | None
 
@@ -247,6 +249,10 @@ def _atoms(name: str, fn: Any) -> torch.Tensor:
         raise unexpected(
             f"site {name!r}", "the log-linear law in a plate", received="it under to_event", code="no-method"
         )
+    if isinstance(base, StructurePrior) and not base.space.is_graphical:
+        members = base.space.members
+        if members is None or len(members) > _MAX_TOGETHER:
+            return torch.tensor([0.0, 1.0])  # any two collections are joined by births and deaths
     advice = (
         "Gibbs draws from a list of all values. Observe the site, marginalise it in the program, or use a bounded law "
         "such as Categorical or Binomial"

@@ -45,7 +45,9 @@ class MixedGibbs(MCMCKernel):
     or a scale depends on it, or where the program looks into values so that nobody can tell; elsewhere it is a
     constant, and the law may be of any size. All other discrete sites with a finite support (Categorical, Bernoulli,
     Binomial, a :class:`~pyro_hoim.generalized_root.GeneralizedRoot` over bounded counts, ...) are drawn element by
-    element, one element being a whole event: all counts of a row together.
+    element, one element being a whole event: all counts of a row together. A
+    :class:`~pyro_hoim.inference.StructurePrior` is drawn whole where it has up to 512 collections or is of graphs, and
+    one indicator at a time beyond.
 
     The program is evaluated for all values of an element, and for all elements of a plate, at once where that gives
     what one by one gives; this is checked at the first transition, and :attr:`evaluation` and

@@ -1,0 +1,118 @@
+"""The Pyro program of which interactions exist and how strong they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+
+from ...core.partition import PartitionBackend
+from ...core.rows import check_rows
+from ...data.observations import Observations
+from ...data.readers import check_complete
+from ...errors import check_type, conflict, other_domain, out_of_range
+from ...log_linear.laws.priors import DiaconisYlvisaker
+from ...log_linear.laws.statistics import LogLinearStatistics, statistics_of
+from .prior import StructurePrior
+from .theta_prior import ThetaPrior, checked_prior, resolved_prior
+
+__all__ = ["StructureProgram", "structure_model"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StructureProgram:
+    """A Pyro program without arguments, made by :func:`structure_model`; it returns theta, zero where absent.
+
+    Attributes:
+        structure_prior: law of the site ``gamma``.
+        theta_prior: law of the site ``theta``, event shape (largest.num_parameters,), float64.
+        counts: observed at the site ``counts``, marginal counts of the largest collection, (largest.num_terms,).
+        total_count: number of rows N.
+        partition: exact backend; ``Auto()`` when None.
+    """
+
+    structure_prior: StructurePrior
+    theta_prior: Any
+    counts: torch.Tensor
+    total_count: float
+    partition: PartitionBackend | None = None
+
+    def __call__(self) -> torch.Tensor:
+        """Run it once."""
+        gamma = pyro.sample("gamma", self.structure_prior)
+        theta = pyro.sample("theta", self.theta_prior)
+        present = theta * self.structure_prior.parameter_mask(gamma)
+        law = LogLinearStatistics(
+            self.structure_prior.largest, present, self.total_count, partition=self.partition, validate_args=False
+        )
+        pyro.sample("counts", law, obs=self.counts)
+        return present
+
+
+def structure_model(
+    data: Observations,
+    structure_prior: StructurePrior | None = None,
+    prior: ThetaPrior = "unit",
+    *,
+    partition: PartitionBackend | None = None,
+) -> StructureProgram:
+    r"""The Pyro program with sites ``gamma``, ``theta`` and, observed, ``counts``, for every method over structure.
+
+    .. math:: \gamma \sim p(\gamma), \qquad \theta \sim p(\theta), \qquad
+        \log p(x \mid \theta, \gamma) = (\theta \odot \gamma) \cdot t - N \log Z(\theta \odot \gamma)
+
+    Collections are masks over the parameters of the largest one: where an interaction is absent its parameters stay in
+    the program, follow their prior and change nothing. So one law over the statistics t of the largest collection
+    serves all, the dimension never changes, and the posterior of ``gamma`` is that of
+    :func:`~pyro_hoim.inference.enumerate_structures`. For ``AutoStructure``, for ``MixedGibbs`` (which draws gamma from
+    its full conditional, of all collections together where these are few and else one indicator at a time), and for
+    what Pyro has beside them. :class:`~pyro_hoim.inference.BirthDeath` draws from the same posterior without it.
+
+    Args:
+        data: complete rows; weights are allowed where their sum is whole, and no rows at all.
+        structure_prior: prior over collections; every hierarchical one with the same probability when None.
+        prior: prior of theta: a name such as ``unit`` or ``normal:0.5``, a scale, a distribution over the free
+            coordinates of the largest collection, or a function of a collection, asked for the largest one. The prior
+            given a collection is the marginal law of its coordinates.
+        partition: exact backend; ``Auto()`` when None.
+
+    Returns:
+        The program; it takes no arguments.
+
+    Raises:
+        InputError: another domain, a sum of weights that is not whole, a flat prior, or the conjugate prior, whose
+            marginal laws are not conjugate.
+        InputTypeError: arguments of the wrong type.
+        MissingDataError: missing cells.
+
+    References:
+        Lynn Kuo and Bani Mallick, Variable selection for regression models, Sankhya B 60, 1998, for masks over
+        independent coordinates.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> from pyro_hoim.inference import AutoStructure
+        >>> table = load_table("czech_autoworkers")
+        >>> program = structure_model(table, StructurePrior(table.domain, space="pairwise"))
+        >>> trace = pyro.poutine.trace(program).get_trace()
+        >>> {name: tuple(trace.nodes[name]["value"].shape) for name in ("gamma", "theta")}
+        {'gamma': (15,), 'theta': (21,)}
+        >>> guide = AutoStructure(program)
+    """
+    check_rows(data)
+    check_type(structure_prior, StructurePrior | None, "structure_prior")
+    check_type(partition, PartitionBackend | None, "partition", "a backend")
+    structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
+    largest = structure_prior.largest
+    if data.domain != largest.domain:
+        raise other_domain("data", "rows over the domain of the structure prior", received="another domain")
+    check_complete(data.codes, data.domain, range(len(data.domain)), "the program")
+    if not float(data.total_count).is_integer():
+        raise out_of_range("data", "weights that sum to a whole number of rows", data.total_count)
+    law = resolved_prior(checked_prior(prior), largest)
+    if isinstance(law, DiaconisYlvisaker):
+        problem = "the conjugate prior of a collection is not a marginal law of that of the largest one"
+        raise conflict("prior", problem, "use 'unit' or 'normal:S', or BirthDeath(collapsed=False)")
+    return StructureProgram(structure_prior, law, statistics_of(data, largest), data.total_count, partition)
