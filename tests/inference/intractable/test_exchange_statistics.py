@@ -15,7 +15,14 @@ from scipy import stats
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.inference import Exchange, NUTSSettings, log_linear_model, run_mcmc, sample_posterior
+from pyro_hoim.inference import (
+    Exchange,
+    NUTSSettings,
+    log_linear_model,
+    run_mcmc,
+    sample_posterior,
+    sample_pseudo_posterior,
+)
 from pyro_hoim.inference.intractable._auxiliary import AuxiliaryData
 from pyro_hoim.log_linear import LogLinearStatistics, normal_prior, statistics_of
 from pyro_hoim.schema import Domain
@@ -127,3 +134,75 @@ def test_draws_agree_with_nuts(name: str, options: dict[str, Any]) -> None:
         found[times] = disagreement(run.samples["theta"], nuts)
     limit = float(stats.norm.isf(FALSE_ALARM_RATE / 2 / (4 * hypergraph.num_parameters)))
     assert found[1] < limit < found[2], found
+
+
+def collection(name: str, num_columns: int, edges: int | str) -> tuple[InteractionHypergraph, Observations]:
+    """The first columns of a table with all interactions up to an order, or those named by letters of columns."""
+    data = table(name)
+    data = data.project(data.domain.names[:num_columns])
+    if isinstance(edges, int):
+        return InteractionHypergraph.from_order(data.domain, edges), data
+    named = [tuple(data.domain.names["abcdef".index(letter)] for letter in edge) for edge in edges.split()]
+    return InteractionHypergraph(data.domain, named, closure=True), data
+
+
+def three_ways(
+    hypergraph: InteractionHypergraph, data: Observations, num_chains: int, num_draws: int, nuts: NUTSSettings
+) -> tuple[dict[str, float], float]:
+    """Largest scores of exchange and bridged draws against NUTS with exact log Z, and the limit of all of them.
+
+    "raw" is the control: exchange draws against a pseudo-posterior that is not calibrated.
+    """
+    prior, counts = normal_prior(hypergraph, dtype=torch.float64), statistics_of(data, hypergraph)
+    arguments = (hypergraph, prior, counts, data.total_count)
+    exact = sample_posterior(hypergraph, data, 1.0, nuts, seed=1, progress=False).theta
+    raw = sample_pseudo_posterior(
+        hypergraph, data, 1.0, NUTSSettings(2, nuts.num_draws, nuts.burn_in), calibrate="none", seed=3, progress=False
+    )
+    found = {}
+    for way, num_bridges in (("exchange", 0), ("bridged", 2)):
+        kernel = Exchange(log_linear_model, num_bridges=num_bridges, proposal="autoregressive")
+        run = run_mcmc(
+            kernel,
+            num_draws,
+            burn_in=2 * num_draws,
+            num_chains=num_chains,
+            seed=2,
+            model_args=arguments,
+            progress=False,
+        )
+        assert bool(run.sample_stats["is_exact"].all())
+        found[way] = disagreement(run.samples["theta"], exact)
+        found["raw"] = disagreement(run.samples["theta"], raw.theta)
+    # Means and three shares of every parameter, two ways.
+    return found, float(stats.norm.isf(FALSE_ALARM_RATE / 2 / (2 * 4 * hypergraph.num_parameters)))
+
+
+TWELVE: dict[str, tuple[str, int, int | str]] = {
+    "Czech, pairs": ("czech_autoworkers", 6, 2),
+    "Czech, seven edges": ("czech_autoworkers", 6, "ac ad ae bc ce de f"),
+    "Czech, decomposable": ("czech_autoworkers", 6, "ace bc de f"),
+    "Czech, five columns": ("czech_autoworkers", 5, 2),
+    "Czech, saturated": ("czech_autoworkers", 4, 4),
+    "Rochdale, six columns": ("rochdale", 6, 2),
+    "Rochdale, five columns": ("rochdale", 5, 2),
+    "Rochdale, triples": ("rochdale", 4, 3),
+    "2^4, pairs": ("2x2x2x2", 4, 2),
+    "2^5, triples": ("2x2x2x2x2", 5, 3),
+    "2^6, ring": ("2x2x2x2x2x2", 6, "ab bc cd de ef af"),
+    "4^4, pairs": ("4x4x4x4", 4, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWELVE)
+def test_three_ways_agree_on_twelve_models(name: str) -> None:
+    hypergraph, data = collection(*TWELVE[name])
+    found, limit = three_ways(hypergraph, data, 200, 150, NUTSSettings(4, 500))
+    assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found
+
+
+def test_three_ways_agree_on_a_small_model() -> None:
+    hypergraph, data = collection("2x2x2", 3, 3)
+    found, limit = three_ways(hypergraph, data, 150, 50, NUTSSettings(2, 120, 30))
+    assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found
