@@ -1,13 +1,13 @@
-"""Coverage of 90 % intervals of pseudo-posteriors over simulated tables, calibrated and not, beside the exact posterior.
+"""Coverage of 90 % intervals over simulated tables: pseudo-posteriors, calibrated and not, and the exact posterior.
 
 usage: bench_pseudo_coverage.py [--tables N] [--append]
 
-Six binary variables, all pairs, 1,841 rows as in the Czech table. "as Czech": theta is the posterior mode of that table,
-prior scale 1. "from the prior": theta is drawn anew for every table from the prior itself, of scale 0.3, so that the exact
-posterior covers 90 % by construction. Intervals are those of the normal approximation at the mode, of the exact posterior,
-too; nothing is drawn by NUTS. Coverage of all pairs and of all variables together, with its standard error over tables;
-then that of the pair covered least and of the pair covered most, with exact (Clopper-Pearson) 95 % intervals, which for an
-extreme of 15 pairs are too short.
+Six binary variables, all pairs, 1,841 rows as in the Czech table. "as Czech": theta is the posterior mode of that
+table, prior scale 1. "from the prior": theta is drawn anew for every table from the prior itself, of scale 0.3, so that
+the exact posterior covers 90 % by construction. Intervals are those of the normal approximation at the mode, of the
+exact posterior, too; nothing is drawn by NUTS. Coverage of all pairs and of all variables together, with its standard
+error over tables; then that of the pair covered least and of the pair covered most, with exact (Clopper-Pearson) 95 %
+intervals, which for an extreme of 15 pairs are too short.
 """
 
 import numpy as np

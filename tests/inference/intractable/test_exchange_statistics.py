@@ -157,7 +157,7 @@ def three_ways(
     arguments = (hypergraph, prior, counts, data.total_count)
     exact = sample_posterior(hypergraph, data, 1.0, nuts, seed=1, progress=False).theta
     raw = sample_pseudo_posterior(
-        hypergraph, data, 1.0, NUTSSettings(2, nuts.num_draws, nuts.burn_in), calibrate="none", seed=3, progress=False
+        hypergraph, data, 1.0, NUTSSettings(2, 250, 30), calibrate="none", seed=3, progress=False
     )
     found = {}
     for way, num_bridges in (("exchange", 0), ("bridged", 2)):
@@ -204,5 +204,5 @@ def test_three_ways_agree_on_twelve_models(name: str) -> None:
 
 def test_three_ways_agree_on_a_small_model() -> None:
     hypergraph, data = collection("2x2x2", 3, 3)
-    found, limit = three_ways(hypergraph, data, 150, 50, NUTSSettings(2, 120, 30))
+    found, limit = three_ways(hypergraph, data, 100, 40, NUTSSettings(2, 60, 30))
     assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found
