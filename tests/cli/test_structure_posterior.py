@@ -5,6 +5,7 @@ import re
 import signal
 from pathlib import Path
 
+import forkserver
 import numpy as np
 import pytest
 from command_line import kill
@@ -111,6 +112,7 @@ def test_junction_trees_where_graphs_are_too_many_to_list(shell):
 # Interrupted runs
 
 LONG = ["--structure-posterior", "--prior", "unit", "--chains", "2", "--draws", "6000", "--burn-in", "10"]
+WHOLE = []  # what a run that nobody disturbed says
 OFTEN = "from pyro_hoim.runs.checkpoint import RunFile; RunFile.SECONDS = 0.0; "
 
 
@@ -138,6 +140,53 @@ def test_killed_run_is_resumed(how, shell, table):
     one, two = (load_structure_posterior(f"{name}/structures.safetensors") for name in ("broken", "whole"))
     assert one.index is not None and two.index is not None and bool((one.index == two.index).all())
     assert not Path("broken/checkpoint").exists()
+
+
+MOMENTS = {
+    "pyro_hoim.inference.structure.drawn.sampling._Walk.advance": 1,  # before there is a checkpoint
+    "pyro_hoim.runs.checkpoint.RunFile.write": 3,
+    "pyro_hoim.study.structures.record._left_out": 1,
+    "pyro_hoim.study.analysis.fit": 1,
+    "pyro_hoim.cli.commands.fit.write_page": 1,
+    "pyro_hoim.study.files.save_structure_posterior": 1,
+    "pyro_hoim.cli.commands.fit.keep_split": 1,
+}
+
+
+QUICK = ("RunFile.write", "_left_out")
+
+
+@pytest.mark.parametrize(
+    "moment", [pytest.param(m, marks=[] if m.endswith(QUICK) else pytest.mark.slow) for m in MOMENTS]
+)
+def test_killed_at_any_moment(moment, shell, table):
+    options = ["fit", table, *GIVEN, *SHORT, "--out"]
+    place, name = moment.rsplit(".", 1)
+    program = f"""
+import os, signal, pkgutil
+from pyro_hoim.cli import main
+from pyro_hoim.runs.checkpoint import RunFile
+RunFile.SECONDS = 0.0
+place = pkgutil.resolve_name({place!r})
+calls, before = [], place.{name}
+def killing(*args, **kwargs):
+    calls.append(1)
+    if len(calls) == {MOMENTS[moment]}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return before(*args, **kwargs)
+place.{name} = killing
+main({[*options, "broken"]!r})
+"""
+    process = forkserver.start(program, Path("output"))
+    process.join(240)
+    assert process.exitcode == -signal.SIGKILL
+    assert not Path("broken/fit.json").exists()
+    shell(*options, "broken", "--resume")
+    broken = json.loads(Path("broken/fit.json").read_text())["structure_posterior"]
+    if not WHOLE:
+        shell(*options, "whole")
+        WHOLE.append(json.loads(Path("whole/fit.json").read_text())["structure_posterior"])
+    assert {**broken, "file": ""} == {**WHOLE[0], "file": ""}
 
 
 # Bad input
@@ -175,7 +224,16 @@ def test_one_clear_error(options, message, shell, table):
     assert message in shell.refused("fit", table, *GIVEN, *options, "--out", "out")
 
 
-@pytest.mark.parametrize(("options"), [["--space", "graphical"], ["--inclusion", "0.3"]])
+@pytest.mark.parametrize("options", [[], ["--space", "pairwise"], ["--space", "decomposable"]])
+def test_tables_too_large_for_the_evidence(options, shell):
+    names = [f"v{i}" for i in range(13)]
+    Path("wide.csv").write_text("\n".join(",".join(line) for line in (names, "0" * 13, "1" * 13)) + "\n", "utf-8")
+    told = shell.refused("fit", "wide.csv", *GIVEN, *options, "--out", "out")
+    assert "--structure-posterior: the evidence of a collection is a sum over a table of up to 4,096 cells" in told
+    assert "received 8192 cells" in told and "--space decomposable with --prior conjugate:1" in told
+
+
+@pytest.mark.parametrize("options", [["--space", "graphical"], ["--inclusion", "0.3"]])
 def test_options_without_the_posterior(options, shell, table):
     told = shell.refused("fit", table, *options, "--out", "out")
     assert f"{options[0]}: belongs to --structure-posterior" in told

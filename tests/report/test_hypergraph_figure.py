@@ -42,6 +42,16 @@ def test_pairs_are_as_wide_as_they_are_heavy():
     assert not arcs(hypergraph_figure(FIVE, {}))
 
 
+def test_widths_may_be_absolute():
+    weights = {("a", "b"): 0.5, ("c", "a"): 0.25, ("a", "b", "c"): 0.5}
+    figure = hypergraph_figure(FIVE, weights, full=1.0)
+    assert sorted(arc.get_linewidth() for arc in arcs(figure)) == pytest.approx([0.5 + 5.5 * s for s in (0.25, 0.5)])
+    hulls = [p for p in figure.axes[0].patches if isinstance(p, Polygon)]
+    assert {hull.get_linewidth() for hull in hulls} == {0.6 + 1.6 * 0.5}
+    widest = max(arc.get_linewidth() for arc in arcs(hypergraph_figure(FIVE, weights)))
+    assert widest == pytest.approx(6.0)  # control: relative to the heaviest
+
+
 def test_larger_sets_are_hulls_when_few_and_stars_when_many():
     few = hypergraph_figure(FIVE, max_sets=4)
     hulls = [p for p in few.axes[0].patches if isinstance(p, Polygon)]

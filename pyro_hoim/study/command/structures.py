@@ -8,10 +8,11 @@ from typing import Any, get_args
 
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
-from ...core.words import option
+from ...core.words import num_states_text, option
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, unexpected
+from ...errors import conflict, out_of_range, out_of_reach, unexpected
 from ...inference.structure.drawn.sampling import ChainSettings
+from ...inference.structure.kernel import is_dense
 from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
 from ...log_linear.named_priors import Prior
@@ -99,7 +100,17 @@ class StructurePlan:
     def _law(self, data: Observations) -> StructurePrior:
         """The prior over collections of the columns."""
         order = self.asked["order"]
-        return StructurePrior(data.domain, max_order=order, inclusion=self.inclusion, space=self.space)
+        law = StructurePrior(data.domain, max_order=order, inclusion=self.inclusion, space=self.space)
+        if self.prior.kind != "conjugate" and not is_dense(law.space.largest):
+            cells, largest = num_states_text(data.domain.num_states), law.space.largest.num_parameters
+            raise out_of_reach(
+                "structure_posterior",
+                f"the evidence of a collection is a sum over a table of up to 4,096 cells, and 2^22 cells times "
+                f"parameters; received {cells} cells and up to {largest:,} parameters",
+                f"use fewer {option('columns')}, a lower {option('order')}, or {option('space', 'decomposable')} with "
+                f"{option('prior', 'conjugate:1')}",
+            )
+        return law
 
 
 def plan_structures(asked: Asked) -> StructurePlan | None:

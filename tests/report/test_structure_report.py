@@ -1,0 +1,130 @@
+"""Sections and pictures of a posterior over structure: what they hold is what the record says."""
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.patches import PathPatch
+
+from pyro_hoim import load_table
+from pyro_hoim.core.figures.drawing import CHAINS, as_data_uri
+from pyro_hoim.core.words import digits
+from pyro_hoim.inference import ChainSettings, StructurePrior
+from pyro_hoim.log_linear import Prior, fit
+from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.study.structures.figures import cells_figure, dots_figure
+from pyro_hoim.study.structures.record import find_structures, record_structures
+from pyro_hoim.study.structures.sections import structure_sections, structure_sentences, structure_warnings
+
+TABLE = load_table("czech_autoworkers").project(["smoke", "mental", "phys", "protein"])
+JUDGING = ("trust", "best", "reliable", "good", "bad", "poor")
+
+
+@pytest.fixture(scope="module", params=["list", "chains"])
+def found(request):
+    """A record and its sections by title."""
+    settings = None if request.param == "list" else ChainSettings(3, 1000, 50)
+    prior = Prior.parse("conjugate:1")
+    law = StructurePrior(TABLE.domain, space="decomposable")
+    posterior, route = find_structures(TABLE, prior, law, settings, seed=3, run=RunOptions())
+    record = record_structures(posterior, route, 2, 100, seed=3)
+    top = fit(record.rivals[0].hypergraph, TABLE, penalty=prior.penalty(record.rivals[0].hypergraph))
+    return record, {section.title: section for section in structure_sections(record, top)}
+
+
+def tables(section):
+    return [block for block in section.blocks if block.kind == "table"]
+
+
+def texts(section):
+    return " ".join(block.text for block in section.blocks)
+
+
+def cell(value):
+    return value if isinstance(value, str) else value.shown
+
+
+def test_the_sections_of_each_route(found):
+    record, sections = found
+    titles = ["Which interactions exist", "Most probable models", "Where the chains disagree", "Other priors"]
+    titles += ["Averaged cells"]
+    assert list(sections) == [t for t in titles if record.route == "chains" or t != "Where the chains disagree"]
+    words = " ".join(map(texts, sections.values())) + " ".join(structure_sentences(record))
+    assert not [word for word in JUDGING if word in words.lower().split()]
+    for section in sections.values():
+        for block in section.blocks:
+            if block.kind == "figure":
+                assert as_data_uri(block.drawing, 40).startswith("data:image/png;base64,") and block.text
+
+
+def test_the_picture_is_as_wide_as_the_probabilities(found):
+    record, sections = found
+    inclusion = record.posterior.inclusion
+    picture = next(block for block in sections["Which interactions exist"].blocks if block.kind == "figure")
+    widths = sorted(p.get_linewidth() for p in picture.drawing.axes[0].patches if isinstance(p, PathPatch))
+    pairs = [p for edge, p in zip(inclusion.edges, inclusion.mean.tolist(), strict=True) if len(edge) == 2]
+    assert widths == pytest.approx(sorted(0.5 + 5.5 * p for p in pairs if p >= 0.05))
+    (table,) = tables(sections["Which interactions exist"])[:1]
+    for row in table.rows:
+        assert row[1] == digits(inclusion[cell(row[0]).split(":")])
+    assert ("R-hat" in table.columns) is ("Monte Carlo SE" in table.columns) is (record.route == "chains")
+
+
+def test_models_stand_beside_their_evidence_and_leave_one_out(found):
+    record, sections = found
+    (table,) = tables(sections["Most probable models"])
+    assert table.columns[:5] == ("collection", "probability", "log evidence", "elpd (LOO)", "stacking weight")
+    for row, rival in zip(table.rows, record.rivals, strict=True):
+        assert row[1] == digits(rival.probability) and float(row[2]) == pytest.approx(rival.log_evidence, abs=0.005)
+        assert float(row[3]) == pytest.approx(rival.left_out.elpd, abs=0.005)
+
+
+def test_dots_are_at_the_probabilities(found):
+    record, sections = found
+    shown = {"Other priors": {name: other.inclusion.mean for name, other in record.others.items()}}
+    if record.route == "chains":
+        chains = enumerate(record.posterior.inclusion.per_chain, start=1)
+        shown["Where the chains disagree"] = {f"chain {c}": row for c, row in chains}
+    for title, values in shown.items():
+        picture = next(block for block in sections[title].blocks if block.kind == "figure")
+        edges = {":".join(edge): k for k, edge in enumerate(record.posterior.inclusion.edges)}
+        labels = [text.get_text() for text in picture.drawing.axes[0].get_yticklabels()]
+        lines = {line.get_label(): line for line in picture.drawing.axes[0].lines if line.get_marker() == "o"}
+        assert set(lines) == set(values)
+        for name, law in values.items():
+            assert lines[name].get_xdata() == pytest.approx([float(law[edges[label]]) for label in labels])
+
+
+def test_averaged_cells_sum_to_the_rows(found):
+    record, sections = found
+    total = TABLE.total_count
+    assert float(record.cells.sum()) == pytest.approx(1)
+    picture = next(block for block in sections["Averaged cells"].blocks if block.kind == "figure")
+    for axes in picture.drawing.axes:
+        (points,) = [line for line in axes.lines if line.get_marker() == "o"]
+        assert float(np.sum(points.get_ydata())) == pytest.approx(total)
+        assert float(np.sum(points.get_xdata())) == pytest.approx(total)
+
+
+def test_chains_that_disagree_are_named():
+    law = StructurePrior(TABLE.domain)
+    with pytest.warns(UserWarning, match="R-hat"):
+        posterior, route = find_structures(
+            TABLE, Prior.parse("unit"), law, ChainSettings(3, 4, 0), seed=1, run=RunOptions()
+        )
+    record = record_structures(posterior, route, 2, 50, seed=1)
+    (told,) = structure_warnings(record)
+    assert "The chains over collections disagree (largest R-hat of an interaction" in told
+    settled, listed = find_structures(TABLE, Prior.parse("unit"), law, None, seed=1, run=RunOptions())
+    assert structure_warnings(record_structures(settled, listed, 2, 50, seed=1)) == []  # control
+
+
+def test_pictures_of_odd_sizes():
+    for number in (0, 1, 15):
+        values = {f"series {k}": np.linspace(0, 1, number) for k in range(9)}
+        figure = dots_figure([f"$label {k}$" for k in range(number)], values, "probability")
+        colours = [to_hex(line.get_color()) for line in figure.axes[0].lines if line.get_marker() == "o"]
+        assert len(colours) == 9 and colours[0] == colours[8] == CHAINS[0]
+        as_data_uri(figure, 30)
+    as_data_uri(cells_figure(np.zeros(2), np.zeros(2), np.zeros(2)), 30)
+    assert torch.get_default_dtype() == torch.float32
