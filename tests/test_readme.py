@@ -188,7 +188,7 @@ def test_networks_are_as_exact_as_their_table_says():
 
 def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
     says = _table("structure")
-    assert len(says) == 11
+    assert len(says) == 12
     counts = torch.arange(1, 13).reshape(2, 3, 2).numpy()
     data = pyro_hoim.Observations.from_table(domain, counts)
     chain = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
@@ -216,6 +216,9 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
             posterior = enumerate_structures(data, prior, structures)
         assert posterior.method == told.strip("*")
         assert posterior.is_exact is (told == "exact")
+        assert posterior.reweighted("unit:4" if prior == "unit" else "conjugate:8").is_exact is (told == "exact")
+        others = says["the list under another prior, `reweighted` of `StructurePosterior`"]
+        assert others == says["`enumerate_structures`: probabilities of collections and interactions"]
         chains = says["`sample_structures` and `BirthDeath`: the law that chains leave unchanged"]
         assert chains == says["`enumerate_structures`: probabilities of collections and interactions"]
         assert BirthDeath(data, prior, structures, method=posterior.method).is_exact is (told == "exact")

@@ -11,3 +11,9 @@ from .posterior import (
     run_posterior as run_posterior,
 )
 from .posterior_chains import PosteriorSettings as PosteriorSettings
+from .structures.record import (
+    StructureRecord as StructureRecord,
+    find_structures as find_structures,
+    record_structures as record_structures,
+)
+from .structures.sections import structure_sections as structure_sections
