@@ -30,6 +30,8 @@ from pyro_hoim.inference import (
     log_evidence,
     sample_structures,
 )
+from pyro_hoim.inference.structure.drawn.chains import Neighbourhood
+from pyro_hoim.inference.structure.drawn.sampling import _starts
 from pyro_hoim.log_linear import unit_information_prior
 from pyro_hoim.runs.options import RunOptions
 from pyro_hoim.schema import Domain
@@ -111,6 +113,37 @@ def test_trees_find_the_listed_posterior() -> None:
         other = enumerate_structures(FOUR, "conjugate:64", listed.structure_prior).inclusion.mean
         z = (drawn.inclusion.mean - other)[is_moving] / error[is_moving]
         assert float(z.abs().max()) > _z_limit(len(z))
+
+
+def test_selected_starts_are_maxima_from_far_apart() -> None:
+    listed = enumerate_structures(COPIES, "conjugate:1", StructurePrior(COPIES.domain, space="decomposable"))
+    space, log_probs = listed.structure_prior.space, listed.log_evidence  # of equal prior probabilities
+    position = {mask: k for k, mask in enumerate(space.masks_of(listed.gamma.numpy()))}
+    moves = Neighbourhood(listed.structure_prior)
+
+    def starts(word: Any, num_chains: int) -> list[int]:
+        settings = ChainSettings(num_chains, starts=word)
+        return _starts(moves, listed.evidence, settings, [np.random.default_rng(k) for k in range(num_chains)])
+
+    def is_maximum(mask: int) -> bool:
+        around = [position[other] for others in moves.moves(mask) for other in others]
+        return bool((log_probs[around] <= log_probs[position[mask]]).all())
+
+    climbed = starts("select", 12)
+    assert all(map(is_maximum, climbed)) and len(set(climbed)) > 1
+    assert int(log_probs.argmax()) in {position[mask] for mask in climbed}
+    assert not all(map(is_maximum, starts("spread", 3)))  # a control
+    one = _rows(np.array([[0], [1]]), Domain.from_cardinalities([2]))
+    assert sample_structures(one, settings=ChainSettings(2, 5, 0, starts="select")).num_structures == 1
+
+
+@pytest.mark.parametrize("collapsed", [True, False])
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of few draws
+def test_chains_that_start_where_the_evidence_is_large(collapsed: bool) -> None:
+    settings = ChainSettings(2, 4, 0, starts="select")
+    drawn = sample_structures(FOUR, "unit", None, settings, collapsed=collapsed, seed=1)
+    best = enumerate_structures(FOUR, "unit").models(1)[0]
+    assert float(drawn.log_evidence.max()) > best.log_evidence - 5
 
 
 def test_edge_cases_of_rows_and_variables() -> None:

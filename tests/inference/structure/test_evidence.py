@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from pyro_hoim.data import Observations
 from pyro_hoim.inference import StructureEvidence, log_evidence
 from pyro_hoim.inference.structure import kernel as kernels
+from pyro_hoim.inference.structure.drawn.jumps import ThetaProposal
 from pyro_hoim.inference.structure.space import StructureSpace
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, normal_prior, unit_information_prior
 from pyro_hoim.schema import Domain
@@ -142,7 +143,7 @@ def error_of_path(seed: int) -> float:
     prior = f"conjugate:{rng.choice([1, 4, 20])}"
     exact = log_evidence(hypergraph, data, prior).value
     found = log_evidence(hypergraph, data, prior, method="path", seed=seed)
-    assert found.std_error is not None and found.method == "path"
+    assert found.std_error is not None and found.std_error < 0.02 and found.method == "path"
     return abs(found.value - exact) / math.hypot(found.std_error, 0.005)
 
 
@@ -153,9 +154,44 @@ def test_path_agrees_with_closed_forms(seed: int) -> None:
 
 @pytest.mark.slow
 def test_path_agrees_with_closed_forms_on_many_collections() -> None:
-    errors = [error_of_path(seed) for seed in range(100, 150)]
+    errors = [error_of_path(seed) for seed in range(100, 300)]
     assert max(errors) < Z
     assert np.sqrt(np.mean(np.square(errors))) < 1.5  # the errors are what they say, not only bounded
+
+
+def errors_of_bridge(seed: int, num_draws: int) -> tuple[float, float]:
+    """Errors of bridge and Laplace on one random collection and table, in standard errors of bridge and truth together.
+
+    The truth is an average without bias: the joint density over that of a Student law at the mode, at draws of it.
+    """
+    rng = np.random.default_rng(seed)
+    cards = rng.choice([2, 2, 2, 3], size=int(rng.integers(3, 5))).tolist()
+    data = rows_of(cards, int(rng.integers(20, 400)), seed)
+    space = StructureSpace(data.domain, max_order=3 if len(cards) == 3 else 2)
+    assert space.members is not None
+    mask = space.masks_of(space.members)[int(rng.integers(len(space.members)))]
+    prior = str(rng.choice(["unit", "normal:0.5", "normal:2"]))
+    proposal = ThetaProposal(StructureEvidence(data, space, prior), mask)
+    logs = np.array([proposal.draw(rng).log_weight for _ in range(num_draws)])
+    weights = np.exp(logs - logs.max())
+    truth = logs.max() + math.log(weights.mean())
+    error = weights.std() / weights.mean() / math.sqrt(num_draws)
+    found = log_evidence(space.hypergraph_of(mask), data, prior, method="bridge", seed=seed)
+    assert found.std_error is not None and found.std_error < 0.02 and found.method == "bridge"
+    both = math.hypot(found.std_error, error)
+    laplace = log_evidence(space.hypergraph_of(mask), data, prior, method="laplace").value
+    return abs(found.value - truth) / both, abs(laplace - truth) / both
+
+
+def test_bridge_agrees_with_an_average_without_bias() -> None:
+    assert max(errors_of_bridge(seed, 4_000)[0] for seed in (0, 1)) < Z
+
+
+@pytest.mark.slow
+def test_bridge_agrees_with_averages_without_bias_on_many_collections() -> None:
+    errors = np.array([errors_of_bridge(seed, 20_000) for seed in range(100, 300)])
+    assert errors[:, 0].max() < Z < errors[:, 1].max()  # the second: a control
+    assert np.sqrt(np.mean(np.square(errors[:, 0]))) < 1.5
 
 
 def test_normal_priors_however_they_are_written(czech: Any) -> None:

@@ -257,6 +257,10 @@ def test_bad_options() -> None:
         AutoStructure(quadratic, dependence="full")  # type: ignore[arg-type]
     with raises("wrong-type", "model"):
         AutoStructure(3)  # type: ignore[arg-type]
+    with raises("no-method", "gradient"):
+        StructureELBO(gradient="relaxed")  # type: ignore[arg-type]
+    with raises("unknown-choice", "gradient"):
+        StructureELBO(gradient="hard")  # type: ignore[arg-type]
     with raises("out-of-range", "num_particles"):
         StructureELBO(1)
     big = AutoStructure(_program(prior=_prior(5, space="hierarchical")))

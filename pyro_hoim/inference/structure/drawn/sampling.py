@@ -31,7 +31,7 @@ from .jumps import JumpChain, ThetaProposals, chain_of
 
 __all__ = ["ChainSettings", "sample_structures"]
 
-Starts: TypeAlias = Literal["spread", "empty", "full", "prior"] | Sequence[InteractionHypergraph]
+Starts: TypeAlias = Literal["spread", "empty", "full", "prior", "select"] | Sequence[InteractionHypergraph]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class ChainSettings:
         burn_in: sweeps before them.
         temperatures: of the evidence, from 1, rising. The draws are those at 1; hotter copies find what it does not.
         starts: where chains begin: "empty" (main effects alone), "full" (births in random order until none is
-            possible), "prior" (draws of the structure prior), "spread" (these three in turn), or a collection a chain.
-            Chains that begin alike may agree without having seen what lies far from there.
+            possible), "prior" (draws of the structure prior), "spread" (these three in turn), "select" (where greedy
+            births and deaths by the evidence lead from these, which saves burn-in), or a collection a chain. Chains
+            that begin alike may agree without having seen what lies far from there.
 
     Raises:
         InputError: numbers out of range, temperatures that do not rise from 1, an unknown word.
@@ -63,8 +64,8 @@ class ChainSettings:
             check_whole(getattr(self, name), name, least)
         object.__setattr__(self, "temperatures", checked_temperatures(self.temperatures))
         if isinstance(self.starts, str):
-            if self.starts not in ("spread", "empty", "full", "prior"):
-                expected = "'spread', 'empty', 'full', 'prior' or a collection for every chain"
+            if self.starts not in ("spread", "empty", "full", "prior", "select"):
+                expected = "'spread', 'empty', 'full', 'prior', 'select' or a collection for every chain"
                 raise unexpected("starts", expected, self.starts, code="unknown-choice")
         elif not isinstance(self.starts, Sequence) or len(self.starts) != self.num_chains:
             raise wrong_type("starts", f"a word or {self.num_chains} collections, one for every chain", self.starts)
@@ -164,7 +165,7 @@ class _Walk:
         self.total = settings.burn_in + settings.num_draws
         moves = Neighbourhood(prior)
         seeds = np.random.SeedSequence(seed).spawn(2 * settings.num_chains)
-        starts = _starts(moves, settings, [np.random.default_rng(s) for s in seeds[settings.num_chains :]])
+        starts = _starts(moves, evidence, settings, [np.random.default_rng(s) for s in seeds[settings.num_chains :]])
         temperatures = checked_temperatures(settings.temperatures)
         proposals = None if collapsed else ThetaProposals(evidence)
         self.chains = [
@@ -210,12 +211,17 @@ class _Walk:
         self.theta = state["theta"].clone()
 
 
-def _starts(moves: Neighbourhood, settings: ChainSettings, generators: Sequence[np.random.Generator]) -> list[int]:
+def _starts(
+    moves: Neighbourhood,
+    evidence: StructureEvidence,
+    settings: ChainSettings,
+    generators: Sequence[np.random.Generator],
+) -> list[int]:
     """One member for every chain."""
     space = moves.prior.space
     if not isinstance(settings.starts, str):
         return [space.mask_of(graph) for graph in settings.starts]
-    words = ("empty", "full", "prior") if settings.starts == "spread" else (settings.starts,)
+    words = ("empty", "full", "prior") if settings.starts in ("spread", "select") else (settings.starts,)
     found: list[int] = []
     for k, generator in enumerate(generators):
         mask, word = 0, words[k % len(words)]
@@ -226,8 +232,23 @@ def _starts(moves: Neighbourhood, settings: ChainSettings, generators: Sequence[
             mask = space.masks_of(flags.numpy())[0]
         while word == "full" and (births := moves.moves(mask)[0]):
             mask = births[int(generator.integers(len(births)))]
-        found.append(mask)
+        found.append(_climbed(moves, evidence, mask) if settings.starts == "select" else mask)
     return found
+
+
+def _climbed(moves: Neighbourhood, evidence: StructureEvidence, mask: int) -> int:
+    """The member that the best births and deaths lead to: more probable than all that are one of them away."""
+    best, weight = -np.inf, moves.prior.log_weight
+    around = [mask]
+    while True:
+        values = evidence.many(around) + np.array([weight(member) for member in around])
+        place = int(values.argmax())
+        if values[place] <= best:
+            return mask
+        mask, best = around[place], values[place]
+        around = [*moves.moves(mask)[0], *moves.moves(mask)[1]]
+        if not around:
+            return mask
 
 
 def _posterior(evidence: StructureEvidence, prior: StructurePrior, walk: _Walk) -> StructurePosterior:

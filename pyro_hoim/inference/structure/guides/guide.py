@@ -267,19 +267,23 @@ class StructureELBO(Trace_ELBO):
 
     The inner expectation is differentiated through its draws. The outer one is a sum over all members
     ("enumerate", up to 2^10 of them), or it is estimated by ``num_particles`` draws whose gradient is that of log q
-    times the bound less the mean of the others ("score"), which is unbiased. "auto" sums where it can.
+    times the bound less the mean of the others ("score"), which is unbiased. "auto" sums where it can. Relaxed
+    indicators (Concrete laws, straight-through gradients) are refused: their gradients are biased.
 
     Args:
         num_particles: draws, at least 2.
         gradient: as above.
 
     Raises:
-        InputError: numbers out of range, another guide than :class:`AutoStructure`.
+        InputError: numbers out of range, another guide than :class:`AutoStructure`, "relaxed".
         IntractableError: on use: "enumerate" for a space that is larger.
     """
 
     def __init__(self, num_particles: int = 32, *, gradient: Gradient = "auto") -> None:
         check_whole(num_particles, "num_particles", 2)
+        if cast(str, gradient) == "relaxed":
+            problem = "'relaxed' indicators are no members of the space, and gradients through them are biased"
+            raise refused("gradient", problem, "use 'score', which has no bias", code="no-method")
         check_choice(gradient, ("auto", "enumerate", "score"), "gradient")
         super().__init__(num_particles=num_particles, vectorize_particles=True)
         self.gradient: Gradient = gradient
