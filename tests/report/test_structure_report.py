@@ -72,7 +72,8 @@ def test_the_picture_is_as_wide_as_the_probabilities(found):
 
 def test_models_stand_beside_their_evidence_and_leave_one_out(found):
     record, sections = found
-    (table,) = tables(sections["Most probable models"])
+    table, generators = tables(sections["Most probable models"])
+    assert [row[1] for row in generators.rows] == [rival.name for rival in record.rivals]
     assert table.columns[:5] == ("collection", "probability", "log evidence", "elpd (LOO)", "stacking weight")
     for row, rival in zip(table.rows, record.rivals, strict=True):
         assert row[1] == digits(rival.probability) and float(row[2]) == pytest.approx(rival.log_evidence, abs=0.005)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.figures.hypergraph_figure import hypergraph_figure
-from ...core.page import CELL_WIDTH, Section, edge_cell
+from ...core.page import CELL_WIDTH, Hint, Section, edge_cell
 from ...core.words import digits, fixed, number, plural, short_edge, shorten
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .figures import cells_figure, dots_figure
-from .record import StructureRecord
+from .record import RivalModel, StructureRecord
 
 __all__ = ["structure_sections", "structure_sentences", "structure_warnings"]
 
@@ -121,6 +121,16 @@ def _interactions(record: StructureRecord) -> Section:
     return section
 
 
+def _beside(record: StructureRecord, rival: RivalModel) -> Hint | str:
+    """The most probable collection by its generating class, another by what it has and lacks beside that one."""
+    first, own = record.rivals[0].hypergraph.edges, rival.hypergraph.edges
+    if rival is record.rivals[0]:
+        return edge_cell([rival.name])
+    changes = [f"with {':'.join(edge)}" for edge in own if edge not in first]
+    changes += [f"without {':'.join(edge)}" for edge in first if edge not in own]
+    return short_edge(changes, CELL_WIDTH, ", ")
+
+
 def _models(record: StructureRecord) -> Section:
     section = Section("Most probable models")
     head = ["collection", "probability", "log evidence"]
@@ -129,12 +139,16 @@ def _models(record: StructureRecord) -> Section:
     rows: list[list[object]] = []
     for rival in record.rivals:
         left = rival.left_out
-        row: list[object] = [edge_cell([rival.name]), digits(rival.probability), fixed(rival.log_evidence, 2)]
+        row: list[object] = [_beside(record, rival), digits(rival.probability), fixed(rival.log_evidence, 2)]
         if left is not None:
             figures = (left.elpd, left.weight, left.std_error, left.num_effective_parameters, left.max_pareto_k)
             row += [fixed(value, 2) for value in figures]
         rows.append(row)
     section.table(head, rows, brief=len(rows))
+    section.note("Collections after the first are named by the interactions that they have, and lack, beside it.")
+    if len(rows) > 1:
+        generators = [[str(k + 1), rival.name] for k, rival in enumerate(record.rivals)]
+        section.table(["", "generating class"], generators, folded=f"Generating classes ({len(rows)})")
     section.note(
         "Evidence is the probability of the rows averaged over the prior, in nats; it depends on the prior of theta "
         "even where the posterior of theta hardly does."
