@@ -59,6 +59,7 @@ class RootPosterior(PosteriorDraws):
             :func:`pyro_hoim.interop.to_arviz` takes it.
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
+        is_exact: False: even in the limit of infinitely many draws this is not the posterior.
     """
 
     structure: RootStructure
@@ -71,6 +72,7 @@ class RootPosterior(PosteriorDraws):
     num_lawless: int
     run: MCMCRun = field(repr=False)
     status: Literal["converged", "unconverged"]
+    is_exact: Literal[False] = False
 
     @property
     def coefficients(self) -> torch.Tensor:

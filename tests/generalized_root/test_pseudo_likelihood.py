@@ -79,6 +79,15 @@ def test_autograd(dtype):
     torch.testing.assert_close(point.grad, wanted, rtol=0, atol=0)
 
 
+def test_second_derivatives_of_a_factor_are_those_of_the_hessian():
+    family = FAMILIES["poisson"]
+    structure, rows, psi = problem(family)
+    likelihood = RootPseudoLikelihood(structure, rows, family)
+    at = torch.from_numpy(psi)
+    found = torch.autograd.functional.hessian(lambda psi: likelihood(psi) - psi @ psi, at)
+    np.testing.assert_allclose(found, likelihood.hessian(psi) - 2 * np.eye(len(psi)), rtol=1e-12, atol=1e-10)
+
+
 def test_row_scores_add_up_to_the_gradient_and_are_those_of_single_rows():
     family = PoissonFamily()
     structure, rows, psi = problem(family)

@@ -146,6 +146,8 @@ def test_calibration_moves_draws_as_stated():
     expected = plain.mode + (plain.psi - plain.mode) @ torch.from_numpy(move).T
     torch.testing.assert_close(moved.psi, expected, rtol=1e-12, atol=1e-12)
     assert (moved.is_calibrated, plain.is_calibrated) == (True, False)
+    assert moved.is_exact is plain.is_exact is False
+    assert not moved.run.sample_stats["is_exact"].any()
     assert float(moved.psi[..., 2].std()) > 1.1 * float(plain.psi[..., 2].std())
 
 
