@@ -204,6 +204,12 @@ def test_the_result_opens_in_arviz_and_says_that_it_is_not_exact() -> None:
     assert found.prior.base_dist.scale.dtype == torch.float64
 
 
+def test_equal_columns_have_a_pseudo_posterior_that_is_not_calibrated() -> None:
+    found = draw(FULL, EQUAL, 1.0, NUTSSettings(2, 60, 40), calibrate="none")
+    assert float(found.mode[2]) > 2
+    assert found.status == "converged"
+
+
 @unjudged
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_extreme_scales_and_columns_of_one_level(scale: float) -> None:
@@ -225,6 +231,7 @@ def test_the_program_has_the_likelihood_as_a_factor() -> None:
 
 
 FEW = Observations.from_table(DOMAIN, [[2, 0], [0, 0]])
+EQUAL = Observations.from_table(DOMAIN, [[10, 0], [0, 20]])  # two columns that are the same
 FRACTIONS = Observations.from_table(DOMAIN, weights=[[0.5, 1.5], [2.0, 1.0]])
 LARGE = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 70), 2)
 
@@ -244,6 +251,8 @@ LARGE = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 70), 2)
         ({"data": DATA.table()}, "wrong-type", "data"),
         ({"data": load_table("hair_eye_color")}, "other-domain", "data"),
         ({"data": FEW}, "conflict", "calibrate"),
+        ({"data": EQUAL}, "conflict", "calibrate"),
+        ({"data": EQUAL, "calibrate": "magnitude"}, "conflict", "calibrate"),
         ({"hypergraph": "a*b"}, "wrong-type", "hypergraph"),
         ({"hypergraph": InteractionHypergraph(DOMAIN)}, "empty", "hypergraph"),
         ({"hypergraph": LARGE}, "over-budget", "hypergraph"),

@@ -157,7 +157,13 @@ def three_ways(
     arguments = (hypergraph, prior, counts, data.total_count)
     exact = sample_posterior(hypergraph, data, 1.0, nuts, seed=1, progress=False).theta
     raw = sample_pseudo_posterior(
-        hypergraph, data, 1.0, NUTSSettings(2, 250, 30), calibrate="none", seed=3, progress=False
+        hypergraph,
+        data,
+        1.0,
+        NUTSSettings(2, max(250, nuts.num_draws), nuts.burn_in),
+        calibrate="none",
+        seed=3,
+        progress=False,
     )
     found = {}
     for way, num_bridges in (("exchange", 0), ("bridged", 2)):
