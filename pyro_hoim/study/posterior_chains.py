@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,7 +27,9 @@ from ..interop.arviz import to_arviz
 from ..log_linear.named_priors import Prior
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["Chain", "PosteriorSettings", "draw_chains"]
+__all__ = ["Chain", "PosteriorSettings", "draw_chains", "in_processes"]
+
+_Drawn = TypeVar("_Drawn")
 
 Chain = dict[str, torch.Tensor]
 """``theta`` (draws, parameters) and ``stats.<name>`` (draws,)."""
@@ -98,26 +100,35 @@ def draw_chains(
         for number, seed in seeds.items():
             yield number, draw_chain(hypergraph, data, settings, progress, seed)
         return
+    yield from in_processes(partial(draw_chain, hypergraph, data, settings, False), seeds, jobs, progress)
+
+
+def in_processes(
+    draw: Callable[[int], _Drawn], arguments: Mapping[int, int], jobs: int, progress: bool
+) -> Generator[tuple[int, _Drawn]]:
+    """What a function that can be pickled draws, by number, as it gets done, in so many processes at a time."""
+    import joblib
+
     # Pickled here, because PyTorch would put tensors that are sent to a process into shared memory.
-    task = pickle.dumps(partial(draw_chain, hypergraph, data, settings, False))
+    task = pickle.dumps(draw)
     parallel = joblib.Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered")
-    calls = (joblib.delayed(_in_process)(task, number, seed, os.getpid()) for number, seed in seeds.items())
-    bar = tqdm(total=len(seeds), desc="chains", unit="chain", disable=not progress, file=sys.stderr)
+    calls = (joblib.delayed(_in_process)(task, number, argument, os.getpid()) for number, argument in arguments.items())
+    bar = tqdm(total=len(arguments), desc="chains", unit="chain", disable=not progress, file=sys.stderr)
     with bar, closing(cast("Generator[tuple[int, bytes]]", parallel(calls))) as results:
         for number, found in results:
             bar.update()
             yield number, pickle.loads(found)  # noqa: S301 (made by our own process)
 
 
-def _in_process(task: bytes, number: int, seed: int, parent: int) -> tuple[int, bytes]:
+def _in_process(task: bytes, number: int, argument: int, parent: int) -> tuple[int, bytes]:
     """Number of a chain and the chain, drawn by a process that leaves interruptions to its parent and ends with it."""
-    draw = cast("Callable[[int], Chain]", pickle.loads(task))  # noqa: S301 (made by our own process)
+    draw = cast("Callable[[int], object]", pickle.loads(task))  # noqa: S301 (made by our own process)
     if os.getpid() == parent:
-        return number, pickle.dumps(draw(seed))
+        return number, pickle.dumps(draw(argument))
     _end_with(parent)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return number, pickle.dumps(draw(seed))
+        return number, pickle.dumps(draw(argument))
     finally:
         signal.signal(signal.SIGINT, before)  # the process may be given other work
 

@@ -11,11 +11,13 @@ import pytest
 from command_line import kill
 
 from pyro_hoim import Observations
+from pyro_hoim.cli import run
 from pyro_hoim.inference import StructurePrior, enumerate_structures, load_structure_posterior
 from pyro_hoim.log_linear import load_model
 
 TABLE = "a,b,c,count\nx,0,u,14\nx,1,u,3\ny,0,u,4\ny,1,u,9\nx,0,v,12\nx,1,v,5\ny,0,v,3\ny,1,v,11\n"
 SHORT = ("--chains", "2", "--draws", "40", "--burn-in", "10")
+GIVEN = ["--structure-posterior"]
 SECTIONS = ("Which interactions exist", "Most probable models", "Other priors", "Averaged cells")
 
 
@@ -109,6 +111,13 @@ def test_junction_trees_where_graphs_are_too_many_to_list(shell):
     assert all(other["num_effective"] > 100 for other in told["other_priors"])
 
 
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+def test_processes_change_no_draw(shell, table):
+    first, second = (shell.json("fit", table, *GIVEN, *SHORT, "--jobs", n, "--out", f"jobs{n}") for n in "12")
+    told = [{**found["structure_posterior"], "file": ""} for found in (first, second)]
+    assert told[0] == told[1] and told[0]["method"] == "chains"
+
+
 # Interrupted runs
 
 LONG = ["--structure-posterior", "--prior", "unit", "--chains", "2", "--draws", "6000", "--burn-in", "10"]
@@ -189,9 +198,28 @@ main({[*options, "broken"]!r})
     assert {**broken, "file": ""} == {**WHOLE[0], "file": ""}
 
 
-# Bad input
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, monkeypatch):
+    options = ["fit", table, *GIVEN, *SHORT, "--out"]
 
-GIVEN = ["--structure-posterior"]
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pyro_hoim.study.command.structures.record_structures", interrupted)
+        assert run([*options, "broken", "--jobs", "2"]) == 130
+    names = [f"structures-chain-{k}.safetensors" for k in range(2)]
+    assert all(Path("broken/checkpoint", name).exists() for name in names)
+    Path("broken/checkpoint", names[1]).unlink()
+    told = shell.refused(*options, "broken", "--resume", "--prior", "unit:2", progress=True)
+    assert "was started with no --prior, and received --prior unit:2" in told
+    shell(*options, "broken", "--resume")
+    shell(*options, "whole")
+    broken, whole = (json.loads(Path(n, "fit.json").read_text())["structure_posterior"] for n in ("broken", "whole"))
+    assert {**broken, "file": ""} == {**whole, "file": ""}
+
+
+# Bad input
 
 
 @pytest.mark.parametrize(
@@ -215,7 +243,7 @@ GIVEN = ["--structure-posterior"]
         (["--order", "4"], "--order: expected"),
         (["--order", "1"], "--order: expected"),
         (["--chains", "1"], "--chains: expected at least 2"),
-        (["--jobs", "2"], "--jobs: the chains of --structure-posterior share the evidence"),
+        (["--jobs", "0"], "--jobs: expected a whole number of at least 1"),
         (["--split", "0.5,0.5,0"], "--split: --structure-posterior has no use for validation rows"),
         (["--model", "grm"], "--structure-posterior: belongs to --model log-linear"),
     ],

@@ -27,8 +27,8 @@ ORDER = Option(
 )
 JOBS = Option(
     "jobs",
-    "With {posterior}: chains drawn at a time, each in a process; with a dependency network or grm: columns learned at "
-    "a time.  [default: one per core]",
+    "With {posterior} or {structure_posterior}: chains drawn at a time, each in a process; with a dependency network "
+    "or grm: columns learned at a time.  [default: one per core; with {structure_posterior} 1]",
     kind="whole",
     low=1,
     metavar="N",

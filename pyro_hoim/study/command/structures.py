@@ -79,7 +79,8 @@ class StructurePlan:
         if self.settings is not None or not law.is_listed:
             request.begin("drawing collections of interactions")
         run = RunOptions(request.checkpoint / "structures.safetensors", request.resume, request.progress)
-        posterior, route = find_structures(rows, self.prior, law, self.settings, seed=request.seed, run=run)
+        jobs = self.asked["jobs"] or 1
+        posterior, route = find_structures(rows, self.prior, law, self.settings, jobs=jobs, seed=request.seed, run=run)
         request.announce("comparing the most probable collections")
         shape = (int(self.asked["chains"]), int(self.asked["draws"]))
         record = record_structures(posterior, route, *shape, seed=request.seed)
@@ -124,9 +125,6 @@ def plan_structures(asked: Asked) -> StructurePlan | None:
     for name in ("select", "edges", "posterior"):
         if asked[name]:
             raise conflict("structure_posterior", f"finds the interactions itself, received {option(name)} with it")
-    if asked["jobs"] is not None:
-        problem = f"the chains of {own} share the evidence that they find, and are drawn in one process"
-        raise conflict("jobs", problem, "leave it out")
     if asked.split is not None and asked.split[1]:
         raise conflict("split", f"{own} has no use for validation rows", "make its second fraction 0")
     prior = Prior.parse(asked["prior"] or "unit", "prior")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +16,11 @@ from pyro.ops.stats import split_gelman_rubin
 from ...data.observations import Observations
 from ...inference.structure.drawn.average import MAX_VARIABLES, average_decomposable
 from ...inference.structure.drawn.jumps import theta_given
-from ...inference.structure.drawn.sampling import ChainSettings, sample_structures
+from ...inference.structure.drawn.sampling import ChainSettings, posterior_of, sample_chain, sample_structures
 from ...inference.structure.enumeration import enumerate_structures
 from ...inference.structure.posterior import StructurePosterior, StructureProbability
 from ...inference.structure.prior import StructurePrior
+from ...inference.structure.scorer import StructureEvidence
 from ...interop.arviz import to_arviz
 from ...interop.loo import loo_by_cell, loo_figures
 from ...log_linear.laws.law import cell_log_likelihood
@@ -25,6 +28,7 @@ from ...log_linear.named_priors import Prior
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..posterior import compare_data
+from ..posterior_chains import in_processes
 
 __all__ = ["LeftOut", "RivalModel", "Route", "StructureRecord", "find_structures", "record_structures"]
 
@@ -147,19 +151,58 @@ def find_structures(
     law: StructurePrior,
     settings: ChainSettings | None,
     *,
+    jobs: int = 1,
     seed: int,
     run: RunOptions,
 ) -> tuple[StructurePosterior, Route]:
     """The posterior over structure by the route that its space allows: a list, junction trees, or chains.
 
-    With ``settings`` chains are run in any case. ``run`` names the checkpoint file of chains.
+    With ``settings`` chains are run in any case. ``run`` names the checkpoint file of chains. In several ``jobs`` every
+    chain has a process, and a file with its number, of its own; the draws are the same, and a run is continued from the
+    files that it has, whatever the number of jobs.
     """
     if settings is None and law.is_listed:
         return enumerate_structures(rows, prior, law, seed=seed), "list"
     is_closed = prior.kind == "conjugate" and law.space.name == "decomposable"
     if settings is None and is_closed and len(rows.domain) <= MAX_VARIABLES:
         return average_decomposable(rows, prior, law, seed=seed), "junction-trees"
-    return sample_structures(rows, prior, law, settings, seed=seed, run=run), "chains"
+    settings = ChainSettings() if settings is None else settings
+    files = _files(run, settings.num_chains)
+    has_own = any(path is not None and path.exists() for path in files)
+    if not has_own and (jobs == 1 or (run.checkpoint is not None and Path(run.checkpoint).exists())):
+        return sample_structures(rows, prior, law, settings, seed=seed, run=run), "chains"
+    draw = partial(_own_chain, rows, prior, law, settings, files, seed, run.resume)
+    numbers = dict(enumerate(range(settings.num_chains)))
+    with closing(in_processes(draw, numbers, jobs, run.progress)) as results:
+        drawn = dict(results)
+    return posterior_of(_evidence(rows, prior, law, seed), law, [drawn[k] for k in numbers], None), "chains"
+
+
+def _files(run: RunOptions, num: int) -> list[Path | None]:
+    """The checkpoint of every chain that is drawn by itself."""
+    if run.checkpoint is None:
+        return [None] * num
+    path = Path(run.checkpoint).absolute()  # a process may have another working directory
+    return [path.with_name(f"{path.stem}-chain-{k}{path.suffix}") for k in range(num)]
+
+
+def _evidence(rows: Observations, prior: Prior, law: StructurePrior, seed: int) -> StructureEvidence:
+    return StructureEvidence(rows, law.space, prior, seed=seed)
+
+
+def _own_chain(
+    rows: Observations,
+    prior: Prior,
+    law: StructurePrior,
+    settings: ChainSettings,
+    files: list[Path | None],
+    seed: int,
+    resume: bool,
+    number: int,
+) -> list[int]:
+    """The draws of one chain, in a process of its own."""
+    run = RunOptions(files[number], resume)
+    return sample_chain(_evidence(rows, prior, law, seed), law, settings, number, seed=seed, run=run)
 
 
 def record_structures(

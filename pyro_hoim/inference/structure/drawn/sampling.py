@@ -29,7 +29,7 @@ from ..theta_prior import ThetaPrior
 from .chains import Neighbourhood, checked_temperatures
 from .jumps import JumpChain, ThetaProposals, chain_of
 
-__all__ = ["ChainSettings", "sample_structures"]
+__all__ = ["ChainSettings", "posterior_of", "sample_chain", "sample_structures"]
 
 Starts: TypeAlias = Literal["spread", "empty", "full", "prior", "select"] | Sequence[InteractionHypergraph]
 
@@ -147,11 +147,26 @@ def sample_structures(
     walk = _Walk(evidence, structure_prior, settings, collapsed, seed)
     file = run.file()
     follow(walk, {"kind": "structures", **walk.settings, "seed": seed}, file, run.progress)
-    return _posterior(evidence, structure_prior, walk)
+    return posterior_of(evidence, structure_prior, walk.drawn, None if collapsed else walk.theta)
+
+
+def sample_chain(
+    evidence: StructureEvidence,
+    structure_prior: StructurePrior,
+    settings: ChainSettings,
+    number: int,
+    *,
+    seed: int,
+    run: RunOptions,
+) -> list[int]:
+    """Masks that one chain of :func:`sample_structures` draws, with the same seed and theta integrated out."""
+    walk = _Walk(evidence, structure_prior, settings, True, seed, number)
+    follow(walk, {"kind": "structures", **walk.settings, "seed": seed}, run.file(), run.progress)
+    return walk.drawn[0]
 
 
 class _Walk:
-    """Burn-in and draws of all chains, as a :class:`~pyro_hoim.runs.jobs.Job`."""
+    """Burn-in and draws of all chains, or of one by its number, as a :class:`~pyro_hoim.runs.jobs.Job`."""
 
     def __init__(
         self,
@@ -160,6 +175,7 @@ class _Walk:
         settings: ChainSettings,
         collapsed: bool,
         seed: int,
+        number: int | None = None,
     ) -> None:
         self.done, self.burn_in = 0, settings.burn_in
         self.total = settings.burn_in + settings.num_draws
@@ -170,7 +186,8 @@ class _Walk:
         proposals = None if collapsed else ThetaProposals(evidence)
         self.chains = [
             chain_of(moves, evidence, proposals, temperatures, start, own)
-            for start, own in zip(starts, seeds, strict=False)
+            for k, (start, own) in enumerate(zip(starts, seeds, strict=False))
+            if number in (None, k)
         ]
         self.drawn: list[list[int]] = [[] for _ in self.chains]
         shape = (len(self.chains), 0 if collapsed else settings.num_draws, prior.largest.num_parameters)
@@ -188,6 +205,7 @@ class _Walk:
             "temperatures": list(temperatures),
             "num_draws": settings.num_draws,
             "burn_in": settings.burn_in,
+            "chain": number,
         }
 
     def advance(self) -> int:
@@ -251,15 +269,16 @@ def _climbed(moves: Neighbourhood, evidence: StructureEvidence, mask: int) -> in
             return mask
 
 
-def _posterior(evidence: StructureEvidence, prior: StructurePrior, walk: _Walk) -> StructurePosterior:
-    """The draws as a posterior, with its status."""
-    masks = sorted({mask for row in walk.drawn for mask in row})
+def posterior_of(
+    evidence: StructureEvidence, prior: StructurePrior, drawn: Sequence[Sequence[int]], theta: torch.Tensor | None
+) -> StructurePosterior:
+    """The draws of chains, masks by chain with theta or without, as a posterior with its status."""
+    masks = sorted({mask for row in drawn for mask in row})
     position = {mask: k for k, mask in enumerate(masks)}
-    index = torch.tensor([[position[mask] for mask in row] for row in walk.drawn])
+    index = torch.tensor([[position[mask] for mask in row] for row in drawn])
     shares = torch.bincount(index.flatten(), minlength=len(masks)).double() / index.numel()
     gamma = torch.from_numpy(prior.space.flags_of(masks).copy())
     values = torch.from_numpy(evidence.many(masks))
-    theta = walk.theta if walk.theta.shape[1] else None
     is_exact = evidence.is_exact or theta is not None
     result = StructurePosterior(
         evidence, prior, gamma, values, shares, index, theta, is_exact=is_exact, status="converged"
