@@ -42,6 +42,7 @@ from .pseudo_posterior import (
     pseudo_model as pseudo_model,
     sample_pseudo_posterior as sample_pseudo_posterior,
 )
+from .recommend import SamplerAdvice as SamplerAdvice, recommend_sampler as recommend_sampler
 from .reparam import StateIndexReparam as StateIndexReparam
 from .root_posterior import (
     RootPosterior as RootPosterior,

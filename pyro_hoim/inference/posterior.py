@@ -26,7 +26,15 @@ from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
 from ..structure.hypergraph import InteractionHypergraph
 from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUTS, RecordingNUTS, check_prior_shape
 
-__all__ = ["Metric", "PosteriorSamples", "log_linear_model", "prior_in_double", "sample_posterior"]
+__all__ = [
+    "Metric",
+    "PosteriorSamples",
+    "is_normal",
+    "log_linear_model",
+    "prior_in_double",
+    "prior_of",
+    "sample_posterior",
+]
 
 Metric = Literal["laplace", "adapt"]
 
@@ -158,7 +166,7 @@ def sample_posterior(
     if not hypergraph.num_parameters:
         raise refused("hypergraph", "it has no parameters to draw", code="empty")
     counts, total = _counts(hypergraph, data, total_count)
-    law = _prior(hypergraph, prior)
+    law = prior_of(hypergraph, prior)
     if isinstance(law, DiaconisYlvisaker):
         law = law if partition is None else law.with_partition(partition)
         backend = law.partition
@@ -166,7 +174,7 @@ def sample_posterior(
         backend = Auto() if partition is None else partition
     backend.plan(hypergraph).check()
     check_choice(metric, ("laplace", "adapt", None), "metric")
-    has_curvature = isinstance(law, DiaconisYlvisaker) or _is_normal(law)
+    has_curvature = isinstance(law, DiaconisYlvisaker) or is_normal(law)
     if metric == "laplace" and not has_curvature:
         raise conflict("metric", "'laplace' needs a normal or conjugate prior", "use 'adapt'")
     if metric is None:
@@ -233,11 +241,12 @@ def _laplace(
     return mode, torch.linalg.inv(curvature) if curvature.numel() else curvature
 
 
-def _is_normal(prior: object) -> TypeGuard[Independent]:
+def is_normal(prior: object) -> TypeGuard[Independent]:
+    """Whether a prior is one of independent normals."""
     return isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)
 
 
-def _prior(hypergraph: InteractionHypergraph, prior: Any) -> Any:
+def prior_of(hypergraph: InteractionHypergraph, prior: Any) -> Any:
     """The prior as a distribution in double precision over the free coordinates."""
     if isinstance(prior, int | float) and not isinstance(prior, bool):
         return normal_prior(hypergraph, float(prior), dtype=torch.float64)
@@ -253,7 +262,7 @@ def prior_in_double(hypergraph: InteractionHypergraph, prior: Any) -> Any:
         if prior.hypergraph != hypergraph:
             raise refused("prior", "it belongs to another hypergraph than the one given", code="other-domain")
         return prior.to(dtype=torch.float64)
-    if _is_normal(prior):
+    if is_normal(prior):
         return Normal(prior.base_dist.loc.double(), prior.base_dist.scale.double()).to_event(1)
     return prior
 
