@@ -6,7 +6,7 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch
 
-from pyro_hoim import load_table
+from pyro_hoim import Domain, Observations, load_table
 from pyro_hoim.core.figures.drawing import CHAINS, as_data_uri
 from pyro_hoim.core.words import digits
 from pyro_hoim.inference import ChainSettings, StructurePrior
@@ -118,6 +118,22 @@ def test_chains_that_disagree_are_named():
     assert "The chains over collections disagree (largest R-hat of an interaction" in told
     settled, listed = find_structures(TABLE, Prior.parse("unit"), law, None, seed=1, run=RunOptions())
     assert structure_warnings(record_structures(settled, listed, 2, 50, seed=1)) == []  # control
+
+
+def test_sets_that_follow_from_many_pairs_are_not_drawn():
+    seven = Domain.from_cardinalities([2] * 7)
+    rows = Observations(seven, torch.tensor([[0] * 7, [1] * 7]), torch.tensor([20.0, 20.0]))
+    prior = Prior.parse("conjugate:1")
+    law = StructurePrior(seven, space="decomposable", max_order=4, inclusion=0.9)
+    found, route = find_structures(rows, prior, law, ChainSettings(2, 20, 5), seed=1, run=RunOptions())
+    record = record_structures(found, route, 2, 20, seed=1)
+    top = fit(record.rivals[0].hypergraph, rows, penalty=prior.penalty(record.rivals[0].hypergraph))
+    section = structure_sections(record, top)[0]
+    (picture,) = [block for block in section.blocks if block.kind == "figure"]
+    legend = [text.get_text() for text in picture.drawing.axes[0].get_legend().get_texts()]
+    pairs = sum(p >= 0.05 for e, p in zip(found.inclusion.edges, found.inclusion.mean, strict=True) if len(e) == 2)
+    assert legend == [f"pairs: {pairs}"]
+    assert "larger sets follow from the pairs and are not drawn" in texts(section)
 
 
 def test_pictures_of_odd_sizes():

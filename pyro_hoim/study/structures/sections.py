@@ -16,6 +16,7 @@ from .record import RivalModel, StructureRecord
 __all__ = ["structure_sections", "structure_sentences", "structure_warnings"]
 
 _SHOWN, _SHOWN_DOTS, _SHOWN_CELLS = 20, 15, 20
+_MAX_SETS, _MOST = 12, 500
 _LEAST = 0.05  # probability of an interaction in the picture
 _ROUTES = {
     "list": "Every collection was listed.",
@@ -85,6 +86,9 @@ def _interactions(record: StructureRecord) -> Section:
     section = Section("Which interactions exist")
     space, inclusion = record.posterior.structure_prior.space, record.posterior.inclusion
     weights = {edge: mean for edge, mean in _ranked(record) if mean >= _LEAST}
+    follow = [edge for edge in weights if len(edge) > 2] if space.is_graphical else []
+    if len(follow) > _MAX_SETS:
+        weights = {edge: mean for edge, mean in weights.items() if len(edge) == 2}
     if len(space.domain) <= 40:
         singles = [(name,) for name in space.domain.names]
         graph = InteractionHypergraph(space.domain, [*singles, *weights], hierarchical=False)
@@ -93,9 +97,11 @@ def _interactions(record: StructureRecord) -> Section:
             "Variables on a circle, pairs as arcs as wide as they are probable, larger sets as regions or stars",
         )
         section.note(
-            f"Widths are posterior probabilities; the widest line of a kind stands for 1. Interactions of probability "
+            "Widths are posterior probabilities; the widest line of a kind stands for 1. Interactions of probability "
             f"below {_LEAST:g} are left out."
         )
+        if len(follow) > _MAX_SETS:
+            section.note(f"{len(follow)} larger sets follow from the pairs and are not drawn.")
     elif weights:
         section.note("With more than 40 variables the picture is left out.")
     position = {edge: k for k, edge in enumerate(inclusion.edges)}
@@ -113,7 +119,9 @@ def _interactions(record: StructureRecord) -> Section:
         row += [number(float(inclusion.r_hat[k]))] if inclusion.r_hat is not None else []
         rows.append(row)
     if rows:
-        section.folded_tables(columns, rows, _SHOWN, "Further interactions", brief=10)
+        section.folded_tables(columns, rows[:_MOST], _SHOWN, "Further interactions", brief=10)
+        if len(rows) > _MOST:
+            section.note(f"The {_MOST} most probable of {len(rows):,} interactions are shown; the JSON holds all.")
     else:
         section.text("One variable has no interactions.")
     if before is None:
