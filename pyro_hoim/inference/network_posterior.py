@@ -97,7 +97,7 @@ def sample_network_posterior(
         \qquad i = 1, \dots, d, \quad y \in Y_i
 
     independently over variables and leaves, with :math:`N_{yx}` the rows of leaf y at level x. The likelihood is that
-    of a dependency network, the product of its conditionals (:meth:`~DependencyConditionals.log_pseudo_prob`): every
+    of a dependency network, the product of its conditionals (``log_pseudo_prob``): every
     conditional is a regression by itself, and no joint law is claimed. The graphs are taken as known; where they were
     learned from the same rows the draws say nothing of that choice. Rows with weights count by their weight.
 

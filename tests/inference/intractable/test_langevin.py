@@ -237,6 +237,27 @@ def test_without_rows_the_posterior_is_the_prior() -> None:
     assert scores(found, np.array([0.0, 1.2])) > LIMIT
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_constrained_sites_keep_their_dtype_and_jacobian(dtype: torch.dtype) -> None:
+    """A positive strength against quadrature in its logarithm; the control forgets the Jacobian."""
+    counts = statistics_of(ROWS, PAIR)
+
+    def positive() -> None:
+        strength = pyro.sample("strength", dist.Exponential(torch.ones((), dtype=dtype)))
+        law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION.to(dtype), len(ROWS))
+        pyro.sample("counts", law, obs=counts.to(dtype))
+
+    draws = run(Langevin(positive, step_size=0.02), 200, burn_in=200, num_chains=400, seed=6).samples["strength"]
+    assert draws.dtype == dtype and bool((draws > 0).all())
+    grid = torch.linspace(-12, 3, 20001, dtype=torch.float64)
+    likelihood = LogLinearStatistics(PAIR, grid.exp().unsqueeze(-1) * DIRECTION, len(ROWS)).log_prob(counts)
+    density = likelihood - grid.exp() + grid
+    for weights, is_right in ((density.softmax(0), True), ((density - grid).softmax(0), False)):
+        mean = float(weights @ grid)
+        variance = float(weights @ (grid - mean).square())
+        assert (scores(draws.double().log(), np.array([mean, variance])) < LIMIT) is is_right
+
+
 def test_in_pyros_mcmc_and_arviz() -> None:
     pyro.set_rng_seed(13)
     mcmc = MCMC(Langevin(strength_of_rows), num_samples=300, warmup_steps=50, disable_progbar=True)
