@@ -111,6 +111,7 @@ def test_junction_trees_where_graphs_are_too_many_to_list(shell):
     assert all(other["num_effective"] > 100 for other in told["other_priors"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 def test_processes_change_no_draw(shell, table):
     first, second = (shell.json("fit", table, *GIVEN, *SHORT, "--jobs", n, "--out", f"jobs{n}") for n in "12")
@@ -162,12 +163,8 @@ MOMENTS = {
 }
 
 
-QUICK = ("RunFile.write", "_left_out")
-
-
-@pytest.mark.parametrize(
-    "moment", [pytest.param(m, marks=[] if m.endswith(QUICK) else pytest.mark.slow) for m in MOMENTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_at_any_moment(moment, shell, table):
     options = ["fit", table, *GIVEN, *SHORT, "--out"]
     place, name = moment.rsplit(".", 1)
