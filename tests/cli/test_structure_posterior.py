@@ -13,7 +13,7 @@ from command_line import kill
 from pyro_hoim import Observations
 from pyro_hoim.cli import run
 from pyro_hoim.inference import StructurePrior, enumerate_structures, load_structure_posterior
-from pyro_hoim.log_linear import load_model
+from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination, load_model
 
 TABLE = "a,b,c,count\nx,0,u,14\nx,1,u,3\ny,0,u,4\ny,1,u,9\nx,0,v,12\nx,1,v,5\ny,0,v,3\ny,1,v,11\n"
 SHORT = ("--chains", "2", "--draws", "40", "--burn-in", "10")
@@ -256,6 +256,14 @@ def test_tables_too_large_for_the_evidence(options, shell):
     told = shell.refused("fit", "wide.csv", *GIVEN, *options, "--out", "out")
     assert "--structure-posterior: the evidence of a collection is a sum over a table of up to 4,096 cells" in told
     assert "received 8192 cells" in told and "--space decomposable with --prior conjugate:1" in told
+
+
+def test_a_collection_too_large_for_a_fit_is_refused_before_it_is_compared(shell, table, monkeypatch):
+    small = {"enumeration": Enumeration(max_states=2), "matrix": MatrixEnumeration(max_entries=2)}
+    tiny = Auto(**small, elimination=VariableElimination(max_cells=2, max_slices=1))
+    monkeypatch.setattr("pyro_hoim.study.command.structures.Auto", lambda: tiny)
+    told = shell.refused("fit", table, *GIVEN, "--out", "out", progress=True)
+    assert "the fit of the most probable collection" in told and "use fewer --columns, or a lower --order" in told
 
 
 @pytest.mark.parametrize("options", [["--space", "graphical"], ["--inclusion", "0.3"]])

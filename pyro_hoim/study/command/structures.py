@@ -15,6 +15,7 @@ from ...inference.structure.drawn.sampling import ChainSettings
 from ...inference.structure.kernel import is_dense
 from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
+from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
 from ...runs.options import RunOptions
 from ..analysis import analyse
@@ -81,6 +82,10 @@ class StructurePlan:
         run = RunOptions(request.checkpoint / "structures.safetensors", request.resume, request.progress)
         jobs = self.asked["jobs"] or 1
         posterior, route = find_structures(rows, self.prior, law, self.settings, jobs=jobs, seed=request.seed, run=run)
+        cost = Auto().plan(posterior.models(1)[0].hypergraph)
+        if not cost.feasible:
+            hint = f"use fewer {option('columns')}, or a lower {option('order')}"
+            raise out_of_reach(f"the fit of {_NAME}", cost.reason, hint)
         request.announce("comparing the most probable collections")
         shape = (int(self.asked["chains"]), int(self.asked["draws"]))
         record = record_structures(posterior, route, *shape, seed=request.seed)
