@@ -250,7 +250,7 @@ def test_controls_of_the_exact_start_fail(engine):
     name = "binary" if engine == "products" else "mixed"
     graph, tables = GRAPHS[name], 2 * _tables(name, 1)
     states, law = enumerate_codes(graph.domain.cardinalities), tempered_law(graph, tables[0])
-    size, rng = required_draws(len(states), 0.01), np.random.default_rng(6)
+    size, rng = required_draws(len(states), 0.02), np.random.default_rng(6)
     start = states[rng.choice(len(law), size, p=law)][None]
     for wrong in (_beta_off, _dropped, _transposed):
         counts = _sweep_from(engine, name, start, wrong(graph, tables[0])[None], SCHEDULES["sites"])

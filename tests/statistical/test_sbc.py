@@ -28,6 +28,8 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_uniform_ranks
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
 REPLICATIONS = 2000
 DRAWS = 99
 THINNING = 3
@@ -53,7 +55,7 @@ def ranks(fitted, scale, seed, replications=REPLICATIONS, num_draws=DRAWS):
             pyro.sample("counts", LogLinearStatistics(fitted, theta, ROWS), obs=data)
 
     mcmc = MCMC(
-        NUTS(model, max_tree_depth=6, target_accept_prob=0.65),
+        NUTS(model, max_tree_depth=6, target_accept_prob=0.65, jit_compile=True, ignore_jit_warnings=True),
         num_samples=num_draws * THINNING,
         warmup_steps=WARMUP,
         initial_params={"theta": torch.zeros(replications, fitted.num_parameters, dtype=torch.float64)},
