@@ -83,7 +83,8 @@ def log_evidence(
     so the evidence too large. The posterior of theta is closer to normal, the more the more rows there are.
 
     The modes of tables of up to 4,096 cells are found by compiled code in some 50 microseconds; larger ones cost a few
-    evaluations of log Z and its Hessian. ``bridge`` and ``path`` move some thousand draws and take seconds.
+    evaluations of log Z and its Hessian. ``bridge`` and ``path`` move some thousand draws and take seconds;
+    paths are followed again, up to eight times, while the standard error of a constant exceeds 0.018 nats.
 
     ``bridge`` is refused for the conjugate prior: at empty cells the tails of its posterior are longer than draws tell,
     and one of 50 comparisons with closed forms was off by 0.24 nats with a stated error of 0.03.

@@ -13,10 +13,12 @@ import torch
 from pyro.infer import SVI, Trace_ELBO
 from pyro.optim import ClippedAdam  # pyright: ignore[reportAttributeAccessIssue]
 
-from pyro_hoim import LogLinearStatistics
+from pyro_hoim import InteractionHypergraph, LogLinearStatistics, Observations
+from pyro_hoim.inference import enumerate_structures, structure_model
 from pyro_hoim.inference.structure.guides.guide import AutoStructure, StructureELBO
 from pyro_hoim.inference.structure.guides.laws import Heredity, SequentialStructure, present_normal
 from pyro_hoim.inference.structure.prior import StructurePrior
+from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law, raises
 
@@ -142,6 +144,44 @@ def test_gradients_of_draws_find_the_same() -> None:
     inclusion, _ = _exact()
     guide, _ = _fitted("score", 1500)
     np.testing.assert_allclose(guide.inclusion(), inclusion, atol=0.05)
+
+
+def _random_rows(seed: int) -> Observations:
+    """Rows of a random law of the pairs of four or five variables, half of which interact."""
+    rng = np.random.default_rng(seed)
+    domain = Domain.from_cardinalities(rng.choice([2, 2, 3], size=4 + seed % 2).tolist())
+    graph = InteractionHypergraph.from_order(domain, 2)
+    pairs = rng.integers(0, 2, len(graph) - len(domain))
+    theta = torch.from_numpy(rng.normal(scale=0.6, size=graph.num_parameters))
+    theta = theta * graph.spread(torch.from_numpy(np.concatenate([np.ones(len(domain)), pairs])))
+    probs = HierarchicalLogLinear(graph, theta).probs.reshape(-1).numpy()
+    counts = rng.multinomial(int(rng.integers(100, 400)), probs / probs.sum())
+    return Observations.from_table(domain, counts.reshape(domain.cardinalities))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_random_programs_have_the_inclusion_and_the_evidence_of_the_list(seed: int) -> None:
+    data = _random_rows(seed)
+    structures = StructurePrior(data.domain, space="pairwise")
+    listed = enumerate_structures(data, "unit", structures)
+    total = float((listed.log_evidence + structures.probs.log()).logsumexp(0))
+    program, num_steps = structure_model(data, structures), 2_500
+    with torch.random.fork_rng():
+        pyro.set_rng_seed(seed)
+        pyro.clear_param_store()
+        guide = AutoStructure(program)
+        optimiser = ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / num_steps)})
+        svi = SVI(program, guide, optimiser, guide.elbo(gradient="score"))
+        for _ in range(num_steps):
+            svi.step()
+        loss = guide.elbo(512, gradient="score")
+        bound = -float(np.mean([loss.loss(program, guide) for _ in range(40)]))
+    assert float((guide.inclusion() - listed.inclusion.mean).abs().max()) < 0.05
+    assert -0.1 < total - bound < 0.2  # the evidence of the list is Laplace's
+    sparse = StructurePrior(data.domain, space="pairwise", inclusion=0.2)  # a control
+    other = enumerate_structures(data, "unit", sparse).inclusion.mean
+    assert float((guide.inclusion() - other).abs().max()) > 0.05
 
 
 def _gradients(guide: AutoStructure, loss: Any) -> torch.Tensor:
