@@ -212,7 +212,7 @@ plt.show()
 #
 # If partial pooling were no better on average, a t statistic of six countries above 3.36 would appear once in a
 # hundred times, and it would be better in all six once in 64. Were borrowing unrelated to numbers of patients, a rank
-# correlation of 60 pairs below -0.5 would appear once in 20,000.
+# correlation of 60 pairs below -0.5 would appear once in 40,000.
 
 # %%
 limit = float(scipy.stats.t.isf(0.01, num_countries - 1))

@@ -14,12 +14,13 @@ from ..data.observations import Observations
 from ..dependency_network.conditionals import DependencyConditionals, checked_conditionals
 from ..dependency_network.learn.network import LearnedNetwork
 from ..dependency_network.node_conditionals import LeafConditional
-from ..errors import check_positive, check_type, check_whole, other_domain, refused
+from ..errors import check_positive, check_type, check_whole, other_domain, out_of_range, refused
 from ..runs.arguments import checked_seed
 
 __all__ = ["NetworkPosterior", "sample_network_posterior"]
 
 _DEFAULT_ALPHA = 1.0  # that of learn_network
+_ALPHAS = 1e-300, 1e300  # totals of priors whose draws are numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +109,8 @@ def sample_network_posterior(
             :func:`~pyro_hoim.dependency_network.learn_network` found; their probabilities are not used.
         data: rows of the same variables. A row without :math:`X_i` is left out for variable i. None is fine: the
             draws are then those of the prior.
-        alpha: total of a symmetric Dirichlet prior per leaf, positive; None is that of a learned network where it is
-            positive, else 1, the default of ``learn_network``.
+        alpha: total of a symmetric Dirichlet prior per leaf, from 1e-300 to 1e300; None is that of a learned
+            network where it is positive, else 1, the default of ``learn_network``.
         num_draws: draws per chain.
         num_chains: how many equal parts the draws are divided into.
         seed: seed of the draws; the global generators are left alone.
@@ -142,6 +143,8 @@ def sample_network_posterior(
     if alpha is None:
         alpha = network.alpha if isinstance(network, LearnedNetwork) and network.alpha > 0 else _DEFAULT_ALPHA
     check_positive(alpha, "alpha")
+    if not _ALPHAS[0] <= alpha <= _ALPHAS[1]:
+        raise out_of_range("alpha", "a number from 1e-300 to 1e300", alpha)
     shape = check_whole(num_chains, "num_chains"), check_whole(num_draws, "num_draws")
     rng = np.random.default_rng(checked_seed(seed))
     found = {node.variable: _counts(node, data) + alpha / node.probs.shape[-1] for node in nodes}

@@ -138,7 +138,7 @@ def sample_root_posterior(
 
     Args:
         structure: the terms.
-        rows: states.
+        rows: states; without any the draws are those of the prior.
         family: base family.
         prior: a positive number, the standard deviation of independent normal priors with mean zero of the
             *coefficients* l! psi; or a ``Normal(...).to_event(1)`` over psi.

@@ -130,6 +130,9 @@ def test_seeds_fix_the_draws_and_leave_the_global_generator_alone():
 def test_without_rows_the_draws_are_those_of_the_prior():
     """Also with a prior so weak that a gamma of its shape is often below the least double."""
     none = Observations(DOMAIN, torch.zeros(0, 3, dtype=torch.long))
+    for alpha in (1e-300, 1e300):
+        draws = sample_network_posterior(network(), none, alpha, num_draws=5).draws
+        assert all(bool((value.sum(-1) - 1).abs().max() < 1e-12) for value in draws.values())
     for alpha in (3.0, 1e-3):
         found = sample_network_posterior(network(), none, alpha, seed=2)
         assert torch.equal(found.concentrations["a"], torch.full((2, 2), alpha / 2, dtype=torch.float64))
@@ -186,7 +189,7 @@ def test_what_has_no_dirichlet_leaves_is_refused_with_what_is_possible():
         sample_network_posterior(tables, Observations(other, torch.tensor([[0, 1]])))
     with raises("other-domain", "data"):
         sample_network_posterior(network(), Observations(other, torch.tensor([[0, 1]])))
-    for alpha in (0.0, -1.0, math.nan):
+    for alpha in (0.0, -1.0, math.nan, 1e-308, 1e308):
         with raises("out-of-range", "alpha"):
             sample_network_posterior(network(), table(), alpha)
     with raises("out-of-range", "num_draws"):

@@ -223,6 +223,19 @@ def test_units_of_the_columns_do_not_matter():
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-3)
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_without_rows_the_calibrated_draws_are_those_of_the_prior(is_weighted: bool) -> None:
+    """From no rows and from rows of weight zero: there is no score that could vary."""
+    prior = Normal(torch.tensor([0.5, -1.0, 0.2]), torch.tensor([0.1, 1.0, 2.0])).to_event(1)
+    rows, weights = (STATES, torch.zeros(len(STATES))) if is_weighted else (STATES[:0], None)
+    found = draw(PAIR, rows, FAMILY, prior, NUTSSettings(2, 100, 60), weights=weights, seed=1)
+    torch.testing.assert_close(found.mode, prior.mean.double(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.covariance, prior.stddev.double().square().diag(), rtol=1e-6, atol=1e-9)
+    limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / 3) / np.sqrt(float(found.ess.min()))
+    away = ((found.psi.mean((0, 1)) - prior.mean) / prior.stddev).abs()
+    assert float(away.max()) < limit < 1  # a mean that is a standard deviation off is told apart
+
+
 def test_calibrated_draws_without_a_law_are_counted():
     rows = torch.tensor([0.1] * 5 + [0.2] * 5 + [9.0, 12.0], dtype=torch.float64)[:, None]
     structure = RootStructure.independent(Domain([Variable("a", kind="positive")]))
