@@ -84,6 +84,7 @@ class _Particles:
 
     def __init__(self, kernel: LogKernel, theta: Floats, rng: np.random.Generator) -> None:
         self.kernel, self.theta, self.kept, self._rng, self._step = kernel, theta, theta, rng, 0.5
+        self.num_leapfrogs = _LEAPFROGS
 
     def follow(self, kernel: LogKernel) -> None:
         """Go over to a kernel of other rows with the same means; the last states are kept."""
@@ -122,7 +123,7 @@ class _Particles:
         value, gradient = self.kernel.evaluate(flat)
         start = value - 0.5 * np.square(momentum).sum(1)
         moved, slope = flat, gradient @ scale
-        for _ in range(_LEAPFROGS):
+        for _ in range(self.num_leapfrogs):
             momentum = momentum + 0.5 * step * slope
             moved = moved + step * momentum @ scale.T
             value, gradient = self.kernel.evaluate(moved)
@@ -166,6 +167,7 @@ def _normal_start(kernel: LogKernel, rng: np.random.Generator) -> tuple[_Particl
         gap = partial(_gap_to_normal, level, mode, factor)
         if _effective(gap(draws)) > _NEARLY_NORMAL:
             particles = _Particles(level, draws[:, :_PARTICLES], rng)
+            particles.num_leapfrogs = max(_LEAPFROGS, kernel.size // 2)  # shorter ones do not reach long tails
             particles.follow(level)
             return particles, _solve_bridge(gap(particles.kept), gap(draws))
         factor *= 2
