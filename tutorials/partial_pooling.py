@@ -125,7 +125,7 @@ worst_r_hat
 # ## Which estimates are nearer to the truth?
 #
 # Posterior means, judged by squared error and by the exact divergence of the true law of a clinic from the estimated
-# one. `separate` is no straw man: its prior keeps estimates finite and near zero.
+# one. `separate` has a prior, too, which keeps its estimates finite and near zero.
 
 
 # %%
@@ -179,7 +179,7 @@ rank_correlation = float(scipy.stats.spearmanr(patients.repeat(num_countries), b
 print(f"borrowed {float(borrowed.min()):.2f} to {float(borrowed.max()):.2f}, correlation {rank_correlation:.2f} with N")
 
 # %% [markdown]
-# Are the intervals honest? Nine in ten should hold the true coordinate, of 840.
+# Nine in ten of the 90 % intervals should hold the true coordinate, of 840.
 
 # %%
 low, high = theta.flatten(0, 1).quantile(torch.tensor([0.05, 0.95]), 0)

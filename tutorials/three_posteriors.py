@@ -76,8 +76,8 @@ print("exchange: means {:.2f}, spread of pairs {:.2f}, of variables {:.2f}".form
 # ## One that needs no constant
 #
 # The pseudo-likelihood puts the conditionals of all variables in the place of the joint probability,
-# $\sum_r n_r \sum_i \log q_\theta(x_{ri} \mid x_{r,-i})$. Nothing is summed over states, so forty variables cost what
-# they cost in rows. It is a function of theta with derivatives, and a factor of any Pyro program.
+# $\sum_r n_r \sum_i \log q_\theta(x_{ri} \mid x_{r,-i})$. Nothing is summed over states, so the cost grows with rows
+# and interactions alone. It is a function of theta with derivatives, and a factor of any Pyro program.
 
 # %%
 likelihood = LogLinearPseudoLikelihood(pairs, workers)
@@ -139,9 +139,9 @@ print(f"under a prior of scale 0.1 a mode is off by {float(off):.1f} standard de
 # %% [markdown]
 # ## What to remember
 #
-# * Where log Z is within reach, take `sample_posterior`; nothing else is as good per second of your time.
+# * Where log Z is within reach, take `sample_posterior` or `Exchange`: both draw from the posterior itself.
 # * Where it is not, `Exchange` is exact or nearly so, at the cost of a data set per proposal.
-# * The raw pseudo-posterior is too sure of interactions. Calibrated, it has the right spread when rows are many.
+# * The raw pseudo-posterior is too narrow for interactions. Calibrated, it has the right spread when rows are many.
 
 # %%
 away, of_pairs, of_variables = compare(exchange.samples["theta"])
