@@ -35,7 +35,7 @@ _FEWEST_NODES = 4
 _BURN_IN, _DRAWS = 60, 30
 """Moves before and with draws of a bridge."""
 _FREEDOM = 8.0
-_LARGEST_ERROR, _REPEATS = 0.018, 7
+_LARGEST_ERROR, _REPEATS = 0.014, 7
 """Standard error above which paths are followed again, and how often at most; nats."""
 
 
