@@ -32,7 +32,8 @@ _CALLS: dict[Method, str] = {
 _EFFECTIVE_DRAWS = 1000
 _PATIENCE = 3600.0  # seconds for so many effective draws, beyond which an exact method counts as out of reach
 _SMALL_TABLE = 2**22  # cells times terms, up to which whole tables are drawn
-# Rates in seconds, of one core, from the tables of bench_intractable.py in docs/benchmarks.md.
+# Rates in seconds, of one core, fitted to the tables of bench_intractable.py in docs/benchmarks.md; those of
+# elimination, of a NUTS gradient and of draws by row come from single timings, and tell the order of magnitude alone.
 _PROGRAM = 4.4e-6  # a program at one of some hundred points
 _CELL, _CELL_BY_PARAMETER = 4e-8, 1.9e-9  # a cell of a table that is drawn
 _MEAN = 1.3e-9  # a cell and a parameter of exact mean statistics
@@ -97,11 +98,12 @@ def recommend_sampler(hypergraph: InteractionHypergraph, num_rows: int, prior: A
     r"""The sampler of theta to take for so many rows: the cheapest exact one within reach, else the cheapest estimate.
 
     Costs follow from the plan of log Z (:class:`~pyro_hoim.log_linear.Auto`), the look-ups of a Gibbs sweep, the
-    numbers of parameters, rows and cells, and rates that were measured once (``docs/benchmarks.md``): rely on their
-    order of magnitude. NUTS pays some gradients of log Z for an effective draw, whatever the number of parameters; an
-    exchange kernel a number of auxiliary data sets that grows with it, each a table of cells where these are few, else
-    sweeps over all rows; Langevin dynamics kept chains, as many as there are rows; the pseudo-posterior look-ups over
-    distinct rows. An exact method that needs more than an hour for 1,000 effective draws counts as out of reach.
+    numbers of parameters, rows and cells, and rates that were measured once on one machine, most of them in
+    ``docs/benchmarks.md``: rely on their order of magnitude. NUTS pays some gradients of log Z for an effective draw,
+    whatever the number of parameters; an exchange kernel a number of auxiliary data sets that grows with it, each a
+    table of cells where these are few, else sweeps over all rows; Langevin dynamics kept chains, as many as there are
+    rows; the pseudo-posterior look-ups over distinct rows. An exact method that needs more than an hour for 1,000
+    effective draws counts as out of reach.
 
     Args:
         hypergraph: the interactions.

@@ -128,13 +128,13 @@ def rochdale(_):
     data = load_table("rochdale")
     settings = ChainSettings(num_chains=4, num_draws=400, burn_in=100)
     posterior, seconds = timed(data, "unit", StructurePrior(data.domain, max_order=4), settings, seed=1)
-    names = GOLDEN["rochdale"]["whittaker"].split(",")
+    published = {tuple(sorted(GOLDEN["rochdale"][who].split(","))): who for who in ("whittaker", "dobra")}
     models = posterior.models(5)
     rows = []
     for model in models:
-        generators = [letters(data, edge) for edge in model.hypergraph.maximal_edges]
-        mark = "the all-pairs model of Whittaker" if sorted(generators) == sorted(names) else ""
-        rows.append([" ".join(sorted(generators)), f"{model.probability:.4f}", f"{model.log_evidence:.3f}", mark])
+        generators = sorted(letters(data, edge) for edge in model.hypergraph.maximal_edges)
+        mark = published.get(tuple(generators), "").capitalize()
+        rows.append([" ".join(generators), f"{model.probability:.4f}", f"{model.log_evidence:.3f}", mark])
     what = (
         f"Rochdale, four chains of 400 draws after 100: {posterior.status}, {seconds:.0f} s, "
         f"{posterior.num_structures:,} collections in the draws."
@@ -142,14 +142,14 @@ def rochdale(_):
     text = [
         what,
         "",
-        *markdown(["most probable", "share of draws", "log evidence (Laplace)", ""], rows),
+        *markdown(["most probable", "share of draws", "log evidence (Laplace)", "published by"], rows),
         "",
     ]
     inclusion = posterior.inclusion
     flags = posterior.gamma[posterior.index].double().mean(1)
     rows = [
         [letters(data, edge), f"{float(inclusion[edge]):.3f}", ", ".join(f"{v:.2f}" for v in flags[:, k].tolist())]
-        for k, edge in enumerate(posterior.prior.space.candidates)
+        for k, edge in enumerate(posterior.structure_prior.space.candidates)
         if float(inclusion[edge]) > 0.2
     ]
     return text + markdown(["interaction", "inclusion", "by chain"], rows)

@@ -35,5 +35,10 @@ def czech() -> Lettered:
 
 
 @pytest.fixture(scope="session")
+def rochdale() -> Lettered:
+    return Lettered(load_table("rochdale"))
+
+
+@pytest.fixture(scope="session")
 def golden() -> dict[str, Any]:
     return GOLDEN

@@ -14,7 +14,7 @@ from pyro.distributions import MultivariateNormal, Normal, StudentT
 from scipy.special import logsumexp
 
 from pyro_hoim.data import Observations
-from pyro_hoim.inference import StructureEvidence, log_evidence
+from pyro_hoim.inference import StructureEvidence, StructurePrior, log_evidence
 from pyro_hoim.inference.structure import kernel as kernels
 from pyro_hoim.inference.structure.drawn.jumps import ThetaProposal
 from pyro_hoim.inference.structure.space import StructureSpace
@@ -77,6 +77,22 @@ def test_laplace_gives_the_published_differences(czech: Any, golden: dict[str, A
     assert all(value.method == "laplace" and value.std_error is None and not value.is_exact for value in values)
     for (_, below), value in zip(says["models"], values, strict=True):
         assert values[0].value - value.value == pytest.approx(below, abs=says["tolerance"])
+
+
+def test_published_models_of_rochdale_are_among_the_largest(rochdale: Any, golden: dict[str, Any]) -> None:
+    says = golden["rochdale"]
+    structures = StructurePrior(rochdale.table.domain, max_order=4)
+    evidence = StructureEvidence(rochdale.table, structures.space, says["prior"])
+
+    def gain(model: InteractionHypergraph) -> float:
+        """Log of the largest evidence one birth or death away over its own."""
+        mask = structures.space.mask_of(model)
+        return float(evidence.many(sum(structures.space.moves(mask), [])).max() - evidence(mask))
+
+    models = [rochdale.model(says[who]) for who in ("whittaker", "dobra")]
+    first, second = (log_evidence(model, rochdale.table, says["prior"], method="laplace").value for model in models)
+    assert max(abs(first - second), *map(gain, models)) < math.log(2)
+    assert gain(InteractionHypergraph.from_order(rochdale.table.domain, 2)) > math.log(2)  # all pairs
 
 
 def test_laplace_makes_the_constant_of_one_fictive_row_too_small(czech: Any, golden: dict[str, Any]) -> None:
