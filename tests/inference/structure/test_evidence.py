@@ -87,7 +87,8 @@ def test_published_models_of_rochdale_are_among_the_largest(rochdale: Any, golde
     def gain(model: InteractionHypergraph) -> float:
         """Log of the largest evidence one birth or death away over its own."""
         mask = structures.space.mask_of(model)
-        return float(evidence.many(sum(structures.space.moves(mask), [])).max() - evidence(mask))
+        births, deaths = structures.space.moves(mask)
+        return float(evidence.many(births + deaths).max() - evidence(mask))
 
     models = [rochdale.model(says[who]) for who in ("whittaker", "dobra")]
     first, second = (log_evidence(model, rochdale.table, says["prior"], method="laplace").value for model in models)
