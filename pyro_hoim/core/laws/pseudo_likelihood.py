@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.autograd.function import once_differentiable
 
 from ...checks import check_exact_shape, checked_floating
+from ...errors import refused
 
 __all__ = ["PseudoLikelihood"]
 
@@ -47,7 +47,10 @@ class PseudoLikelihood(ABC):
         """Hessian (num_unknowns, num_unknowns), negative semi-definite."""
 
     def __call__(self, vector: torch.Tensor) -> torch.Tensor:
-        """The value, of the vector's dtype and device, as in a factor of a Pyro program; differentiable twice."""
+        """The value, of the vector's dtype and device, as in a factor of a Pyro program; differentiable twice.
+
+        A third derivative raises :class:`InputError`.
+        """
         return _Value.apply(checked_floating(vector, self.argument), self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
 
     def _checked(self, vector: NDArray[Any]) -> Floats:
@@ -85,8 +88,24 @@ class _Gradient(torch.autograd.Function):
         return gradient.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[torch.Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (vector,) = ctx.saved_tensors
-        hessian = ctx.likelihood.hessian(vector.detach().cpu().double().numpy())
-        return grad_outputs[0] @ torch.from_numpy(hessian).to(vector), None, None
+        hessian: Any = torch.from_numpy(ctx.likelihood.hessian(vector.detach().cpu().double().numpy())).to(vector)
+        if torch.is_grad_enabled() and vector.requires_grad:
+            hessian = _Hessian.apply(vector, hessian, ctx.likelihood.argument)
+        return grad_outputs[0] @ hessian, None, None
+
+
+class _Hessian(torch.autograd.Function):
+    """A constant matrix, except that derivatives are refused and not left out."""
+
+    @staticmethod
+    def forward(ctx: Any, vector: torch.Tensor, hessian: torch.Tensor, argument: str) -> torch.Tensor:
+        del vector
+        ctx.argument = argument
+        return hessian.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del grad_outputs
+        raise refused(ctx.argument, "a pseudo-likelihood has no third derivatives here", code="no-method")

@@ -104,6 +104,20 @@ def test_a_factor_of_a_program_has_the_gradient_in_its_own_dtype(dtype: torch.dt
     np.testing.assert_allclose(hessian, expected, rtol=10 * rtol, atol=10 * rtol)
 
 
+def test_products_with_the_hessian_are_right_and_third_derivatives_refused() -> None:
+    hypergraph, data, at = case("pairs 2 3 2")
+    likelihood = LogLinearPseudoLikelihood(hypergraph, data)
+    theta, way = torch.from_numpy(at), torch.linspace(-1, 2, len(at), dtype=torch.float64)
+    expected = likelihood.hessian(at) @ way.numpy()
+    for product in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
+        np.testing.assert_allclose(product(likelihood, theta, way)[1], expected, rtol=1e-12)
+    leaf = theta.requires_grad_()
+    (slope,) = torch.autograd.grad(likelihood(leaf) + (leaf**4).sum(), leaf, create_graph=True)
+    (second,) = torch.autograd.grad(slope @ way, leaf, create_graph=True)
+    with raises("no-method", "theta"):
+        torch.autograd.grad(second.sum(), leaf)
+
+
 def test_without_rows_it_is_zero() -> None:
     hypergraph, _, theta = case("pairs 2 3 2")
     likelihood = LogLinearPseudoLikelihood(hypergraph, Observations.from_table(hypergraph.domain, np.zeros((2, 3, 2))))
