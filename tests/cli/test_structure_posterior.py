@@ -262,8 +262,12 @@ def test_a_collection_too_large_for_a_fit_is_refused_before_it_is_compared(shell
     small = {"enumeration": Enumeration(max_states=2), "matrix": MatrixEnumeration(max_entries=2)}
     tiny = Auto(**small, elimination=VariableElimination(max_cells=2, max_slices=1))
     monkeypatch.setattr("pyro_hoim.study.command.structures.Auto", lambda: tiny)
-    told = shell.refused("fit", table, *GIVEN, "--out", "out", progress=True)
+    told = shell("fit", table, *GIVEN, "--out", "out", status=2).err
+    assert told.count("\n") == 1 and told.startswith("pyro-hoim: error: ")
     assert "the fit of the most probable collection" in told and "use fewer --columns, or a lower --order" in told
+    path = Path("out/structures.safetensors")  # what was found is kept
+    assert f"{path} holds the posterior" in told and not Path("out/fit.json").exists()
+    assert load_structure_posterior(path).models(2) == enumerate_structures(*law_of(table)[:1]).models(2)
 
 
 @pytest.mark.parametrize("options", [["--space", "graphical"], ["--inclusion", "0.3"]])

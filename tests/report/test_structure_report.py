@@ -120,6 +120,16 @@ def test_chains_that_disagree_are_named():
     assert structure_warnings(record_structures(settled, listed, 2, 50, seed=1)) == []  # control
 
 
+def test_leave_one_out_that_rests_on_few_draws_is_named():
+    law = StructurePrior(TABLE.domain)
+    listed, route = find_structures(TABLE, Prior.parse("unit"), law, None, seed=1, run=RunOptions())
+    few, many = (record_structures(listed, route, 2, draws, seed=1) for draws in (10, 500))
+    worst = max(rival.left_out.max_pareto_k for rival in few.rivals)
+    told = f"Leave-one-out is unreliable for some cells (largest Pareto k {worst:.2f})."
+    assert worst > 0.7 and structure_warnings(few) == [told]
+    assert structure_warnings(many) == []  # control
+
+
 def test_sets_that_follow_from_many_pairs_are_not_drawn():
     seven = Domain.from_cardinalities([2] * 7)
     rows = Observations(seven, torch.tensor([[0] * 7, [1] * 7]), torch.tensor([20.0, 20.0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -14,11 +14,13 @@ from ...errors import check_type, conflict
 from ...log_linear.named_priors import Prior
 from ...runs.container import STRUCTURE_POSTERIOR, fitting, read_container, stored, write_container
 from ...schema import Domain
-from .posterior import StructurePosterior
+from .posterior import Status, StructurePosterior
 from .prior import StructurePrior
 from .scorer import StructureEvidence
 
 __all__ = ["load_structure_posterior", "save_structure_posterior"]
+
+_ROUNDING = 1e-9
 
 
 def save_structure_posterior(
@@ -82,15 +84,41 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
         )
         rows = Observations(domain, tensors["codes"], tensors["counts"])
         evidence = StructureEvidence(rows, law.space, **header["evidence"])
-        gamma = tensors["gamma"].bool()
-        if not bool(law.support.check(gamma).all()):
-            raise conflict("gamma", "a collection lies outside the space")
-        evidences, shares = tensors["log_evidence"], tensors["probabilities"]
-        index = tensors.get("index")
-        if any(value.shape != gamma.shape[:1] for value in (evidences, shares)) or (
-            index is not None and not bool(((index >= 0) & (index < len(gamma))).all())
-        ):
-            raise conflict("gamma", "there is not one number for every collection")
-        return StructurePosterior(
-            evidence, law, gamma, evidences, shares, index, tensors.get("theta"), **header["result"]
-        )
+        _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
+        index, theta = tensors.get("index"), tensors.get("theta")
+        _check_draws(law, tensors["probabilities"], index, theta)
+        result = header["result"]
+        effective = result["num_effective"]
+        is_number = effective is None or (type(effective) in (int, float) and effective > 0)
+        if not (is_number and type(result["is_exact"]) is bool and result["status"] in get_args(Status)):
+            raise conflict("result", "no posterior has these values")
+        found = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
+        return StructurePosterior(evidence, law, *found, index, theta, **result)
+
+
+def _check_collections(law: StructurePrior, gamma: torch.Tensor, values: torch.Tensor, shares: torch.Tensor) -> None:
+    """Distinct members of the space, each with its log evidence, and probabilities that sum to one."""
+    if gamma.dtype != torch.uint8 or not bool((gamma <= 1).all()) or not bool(law.support.check(gamma.bool()).all()):
+        raise conflict("gamma", "a collection lies outside the space")
+    if not len(gamma) or len(gamma.unique(dim=0)) < len(gamma):
+        raise conflict("gamma", "collections are repeated, or there are none")
+    if any(value.dtype != torch.float64 or value.shape != gamma.shape[:1] for value in (values, shares)):
+        raise conflict("gamma", "there is not one number for every collection")
+    if bool(values.isnan().any()) or not (bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < _ROUNDING):
+        raise conflict("probabilities", "they are not those of a law")
+
+
+def _check_draws(
+    law: StructurePrior, shares: torch.Tensor, index: torch.Tensor | None, theta: torch.Tensor | None
+) -> None:
+    """Draws of chains that meet every collection as often as its share says, and finite theta for each."""
+    if index is not None:
+        if index.dtype != torch.long or index.dim() != 2 or not bool(((index >= 0) & (index < len(shares))).all()):
+            raise conflict("index", "it does not point at collections")
+        counts = torch.bincount(index.flatten(), minlength=len(shares)).double()
+        if not torch.allclose(counts / index.numel(), shares, rtol=0, atol=_ROUNDING):
+            raise conflict("index", "the draws are not those of the probabilities")
+    if theta is not None:
+        shape = None if index is None else (*index.shape, law.largest.num_parameters)
+        if theta.shape != shape or theta.dtype != torch.float64 or not bool(theta.isfinite().all()):
+            raise conflict("theta", "there is not one finite value for every draw")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,7 +26,9 @@ from .scorer import StructureEvidence
 from .space import Flags
 from .theta_prior import ThetaPrior
 
-__all__ = ["Inclusion", "StructureChains", "StructureDraws", "StructurePosterior", "StructureProbability"]
+__all__ = ["Inclusion", "Status", "StructureChains", "StructureDraws", "StructurePosterior", "StructureProbability"]
+
+Status: TypeAlias = Literal["exact", "approximate", "converged", "unconverged"]
 
 _NEGLIGIBLE = 1e-6
 _MAX_THETA = 2**25  # numbers in the draws of theta of all chains
@@ -122,7 +124,7 @@ class StructurePosterior:
     theta: torch.Tensor | None = field(default=None, repr=False)
     num_effective: float | None = None
     is_exact: bool = False
-    status: Literal["exact", "approximate", "converged", "unconverged"] = "approximate"
+    status: Status = "approximate"
 
     @property
     def data(self) -> Observations:

@@ -12,6 +12,7 @@ from ...core.words import num_states_text, option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, unexpected
 from ...inference.structure.drawn.sampling import ChainSettings
+from ...inference.structure.file import save_structure_posterior
 from ...inference.structure.kernel import is_dense
 from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
@@ -19,6 +20,7 @@ from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
 from ...runs.options import RunOptions
 from ..analysis import analyse
+from ..files import STRUCTURE_FILE
 from ..structures.record import find_structures, record_structures
 from .summary import summary
 
@@ -84,7 +86,10 @@ class StructurePlan:
         posterior, route = find_structures(rows, self.prior, law, self.settings, jobs=jobs, seed=request.seed, run=run)
         cost = Auto().plan(posterior.models(1)[0].hypergraph)
         if not cost.feasible:
-            hint = f"use fewer {option('columns')}, or a lower {option('order')}"
+            path = request.folder / STRUCTURE_FILE
+            about = {"data": request.source.name, "seed": request.seed, "method": route}
+            save_structure_posterior(path, posterior, about)
+            hint = f"use fewer {option('columns')}, or a lower {option('order')}; {path} holds the posterior"
             raise out_of_reach(f"the fit of {_NAME}", cost.reason, hint)
         request.announce("comparing the most probable collections")
         shape = (int(self.asked["chains"]), int(self.asked["draws"]))

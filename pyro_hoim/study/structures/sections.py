@@ -17,6 +17,7 @@ __all__ = ["structure_sections", "structure_sentences", "structure_warnings"]
 
 _SHOWN, _SHOWN_DOTS, _SHOWN_CELLS = 20, 15, 20
 _MAX_SETS, _MOST = 12, 500
+_MAX_PARETO_K = 0.7  # as of fits with a posterior
 _LEAST = 0.05  # probability of an interaction in the picture
 _ROUTES = {
     "list": "Every collection was listed.",
@@ -28,10 +29,10 @@ _ROUTES = {
 def structure_sentences(record: StructureRecord) -> list[str]:
     """What the posterior says, in a few sentences."""
     found = record.posterior
-    top, rival = record.rivals[0], plural(found.num_structures, "collection")
-    space = found.structure_prior.space.name
+    top, num = record.rivals[0], plural(found.num_structures, "collection")
+    space, met = found.structure_prior.space.name, "" if record.route == "list" else " met by the draws"
     sentences = [
-        f"Posterior over which interactions exist, in the {space} space with the prior {record.prior}: {rival}.",
+        f"Posterior over which interactions exist, in the {space} space with the prior {record.prior}: {num}{met}.",
         f"{_ROUTES[record.route]} Evidence: {_evidence(record)}.",
         f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * CELL_WIDTH)}.",
     ]
@@ -54,15 +55,17 @@ def _evidence(record: StructureRecord) -> str:
 
 
 def structure_warnings(record: StructureRecord) -> list[str]:
-    """What to know before reading on: chains that disagree."""
-    if record.posterior.status != "unconverged":
-        return []
-    worst = number(record.max_r_hat)
-    sentence = (
-        f"The chains over collections disagree (largest R-hat of an interaction {worst}): the probabilities of "
-        "interactions and collections are not settled. Draw longer chains, or restrict the space."
-    )
-    return [sentence]
+    """What to know before reading on: chains that disagree, and leave-one-out that rests on few draws."""
+    found: list[str] = []
+    if record.posterior.status == "unconverged":
+        found.append(
+            f"The chains over collections disagree (largest R-hat of an interaction {number(record.max_r_hat)}): the "
+            "probabilities of interactions and collections are not settled. Draw longer chains, or restrict the space."
+        )
+    worst = max((rival.left_out.max_pareto_k for rival in record.rivals if rival.left_out is not None), default=0.0)
+    if worst > _MAX_PARETO_K:
+        found.append(f"Leave-one-out is unreliable for some cells (largest Pareto k {worst:.2f}).")
+    return found
 
 
 def structure_sections(record: StructureRecord, fit: FitResult) -> list[Section]:

@@ -86,6 +86,46 @@ def _changed(path: Path, change: Any) -> None:
     save_file(tensors, str(path), {"pyro-hoim": json.dumps(header)})
 
 
+def _of(name: str, change: Any) -> Any:
+    return lambda header, tensors: tensors.update({name: change(tensors[name]).clone()})
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+def test_numbers_that_no_posterior_has_are_refused(tmp_path: Path) -> None:
+    changes = [
+        _of("probabilities", lambda p: p * torch.nan),
+        _of("probabilities", lambda p: -p),
+        _of("probabilities", lambda p: 2 * p),
+        _of("probabilities", lambda p: p.float()),
+        _of("probabilities", lambda p: p.flip(0)),  # not the shares of the draws
+        _of("log_evidence", lambda v: v * torch.nan),
+        _of("gamma", lambda g: 7 * g),
+        _of("gamma", lambda g: g[:1].expand_as(g)),
+        _of("gamma", lambda g: g.double() * torch.nan),
+        _of("index", lambda i: i.double()),
+        _of("index", lambda i: i[0]),
+        _of("theta", lambda t: t[..., 1:]),
+        _of("theta", lambda t: t * torch.nan),
+        lambda h, t: t.pop("index"),
+        lambda h, t: t.update({n: t[n][:0].clone() for n in ("gamma", "log_evidence", "probabilities")}),
+        lambda h, t: h["result"].update(status="good"),
+        lambda h, t: h["result"].update(is_exact="yes"),
+        lambda h, t: h["result"].update(num_effective="many"),
+        lambda h, t: h["result"].update(num_effective=0),
+        lambda h, t: h["result"].pop("status"),
+    ]
+    path = tmp_path / "p.safetensors"
+    save_structure_posterior(path, posteriors()["jumps"])
+    whole = path.read_bytes()
+    _changed(path, lambda h, t: None)
+    load_structure_posterior(path)  # control: the file was written anew
+    for change in changes:
+        path.write_bytes(whole)
+        _changed(path, change)
+        with pytest.raises(ModelFileError, match="do not fit together"):
+            load_structure_posterior(path)
+
+
 @pytest.mark.parametrize(
     "change",
     [
