@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...checks import check_exact_shape, checked_floating
-from ...errors import refused
+from .last_derivative import LastDerivative
 
 __all__ = ["PseudoLikelihood"]
 
@@ -92,20 +92,5 @@ class _Gradient(torch.autograd.Function):
         (vector,) = ctx.saved_tensors
         hessian: Any = torch.from_numpy(ctx.likelihood.hessian(vector.detach().cpu().double().numpy())).to(vector)
         if torch.is_grad_enabled() and vector.requires_grad:
-            hessian = _Hessian.apply(vector, hessian, ctx.likelihood.argument)
+            hessian = LastDerivative.apply(hessian, vector, ctx.likelihood.argument)
         return grad_outputs[0] @ hessian, None, None
-
-
-class _Hessian(torch.autograd.Function):
-    """A constant matrix, except that derivatives are refused and not left out."""
-
-    @staticmethod
-    def forward(ctx: Any, vector: torch.Tensor, hessian: torch.Tensor, argument: str) -> torch.Tensor:
-        del vector
-        ctx.argument = argument
-        return hessian.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        del grad_outputs
-        raise refused(ctx.argument, "a pseudo-likelihood has no third derivatives here", code="no-method")

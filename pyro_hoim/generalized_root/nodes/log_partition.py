@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...checks import check_finite, checked_floating, refuse_transforms
+from ...core.laws.last_derivative import LastDerivative
 from ...errors import check_type, refused, wrong_shape
 from .families import NodeFamily
 from .kernels import evaluate_nodes
@@ -68,8 +69,8 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
 def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
     """A(eta) (*batch) in nats of many node conditionals, differentiable twice in eta.
 
-    The gradient is E T, its derivative Cov(T); a third derivative is refused by autograd. Arguments, errors and source
-    as :func:`node_moments`; natural inside a torch.func transformation is an :class:`InputError` too.
+    The gradient is E T, its derivative Cov(T); a third derivative is an :class:`InputError`. Arguments, errors and
+    source as :func:`node_moments`; natural inside a torch.func transformation is an :class:`InputError` too.
 
     Args:
         family: the node family.
@@ -104,11 +105,11 @@ class _Mean(torch.autograd.Function):
         return mean.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (natural,) = ctx.saved_tensors
-        covariance = _moments(ctx.family, natural.detach(), 2).covariance
-        assert covariance is not None
+        covariance: Any = _moments(ctx.family, natural.detach(), 2).covariance
+        if torch.is_grad_enabled() and natural.requires_grad:
+            covariance = LastDerivative.apply(covariance, natural, "natural")
         return (covariance @ grad_outputs[0].unsqueeze(-1)).squeeze(-1), None, None
 
 

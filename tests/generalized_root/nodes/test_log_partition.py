@@ -302,6 +302,12 @@ def test_autograd_twice(family):
     assert torch.equal(value, found.value) and torch.equal(gradient, found.mean)
     hessian = torch.autograd.functional.hessian(lambda e: node_log_partition(family, e), eta[1, 2].detach())
     torch.testing.assert_close(hessian, found.covariance[1, 2], rtol=1e-12, atol=0)
+    at, way = eta[1, 2].detach(), torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64)
+    product = torch.autograd.functional.hvp(lambda e: node_log_partition(family, e), at, way)[1]
+    torch.testing.assert_close(product, found.covariance[1, 2] @ way, rtol=1e-12, atol=1e-15)
+    (second,) = torch.autograd.grad((gradient + eta**3).sum(), eta, create_graph=True)
+    with raises("no-method", "natural"):  # and not that of eta**3 alone
+        torch.autograd.grad(second.sum(), eta)
 
 
 def test_near_the_edge_of_the_domain_by_finite_differences():
