@@ -120,7 +120,7 @@ def test_penalty_and_distribution_of_a_prior_agree(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "flat", "normal", "normal:", "normal:0", "normal:-1", "ridge:nan", "unit:1", "none:0", "conjugate:inf"]
+    "text", ["", "flat", "normal", "normal:", "normal:0", "normal:-1", "ridge:nan", "unit:0", "none:0", "conjugate:inf"]
 )
 def test_other_texts_are_refused(text):
     with raises("unknown-choice", "--prior"):
