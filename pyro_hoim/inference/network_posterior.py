@@ -122,7 +122,7 @@ def sample_network_posterior(
 
     References:
         David Heckerman, Dan Geiger and David Chickering, Learning Bayesian networks: the combination of knowledge and
-        statistical data, Machine Learning 20, 1995, equation 13, for leaves in the place of parent states.
+        statistical data, Machine Learning 20, 1995, for leaves in the place of parent states.
 
     Example:
         >>> from pyro_hoim import Domain

@@ -151,7 +151,7 @@ def three_ways(
 ) -> tuple[dict[str, float], float]:
     """Largest scores of exchange and bridged draws against NUTS with exact log Z, and the limit of all of them.
 
-    "raw" is the control: exchange draws against a pseudo-posterior that is not calibrated.
+    "raw" is the control: the smaller score of both against a pseudo-posterior that is not calibrated.
     """
     prior, counts = normal_prior(hypergraph, dtype=torch.float64), statistics_of(data, hypergraph)
     arguments = (hypergraph, prior, counts, data.total_count)
@@ -165,7 +165,7 @@ def three_ways(
         seed=3,
         progress=False,
     )
-    found = {}
+    found = {"raw": math.inf}
     for way, num_bridges in (("exchange", 0), ("bridged", 2)):
         kernel = Exchange(log_linear_model, num_bridges=num_bridges, proposal="autoregressive")
         run = run_mcmc(
@@ -179,7 +179,7 @@ def three_ways(
         )
         assert bool(run.sample_stats["is_exact"].all())
         found[way] = disagreement(run.samples["theta"], exact)
-        found["raw"] = disagreement(run.samples["theta"], raw.theta)
+        found["raw"] = min(found["raw"], disagreement(run.samples["theta"], raw.theta))
     # Means and three shares of every parameter, two ways.
     return found, float(stats.norm.isf(FALSE_ALARM_RATE / 2 / (2 * 4 * hypergraph.num_parameters)))
 
