@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..errors import check_positive, conflict, refused, unexpected
+from ..errors import check_positive, conflict, out_of_range, refused, unexpected
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .fitting.penalties import L2, Conjugate, Penalty
@@ -20,6 +20,7 @@ __all__ = ["Prior"]
 PriorKind = Literal["none", "unit", "normal", "ridge", "conjugate"]
 GRAMMAR = "none, unit, normal:S, ridge:S or conjugate:N with positive numbers S and N; unit:M knows as much as M rows"
 _MAX_SETS = 20_000
+_MAX_NUMBER = 1e15
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Prior:
             raise refused from None
         if not (math.isfinite(number) and number > 0):
             raise refused
+        if not 1 / _MAX_NUMBER <= number <= _MAX_NUMBER:  # so that squares and inverses are float32 numbers
+            raise out_of_range(what, f"a number from {1 / _MAX_NUMBER:g} to {_MAX_NUMBER:g}", text)
         return cls(kind, number)  # type: ignore[arg-type]
 
     def __str__(self) -> str:

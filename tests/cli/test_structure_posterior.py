@@ -232,6 +232,8 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
         (["--inclusion", "often"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
         (["--inclusion", "beta:1"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
         (["--inclusion", "beta:1,0"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        (["--inclusion", "beta:1e308,1e308"], "--inclusion: expected a positive finite number"),
+        (["--prior", "normal:1e-300"], "--prior: expected a number from 1e-15 to 1e+15"),
         (["--prior", "none"], "--prior: a posterior needs a proper prior, received none"),
         (["--prior", "conjugate:0"], "--prior: expected none, unit, normal:S"),
         (["--prior", "conjugate:1"], "add --space decomposable, or use unit or normal:S"),

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
-from scipy.special import betaln, logsumexp
+from scipy.special import logsumexp
 from torch.distributions import constraints
 
 from ...checks import check_shape, checked_sample_shape
@@ -368,7 +368,8 @@ def _log_kernel(inclusion: float | tuple[str, float, float], num: int) -> np.nda
     sizes = np.arange(num + 1, dtype=np.float64)
     if isinstance(inclusion, tuple):
         _, a, b = inclusion
-        return betaln(a + sizes, b + num - sizes) - betaln(a, b)
+        rise_a, rise_b, rise = (np.append(0.0, np.log(x + sizes[:num]).cumsum()) for x in (a, b, a + b))
+        return rise_a + rise_b[::-1] - rise[-1]  # differences of beta functions cancel where a and b are large
     return sizes * math.log(inclusion) + (num - sizes) * math.log1p(-inclusion)
 
 
@@ -381,6 +382,7 @@ def _checked_inclusion(inclusion: Any) -> float | tuple[str, float, float]:
             )
         for value in parts[1:]:
             check_positive(value, "inclusion")
+        check_positive(float(parts[1]) + float(parts[2]), "inclusion")
         return ("beta", float(parts[1]), float(parts[2]))
     check_fraction(inclusion, "inclusion")
     return float(inclusion)

@@ -151,6 +151,14 @@ def test_what_does_not_fit_together_is_refused(change: Any, tmp_path: Path) -> N
 # Other priors
 
 
+def test_a_beta_law_of_great_numbers_is_its_limit() -> None:
+    domain = small().domain
+    sharp, half = (StructurePrior(domain, inclusion=law).probs for law in (("beta", 1e14, 1e14), 0.5))
+    torch.testing.assert_close(sharp, half, rtol=1e-10, atol=0)  # differences of beta functions are half a nat off
+    near = StructurePrior(domain, inclusion=("beta", 10.0, 10.0)).probs
+    assert not torch.allclose(near, half, rtol=1e-2)  # control
+
+
 def test_a_list_under_another_prior_is_the_list_of_that_prior() -> None:
     rows, law = small(), StructurePrior(small().domain, inclusion=0.3)
     before = enumerate_structures(rows, "unit", law)
@@ -201,5 +209,10 @@ def test_scaled_priors_know_so_many_times_as_much() -> None:
     for text in ("unit:", "unit:0", "unit:-1", "none:1"):
         with raises("unknown-choice", "prior"):
             Prior.parse(text)
+    for text in ("normal:1e-16", "ridge:1e16", "conjugate:1e308"):
+        with raises("out-of-range", "prior"):
+            Prior.parse(text)
+    for text in ("normal:1e-15", "normal:1e15", "ridge:1e15", "unit:1e-15"):  # control
+        assert bool(enumerate_structures(small(), text).probabilities.isfinite().all()), text
     with raises("out-of-range", "factor"):
         Prior.parse("unit").scaled(0)
