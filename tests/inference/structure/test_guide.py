@@ -256,6 +256,20 @@ def _program(*, prior: StructurePrior | None, name: str = "theta", discrete: boo
     return program
 
 
+@pytest.mark.parametrize(("num_particles", "expected"), [(15, 15), (16, 64)])
+def test_sums_are_taken_where_draws_are_no_cheaper(num_particles: int, expected: int) -> None:
+    prior, seen = _prior(4, space="pairwise"), set[int]()
+
+    def program() -> None:
+        gamma = pyro.sample("gamma", prior)
+        seen.add(gamma.numel() // 6)
+        pyro.sample("theta", dist.Normal(torch.zeros(prior.largest.num_parameters).double(), 1.0).to_event(1))
+
+    guide = AutoStructure(program)
+    guide.elbo(num_particles).loss(program, guide)
+    assert expected in seen and not {15, 16, 64} - {expected} & seen
+
+
 def _in_a_plate() -> None:
     with pyro.plate("groups", 2):
         _program(prior=_prior(2))()

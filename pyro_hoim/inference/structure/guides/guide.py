@@ -25,6 +25,8 @@ Dependence = Literal["autoregressive", "mean-field"]
 Gradient = Literal["auto", "enumerate", "score"]
 
 _MAX_ENUMERATED = 2**10
+_WORTH = 4
+"""Members per draw up to which "auto" takes the sum, which has no noise; beyond, more steps with draws do better."""
 _MODE_STEPS, _NUM_STARTS = 100, 15
 _LEAST_PRECISION, _START_SCALE = 1e-2, 0.1
 
@@ -267,8 +269,9 @@ class StructureELBO(Trace_ELBO):
 
     The inner expectation is differentiated through its draws. The outer one is a sum over all members
     ("enumerate", up to 2^10 of them), or it is estimated by ``num_particles`` draws whose gradient is that of log q
-    times the bound less the mean of the others ("score"), which is unbiased. "auto" sums where it can. Relaxed
-    indicators (Concrete laws, straight-through gradients) are refused: their gradients are biased.
+    times the bound less the mean of the others ("score"), which is unbiased. "auto" sums over up to
+    ``4 * num_particles`` members and draws beyond. Relaxed indicators (Concrete laws, straight-through gradients) are
+    refused: their gradients are biased.
 
     Args:
         num_particles: draws, at least 2.
@@ -292,7 +295,7 @@ class StructureELBO(Trace_ELBO):
         """All members where they are summed over."""
         prior = guide.structure_prior
         num = len(prior.space.members) if prior.space.members is not None else math.inf
-        if self.gradient == "score" or (self.gradient == "auto" and num > _MAX_ENUMERATED):
+        if self.gradient == "score" or (self.gradient == "auto" and num > _WORTH * self.num_particles):
             return None
         if num > _MAX_ENUMERATED:
             problem = f"{prior.space!r} has more than {_MAX_ENUMERATED} members to sum over"
