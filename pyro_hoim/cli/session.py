@@ -111,7 +111,11 @@ class Session:
 @contextmanager
 def session(folder: Path, started: float, rows: Observations | CountTable) -> Generator[Session]:
     """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed."""
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        problem = f"the folder {folder} cannot be made ({error.strerror or error})"
+        raise refused("--out", problem, "choose another folder", code="no-file") from error
     run = Session(folder, started, rows)
     try:
         yield run

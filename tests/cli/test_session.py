@@ -12,6 +12,7 @@ from pyro_hoim.cli.commands.fit import fit
 from pyro_hoim.cli.session import session
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain
+from pyro_hoim.testing import raises
 
 ROWS = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [0, 2]])
 OTHER = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [1, 2]])
@@ -54,6 +55,12 @@ def test_nothing_is_left_of_a_run_that_computed_nothing(tmp_path):
     with pytest.raises(InputError, match="bad column"):
         begin(tmp_path / "other", [], refused="bad column")
     assert (tmp_path / "other" / "checkpoint" / "x").exists()  # control: a checkpoint stays
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with raises("no-file", "--out"):
+        begin(tmp_path / "file" / "out", [])
 
 
 def test_options_that_differ_are_named(tmp_path):
