@@ -265,6 +265,7 @@ def test_sums_are_taken_where_draws_are_no_cheaper(num_particles: int, expected:
         seen.add(gamma.numel() // 6)
         pyro.sample("theta", dist.Normal(torch.zeros(prior.largest.num_parameters).double(), 1.0).to_event(1))
 
+    pyro.clear_param_store()
     guide = AutoStructure(program)
     guide.elbo(num_particles).loss(program, guide)
     assert expected in seen and not {15, 16, 64} - {expected} & seen
