@@ -29,6 +29,7 @@ from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUT
 __all__ = [
     "Metric",
     "PosteriorSamples",
+    "ThetaDraws",
     "is_normal",
     "log_linear_model",
     "prior_in_double",
@@ -64,8 +65,25 @@ def log_linear_model(
     return theta
 
 
+class ThetaDraws(PosteriorDraws):
+    """Draws of theta of a log-linear model; a dataclass of its own for every law they have."""
+
+    hypergraph: InteractionHypergraph
+    theta: torch.Tensor
+
+    @property
+    def parameters(self) -> torch.Tensor:
+        """The draws of theta."""
+        return self.theta
+
+    @property
+    def tables(self) -> torch.Tensor:
+        """Balanced interaction tables of every draw, (num_chains, num_draws, num_terms)."""
+        return parametrization(self.hypergraph).to_tables(self.theta)
+
+
 @dataclass(frozen=True, eq=False)
-class PosteriorSamples(PosteriorDraws):
+class PosteriorSamples(ThetaDraws):
     """Draws of theta and what is needed to judge and to use them.
 
     Attributes:
@@ -88,16 +106,6 @@ class PosteriorSamples(PosteriorDraws):
     seed: int
     run: MCMC = field(repr=False)
     status: Literal["converged", "unconverged"]
-
-    @property
-    def parameters(self) -> torch.Tensor:
-        """The draws of theta."""
-        return self.theta
-
-    @property
-    def tables(self) -> torch.Tensor:
-        """Balanced interaction tables of every draw, (num_chains, num_draws, num_terms)."""
-        return parametrization(self.hypergraph).to_tables(self.theta)
 
 
 def sample_posterior(

@@ -13,14 +13,14 @@ import torch
 from ..core.laws.pseudo_likelihood import PseudoLikelihood
 from ..data.observations import Observations
 from ..errors import check_choice, check_type, conflict, out_of_reach, refused
-from ..log_linear.coding import parametrization
 from ..log_linear.fitting.pseudo_likelihood import LogLinearPseudoLikelihood
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS
 from ..log_linear.laws.normal import normal_prior
 from ..runs.arguments import checked_seed
 from ..structure.hypergraph import InteractionHypergraph
 from .calibration import Calibration, checked_scale, draw_calibrated, normal_in_double
-from .kernels import NUTSSettings, PosteriorDraws
+from .kernels import NUTSSettings
+from .posterior import ThetaDraws
 from .runner import MCMCRun
 
 __all__ = ["PseudoPosterior", "pseudo_model", "sample_pseudo_posterior"]
@@ -39,7 +39,7 @@ def pseudo_model(prior: Any, likelihood: PseudoLikelihood) -> torch.Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class PseudoPosterior(PosteriorDraws):
+class PseudoPosterior(ThetaDraws):
     """Draws of theta from a pseudo-posterior and what is needed to judge and to use them.
 
     Attributes:
@@ -69,16 +69,6 @@ class PseudoPosterior(PosteriorDraws):
     run: MCMCRun = field(repr=False)
     status: Literal["converged", "unconverged"]
     is_exact: Literal[False] = False
-
-    @property
-    def parameters(self) -> torch.Tensor:
-        """The draws of theta."""
-        return self.theta
-
-    @property
-    def tables(self) -> torch.Tensor:
-        """Balanced interaction tables of every draw, (num_chains, num_draws, num_terms)."""
-        return parametrization(self.hypergraph).to_tables(self.theta)
 
 
 def sample_pseudo_posterior(

@@ -14,6 +14,7 @@ import torch
 from pyro.ops.stats import split_gelman_rubin
 
 from ...data.observations import Observations
+from ...inference.structure.cells import MAX_CELLS
 from ...inference.structure.drawn.average import MAX_VARIABLES, average_decomposable
 from ...inference.structure.drawn.jumps import theta_given
 from ...inference.structure.drawn.sampling import ChainSettings, posterior_of, sample_chain, sample_structures
@@ -35,7 +36,6 @@ __all__ = ["LeftOut", "RivalModel", "Route", "StructureRecord", "find_structures
 Route = Literal["list", "junction-trees", "chains"]
 _RIVALS = 5
 _FACTORS = (0.25, 1.0, 4.0)
-_MAX_CELLS = 4096
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def record_structures(
     left_out, reason = _left_out(posterior, models, (num_chains, num_draws), seed)
     rivals = [RivalModel(*model, left) for model, left in zip(models, left_out, strict=True)]
     others = {str(prior.scaled(factor)): factor for factor in _FACTORS}
-    is_small = posterior.structure_prior.space.domain.num_states <= _MAX_CELLS
+    is_small = posterior.structure_prior.space.domain.num_states <= MAX_CELLS
     return StructureRecord(
         posterior=posterior,
         route=route,
@@ -241,8 +241,8 @@ def _left_out(
     """Leave-one-out of every collection with stacking weights, or why there is none."""
     cells = posterior.data
     reason = ""
-    if cells.domain.num_states > _MAX_CELLS:
-        reason = f"the table has more than {_MAX_CELLS:,} cells"
+    if cells.domain.num_states > MAX_CELLS:
+        reason = f"the table has more than {MAX_CELLS:,} cells"
     elif bool((cells.counts % 1 != 0).any()):
         reason = "the counts are not whole numbers"
     elif int((cells.counts > 0).sum()) < 2:
