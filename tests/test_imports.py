@@ -58,13 +58,10 @@ class _Modules:
                     yield from ((module, alias.name, "") for alias in node.names if alias.name in self.trees)
 
 
-LIBRARY = _Modules(
-    {
-        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for path in (ROOT / "pyro_hoim").rglob("*.py*")
-        if path.suffix in (".py", ".pyi")
-    }
-)
+@pytest.fixture(scope="module")
+def library():
+    paths = [path for path in (ROOT / "pyro_hoim").rglob("*.py*") if path.suffix in (".py", ".pyi")]
+    return _Modules({path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths})
 
 
 def _circle(modules):
@@ -103,18 +100,18 @@ def _families_that_meet(modules):
     return found
 
 
-def test_no_circles_of_imports():
-    assert len(LIBRARY.trees) > 200
-    assert len(LIBRARY.imports) > 2000
-    assert _circle(LIBRARY) == []
+def test_no_circles_of_imports(library):
+    assert len(library.trees) > 200
+    assert len(library.imports) > 2000
+    assert _circle(library) == []
 
 
-def test_nothing_private_is_imported_across_packages():
-    assert _private_imports(LIBRARY) == []
+def test_nothing_private_is_imported_across_packages(library):
+    assert _private_imports(library) == []
 
 
-def test_families_do_not_import_one_another():
-    assert _families_that_meet(LIBRARY) == []
+def test_families_do_not_import_one_another(library):
+    assert _families_that_meet(library) == []
 
 
 BASE = {
