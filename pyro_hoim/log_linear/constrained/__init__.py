@@ -1,0 +1,1 @@
+"""Constrained and penalised estimation in corner coordinates: losses, balls, Frank-Wolfe, proximal steps and paths."""

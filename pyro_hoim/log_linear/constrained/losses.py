@@ -1,0 +1,289 @@
+r"""Convex losses of binary rows as functions of corner theta, in nats per row, and their restrictions to directions.
+
+Corner theta of order K over n binary variables is flat in the order of ``InteractionHypergraph.from_order(domain, K)``.
+The losses depend on it through the node logits alone, which are linear:
+
+.. math:: \eta_{r,i} = \log\frac{q(x_i = 1 \mid x_{r,-i})}{q(x_i = 0 \mid x_{r,-i})}
+    = \sum_{T \not\ni i,\ |T| < K} \theta_{T \cup \{i\}} \prod_{j \in T} x_{r,j}
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...checks import check_exact_shape
+from ...data.observations import Observations
+from ...errors import check_type, check_whole, other_domain, out_of_reach, size_text, unexpected
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from ..fitting.arguments import check_data
+
+__all__ = ["BinaryLoss", "Derivatives", "Loss", "NodeTerms", "PseudoLikelihoodLoss", "Restriction", "check_binary"]
+
+Floats = NDArray[np.float64]
+_BLOCK_ENTRIES = 2**22
+_KEPT_ENTRIES = 2**24
+_MOST_ENTRIES = 2**28
+
+
+class Derivatives(NamedTuple):
+    """Value, gradient (k,) and Hessian (k, k) of a loss in k step lengths."""
+
+    value: float
+    gradient: Floats
+    hessian: Floats
+
+
+class NodeTerms(NamedTuple):
+    """A loss of single logits with its first and second derivative, all of the logits' shape."""
+
+    value: Floats
+    first: Floats
+    second: Floats
+
+
+@runtime_checkable
+class Restriction(Protocol):
+    """A loss on a line or plane: a convex function of the lengths (k,) of steps along k directions."""
+
+    def value(self, steps: NDArray[Any]) -> float:
+        """The loss."""
+        ...
+
+    def derivatives(self, steps: NDArray[Any]) -> Derivatives:
+        """The loss with its gradient and Hessian in the step lengths."""
+        ...
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A smooth convex function of theta (num_parameters,), in nats per row."""
+
+    hypergraph: InteractionHypergraph
+    num_parameters: int
+
+    def value(self, theta: NDArray[Any]) -> float:
+        """The loss."""
+        ...
+
+    def value_and_gradient(self, theta: NDArray[Any]) -> tuple[float, Floats]:
+        """The loss and its gradient (num_parameters,)."""
+        ...
+
+    def product(self, theta: NDArray[Any], direction: NDArray[Any]) -> Floats:
+        """Hessian at theta times a direction (num_parameters,)."""
+        ...
+
+    def restrict(self, theta: NDArray[Any], directions: NDArray[Any]) -> Restriction:
+        """The loss at theta plus steps along directions (k, num_parameters)."""
+        ...
+
+
+def check_binary(domain: Domain, argument: str) -> None:
+    """Refuse a domain with a variable that has not two levels."""
+    for name, levels in zip(domain.names, domain.cardinalities, strict=True):
+        if levels != 2:
+            hint = "leave the column out, or merge its levels into two"
+            received = f"{name!r} with {levels} level{'s' * (levels != 1)}"
+            raise other_domain(argument, "binary variables", hint=hint, received=received)
+
+
+class BinaryLoss(ABC):
+    r"""A loss of rows of binary variables that is a weighted mean of convex functions of the node logits.
+
+    .. math:: f(\theta) = \frac1N \sum_r n_r \sum_i \varphi(\eta_{r,i}, x_{r,i})
+
+    over the distinct rows, seen :math:`n_r` times, :math:`N = \sum_r n_r`. A subclass gives :math:`\varphi` with its
+    two derivatives. An evaluation is one product of the monomials of fewer than ``order`` variables with theta by node:
+    O(distinct rows x num_parameters x order) operations, for ``order`` 2 the product of the rows with the
+    matrix Q; rows are taken in blocks that need at most 32 MiB each. Double precision on the processor.
+
+    Args:
+        data: complete rows of binary variables with their counts or weights.
+        order: the most variables of an interaction, from 2 to their number.
+
+    Attributes:
+        hypergraph: all sets of one to ``order`` variables.
+        num_parameters: length of corner theta.
+        num_rows: sum of the counts.
+
+    Raises:
+        InputError: a variable that is not binary, fewer than two variables, an order out of range, no rows; of every
+            method, theta of another shape.
+        InputTypeError: data that are no observations.
+        MissingDataError: missing cells.
+        IntractableError: more than 2^28 entries of theta over the nodes.
+    """
+
+    def __init__(self, data: Observations, order: int) -> None:
+        check_type(data, Observations, "data")
+        check_binary(data.domain, "data")
+        if len(data.domain) < 2:
+            raise unexpected("data", "two variables or more", received=str(len(data.domain)), code="out-of-range")
+        self.order = check_whole(order, "order", 2, len(data.domain))
+        self.hypergraph = InteractionHypergraph.from_order(data.domain, self.order)
+        check_data(self.hypergraph, data, "data")
+        self.num_parameters = self.hypergraph.num_parameters
+        distinct = data.unique()
+        self.num_rows = float(distinct.counts.sum())
+        self._states: Floats = distinct.codes.numpy().astype(np.float64)
+        self._weights: Floats = (distinct.counts.numpy() / self.num_rows)[:, None]
+        self._parents, self._positions = _layout(self.hypergraph, self.order)
+        size = len(self._positions)
+        self._block = max(1, _BLOCK_ENTRIES // size)
+        self._kept = self._monomials(self._states) if len(self._states) * size <= _KEPT_ENTRIES else None
+
+    @abstractmethod
+    def _terms(self, logits: Floats, states: Floats, derivatives: int) -> NodeTerms:
+        """The functions of logits (m, n) at rows (m, n), with derivatives up to 0, 1 or 2; others are empty."""
+
+    def _checked(self, theta: NDArray[Any], argument: str = "theta") -> Floats:
+        found = np.ascontiguousarray(theta, dtype=np.float64)
+        check_exact_shape(found, (self.num_parameters,), argument)
+        return found
+
+    def _monomials(self, states: Floats) -> Floats:
+        """Products of the rows over the sets of fewer than ``order`` variables, (m, sets), the empty set first."""
+        pieces = [np.ones((len(states), 1)), states]
+        for parent, last in self._parents:
+            pieces.append(pieces[-1][:, parent] * states[:, last])
+        return np.concatenate(pieces, 1)
+
+    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
+        if self._kept is not None:
+            yield slice(0, len(self._states)), self._kept
+            return
+        for start in range(0, len(self._states), self._block):
+            where = slice(start, start + self._block)
+            yield where, self._monomials(self._states[where])
+
+    def _by_node(self, theta: Floats) -> Floats:
+        """Theta as a matrix (sets, n): the entry of a set of variables with another one; zero where it has that one."""
+        return np.append(theta, 0.0)[self._positions]
+
+    def _from_nodes(self, slopes: Floats) -> Floats:
+        """The transpose of :meth:`_by_node`."""
+        found = np.bincount(self._positions.ravel(), weights=slopes.ravel(), minlength=self.num_parameters + 1)
+        return found[: self.num_parameters].astype(np.float64, copy=False)
+
+    def logits(self, theta: NDArray[Any]) -> Floats:
+        """Node logits of the distinct rows, (m, n)."""
+        matrix = self._by_node(self._checked(theta))
+        found = np.empty_like(self._states)
+        for where, monomials in self._blocks():
+            np.matmul(monomials, matrix, out=found[where])
+        return found
+
+    def _pull_back(self, slopes: Floats) -> Floats:
+        """The transpose of :meth:`logits`."""
+        found = np.zeros(self._positions.shape)
+        for where, monomials in self._blocks():
+            found += monomials.T @ slopes[where]
+        return self._from_nodes(found)
+
+    def value(self, theta: NDArray[Any]) -> float:
+        """The loss in nats per row."""
+        return self.of_logits(self.logits(theta))
+
+    def of_logits(self, logits: Floats) -> float:
+        """The loss at node logits (m, n)."""
+        return float((self._weights * self._terms(logits, self._states, 0).value).sum())
+
+    def value_and_gradient(self, theta: NDArray[Any]) -> tuple[float, Floats]:
+        """The loss and its gradient (num_parameters,), nats per row and unit of theta."""
+        terms = self._terms(self.logits(theta), self._states, 1)
+        return float((self._weights * terms.value).sum()), self._pull_back(self._weights * terms.first)
+
+    def product(self, theta: NDArray[Any], direction: NDArray[Any]) -> Floats:
+        """Hessian at theta times a direction (num_parameters,)."""
+        second = self._terms(self.logits(theta), self._states, 2).second
+        return self._pull_back(self._weights * second * self.logits(self._checked(direction, "direction")))
+
+    def restrict(self, theta: NDArray[Any], directions: NDArray[Any]) -> Restriction:
+        """The loss at theta plus steps along directions (k, num_parameters), which then costs O(k m n)."""
+        moves = np.ascontiguousarray(directions, dtype=np.float64)
+        check_exact_shape(moves, (len(moves), self.num_parameters), "directions")
+        return _LogitPlane(self, self.logits(theta), np.stack([self.logits(move) for move in moves]))
+
+
+class _LogitPlane:
+    """A binary loss where the logits are a base (m, n) plus multiples of moves (k, m, n)."""
+
+    def __init__(self, loss: BinaryLoss, base: Floats, moves: Floats) -> None:
+        self._loss, self._base, self._moves = loss, base, moves
+        self._flat = moves.reshape(len(moves), -1)
+
+    def _logits(self, steps: NDArray[Any]) -> Floats:
+        return self._base + np.tensordot(np.asarray(steps, dtype=np.float64), self._moves, 1)
+
+    def value(self, steps: NDArray[Any]) -> float:
+        """The loss."""
+        return self._loss.of_logits(self._logits(steps))
+
+    def derivatives(self, steps: NDArray[Any]) -> Derivatives:
+        """The loss with its gradient and Hessian in the step lengths."""
+        terms = self._loss._terms(self._logits(steps), self._loss._states, 2)
+        weights = self._loss._weights
+        first, second = (weights * terms.first).ravel(), (weights * terms.second).ravel()
+        gradient, hessian = self._flat @ first, (self._flat * second) @ self._flat.T
+        return Derivatives(float((weights * terms.value).sum()), gradient, hessian)
+
+
+class PseudoLikelihoodLoss(BinaryLoss):
+    r"""Negative log pseudo-likelihood of binary rows per row, in nats, as a function of corner theta.
+
+    .. math:: -\ell_p(\theta) / N, \qquad \ell_p(\theta) = \sum_r n_r \sum_i \log q_\theta(x_{r,i} \mid x_{r,-i}),
+        \qquad \varphi(\eta, x) = \log(1 + e^\eta) - x \eta
+
+    References:
+        Paper 3, section 1.2.2, and section 3.2 for orders above 2.
+
+    Example:
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> loss = PseudoLikelihoodLoss(data, 2)
+        >>> round(loss.value(np.zeros(3)), 4)  # two variables, each with probability one half: 2 log 2
+        1.3863
+        >>> loss.value_and_gradient(np.zeros(3))[1].round(4).tolist()  # of a, b and their pair
+        [-0.1, 0.0, -0.25]
+    """
+
+    def _terms(self, logits: Floats, states: Floats, derivatives: int) -> NodeTerms:
+        signs = 1.0 - 2.0 * states
+        against = signs * logits  # for the level that was not observed
+        decay = np.exp(-np.abs(against))
+        value = np.log1p(decay) + np.maximum(against, 0.0)
+        none = np.empty(0)
+        if derivatives == 0:
+            return NodeTerms(value, none, none)
+        small = decay / (1.0 + decay)  # the smaller of the two probabilities
+        first = signs * np.where(against >= 0, 1.0 - small, small)
+        return NodeTerms(value, first, small * (1.0 - small) if derivatives == 2 else none)
+
+
+def _layout(
+    hypergraph: InteractionHypergraph, order: int
+) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], NDArray[np.int64]]:
+    """How monomials of 2 to ``order`` - 1 variables arise from smaller ones, and positions (sets, n) in theta."""
+    num = len(hypergraph.domain)
+    number = {edge: index for index, edge in enumerate(hypergraph.edge_indices)}
+    small: list[tuple[int, ...]] = [(), *(edge for edge in hypergraph.edge_indices if len(edge) < order)]
+    if len(small) * num > _MOST_ENTRIES:
+        problem = f"theta over the nodes has {size_text(len(small) * num, 'entries')}, the limit is {_MOST_ENTRIES}"
+        raise out_of_reach("order", problem, "take a smaller order or fewer variables")
+    parents: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    for size in range(2, order):
+        first = next(index for index, edge in enumerate(hypergraph.edge_indices) if len(edge) == size - 1)
+        sets = [edge for edge in small if len(edge) == size]
+        parent = np.array([number[edge[:-1]] - first for edge in sets], dtype=np.int64)
+        parents.append((parent, np.array([edge[-1] for edge in sets], dtype=np.int64)))
+    positions = np.full((len(small), num), len(number), dtype=np.int64)
+    row = {edge: index for index, edge in enumerate(small)}
+    for edge, index in number.items():
+        for k, variable in enumerate(edge):
+            positions[row[edge[:k] + edge[k + 1 :]], variable] = index
+    return parents, positions
