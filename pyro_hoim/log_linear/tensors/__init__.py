@@ -1,0 +1,1 @@
+"""Strongly symmetric tensors: corner theta of a model of order K over binary variables, seen as one tensor."""

@@ -1,0 +1,169 @@
+"""Where the entries of a strongly symmetric tensor stand in corner theta, and the maps between the two."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from ...checks import check_shape, checked_floating
+from ...errors import check_whole, out_of_reach, size_text
+from .coefficients import multiplicity
+
+__all__ = ["MAX_TENSOR_ENTRIES", "TensorLayout", "tensor_layout"]
+
+MAX_TENSOR_ENTRIES = 2**25
+"""Largest number of dense entries of a tensor (256 MiB in double precision, and as much for their positions)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TensorLayout:
+    r"""Dense entries of strongly symmetric tensors of order K over n variables, and corner theta that stands for them.
+
+    .. math:: \theta_S = \tau_{K,|S|}\, q_S, \qquad q_{i_1 \dots i_K} = q_S \text{ where } \{i_1, \dots, i_K\} = S
+
+    Both maps are linear, differentiable and vectorised over leading dimensions; dtype and device are the argument's.
+    Prefer :func:`tensor_layout`, which shares the positions.
+
+    Args:
+        num_variables: n.
+        order: K.
+        index: position in corner theta of every dense entry, integers (n, ..., n) with K axes; read-only.
+        sizes: number of variables of every interaction, integers (num_parameters,); read-only.
+        multiplicity: dense entries tau of every interaction, integers (num_parameters,); read-only.
+
+    References:
+        Paper 3, section 2.2.1.
+    """
+
+    num_variables: int
+    order: int
+    index: np.ndarray
+    sizes: np.ndarray
+    multiplicity: np.ndarray
+
+    @property
+    def num_parameters(self) -> int:
+        """Length of corner theta, the number of sets of 1 to K variables."""
+        return len(self.sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a dense tensor, n along each of K axes."""
+        return (self.num_variables,) * self.order
+
+    def __repr__(self) -> str:
+        return f"TensorLayout(num_variables={self.num_variables}, order={self.order})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tensor_layout, (self.num_variables, self.order)
+
+    def entries(self, theta: torch.Tensor) -> torch.Tensor:
+        """Entries q, one for every interaction, of corner theta: divided by their multiplicities.
+
+        Shape:
+            theta and result (*batch, num_parameters).
+        """
+        check_shape(checked_floating(theta, "theta"), (self.num_parameters,), "theta")
+        return theta / self._counts(theta)
+
+    def dense(self, theta: torch.Tensor) -> torch.Tensor:
+        """The tensor of corner theta, strongly symmetric to the last bit.
+
+        Shape:
+            theta (*batch, num_parameters); result (*batch, n, ..., n) with K axes.
+        """
+        q = self.entries(theta)
+        return q[..., _on(self.index, q)]
+
+    def project(self, dense: torch.Tensor) -> torch.Tensor:
+        """Corner theta of the strongly symmetric tensor nearest to any tensor, in the norm of all entries.
+
+        Theta of an interaction is the sum of the entries with its indices, so the projection takes their mean; of a
+        strongly symmetric tensor it is the inverse of :meth:`dense` up to rounding.
+
+        Shape:
+            dense (*batch, n, ..., n) with K axes; result (*batch, num_parameters).
+        """
+        check_shape(checked_floating(dense, "dense"), self.shape, "dense")
+        batch = dense.shape[: dense.ndim - self.order]
+        flat = dense.reshape(*batch, self.num_variables**self.order)
+        zeros = flat.new_zeros(*batch, self.num_parameters)
+        return zeros.index_add(-1, _on(self.index, flat).reshape(-1), flat)
+
+    def _counts(self, like: torch.Tensor) -> torch.Tensor:
+        return _on(self.multiplicity, like).to(like.dtype)
+
+
+def _on(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    """The writable array behind a read-only view as a tensor, without a copy on the CPU."""
+    return torch.from_numpy(array.base).to(like.device)
+
+
+def tensor_layout(num_variables: int, order: int) -> TensorLayout:
+    """The layout of tensors of order K over n variables; the one asked for last is shared.
+
+    Time and memory grow as n to the power K, 8 bytes an entry.
+
+    Args:
+        num_variables: n, from 2.
+        order: K, from 2 to n. Theta of order 1 is its own tensor, and has no interactions.
+
+    Returns:
+        The layout; its theta is in the order of ``InteractionHypergraph.from_order(domain, order)``, by size and then
+        by positions.
+
+    Raises:
+        InputError: an argument is out of its range.
+        IntractableError: n to the power K exceeds :data:`MAX_TENSOR_ENTRIES`.
+
+    Example:
+        >>> layout = tensor_layout(3, 2)
+        >>> layout.index.tolist(), layout.multiplicity.tolist()
+        ([[0, 3, 4], [3, 1, 5], [4, 5, 2]], [1, 1, 1, 2, 2, 2])
+    """
+    num = check_whole(num_variables, "num_variables", 2)
+    order = check_whole(order, "order", 2, num)
+    if num**order > MAX_TENSOR_ENTRIES:
+        problem = f"a tensor has {size_text(num**order, 'entries')}, the limit is {MAX_TENSOR_ENTRIES}"
+        raise out_of_reach(f"order {order} over {num} variables", problem, "take a lower order or fewer variables")
+    return _large(num, order) if num**order > _SMALL else _small(num, order)
+
+
+def _build(num: int, order: int) -> TensorLayout:
+    numbers = np.arange(num)
+    index, start = numbers, 0
+    joins: list[np.ndarray] = []  # positions of every set joined with one more variable
+    for size in range(1, order):
+        sets = np.array(list(itertools.combinations(range(num), size)))
+        is_member = (sets[:, None, :] == numbers[:, None]).any(-1)
+        grown = np.concatenate([np.repeat(sets[:, None, :], num, 1), np.tile(numbers[:, None], (len(sets), 1, 1))], -1)
+        above = start + len(sets) + _ranks(np.sort(grown, -1), num)
+        joins.append(np.where(is_member, start + np.arange(len(sets))[:, None], above))
+        index = np.concatenate(joins)[index]
+        start += len(sets)
+    sizes = np.repeat(np.arange(1, order + 1), [math.comb(num, size) for size in range(1, order + 1)])
+    counts = np.array([multiplicity(order, size) for size in range(1, order + 1)])[sizes - 1]
+    return TensorLayout(num, order, _frozen(index), _frozen(sizes), _frozen(counts))
+
+
+def _ranks(sets: np.ndarray, num: int) -> np.ndarray:
+    """Positions among all sets of their size, in lexicographic order, of ascending sets along the last axis."""
+    size = sets.shape[-1]
+    after = np.array([[math.comb(rest, left) for left in range(size + 1)] for rest in range(num)])
+    return math.comb(num, size) - 1 - after[num - 1 - sets, size - np.arange(size)].sum(-1)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """A read-only view."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+_SMALL = 2**20  # entries of layouts of which the last sixteen are kept, and the last one
+_small, _large = lru_cache(maxsize=16)(_build), lru_cache(maxsize=1)(_build)
