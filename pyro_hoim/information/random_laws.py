@@ -1,4 +1,4 @@
-"""Dense laws: a table of probabilities with its domain, and two ways to draw random ones."""
+"""Dense laws: a table of probabilities with its domain, and three ways to draw random ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..log_linear.coding import parametrization
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["random_dirichlet_law", "random_law"]
+__all__ = ["random_dirichlet_law", "random_law", "random_uniform_law"]
 
 
 def random_law(
@@ -69,3 +69,19 @@ def random_dirichlet_law(
     seed = int(torch.randint(2**63 - 1, (), generator=generator))
     probs = np.random.default_rng(seed).dirichlet(np.full(domain.num_states, float(concentration)))
     return Law(domain, torch.from_numpy(probs.reshape(domain.cardinalities)))
+
+
+def random_uniform_law(domain: Domain, *, generator: torch.Generator | None = None) -> Law:
+    """Random law whose cells are independent uniform numbers of [0, 1), divided by their sum (paper 4, experiments).
+
+    It is nearer to the uniform law than a Dirichlet draw: its divergence from it tends to log 2 - 1/2 = 0.193 nats as
+    cells are added, that of :func:`random_dirichlet_law` to 1 - gamma = 0.423. At most 2^24 cells.
+
+    Example:
+        >>> law = random_uniform_law(Domain.from_cardinalities([2] * 12), generator=torch.Generator().manual_seed(1))
+        >>> round(law.divergence(), 2)
+        0.19
+    """
+    check_cells(domain)
+    weights = torch.rand(domain.cardinalities, generator=generator, dtype=torch.float64)
+    return Law(domain, weights / weights.sum())

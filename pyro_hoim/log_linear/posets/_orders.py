@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -27,7 +27,7 @@ class ListedOrder:
 
     def __init__(self, names: Sequence[Hashable], relation: np.ndarray, max_pairs: int) -> None:
         self.size = len(names)
-        graph = nx.DiGraph()
+        graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(range(self.size))
         graph.add_edges_from((int(i), int(j)) for i, j in relation if i != j)
         self._sorted = _sorted_elements(graph, names)
@@ -59,9 +59,9 @@ class ListedOrder:
 
     @cached_property
     def _moebius(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The pairs where the Moebius function is not zero and its values, by its recursion along the order.
+        r"""The pairs where the Moebius function is not zero and its values, by its recursion along the order.
 
-        .. math:: \\mu(x, y) = -\\sum_{x \\le s < y} \\mu(x, s)
+        .. math:: \mu(x, y) = -\sum_{x \le s < y} \mu(x, s)
         """
         empty = np.zeros(0, dtype=np.int64)
         columns = [(empty, empty)] * self.size
@@ -176,7 +176,7 @@ class SubsetOrder:
         return np.sum([every >> k & 1 for k in range(self.num_variables)], axis=0, dtype=np.int64) * np.ones_like(every)
 
 
-def _sorted_elements(graph: nx.DiGraph, names: Sequence[Hashable]) -> list[int]:
+def _sorted_elements(graph: nx.DiGraph[int], names: Sequence[Hashable]) -> list[int]:
     """Positions with lower elements first; InputError that names a cycle."""
     try:
         return list(nx.topological_sort(graph))
@@ -184,6 +184,6 @@ def _sorted_elements(graph: nx.DiGraph, names: Sequence[Hashable]) -> list[int]:
         cycle = [edge[0] for edge in nx.find_cycle(graph)]
         text = " <= ".join(repr(names[i]) for i in (*cycle, cycle[0]))
         problem = f"expected an antisymmetric relation, received the cycle {text}"
-        raise refused("relation", problem, "merge these elements, or drop one of these pairs", code="conflict") from error
-
-
+        raise refused(
+            "relation", problem, "merge these elements, or drop one of these pairs", code="conflict"
+        ) from error

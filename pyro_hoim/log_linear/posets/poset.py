@@ -139,9 +139,7 @@ class Poset:
         return cls.from_comparison(values, lambda x, y: y % x == 0, max_pairs=max_pairs)
 
     @classmethod
-    def boolean_lattice(
-        cls, variables: Domain | Iterable[str] | int, *, max_elements: int = _MAX_ELEMENTS
-    ) -> Poset:
+    def boolean_lattice(cls, variables: Domain | Iterable[str] | int, *, max_elements: int = _MAX_ELEMENTS) -> Poset:
         r"""All subsets of some binary variables under inclusion: the outcome space of a machine.
 
         A subset is the tuple of its names in schema order, and stands for the state that is 1 in just these variables.
@@ -201,7 +199,7 @@ class Poset:
         """The labels, in the order of every vector over the poset."""
         if self._names is None:
             return self._elements
-        subsets: list[tuple[str, ...]] = [()]
+        subsets: list[Any] = [()]
         for name in reversed(self._names):
             subsets += [(name, *subset) for subset in subsets]
         return tuple(subsets)

@@ -163,7 +163,7 @@ def test_subsets_are_found_by_names_in_any_order():
 
 
 def test_a_cycle_is_named():
-    with pytest.raises(InputError, match="'b' <= 'c' <= 'd' <= 'b'|'c' <= 'd' <= 'b' <= 'c'|'d' <= 'b' <= 'c' <= 'd'"):
+    with pytest.raises(InputError, match=r"'b' <= 'c' <= 'd' <= 'b'|'c' <= 'd' <= 'b' <= 'c'|'d' <= 'b' <= 'c' <= 'd'"):
         Poset("abcd", [("a", "b"), ("b", "c"), ("c", "d"), ("d", "b")])
     with raises("conflict", "relation"):
         Poset.from_matrix([[1, 1], [1, 1]])
