@@ -12,8 +12,6 @@ import torch
 
 from ...errors import out_of_reach, refused, size_text
 
-__all__ = ["Direction", "ListedOrder", "SubsetOrder"]
-
 Direction = Literal["below", "above"]
 _LARGEST = 2**53
 

@@ -199,7 +199,7 @@ class Poset:
         """The labels, in the order of every vector over the poset."""
         if self._names is None:
             return self._elements
-        subsets: list[Any] = [()]
+        subsets: list[tuple[Any, ...]] = [()]
         for name in reversed(self._names):
             subsets += [(name, *subset) for subset in subsets]
         return tuple(subsets)
@@ -254,11 +254,11 @@ class Poset:
         """Position of :attr:`bottom`."""
         if self._names is not None:
             return 0
-        if len(self.minimal) > 1:
-            first, second, *_ = self.minimal
-            problem = f"it has no bottom: nothing is below both {first!r} and {second!r}"
+        first, *others = self.minimal
+        if others:
+            problem = f"it has no bottom: nothing is below both {first!r} and {others[0]!r}"
             raise refused("poset", problem, "add an element below all others", code="missing-part")
-        return self.index(self.minimal[0])
+        return self.index(first)
 
     def is_below(self, lower: Hashable, upper: Hashable) -> bool:
         """Whether the first element is below or equal to the second."""
