@@ -139,10 +139,7 @@ class MarginalEnergy(ParametricEnergy):
         return torch.log_softmax(scores, -1).reshape((*batch, *sizes))
 
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
-        (
-            r"""Log pseudo-likelihood :math:`\sum_i \log p(v_i \mid v_{-i})`, (*sample with batch), without log Z."""
-            ""
-        )
+        r"""Log pseudo-likelihood :math:`\sum_i \log p(v_i \mid v_{-i})`, (*sample with batch), without log Z."""
         codes = check_codes(x, self.domain)
         here, total = self.energy(codes, validate=False), self.theta.new_zeros(self._shape(codes))
         for i in range(len(self.domain)):
