@@ -7,6 +7,7 @@ from .coding import (
     parametrization as parametrization,
     theta_coords as theta_coords,
 )
+from .constrained.screening import InteractionScreeningLoss as InteractionScreeningLoss
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
 from .exact.enumeration import Enumeration as Enumeration
