@@ -76,6 +76,15 @@ from .search.scores import (
     Screened as Screened,
 )
 from .synthetic import synthesise as synthesise
+from .tensors.coefficients import (
+    multiplicity as multiplicity,
+    num_interactions as num_interactions,
+    slice_coefficient as slice_coefficient,
+    subtensor_coefficient as subtensor_coefficient,
+)
+from .tensors.layout import TensorLayout as TensorLayout, tensor_layout as tensor_layout
+from .tensors.norms import overlapped_norm as overlapped_norm, schatten_norm as schatten_norm, unfold as unfold
+from .tensors.tensor import SymmetricInteractionTensor as SymmetricInteractionTensor
 from .training.evidence import EvidenceRounds as EvidenceRounds, updated_ridge as updated_ridge
 from .training.exact import ExactTrainer as ExactTrainer
 from .training.pseudo import PseudoTrainer as PseudoTrainer

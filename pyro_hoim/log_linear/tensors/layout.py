@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ...checks import check_shape, checked_floating
 from ...errors import check_whole, out_of_reach, size_text
 from .coefficients import multiplicity
 
-__all__ = ["MAX_TENSOR_ENTRIES", "TensorLayout", "tensor_layout"]
+__all__ = ["MAX_TENSOR_ENTRIES", "TensorLayout", "on_device", "tensor_layout"]
 
 MAX_TENSOR_ENTRIES = 2**25
 """Largest number of dense entries of a tensor (256 MiB in double precision, and as much for their positions)."""
@@ -51,6 +51,24 @@ class TensorLayout:
         """Length of corner theta, the number of sets of 1 to K variables."""
         return len(self.sizes)
 
+    @cached_property
+    def first(self) -> np.ndarray:
+        """Flat position of the first dense entry of every interaction, integers (num_parameters,)."""
+        return _frozen(np.unique(self.index, return_index=True)[1])
+
+    @cached_property
+    def members(self) -> np.ndarray:
+        """Variables of every interaction in ascending order, (num_parameters, K), with n where there are fewer."""
+        parts = [
+            np.pad(
+                list(itertools.combinations(range(self.num_variables), m)),
+                ((0, 0), (0, self.order - m)),
+                constant_values=self.num_variables,
+            )
+            for m in range(1, self.order + 1)
+        ]
+        return _frozen(np.concatenate(parts))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a dense tensor, n along each of K axes."""
@@ -78,7 +96,7 @@ class TensorLayout:
             theta (*batch, num_parameters); result (*batch, n, ..., n) with K axes.
         """
         q = self.entries(theta)
-        return q[..., _on(self.index, q)]
+        return q[..., on_device(self.index, q)]
 
     def project(self, dense: torch.Tensor) -> torch.Tensor:
         """Corner theta of the strongly symmetric tensor nearest to any tensor, in the norm of all entries.
@@ -93,14 +111,14 @@ class TensorLayout:
         batch = dense.shape[: dense.ndim - self.order]
         flat = dense.reshape(*batch, self.num_variables**self.order)
         zeros = flat.new_zeros(*batch, self.num_parameters)
-        return zeros.index_add(-1, _on(self.index, flat).reshape(-1), flat)
+        return zeros.index_add(-1, on_device(self.index, flat).reshape(-1), flat)
 
     def _counts(self, like: torch.Tensor) -> torch.Tensor:
-        return _on(self.multiplicity, like).to(like.dtype)
+        return on_device(self.multiplicity, like).to(like.dtype)
 
 
-def _on(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
-    """The writable array behind a read-only view as a tensor, without a copy on the CPU."""
+def on_device(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    """A layout's array as a tensor on the device of another; on the CPU they share memory, not to be written to."""
     return torch.from_numpy(array.base).to(like.device)
 
 
@@ -159,8 +177,8 @@ def _ranks(sets: np.ndarray, num: int) -> np.ndarray:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view."""
-    view = np.ascontiguousarray(array).view()
+    """A read-only view of an array that owns its numbers."""
+    view = (array if array.base is None and array.flags.c_contiguous else array.copy()).view()
     view.flags.writeable = False
     return view
 

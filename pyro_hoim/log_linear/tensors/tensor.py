@@ -1,0 +1,342 @@
+"""Strongly symmetric interaction tensors: corner theta of all interactions up to an order, seen as one tensor."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from ...checks import check_exact_shape, check_finite, check_shape, checked_floating, is_hidden
+from ...errors import (
+    InputError,
+    check_choice,
+    check_not_negative,
+    check_type,
+    check_whole,
+    other_domain,
+    unexpected,
+    wrong_shape,
+)
+from ...schema import Domain
+from ...structure.cells import check_codes
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import parametrization
+from ..constrained.losses import check_binary
+from .coefficients import slice_coefficient
+from .layout import TensorLayout, on_device, tensor_layout
+from .norms import schatten_norm, unfold
+
+if TYPE_CHECKING:
+    from ...core.partition import PartitionBackend
+    from ..laws.law import HierarchicalLogLinear
+
+__all__ = ["SymmetricInteractionTensor"]
+
+Representation = Literal["standard", "slice"]
+
+
+class SymmetricInteractionTensor:
+    r"""Strongly symmetric tensor Q of order K over n binary variables, stored once for every set of indices.
+
+    .. math:: p(x) \propto \exp(Q[x]^K), \qquad Q[x]^K = \sum_{i_1, \dots, i_K} q_{i_1 \dots i_K} x_{i_1} \cdots x_{i_K}
+
+    An entry depends on the set S of its indices alone, so for states of zeros and ones :math:`Q[x]^K` is the sum of
+    :math:`\theta_S = \tau_{K,|S|}\, q_S` over the sets of variables that are one: the corner coding of all
+    interactions of up to K variables. The coding determines the law and the law the coding (lemma 1.3), and the tensor
+    holds theta itself, so both ways are exact. All is differentiable in theta and works in its dtype on its device.
+    What needs the dense tensor (:attr:`dense`, subtensors, unfoldings, norms, the slice representation, contraction
+    with real vectors) costs time and memory of the order of n to the power K.
+
+    Args:
+        theta: corner theta in nats, in the order of ``InteractionHypergraph.from_order(domain, order)``.
+        num_variables: n, from 2.
+        order: K, from 2 to n.
+
+    Shape:
+        theta (*batch, num_parameters).
+
+    Raises:
+        InputError: an order or number of variables out of range, theta of another length or not finite.
+        InputTypeError: theta is no floating-point tensor.
+        IntractableError: n to the power K is beyond :data:`~pyro_hoim.log_linear.tensors.layout.MAX_TENSOR_ENTRIES`.
+
+    References:
+        Paper 3, chapters 1 and 2.
+
+    Example:
+        >>> tensor = SymmetricInteractionTensor(torch.tensor([1.0, 2.0, 6.0]), num_variables=2, order=2)
+        >>> tensor.dense
+        tensor([[1., 3.],
+                [3., 2.]])
+        >>> tensor.contract(torch.tensor([1.0, 1.0]))
+        tensor(9.)
+    """
+
+    def __init__(self, theta: torch.Tensor, num_variables: int, order: int) -> None:
+        self.layout: TensorLayout = tensor_layout(num_variables, order)
+        check_shape(checked_floating(theta, "theta"), (self.layout.num_parameters,), "theta")
+        check_finite(theta, "theta")
+        self.theta = theta
+
+    @classmethod
+    def from_dense(
+        cls, dense: torch.Tensor, order: int | None = None, *, tolerance: float = 0.0
+    ) -> SymmetricInteractionTensor:
+        """The tensor with given dense entries, which must be strongly symmetric.
+
+        Args:
+            dense: all entries, in nats.
+            order: K, the number of trailing dimensions that are the tensor's; by default all of them.
+            tolerance: largest difference from the first entry with the same set of indices, in nats. Where entries
+                differ by less, their mean is taken. :meth:`TensorLayout.project
+                <pyro_hoim.log_linear.tensors.layout.TensorLayout.project>` takes it of any tensor.
+
+        Shape:
+            dense (*batch, n, ..., n), the last K of which are the tensor's.
+
+        Raises:
+            InputError: dimensions of different sizes, entries that are not finite, or not strongly symmetric: the
+                first two indices of one set of variables with different entries are named.
+        """
+        checked_floating(dense, "dense")
+        check_not_negative(tolerance, "tolerance")
+        order = dense.ndim if order is None else check_whole(order, "order", 2, max(dense.ndim, 2))
+        shape = dense.shape[dense.ndim - order :]
+        if order < 2 or len(set(shape)) != 1:
+            raise wrong_shape("dense", "(..., n, ..., n) with two or more equal dimensions", dense)
+        check_finite(dense, "dense")
+        layout = tensor_layout(shape[0], order)
+        first = dense.reshape(*dense.shape[: dense.ndim - order], -1)[..., on_device(layout.first, dense)]
+        excess = dense - first[..., on_device(layout.index, dense)]
+        if not is_hidden(dense) and bool((excess.detach().abs() > tolerance).any()):
+            raise _asymmetric(layout, dense.detach(), excess.detach().abs() > tolerance)
+        theta = first * on_device(layout.multiplicity, dense).to(dense.dtype) + layout.project(excess)
+        return cls(theta, layout.num_variables, order)
+
+    @classmethod
+    def from_law(cls, law: HierarchicalLogLinear, order: int | None = None) -> SymmetricInteractionTensor:
+        """The tensor of a law of binary variables; interactions that it lacks are zero.
+
+        Args:
+            law: a hierarchical log-linear law in any coding.
+            order: K; by default the largest number of variables of an interaction, or 2 where there are only main
+                effects.
+
+        Raises:
+            InputError: a variable that is not binary, or an interaction of more than K variables.
+        """
+        graph = law.hypergraph
+        check_binary(graph.domain, "law")
+        num = len(graph.domain)
+        layout = tensor_layout(num, max(2, graph.order) if order is None else order)
+        if graph.order > layout.order:
+            raise other_domain("order", f"at least {graph.order}, the law's", layout.order)
+        theta = parametrization(graph).convert(law.theta, law.coding, "corner")
+        whole = InteractionHypergraph.from_order(graph.domain, layout.order)
+        position = {edge: at for at, edge in enumerate(whole.edge_indices)}
+        where = torch.tensor([position[edge] for edge in graph.edge_indices], dtype=torch.long, device=theta.device)
+        zeros = theta.new_zeros(*theta.shape[:-1], layout.num_parameters)
+        return cls(zeros.index_add(-1, where, theta), num, layout.order)
+
+    def __repr__(self) -> str:
+        sizes = f"num_variables={self.num_variables}, order={self.order}"
+        return f"SymmetricInteractionTensor({sizes}, batch_shape={tuple(self.batch_shape)})"
+
+    @property
+    def num_variables(self) -> int:
+        """Number n of variables, the size of every dimension."""
+        return self.layout.num_variables
+
+    @property
+    def order(self) -> int:
+        """Number K of dimensions, the most variables of an interaction."""
+        return self.layout.order
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading dimensions of theta."""
+        return self.theta.shape[:-1]
+
+    @cached_property
+    def entries(self) -> torch.Tensor:
+        """Entries q, one for every set of indices, (*batch, num_parameters), in nats."""
+        return self.layout.entries(self.theta)
+
+    @cached_property
+    def dense(self) -> torch.Tensor:
+        """All entries, (*batch, n, ..., n) with K axes, in nats; equal for equal sets of indices to the last bit."""
+        return self.layout.dense(self.theta)
+
+    def contract(self, x: torch.Tensor) -> torch.Tensor:
+        r"""The form :math:`Q[x]^K` of any real vectors, in nats for states.
+
+        Shape:
+            x (*sample, n); result: sample broadcast with the batch shape.
+        """
+        check_shape(checked_floating(x, "x"), (self.num_variables,), "x")
+        return _contract(self.dense, x, self.order)
+
+    def energy(self, x: torch.Tensor) -> torch.Tensor:
+        r"""Energy :math:`-Q[x]^K` of states of zeros and ones, in nats, from the stored entries alone.
+
+        Shape:
+            x (*sample, n) codes; result: sample broadcast with the batch shape.
+
+        Raises:
+            InputError: a code that is neither 0 nor 1, or another number of variables.
+        """
+        return -(self._monomials(self._codes(x), self.layout.members) * self.theta).sum(-1)
+
+    def node_logits(self, x: torch.Tensor, representation: Representation = "standard") -> torch.Tensor:
+        r"""Log odds of every variable given the others, in nats, in one of two representations that agree.
+
+        .. math:: \sum_{m=1}^{K} \tau_{K,m} \sum_{i_1 < \dots < i_{m-1},\ i_l \ne r} q_{r i_1 \dots i_{m-1}}
+            x_{i_1} \cdots x_{i_{m-1}} = \sum_{m=1}^{K} \pi_{K,m}\, Q_{K-m+1,r}[x|_{x_r = 1}]^{m-1}
+
+        The left side, "standard", visits each stored entry once. The right one, "slice", contracts dense subtensors
+        and adds them with alternating signs, as few large products.
+
+        Args:
+            x: states; the variable itself is not read.
+            representation: "standard" or "slice".
+
+        Shape:
+            x (*sample, n) codes; result: sample broadcast with the batch shape, then n.
+
+        Raises:
+            InputError: a code that is neither 0 nor 1, another number of variables, an unknown representation.
+
+        References:
+            Paper 3, lemmas 2.1 and 2.3, section 2.2.2 (whose sums print m other indices where m - 1 are right, and
+            2.2.3, which pairs the slice coefficients with the subtensors in the opposite order).
+        """
+        check_choice(representation, ("standard", "slice"), "representation")
+        codes = self._codes(x)
+        logit = self._standard_logit if representation == "standard" else self._slice_logit
+        return torch.stack([logit(codes, r) for r in range(self.num_variables)], -1)
+
+    def _standard_logit(self, codes: torch.Tensor, r: int) -> torch.Tensor:
+        members = self.layout.members
+        rows = (members == r).any(-1).nonzero()[0]
+        others = members[rows].copy()
+        others[others == r] = self.num_variables
+        theta = self.theta[..., torch.from_numpy(rows).to(self.theta.device)]
+        return (self._monomials(codes, others) * theta).sum(-1)
+
+    def _slice_logit(self, codes: torch.Tensor, r: int) -> torch.Tensor:
+        x = codes.to(self.theta.dtype).clone()
+        x[..., r] = 1
+        return sum(
+            (
+                slice_coefficient(self.order, m) * _contract(self.subtensor(self.order - m + 1, r), x, m - 1)
+                for m in range(1, self.order + 1)
+            ),
+            start=self.theta.new_zeros(()),
+        )
+
+    def _codes(self, x: torch.Tensor) -> torch.Tensor:
+        return check_codes(x, Domain.from_cardinalities([2] * self.num_variables))
+
+    def _monomials(self, codes: torch.Tensor, members: np.ndarray) -> torch.Tensor:
+        """Products of the codes at given members, with one at n, (*sample, num sets)."""
+        padded = torch.cat([codes, codes.new_ones(*codes.shape[:-1], 1)], -1)
+        product = padded.new_ones(())
+        for column in torch.from_numpy(members.copy()).to(codes.device).unbind(-1):
+            product = product * padded[..., column]
+        return product.to(self.theta.dtype).reshape(*codes.shape[:-1], len(members))
+
+    def subtensor(self, num_fixed: int, variable: int) -> torch.Tensor:
+        r"""The m-th subtensor :math:`Q_{m,r}`: m of the indices are r, whichever they are.
+
+        Args:
+            num_fixed: m, from 1 to K.
+            variable: position r, from 0 to n - 1.
+
+        Returns:
+            The dense entries, (*batch, n, ..., n) with K - m axes, in nats.
+
+        Raises:
+            InputError: an argument is out of its range.
+
+        References:
+            Paper 3, section 2.1.3.
+        """
+        check_whole(num_fixed, "num_fixed", 1, self.order)
+        check_whole(variable, "variable", 0, self.num_variables - 1)
+        return self.dense[(..., *[variable] * num_fixed, *[slice(None)] * (self.order - num_fixed))]
+
+    def unfolding(self, mode: int = 1) -> torch.Tensor:
+        """The mode-m unfolding, (*batch, n, n^(K-1)); all modes are equal (lemma 3.1)."""
+        return unfold(self.dense, mode, self.order)
+
+    def tucker_rank(self, tolerance: float | None = None) -> tuple[int, ...]:
+        """Ranks of the unfoldings, K equal numbers; singular values up to ``tolerance`` count as zero.
+
+        The default tolerance is that of ``torch.linalg.matrix_rank``. Of a tensor without batch dimensions.
+        """
+        check_exact_shape(self.theta, (self.layout.num_parameters,), "theta")
+        rank = torch.linalg.matrix_rank(
+            self.unfolding().detach(), atol=tolerance, rtol=None if tolerance is None else 0.0
+        )
+        return (int(rank),) * self.order
+
+    def l1_norm(self) -> torch.Tensor:
+        """Sum of the absolute values of all dense entries, which is that of corner theta, (*batch,)."""
+        return self.theta.abs().sum(-1)
+
+    def overlapped_norm(self, p: float = 1.0) -> torch.Tensor:
+        """Overlapped Schatten p norm, K times that of one unfolding (lemma 3.1), (*batch,)."""
+        return self.order * schatten_norm(self.unfolding(), p)
+
+    def law(
+        self,
+        domain: Domain | None = None,
+        *,
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> HierarchicalLogLinear:
+        """The law of the tensor, as a distribution in corner coding.
+
+        Args:
+            domain: n binary variables, whose second levels are ones; by default "x0", "x1" and so on.
+            partition: backend of log Z; ``Auto()`` when None.
+            validate_args: as in the class of the result.
+
+        Raises:
+            InputError: another number of variables, or one that is not binary.
+        """
+        from ..laws.law import HierarchicalLogLinear
+
+        domain = Domain.from_cardinalities([2] * self.num_variables) if domain is None else domain
+        check_type(domain, Domain, "domain")
+        if len(domain) != self.num_variables:
+            raise other_domain("domain", f"{self.num_variables} variables", received=len(domain))
+        check_binary(domain, "domain")
+        graph = InteractionHypergraph.from_order(domain, self.order)
+        return HierarchicalLogLinear(
+            graph, self.theta, coding="corner", partition=partition, validate_args=validate_args
+        )
+
+
+def _contract(dense: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
+    """The form of a dense tensor (*batch, n, ..., n) of an order and vectors (*sample, n), which are broadcast."""
+    result = dense.reshape(*dense.shape[: dense.ndim - order], -1)
+    for _ in range(order):
+        result = torch.einsum("...ai,...i->...a", result.reshape(*result.shape[:-1], -1, x.shape[-1]), x)
+    return result.squeeze(-1)
+
+
+def _asymmetric(layout: TensorLayout, dense: torch.Tensor, wrong: torch.Tensor) -> InputError:
+    """The error about the first entry that is not that of the first index with the same variables."""
+    batch = wrong.ndim - layout.order
+    found = tuple(int(i) for i in wrong.nonzero()[0])
+    place = int(layout.first[layout.index[found[batch:]]])
+    like = found[:batch] + tuple(
+        place // layout.num_variables**k % layout.num_variables for k in range(layout.order - 1, -1, -1)
+    )
+    received = f"{dense[found].item()} at index {found} and {dense[like].item()} at {like}"
+    expected = "a strongly symmetric tensor, equal entries for equal sets of indices"
+    hint = "give a tolerance, or project the tensor by tensor_layout(num_variables, order).project"
+    return unexpected("dense", expected, received=received, hint=hint)

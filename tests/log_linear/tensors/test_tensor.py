@@ -1,0 +1,322 @@
+"""The tensor of a model of order K against literal sums, the enumerated law and the log-linear one."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.log_linear import HierarchicalLogLinear
+from pyro_hoim.log_linear.tensors.coefficients import multiplicity, slice_coefficient, subtensor_coefficient
+from pyro_hoim.log_linear.tensors.layout import tensor_layout
+from pyro_hoim.log_linear.tensors.norms import unfold
+from pyro_hoim.log_linear.tensors.tensor import SymmetricInteractionTensor
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing.oracles import enumerate_codes
+
+SIZES = [(n, order) for n in range(2, 9) for order in range(2, min(n, 6) + 1)]
+
+
+def drawn(num, order, *batch, dtype=torch.float64, seed=0):
+    """A tensor with standard normal theta."""
+    generator = torch.Generator().manual_seed(1000 * seed + 10 * num + order)
+    layout = tensor_layout(num, order)
+    return SymmetricInteractionTensor(
+        torch.randn(*batch, layout.num_parameters, dtype=torch.float64, generator=generator).to(dtype), num, order
+    )
+
+
+def states(num):
+    return torch.from_numpy(enumerate_codes([2] * num))
+
+
+def literal_form(dense, x):
+    """Q[x]^K, one entry at a time."""
+    return math.fsum(
+        float(dense[entry]) * math.prod(float(x[i]) for i in entry)
+        for entry in itertools.product(range(len(x)), repeat=dense.ndim)
+    )
+
+
+def enumerated_conditionals(tensor):
+    """p(x_r = 1 | the others) at every state, from literal log weights of all of them."""
+    num = tensor.num_variables
+    sets = [s for m in range(1, tensor.order + 1) for s in itertools.combinations(range(num), m)]
+    codes = enumerate_codes([2] * num)
+    weight = [
+        math.fsum(t for s, t in zip(sets, tensor.theta.tolist(), strict=True) if all(x[i] for i in s)) for x in codes
+    ]
+    cube = np.reshape(weight, [2] * num)
+    answer = np.empty((len(codes), num))
+    for row, x in enumerate(codes):
+        for r in range(num):
+            one, zero = (cube[tuple(v if i == r else int(x[i]) for i in range(num))] for v in (1, 0))
+            answer[row, r] = 1 / (1 + math.exp(zero - one))
+    return answer
+
+
+@pytest.mark.parametrize("representation", ["standard", "slice"])
+@pytest.mark.parametrize(("num", "order"), SIZES)
+def test_node_conditionals_are_those_of_the_enumerated_law(num, order, representation):
+    tensor = drawn(num, order)
+    ours = tensor.node_logits(states(num), representation).sigmoid().numpy()
+    np.testing.assert_allclose(ours, enumerated_conditionals(tensor), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("num", "order"), [(2, 2), (4, 2), (4, 3), (5, 5)])
+def test_energy_and_form_against_literal_sums(num, order):
+    tensor = drawn(num, order)
+    x = torch.randn(3, num, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for row, value in zip(x, tensor.contract(x), strict=True):
+        assert float(value) == pytest.approx(literal_form(tensor.dense, row), rel=1e-12, abs=1e-12)
+    codes = states(num)
+    torch.testing.assert_close(tensor.contract(codes.double()), -tensor.energy(codes), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("num", "order"), [(3, 2), (3, 3), (6, 4)])
+def test_the_law_is_the_log_linear_one(num, order):
+    tensor = drawn(num, order, 2)
+    law = tensor.law()
+    assert isinstance(law, HierarchicalLogLinear)
+    assert law.coding == "corner"
+    codes = states(num)
+    weights = -tensor.energy(codes[:, None])
+    torch.testing.assert_close(law.log_prob(codes[:, None]), weights.log_softmax(0), rtol=1e-12, atol=1e-12)
+    again = SymmetricInteractionTensor.from_law(law)
+    assert again.order == order
+    assert torch.equal(again.theta, tensor.theta)
+    free = HierarchicalLogLinear(law.hypergraph, torch.randn(law.hypergraph.num_parameters, dtype=torch.float64))
+    other = SymmetricInteractionTensor.from_law(free)
+    torch.testing.assert_close(other.law().log_prob(codes), free.log_prob(codes), rtol=1e-12, atol=1e-12)
+
+
+def test_a_law_with_fewer_interactions_has_zeros():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    law = HierarchicalLogLinear(
+        InteractionHypergraph(domain, [("b", "c")], closure=True), torch.tensor([1.0, 2.0, 3.0]), coding="corner"
+    )
+    with pytest.raises(InputError, match="order: expected at least 3"):
+        SymmetricInteractionTensor.from_law(drawn(3, 3).law(), 2)
+    tensor = SymmetricInteractionTensor.from_law(law, 3)
+    assert tensor.theta.tolist() == [0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 0.0]
+    assert SymmetricInteractionTensor.from_law(law).order == 2
+
+
+@pytest.mark.parametrize(("num", "order"), SIZES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_conversions_are_exact(num, order, dtype):
+    tensor = drawn(num, order, 2, dtype=dtype)
+    assert tensor.dense.dtype == dtype
+    again = SymmetricInteractionTensor.from_dense(tensor.dense, order)
+    torch.testing.assert_close(again.theta, tensor.theta, rtol=2 * torch.finfo(dtype).eps, atol=0)
+    whole = (100 * tensor.theta).round() * math.lcm(*tensor.layout.multiplicity.tolist())  # entries are whole numbers
+    if dtype == torch.float64:
+        tensor = SymmetricInteractionTensor(whole, num, order)
+        assert torch.equal(SymmetricInteractionTensor.from_dense(tensor.dense, order).theta, whole)
+
+
+def test_lemma_1_3_the_law_identifies_theta():
+    """Theta by Moebius inversion of the log-probabilities; the statistics with a constant have full rank."""
+    for num, order in [(3, 2), (4, 3), (5, 5)]:
+        tensor = drawn(num, order)
+        table = tensor.law().log_prob_table
+        sets = [s for m in range(1, order + 1) for s in itertools.combinations(range(num), m)]
+        for at, members in enumerate(sets):
+            subsets = [t for m in range(len(members) + 1) for t in itertools.combinations(members, m)]
+            signed = [
+                (-1) ** (len(members) - len(t)) * float(table[tuple(int(i in t) for i in range(num))]) for t in subsets
+            ]
+            assert math.fsum(signed) == pytest.approx(float(tensor.theta[at]), abs=1e-12)
+        design = np.array([[all(x[i] for i in s) for s in [(), *sets]] for x in enumerate_codes([2] * num)], float)
+        assert np.linalg.matrix_rank(design) == 1 + len(sets)
+
+
+def sum_over_sets(tensor, x, r, m):
+    """Sum over sets of m - 1 others of q x_r times their product, the inner sum of the standard representation."""
+    others = [i for i in range(tensor.num_variables) if i != r]
+    total = 0.0
+    for rest in itertools.combinations(others, m - 1):
+        q = float(tensor.dense[(r, *rest, *[r] * (tensor.order - m))])
+        total += q * float(x[r]) * math.prod(float(x[i]) for i in rest)
+    return total
+
+
+def sum_over_slices(tensor, x, r, m):
+    """Sum over m - 1 free indices of q x_r times the product, the inner sum of the slice representation."""
+    total = 0.0
+    for rest in itertools.product(range(tensor.num_variables), repeat=m - 1):
+        q = float(tensor.dense[(*[r] * (tensor.order - m + 1), *rest)])
+        total += q * float(x[r]) * math.prod(float(x[i]) for i in rest)
+    return total
+
+
+def node_exponent(tensor, x, r):
+    """What the log weight gains by x_r."""
+    with_r, without = x.clone(), x.clone()
+    without[r] = 0
+    return float(tensor.energy(without) - tensor.energy(with_r))
+
+
+def test_lemma_2_1_standard_representation_of_order_3():
+    tensor = drawn(4, 3)
+    for x, r in itertools.product(states(4), range(4)):
+        exponent = (
+            6 * sum_over_sets(tensor, x, r, 3) + 6 * sum_over_sets(tensor, x, r, 2) + sum_over_sets(tensor, x, r, 1)
+        )
+        assert exponent == pytest.approx(node_exponent(tensor, x, r), abs=1e-12)
+
+
+def test_proposition_2_2_sums_of_order_3():
+    tensor = drawn(4, 3)
+    for x, r in itertools.product(states(4), range(4)):
+        parts = [sum_over_sets(tensor, x, r, m) for m in (1, 2, 3)]
+        assert sum_over_slices(tensor, x, r, 3) == pytest.approx(2 * parts[2] + 3 * parts[1] + parts[0], abs=1e-12)
+        assert sum_over_slices(tensor, x, r, 2) == pytest.approx(parts[1] + parts[0], abs=1e-12)
+
+
+def test_lemma_2_3_slice_representation_of_order_3():
+    tensor = drawn(4, 3)
+    for x, r in itertools.product(states(4), range(4)):
+        parts = [sum_over_slices(tensor, x, r, m) for m in (1, 2, 3)]
+        assert 3 * parts[2] - 3 * parts[1] + parts[0] == pytest.approx(node_exponent(tensor, x, r), abs=1e-12)
+
+
+@pytest.mark.parametrize("order", range(2, 7))
+def test_proposition_2_8_subtensors_of_every_order(order):
+    num = max(order, 3)
+    tensor = drawn(num, order)
+    for r, one in [(0, torch.ones(num, dtype=torch.long)), (1, torch.tensor([0, *[1] * (num - 1)]))]:
+        for fixed in range(1, order + 1):
+            left = order - fixed
+            expected = math.fsum(
+                subtensor_coefficient(left + 1, j + 1) * sum_over_sets(tensor, one, r, j + 1) for j in range(left + 1)
+            )
+            subtensor = tensor.subtensor(fixed, r)
+            value = literal_form(subtensor, one) if left else float(subtensor)
+            assert value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("order", range(2, 7))
+def test_printed_sums_over_m_indices_are_wrong(order):
+    """Both definitions of 2.2.2 and the formula of 2.2.3 as printed; with m - 1 indices they hold."""
+    num = order + 1
+    tensor = drawn(num, order, seed=3)
+    x, r = torch.ones(num, dtype=torch.long), 0
+    exact = node_exponent(tensor, x, r)
+    tau = [multiplicity(order, m) for m in range(1, order + 1)]
+    pi = [slice_coefficient(order, m) for m in range(1, order + 1)]
+    standard = sum(t * sum_over_sets(tensor, x, r, m) for m, t in enumerate(tau, 1))
+    slices = sum(p * sum_over_slices(tensor, x, r, m) for m, p in enumerate(pi, 1))
+    assert standard == pytest.approx(exact, abs=1e-11)
+    assert slices == pytest.approx(exact, abs=1e-11)
+    others = range(1, num)
+    printed = sum(  # sets of m others, shortened to the first K indices where they are K + 1
+        t * float(tensor.dense[(r, *rest, *[r] * order)[:order]])
+        for m, t in enumerate(tau, 1)
+        for rest in itertools.combinations(others, m)
+    )
+    assert abs(printed - exact) > 0.5
+    reversed_slices = sum(p * sum_over_slices(tensor, x, r, order - m + 1) for m, p in enumerate(pi, 1))
+    assert abs(reversed_slices - exact) > 0.5
+
+
+def test_lemma_3_1_unfoldings_are_equal():
+    for num, order in [(4, 2), (4, 3), (3, 3), (5, 4)]:
+        tensor = drawn(num, order, 2)
+        for mode in range(1, order + 1):
+            assert torch.equal(tensor.unfolding(mode), tensor.unfolding(1))
+        assert tensor.unfolding().shape == (2, num, num ** (order - 1))
+    other = torch.randn(3, 3, 3, dtype=torch.float64)
+    assert not torch.equal(unfold(other, 1), unfold(other, 2))  # the control: no symmetry, other unfoldings
+
+
+def test_float32_batches_and_derivatives():
+    tensor = drawn(4, 3, 2, dtype=torch.float32)
+    codes = states(4)
+    assert tensor.energy(codes[:, None]).shape == (16, 2)
+    assert tensor.energy(codes[:2]).shape == (2,)
+    assert tensor.node_logits(codes[:, None]).shape == (16, 2, 4)
+    torch.testing.assert_close(
+        tensor.node_logits(codes[:, None], "slice"), tensor.node_logits(codes[:, None]), rtol=1e-4, atol=1e-5
+    )
+    theta = drawn(3, 3).theta.requires_grad_()
+    x = states(3)[3:6]
+
+    def everything(theta):
+        made = SymmetricInteractionTensor(theta, 3, 3)
+        again = SymmetricInteractionTensor.from_dense(made.dense)
+        return (
+            again.energy(x),
+            made.contract(x.double()),
+            made.node_logits(x, "slice"),
+            made.node_logits(x),
+            made.overlapped_norm(),
+        )
+
+    assert torch.autograd.gradcheck(everything, theta)
+    grads = torch.func.vmap(torch.func.grad(lambda t: SymmetricInteractionTensor(t, 3, 3).contract(x.double()).sum()))
+    torch.testing.assert_close(grads(drawn(3, 3, 2).theta)[0], grads(drawn(3, 3, 2).theta)[1])
+
+
+def test_asymmetric_tensors_are_refused_with_the_first_offending_indices():
+    dense = drawn(3, 3).dense.clone()
+    dense[0, 1, 1] += 1
+    with pytest.raises(InputError) as caught:
+        SymmetricInteractionTensor.from_dense(dense)
+    first, wrong = float(dense[0, 0, 1]), float(dense[0, 1, 1])
+    assert str(caught.value).startswith(
+        "dense: expected a strongly symmetric tensor, equal entries for equal sets of indices, "
+        f"received {wrong} at index (0, 1, 1) and {first} at (0, 0, 1); give a tolerance"
+    )
+    permuted = torch.zeros(3, 3, 3, dtype=torch.float64)  # symmetric under permutations, and not strongly so
+    for at in [(0, 0, 1), (0, 1, 0), (1, 0, 0)]:
+        permuted[at] = 1
+    with pytest.raises(InputError, match=r"received 0.0 at index \(0, 1, 1\) and 1.0 at \(0, 0, 1\)"):
+        SymmetricInteractionTensor.from_dense(permuted)
+    nearest = SymmetricInteractionTensor.from_dense(permuted, tolerance=1.0)
+    assert nearest.dense[0, 1, 1] == 0.5
+    batch = torch.stack([drawn(3, 3).dense, dense])
+    with pytest.raises(InputError, match=r"at index \(1, 0, 1, 1\) and"):
+        SymmetricInteractionTensor.from_dense(batch, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: SymmetricInteractionTensor(torch.zeros(7), 3, 4), "order: expected a whole number from 2 to 3"),
+        (lambda: SymmetricInteractionTensor(torch.zeros(3), 3, 1), "order: expected a whole number from 2 to 3"),
+        (lambda: SymmetricInteractionTensor(torch.zeros(7), 3, 2), r"theta: expected shape \(\.\.\., 6\)"),
+        (lambda: SymmetricInteractionTensor(torch.full((6,), math.nan), 3, 2), "theta: expected finite numbers"),
+        (lambda: SymmetricInteractionTensor.from_dense(torch.zeros(2, 3)), "dense: expected shape"),
+        (lambda: SymmetricInteractionTensor.from_dense(torch.zeros(3)), "dense: expected shape"),
+        (lambda: drawn(3, 2).energy(torch.tensor([0, 1, 2])), "x: expected codes from 0 to 1 for variable 'x2'"),
+        (lambda: drawn(3, 2).node_logits(torch.tensor([0, 1, -1])), "x: expected codes from 0 to 1 for variable 'x2'"),
+        (lambda: drawn(3, 2).node_logits(torch.tensor([0, 1, 1]), "other"), "representation: expected"),
+        (lambda: drawn(3, 2).contract(torch.zeros(2)), "x: expected shape"),
+        (lambda: drawn(3, 2).subtensor(3, 0), "num_fixed: expected a whole number from 1 to 2"),
+        (lambda: drawn(3, 2).subtensor(1, 3), "variable: expected a whole number from 0 to 2"),
+        (lambda: drawn(3, 2).unfolding(3), "mode: expected a whole number from 1 to 2"),
+        (lambda: drawn(3, 2).law(Domain.from_cardinalities([2, 2])), "domain: expected 3 variables, received 2"),
+        (
+            lambda: drawn(3, 2).law(Domain.from_cardinalities([2, 3, 2])),
+            "domain: expected binary variables, received 'x1'",
+        ),
+        (lambda: drawn(3, 2, 2).tucker_rank(), "theta: expected shape"),
+    ],
+)
+def test_bad_input(make, text):
+    with pytest.raises(InputError, match=text):
+        make()
+
+
+def test_laws_of_other_variables_and_theta_of_other_types_are_refused():
+    domain = Domain.from_cardinalities([2, 3])
+    law = HierarchicalLogLinear(InteractionHypergraph.from_order(domain, 1), torch.zeros(3))
+    with pytest.raises(InputError, match="law: expected binary variables, received 'x1' with 3 levels"):
+        SymmetricInteractionTensor.from_law(law)
+    with pytest.raises(InputTypeError, match="theta: expected a floating-point tensor"):
+        SymmetricInteractionTensor(torch.zeros(6, dtype=torch.long), 3, 2)
+    assert repr(drawn(3, 2, 4)) == "SymmetricInteractionTensor(num_variables=3, order=2, batch_shape=(4,))"
