@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -129,7 +129,8 @@ class LogPartition:
     """Logarithm of the normalising constant, in nats, and how far it can be trusted.
 
     Attributes:
-        value: log Z of the model's tables, shape (*batch); for balanced tables this is the log Z of the coding.
+        value: log Z of the model's tables, shape (*batch); for balanced tables this is the log Z of the coding. For
+            that of another coding see :func:`~pyro_hoim.log_linear.log_partition`.
         kind: ``exact``, or the kind of estimate.
         std_error: standard error of ``value``, 0 when exact, infinite where none can be given.
         ess: effective sample size, None when exact.
@@ -163,6 +164,15 @@ class LogPartition:
     def verdict(self) -> str:
         """The word of the least verdict of the batch: ``unreliable``, ``consistent`` or ``verified``."""
         return Verdict(int(self.verdicts.min()) if self.verdicts.numel() else Verdict.VERIFIED).word
+
+    def moved(self, by: torch.Tensor, coding: str) -> LogPartition:
+        """The same result for tables that differ by minus a constant (*batch), nats, and belong to a coding."""
+        sides, numbers = self.sandwich, ("value", "lower", "upper", "lower_bound")
+        if sides is not None:
+            sides = replace(sides, forward=sides.forward + by, reverse=sides.reverse + by)
+        found = {name: getattr(self, name) for name in numbers}
+        sums = {name: None if number is None else number + by for name, number in found.items()}
+        return replace(self, **sums, sandwich=sides, coding=coding)
 
     def check_log_probs(
         self, log_probs: torch.Tensor, describe: Callable[[int], str], rows: torch.Tensor | float = 1

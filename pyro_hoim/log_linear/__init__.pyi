@@ -42,6 +42,7 @@ from .learning.learn import fit_collection as fit_collection, learn as learn
 from .learning.model import LearnResult as LearnResult
 from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior
+from .normaliser import log_partition as log_partition
 from .posets.poset import Poset as Poset
 from .predictions import predict as predict
 from .scores import (

@@ -13,9 +13,10 @@ free        ``num_parameters``  coordinates of the balanced tables in an orthono
 corner      ``num_parameters``  entries at levels 1, 2, ... of tables that vanish where a level is 0 (the reference)
 ==========  ==================  =====================================================================================
 
-*Tables* without further word are any tables at all, in the layout of the balanced coding. ``balanced`` and ``free``
-exist for every collection of hyperedges. ``corner``, and the reduction of arbitrary tables, need a hierarchical one,
-because a table is moved into its subsets.
+*Tables* without further word are any tables at all, in the layout of the balanced coding. A hierarchical collection
+has one family in all codings. One that lacks subsets has two, balanced (``balanced`` and ``free``) or ``corner``, and
+says which (:attr:`InteractionHypergraph.coding <pyro_hoim.InteractionHypergraph>`); what would lead from one into the
+other, and the reduction of arbitrary tables, is refused, because a table would be moved into subsets that are missing.
 """
 
 from __future__ import annotations
@@ -35,13 +36,23 @@ from ..structure.cells import cell_index, check_codes
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts
 
-__all__ = ["THETA_DIM", "Coding", "Parametrization", "parametrization", "table_variables", "theta_coords"]
+__all__ = [
+    "THETA_DIM",
+    "Coding",
+    "Parametrization",
+    "family_of",
+    "parametrization",
+    "table_variables",
+    "theta_coords",
+]
 
 Coding = Literal["free", "corner", "balanced"]
 _CODINGS: tuple[str, ...] = get_args(Coding)
 
 THETA_DIM = "interaction_level"
 """Name of the dimension that runs over the coordinates of theta."""
+
+_ON_CLOSURE = "other tables have a model on the closure: lift() them to hypergraph.closure()"
 
 
 class Parametrization:
@@ -72,8 +83,9 @@ class Parametrization:
         theta (*batch, num(coding)); tables, eta and pi (*batch, num_terms); statistics as theta; constants (*batch).
 
     Raises:
-        InputError: of every method, for a wrong length, shape or code, an unknown coding, ``corner`` or arbitrary
-            tables of a collection that is not hierarchical, or tables that should be balanced and are not.
+        InputError: of every method, for a wrong length, shape or code, an unknown coding, the coding of another
+            family or arbitrary tables of a collection that is not hierarchical, or tables that should be balanced (or
+            vanish at level 0) and do not.
         InputTypeError: likewise, for what is no floating-point tensor.
 
     References:
@@ -100,6 +112,11 @@ class Parametrization:
     def __repr__(self) -> str:
         return f"Parametrization({self.hypergraph!r})"
 
+    @property
+    def coding(self) -> Coding:
+        """Coordinates of the family: ``corner`` where it has corner tables alone, otherwise ``free``."""
+        return "corner" if self.hypergraph.coding == "corner" else "free"
+
     def num(self, coding: Coding) -> int:
         """Length of theta in a coding."""
         self._check_coding(coding)
@@ -107,12 +124,18 @@ class Parametrization:
 
     def _check_coding(self, coding: str, argument: str = "coding") -> None:
         check_choice(coding, _CODINGS, argument)
-        if coding == "corner":
+        if self.hypergraph.coding == "corner" != coding:
+            self._check_hierarchical(f"the {coding} coding")
+        if self.hypergraph.coding != "corner" == coding:
             self._check_hierarchical("the corner coding")
 
     def _check_hierarchical(self, what: str) -> None:
         if not self.hypergraph.is_hierarchical:
             hint = "use the coding 'free' or 'balanced', or lift() the tables to hypergraph.closure()"
+            if self.hypergraph.coding == "corner":
+                hint = "use the coding 'corner', or lift() the tables to hypergraph.closure()"
+            elif "corner" in what:
+                hint += "; hypergraph.in_coding('corner') is the family of corner tables on the same sets, another one"
             problem = f"{what} lives on the closure of a collection that is not hierarchical"
             raise InputError(problem, hint=hint, code="no-method")
 
@@ -121,31 +144,50 @@ class Parametrization:
         check_shape(checked_floating(value, argument), (size,), argument)
 
     def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
-        """Refuse tables whose fibres do not sum to zero, up to the square root of the rounding unit."""
+        """Refuse tables whose fibres do not sum to zero."""
+        expected = "balanced tables (every fibre sums to zero)"
+        hint = "for a hierarchical collection call purify() first"
+        self._check_alike(tables, self._map("centre"), tables, argument, expected, hint)
+
+    @staticmethod
+    def _check_alike(
+        tables: torch.Tensor, rebuilt: LinearMap, source: torch.Tensor, argument: str, expected: str, hint: str = ""
+    ) -> None:
+        """Refuse tables that differ from those rebuilt from a source by more than the root of the rounding unit."""
         if tables.numel() and not is_hidden(tables):
             values = tables.detach()
-            excess = (values - self._map("centre")(values)).abs().amax()
+            excess = (values - rebuilt(source.detach())).abs().amax()
             limit = torch.finfo(values.dtype).eps ** 0.5 * values.abs().amax().clamp(min=1)
             if not bool(excess <= limit):
-                expected = "balanced tables (every fibre sums to zero)"
-                hint = "for a hierarchical collection call purify() first"
-                raise unexpected(argument, expected, hint=hint, received=f"means of up to {float(excess):.3g}")
+                received = f"means of up to {float(excess):.3g}" if hint else f"{float(excess):.3g} at a level 0"
+                raise unexpected(argument, expected, hint=hint or _ON_CLOSURE, received=received)
 
-    def to_tables(self, theta: torch.Tensor, coding: Coding = "free", *, validate: bool = True) -> torch.Tensor:
-        """Balanced tables of theta in any coding.
+    def to_tables(self, theta: torch.Tensor, coding: Coding | None = None, *, validate: bool = True) -> torch.Tensor:
+        """Balanced tables of theta in any coding, :attr:`coding` by default; :meth:`corner_tables` of a corner family.
 
         From the balanced coding this is the orthogonal projection, which leaves balanced tables as they are up to
         rounding and makes gradients in ``theta`` the purified ones (paper 1, equation 9). From the corner coding the
         constant that :meth:`purify` returns is dropped. With ``validate``, ``coding="balanced"`` tables that are not
         balanced are refused.
         """
+        coding = coding or self.coding
         self._check_coding(coding)
+        if self.hypergraph.coding == "corner":
+            return self.corner_tables(theta)
         return self.convert(theta, coding, "balanced", validate=validate)
 
-    def from_tables(self, tables: torch.Tensor, coding: Coding = "free") -> torch.Tensor:
-        """Theta in a coding, from any tables; the constant that :meth:`purify` returns is dropped."""
+    def from_tables(self, tables: torch.Tensor, coding: Coding | None = None) -> torch.Tensor:
+        """Theta in a coding, :attr:`coding` by default, from any tables; the constant of :meth:`purify` is dropped.
+
+        Collections that are not hierarchical have tables of their own kind alone.
+        """
+        coding = coding or self.coding
         self._check_coding(coding)
         self._check(tables, self.hypergraph.num_terms, "tables")
+        if self.hypergraph.coding == "corner":
+            theta = self._map("corner_statistics")(tables)
+            self._check_alike(tables, self._map("corner"), theta, "tables", "corner tables (zero where a level is 0)")
+            return theta
         if not self.hypergraph.is_hierarchical:
             self._check_balanced(tables, "tables")
             return self._map("pure" if coding == "free" else "centre")(tables)
@@ -177,6 +219,7 @@ class Parametrization:
         The mean of a table over some of its axes moves to the table of the remaining ones, or to the constant. Hence
         log Z of the tables is log Z of the balanced tables plus c, which is in nats.
         """
+        self._check_coding("balanced")
         self._check(tables, self.hypergraph.num_terms, "tables")
         if not self.hypergraph.is_hierarchical:
             self._check_balanced(tables, "tables")
@@ -185,12 +228,13 @@ class Parametrization:
         return self._map("free")(pure[..., :-1]), pure[..., -1]
 
     def corner_tables(self, theta: torch.Tensor) -> torch.Tensor:
-        """Whole tables of the corner coding: zero wherever a level is 0, the entries of theta elsewhere.
+        r"""Whole tables of the corner coding: zero wherever a level is 0, the entries of theta elsewhere.
 
-        Their log Z is that of the corner coding, ``log Z(balanced) + purify(corner_tables(theta))[1]``, and its
-        gradient is :meth:`corner_statistics`.
+        Their log Z is that of the corner coding, :math:`-\log p(0, \dots, 0)`, and its gradient is
+        :meth:`corner_statistics`. They exist for every collection of sets, hierarchical or not, and are the tables of
+        these sets alone.
         """
-        self._check(theta, self.num("corner"), "theta")
+        self._check(theta, self.hypergraph.num_parameters, "theta")
         return self._map("corner")(theta)
 
     def eta_to_pi(self, eta: torch.Tensor) -> torch.Tensor:
@@ -217,14 +261,22 @@ class Parametrization:
 
     def free_statistics(self, eta: torch.Tensor) -> torch.Tensor:
         """Gradient of log Z in the free coding: marginal tables, probabilities or counts, in the orthonormal basis."""
+        self._check_coding("free")
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("pure")(eta)
 
     def corner_statistics(self, eta: torch.Tensor) -> torch.Tensor:
         """Expected statistics of the corner coding: marginal probabilities, or counts, of cells without a level 0."""
-        self._check_hierarchical("the corner coding")
+        self._check_coding("corner")
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("corner_statistics")(eta)
+
+    def mean_statistics(self, eta: torch.Tensor, coding: Coding | None = None) -> torch.Tensor:
+        """Gradient of log Z in a coding, :attr:`coding` by default, at marginal tables, probabilities or counts."""
+        coding = coding or self.coding
+        self._check_coding(coding)
+        of = {"free": self.free_statistics, "corner": self.corner_statistics, "balanced": self.eta_to_pi}
+        return of[coding](eta)
 
     def statistics(self, states: torch.Tensor, *, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Indicator tables of joint states: one 1 in every hyperedge's table. Their mean over rows is eta.
@@ -349,6 +401,22 @@ _ADJOINTS = {
 def parametrization(hypergraph: InteractionHypergraph) -> Parametrization:
     """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices."""
     return Parametrization(hypergraph)
+
+
+def family_of(hypergraph: InteractionHypergraph, coding: Coding | None) -> tuple[InteractionHypergraph, Coding]:
+    """The collection with the family that theta of a coding belongs to, and the coding; None is the collection's own.
+
+    Corner theta says that the family is that of corner tables, whatever sets are missing.
+    """
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    found = _in_corner(hypergraph) if coding == "corner" else hypergraph
+    return found, coding or parametrization(found).coding
+
+
+@lru_cache(maxsize=64)
+def _in_corner(hypergraph: InteractionHypergraph) -> InteractionHypergraph:
+    """The family of corner tables on the same sets, the same object every time."""
+    return hypergraph.in_coding("corner")
 
 
 def theta_coords(hypergraph: InteractionHypergraph, coding: Coding = "free") -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from ..errors import check_type
 from ..schema import Domain
 from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
 from ..structure.hypergraph import InteractionHypergraph
-from .coding import Coding, parametrization
+from .coding import Coding, family_of, parametrization
 
 __all__ = ["LogLinearEnergy"]
 
@@ -23,8 +23,8 @@ class LogLinearEnergy(ParametricEnergy):
 
     .. math:: E(x) = -\sum_{S \in \mathcal I} \theta^S_{x_S}, \qquad q(x) \propto \exp(-E(x))
 
-    The tables may be any tables; :meth:`from_theta` makes balanced ones from a coding. A state costs one look-up per
-    hyperedge, a conditional one look-up per hyperedge that meets the block and per state of the block. Exact.
+    The tables may be any tables; :meth:`from_theta` makes those of the family from a coding. A state costs one look-up
+    per hyperedge, a conditional one look-up per hyperedge that meets the block and per state of the block. Exact.
 
     Args:
         hypergraph: the interaction structure.
@@ -62,13 +62,22 @@ class LogLinearEnergy(ParametricEnergy):
 
     @classmethod
     def from_theta(
-        cls, hypergraph: InteractionHypergraph, theta: torch.Tensor, coding: Coding = "free", *, validate: bool = True
+        cls,
+        hypergraph: InteractionHypergraph,
+        theta: torch.Tensor,
+        coding: Coding | None = None,
+        *,
+        validate: bool = True,
     ) -> LogLinearEnergy:
-        """Model with the balanced tables of theta; the constant of other codings is dropped.
+        """Model with the tables of theta: balanced ones, from which the constant of other codings is dropped.
+
+        The coding None stands for that of the collection's family. Corner theta of a collection that lacks subsets
+        belongs to the family of corner tables, which the model's collection then says.
 
         Shape:
             theta (*batch, num(coding)).
         """
+        hypergraph, coding = family_of(hypergraph, coding)
         tables = parametrization(hypergraph).to_tables(theta, coding, validate=validate)
         return cls(hypergraph, tables, validate=validate)
 

@@ -27,7 +27,7 @@ from ..runs.container import (
     write_container,
 )
 from ..structure.hypergraph import InteractionHypergraph
-from .coding import Coding, parametrization
+from .coding import Coding, family_of, parametrization
 
 __all__ = ["ModelFile", "load_model", "save_model"]
 
@@ -37,7 +37,8 @@ class ModelFile:
     """What a model file holds.
 
     Args:
-        hypergraph: the interaction structure with its domain.
+        hypergraph: the interaction structure with its domain; with the family of corner tables where ``coding`` is
+            "corner" and it lacks subsets.
         theta: parameters, one vector or a batch of them; kept as float64 on the CPU, without gradient.
         coding: the coding of ``theta``.
         info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
@@ -67,14 +68,16 @@ class ModelFile:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
 
     def __post_init__(self) -> None:
-        size = parametrization(self.hypergraph).num(self.coding)
+        hypergraph, _ = family_of(self.hypergraph, self.coding)
+        object.__setattr__(self, "hypergraph", hypergraph)
+        size = parametrization(hypergraph).num(self.coding)
         check_shape(checked_floating(self.theta, "theta"), (size,), "theta")
         check_finite(self.theta, "theta")
         keep_contents(self, theta=stored(self.theta).to(torch.float64))
 
     @property
     def log_partition(self) -> LogPartition | None:
-        """Log Z of the balanced tables as found when the model was learned, ``info["log_partition"]``, if kept."""
+        """Log Z of the tables as found when the model was learned, ``info["log_partition"]``, if kept."""
         kept = self.info.get("log_partition")
         return None if kept is None else LogPartition.from_json(kept)
 

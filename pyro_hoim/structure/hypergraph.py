@@ -10,20 +10,31 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import networkx as nx
 import numpy as np
 import torch
 
 from ..checks import check_shape
-from ..errors import check_type, check_unique, check_whole, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..errors import (
+    check_choice,
+    check_type,
+    check_unique,
+    check_whole,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from ..schema import Domain
 from .formula import parse_formula
 
-__all__ = ["Edge", "InteractionHypergraph", "JunctionTreeNode"]
+__all__ = ["Edge", "FamilyCoding", "InteractionHypergraph", "JunctionTreeNode"]
 
 Edge = tuple[str, ...]
+FamilyCoding = Literal["balanced", "corner"]
 _CLOSURE_LIMIT = 2**22
 
 
@@ -47,16 +58,20 @@ class InteractionHypergraph:
         edges: iterable of variable sets; repeated sets are merged, the order given does not matter.
         closure: add every missing non-empty subset.
         hierarchical: refuse a collection that is not closed under subsets (default). With ``False`` such a
-            collection is kept as it is (weak heredity); only the balanced coding defines its family.
+            collection is kept as it is (weak heredity), and ``coding`` defines its family.
+        coding: which tables a collection that lacks subsets has, because these are two families: "balanced" ones,
+            whose fibres sum to zero (default), or "corner" ones, which vanish where a level is 0. A hierarchical
+            collection has the same family in both, so there it makes no difference and reads "balanced".
 
     Attributes:
         domain: the domain.
+        coding: "corner" for a collection that lacks subsets and has corner tables, otherwise "balanced".
         edges: the edges as tuples of names in schema order, ordered by size, then by schema positions.
 
     Raises:
         UnknownNameError: a name is not in the domain.
         InputError: an empty edge, a name repeated inside an edge, a variable that is not finite, or a collection
-            that is not closed under subsets while ``closure`` is False and ``hierarchical`` is True.
+            that is not closed under subsets while ``closure`` is False and ``hierarchical`` is True; another coding.
         IntractableError: the closure of very large edges would have millions of sets.
 
     References:
@@ -74,11 +89,19 @@ class InteractionHypergraph:
 
     domain: Domain
     edges: tuple[Edge, ...]
+    coding: FamilyCoding
 
     def __init__(
-        self, domain: Domain, edges: Iterable[Iterable[str]] = (), *, closure: bool = False, hierarchical: bool = True
+        self,
+        domain: Domain,
+        edges: Iterable[Iterable[str]] = (),
+        *,
+        closure: bool = False,
+        hierarchical: bool = True,
+        coding: FamilyCoding = "balanced",
     ) -> None:
         check_type(domain, Domain, "domain")
+        check_choice(coding, ("balanced", "corner"), "coding")
         _ = domain.cardinalities  # refuses variables that are not finite
         found: set[tuple[int, ...]] = set()
         for edge in edges:
@@ -97,7 +120,7 @@ class InteractionHypergraph:
                 hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
                 raise out_of_reach("edges", problem, hint)
             found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
-        self._set(domain, tuple(sorted(found, key=_by_size)))
+        self._set(domain, tuple(sorted(found, key=_by_size)), coding)
         if hierarchical and not self.is_hierarchical:
             missing = self.closure()._index_set - self._index_set
             shown = ", ".join(":".join(self._names(e)) for e in sorted(missing, key=_by_size)[:4])
@@ -108,22 +131,23 @@ class InteractionHypergraph:
             )
             raise refused("edges", problem, code="missing-part")
 
-    def _set(self, domain: Domain, edge_indices: tuple[tuple[int, ...], ...]) -> None:
+    def _set(self, domain: Domain, edge_indices: tuple[tuple[int, ...], ...], coding: FamilyCoding) -> None:
         """Fill the slots from edges that are already sorted."""
         values = self.__dict__
         values["domain"] = domain
         values["edge_indices"] = edge_indices
         values["edges"] = tuple(tuple(domain.names[i] for i in e) for e in edge_indices)
         values["_hash"] = hash((domain.names, domain.cardinalities, edge_indices))
+        values["coding"] = "corner" if coding == "corner" and not self.is_hierarchical else "balanced"
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an InteractionHypergraph is immutable")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"domain": self.domain, "edge_indices": self.edge_indices}
+        return {"domain": self.domain, "edge_indices": self.edge_indices, "coding": self.coding}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._set(state["domain"], state["edge_indices"])
+        self._set(**state)
 
     def __hash__(self) -> int:
         return self.__dict__["_hash"]
@@ -133,7 +157,8 @@ class InteractionHypergraph:
             return True
         if not isinstance(other, InteractionHypergraph):
             return NotImplemented
-        return self.edge_indices == other.edge_indices and self.domain == other.domain
+        is_alike = self.edge_indices == other.edge_indices and self.coding == other.coding
+        return is_alike and self.domain == other.domain
 
     def __len__(self) -> int:
         return len(self.edges)
@@ -147,7 +172,8 @@ class InteractionHypergraph:
     def __repr__(self) -> str:
         text = " + ".join(":".join(e) for e in self.maximal_edges[:8]) or "1"
         more = f" + ... ({len(self.maximal_edges)} maximal)" if len(self.maximal_edges) > 8 else ""
-        return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {text}{more})"
+        coding = ", corner coding" if self.coding == "corner" else ""
+        return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {text}{more}{coding})"
 
     @classmethod
     def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:
@@ -257,6 +283,13 @@ class InteractionHypergraph:
         """The smallest hierarchical collection that contains this one."""
         return InteractionHypergraph(self.domain, self.edges, closure=True)
 
+    def in_coding(self, coding: FamilyCoding) -> InteractionHypergraph:
+        """The same sets, whose family a coding defines: another family if subsets are missing, otherwise this one."""
+        check_choice(coding, ("balanced", "corner"), "coding")
+        if coding == self.coding or self.is_hierarchical:
+            return self
+        return InteractionHypergraph(self.domain, self.edges, hierarchical=False, coding=coding)
+
     def heredity_score(self, names: Iterable[str]) -> float:
         r"""Share of facets that are edges, :math:`\omega(S) / |S|` (paper 1, equation 8); 1 for a single variable."""
         edge = tuple(sorted(self.domain.indices(names)))
@@ -266,9 +299,9 @@ class InteractionHypergraph:
 
     def chain(self) -> tuple[InteractionHypergraph, ...]:
         """Chain from no edge to this collection, adding one edge at a time in edge order (paper 1, section 3.3)."""
-        hierarchical = self.is_hierarchical
+        hierarchical, coding = self.is_hierarchical, self.coding
         return tuple(
-            InteractionHypergraph(self.domain, self.edges[:k], hierarchical=hierarchical)
+            InteractionHypergraph(self.domain, self.edges[:k], hierarchical=hierarchical, coding=coding)
             for k in range(len(self.edges) + 1)
         )
 
@@ -277,7 +310,7 @@ class InteractionHypergraph:
     ) -> InteractionHypergraph:
         """This collection with more edges; arguments as in the constructor."""
         added = [*self.edges, *edges]
-        return InteractionHypergraph(self.domain, added, closure=closure, hierarchical=hierarchical)
+        return InteractionHypergraph(self.domain, added, closure=closure, hierarchical=hierarchical, coding=self.coding)
 
     def remove_edges(self, edges: Iterable[Iterable[str]], *, hierarchical: bool = True) -> InteractionHypergraph:
         """This collection without the given edges and, when ``hierarchical``, without their supersets."""
@@ -287,7 +320,8 @@ class InteractionHypergraph:
                 problem = f"{':'.join(self._names(sorted(edge)))} is not an edge of the collection"
                 raise refused("edges", problem, code="unknown-name")
         kept = [e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)]
-        return InteractionHypergraph(self.domain, map(self._names, kept), hierarchical=hierarchical)
+        left = map(self._names, kept)
+        return InteractionHypergraph(self.domain, left, hierarchical=hierarchical, coding=self.coding)
 
     @cached_property
     def _graph(self) -> nx.Graph[int]:
@@ -381,18 +415,19 @@ class InteractionHypergraph:
         """The edges inside a set of variables, over the projected domain."""
         domain = self.domain.project(names)
         kept = [e for e in self.edges if all(n in domain for n in e)]
-        return InteractionHypergraph(domain, kept, hierarchical=self.is_hierarchical)
+        return InteractionHypergraph(domain, kept, hierarchical=self.is_hierarchical, coding=self.coding)
 
     def restrict(self, evidence: Iterable[str]) -> InteractionHypergraph:
         """The structure that is left when some variables are fixed: every edge less those variables."""
         fixed = set(self._names(self.domain.indices(evidence)))
         domain = Domain(v for v in self.domain if v.name not in fixed)
         left = {tuple(n for n in e if n not in fixed) for e in self.edges}
-        return InteractionHypergraph(domain, left - {()}, hierarchical=self.is_hierarchical)
+        return InteractionHypergraph(domain, left - {()}, hierarchical=self.is_hierarchical, coding=self.coding)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready description with the domain, inverse of :meth:`from_json`."""
-        return {"domain": self.domain.to_json(), "edges": [list(e) for e in self.edges]}
+        """JSON-ready description with the domain and a ``coding`` of "corner", inverse of :meth:`from_json`."""
+        found = {"domain": self.domain.to_json(), "edges": [list(e) for e in self.edges]}
+        return found | ({"coding": "corner"} if self.coding == "corner" else {})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionHypergraph:
@@ -403,7 +438,8 @@ class InteractionHypergraph:
         for key in ("domain", "edges"):
             if key not in value:
                 raise unexpected("hypergraph", f"{wanted}, {key!r} is missing", code="missing-part")
-        return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False)
+        coding: FamilyCoding = "corner" if value.get("coding") == "corner" else "balanced"
+        return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False, coding=coding)
 
 
 def _by_size(edge: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:

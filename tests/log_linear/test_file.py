@@ -108,7 +108,7 @@ def test_file_is_readable_without_this_library(tmp_path):
         ((GRAPH, torch.zeros(5, dtype=torch.long)), InputTypeError, r"int64"),
         ((GRAPH, [0.0] * 5), InputTypeError, r"list"),
         ((GRAPH, torch.zeros(5), "effects"), InputError, r"'effects'"),
-        ((WEAK, torch.zeros(2), "corner"), InputError, r"closure"),
+        ((WEAK.in_coding("corner"), torch.zeros(2)), InputError, r"closure"),
     ],
 )
 def test_unsuitable_contents_are_refused(arguments, error, message):

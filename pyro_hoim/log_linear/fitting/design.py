@@ -1,6 +1,6 @@
 """Dense design of a small table: the statistics of every cell, as a NumPy matrix.
 
-Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the free statistics. Those
+Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the statistics. Those
 used last are kept; larger models go through a partition backend and never form it.
 """
 
@@ -14,7 +14,8 @@ import numpy as np
 from ...data.observations import Observations
 from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
-from .._kronecker import level_contrasts
+from .._kronecker import corner_embedding, level_contrasts
+from ..coding import Coding, parametrization
 
 __all__ = [
     "MAX_DESIGN_ENTRIES",
@@ -32,21 +33,22 @@ MAX_DESIGN_ENTRIES = 2**26
 
 
 def design_entries(hypergraph: InteractionHypergraph) -> int:
-    """Entries of the dense design, cells times free parameters."""
+    """Entries of the dense design, cells times parameters."""
     return hypergraph.domain.num_states * max(hypergraph.num_parameters, 1)
 
 
-def edge_basis(shape: tuple[int, ...]) -> np.ndarray:
-    """Orthonormal basis of the balanced tables of one hyperedge, columns in the order of its free parameters."""
-    return reduce(np.kron, [level_contrasts(n) for n in shape])
+def edge_basis(shape: tuple[int, ...], coding: Coding = "free") -> np.ndarray:
+    """Tables of one hyperedge as columns in the order of its parameters: an orthonormal basis, or corner indicators."""
+    factor = corner_embedding if coding == "corner" else level_contrasts
+    return reduce(np.kron, [factor(n) for n in shape])
 
 
-def _build(hypergraph: InteractionHypergraph) -> np.ndarray:
+def _build(hypergraph: InteractionHypergraph, coding: Coding) -> np.ndarray:
     codes = cell_codes(hypergraph).T
     design = np.empty((hypergraph.domain.num_states, hypergraph.num_parameters))
     shapes = zip(hypergraph.parameter_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
     for where, members, shape in shapes:
-        design[:, where] = edge_basis(shape)[np.ravel_multi_index(tuple(codes[list(members)]), shape)]
+        design[:, where] = edge_basis(shape, coding)[np.ravel_multi_index(tuple(codes[list(members)]), shape)]
     design.flags.writeable = False
     return design
 
@@ -66,13 +68,17 @@ def check_design(hypergraph: InteractionHypergraph) -> None:
         raise out_of_reach("method", problem, "use method='lbfgs'")
 
 
-def design_matrix(hypergraph: InteractionHypergraph) -> np.ndarray:
-    r"""Statistics of every cell in the free coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`."""
+def design_matrix(hypergraph: InteractionHypergraph, coding: Coding | None = None) -> np.ndarray:
+    r"""Statistics of every cell in a coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`.
+
+    The coding, "free" or "corner", is that of the collection's family when None.
+    """
     check_design(hypergraph)
+    coding = coding or parametrization(hypergraph).coding
     entries = design_entries(hypergraph)
     if entries > _LARGE:
-        return _build(hypergraph)
-    return _small_design(hypergraph) if entries <= _SMALL else _large_design(hypergraph)
+        return _build(hypergraph, coding)
+    return _small_design(hypergraph, coding) if entries <= _SMALL else _large_design(hypergraph, coding)
 
 
 def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""Log pseudo-likelihood of a log-linear model as a function of its free parameters, with its derivatives."""
+r"""Log pseudo-likelihood of a log-linear model as a function of theta, with its derivatives."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...core.laws.pseudo_likelihood import PseudoLikelihood
 from ...data.observations import Observations
-from ...errors import check_type, out_of_reach, size_text
+from ...errors import check_choice, check_type, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import parametrization
+from ..coding import Coding, family_of, parametrization
 from .arguments import check_data
+from .coordinates import Coordinates
 from .design import cell_numbers, edge_basis
 from .pseudo_rows import ConditionalLayout, PseudoRows
 
@@ -26,7 +26,7 @@ _MOST_BYTES = 2**33
 
 
 class LogLinearPseudoLikelihood(PseudoLikelihood):
-    r"""Log pseudo-likelihood of rows, a concave function of theta (num_parameters,) in the free coding.
+    r"""Log pseudo-likelihood of rows, a concave function of theta (num_parameters,), free or corner.
 
     .. math:: f(\theta) = \sum_r n_r \sum_i \log q_\theta(x_{r,i} \mid x_{r,-i})
 
@@ -39,12 +39,15 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
     Args:
         hypergraph: the interactions, hierarchical or not.
         data: complete rows with their counts or weights; without any, the value is zero everywhere.
+        coding: "free" or "corner" coordinates of theta; None for those of the collection's family. Corner theta of a
+            collection that lacks subsets belongs to the family of corner tables.
 
     Attributes:
+        coding: the coordinates of theta, "free" or "corner".
         weights: counts of the distinct rows, (m,), in the order of ``data.unique()``.
 
     Raises:
-        InputError: data over another domain.
+        InputError: data over another domain, another coding, or that of another family.
         MissingDataError: missing cells.
         IntractableError: the scores of the distinct rows, or the Hessian, would take more than 8 GiB.
 
@@ -63,19 +66,21 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
 
     argument: ClassVar[str] = "theta"
 
-    def __init__(self, hypergraph: InteractionHypergraph, data: Observations) -> None:
+    def __init__(self, hypergraph: InteractionHypergraph, data: Observations, *, coding: Coding | None = None) -> None:
         check_type(data, Observations, "data")
         check_data(hypergraph, data, "data", may_be_empty=True)
-        self.hypergraph = hypergraph
-        self.num_unknowns = hypergraph.num_parameters
+        check_choice(coding, ("free", "corner", None), "coding")
+        self.hypergraph, chosen = family_of(hypergraph, coding)
+        self.coding: Coding = chosen
+        self.num_unknowns = parametrization(self.hypergraph).num(chosen)
         self._codes: NDArray[np.int64] = data.unique().codes.numpy()
         self.weights: Floats = data.unique().counts.numpy()
         self._rows = PseudoRows(data)
         self._layout = ConditionalLayout(hypergraph)
-        self._coordinates = parametrization(hypergraph)
+        self._coordinates = Coordinates(self.hypergraph, chosen)
 
     def _tables(self, theta: NDArray[Any]) -> Floats:
-        return self._coordinates.to_tables(torch.from_numpy(self._checked(theta))).numpy()
+        return self._coordinates.tables(self._checked(theta))
 
     @override
     def log_prob(self, theta: NDArray[Any], /) -> float:
@@ -85,7 +90,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
     def value_and_gradient(self, theta: NDArray[Any], /) -> tuple[float, Floats]:
         loss, slope = self._rows.evaluate(self._layout, self._tables(theta))
         total = float(self.weights.sum())
-        return -total * loss, -total * self._coordinates.free_statistics(torch.from_numpy(slope)).numpy()
+        return -total * loss, -total * self._coordinates.statistics(slope)
 
     def gradient(self, theta: NDArray[Any]) -> Floats:
         """Gradient (num_parameters,), nats per unit of theta."""
@@ -129,7 +134,8 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
             states[..., variable] = np.arange(levels)
             flat = states.reshape(-1, states.shape[-1])
             bases = [
-                edge_basis(shape)[cell_numbers(flat, members, graph.domain.cardinalities)] for _, members, shape in own
+                edge_basis(shape, self.coding)[cell_numbers(flat, members, graph.domain.cardinalities)]
+                for _, members, shape in own
             ]
             features = np.concatenate(bases, axis=1)
             logits = (features @ vector[where]).reshape(-1, levels)

@@ -13,12 +13,13 @@ import torch
 from ...checks import check_finite, checked_floating, is_hidden
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.partition import LogPartition, PartitionBackend
-from ...errors import check_type, out_of_reach, refused, size_text, wrong_shape, wrong_type
+from ...errors import out_of_reach, refused, size_text, wrong_shape, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..coding import Coding, Parametrization, parametrization
+from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
+from ..normaliser import family_log_partition
 from .backends import acting_backend, check_estimate, exact_backend, is_exact_for
 
 _Names = tuple[str, ...]
@@ -32,26 +33,25 @@ class Law(ParameterCache):
         self,
         hypergraph: InteractionHypergraph,
         theta: torch.Tensor,
-        coding: Coding,
+        coding: Coding | None,
         partition: PartitionBackend | None,
         *,
         is_lenient: bool = False,
     ) -> None:
-        check_type(hypergraph, InteractionHypergraph, "hypergraph")
+        self.hypergraph, chosen = family_of(hypergraph, coding)
+        self.coding: Coding = chosen
         checked_floating(theta, "theta")
         if partition is not None and not (hasattr(partition, "log_partition") and hasattr(partition, "is_exact")):
             expected = "a backend such as Auto(), VariableElimination() or AnnealedImportance()"
             raise wrong_type("partition", expected, received=repr(partition))
-        self.hypergraph = hypergraph
         self.theta, self._divergence = theta, None
         if is_hidden(theta) or (is_lenient and torch.jit.is_tracing()):
             self.theta, self._divergence = _screened(theta)
-        self.coding: Coding = coding
         self.partition = Auto() if partition is None else partition
-        self.parametrization: Parametrization = parametrization(hypergraph)
-        size = self.parametrization.num(coding)
+        self.parametrization: Parametrization = parametrization(self.hypergraph)
+        size = self.parametrization.num(self.coding)
         if theta.dim() == 0 or theta.shape[-1] != size:
-            expected = f"(..., {size}), the size of the {coding!r} coding of {len(hypergraph)} edges"
+            expected = f"(..., {size}), the size of the {self.coding!r} coding of {len(hypergraph)} edges"
             raise wrong_shape("theta", expected, theta)
         self.batch_shape = torch.Size(theta.shape[:-1])
         self._is_lenient = is_lenient
@@ -82,7 +82,7 @@ class Law(ParameterCache):
 
     @property
     def tables(self) -> torch.Tensor:
-        """Balanced tables (*batch, num_terms)."""
+        """Balanced tables (*batch, num_terms); corner tables of a family that has them alone."""
         return self._cached("tables", self._compute_tables)
 
     def _compute_tables(self) -> torch.Tensor:
@@ -91,13 +91,13 @@ class Law(ParameterCache):
 
     @property
     def model(self) -> LogLinearEnergy:
-        """The unnormalised model with the balanced tables."""
+        """The unnormalised model with the tables."""
         return self._cached("model", lambda: LogLinearEnergy(self.hypergraph, self.tables, validate=False))
 
     @property
     def log_partition(self) -> LogPartition:
-        """Normalising constant of the balanced tables, value (*batch)."""
-        return self._cached("log_partition", lambda: self._checked().log_partition(self.model))
+        """Normalising constant of the tables, value (*batch)."""
+        return self._cached("log_partition", lambda: family_log_partition(self._checked(), self.model))
 
     @property
     def eta(self) -> torch.Tensor:
@@ -189,7 +189,7 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
 
 
 def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergraph, torch.Tensor]:
-    """Structure and balanced tables (*law batch, num_terms) of the law of some variables."""
+    """Structure and tables (*law batch, num_terms), of the kind of the law's, of the law of some variables."""
     source = law.hypergraph
     kept = source.domain.project(names)
     parts = _eliminated_components(source, kept)
@@ -200,7 +200,7 @@ def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergra
         raise out_of_reach("marginal", problem, "keep more variables")
     simplices = {s for b in boundaries for k in range(1, len(b) + 1) for s in itertools.combinations(b, k)}
     edges = {*source.project(kept.names).edges, *simplices}
-    target = InteractionHypergraph(kept, edges, hierarchical=source.is_hierarchical)
+    target = InteractionHypergraph(kept, edges, hierarchical=source.is_hierarchical, coding=source.coding)
     tables, slices = law.tables, source.term_slices
     pieces = {e: tables[..., slices[e]] for e in target.edges if e in slices}
     for component, boundary in parts:
@@ -211,7 +211,7 @@ def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergra
 
 
 def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Names, torch.Tensor]:
-    """Balanced tables on all subsets of a boundary that summing out one component leaves, {edge: flat}."""
+    """Tables of the law's kind on all subsets of a boundary that summing out a component leaves, {edge: flat}."""
     source = law.hypergraph
     domain = source.domain.project((*component, *boundary))
     touched = [e for e in source.edges if not set(e).isdisjoint(component)]
@@ -226,8 +226,12 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     simplex = InteractionHypergraph.saturated(source.domain.project(boundary))
     full = table.reshape((*law.batch_shape, -1))
     flat = torch.cat([full.new_zeros((*law.batch_shape, simplex.num_terms - full.shape[-1])), full], -1)
-    balanced, _ = parametrization(simplex).purify(flat)
-    return {edge: balanced[..., where] for edge, where in simplex.term_slices.items()}
+    codings = parametrization(simplex)
+    if source.coding == "corner":
+        left = codings.corner_tables(codings.from_tables(flat, "corner"))
+    else:
+        left, _ = codings.purify(flat)
+    return {edge: left[..., where] for edge, where in simplex.term_slices.items()}
 
 
 def _eliminated_components(hypergraph: InteractionHypergraph, kept: Domain) -> list[tuple[_Names, _Names]]:

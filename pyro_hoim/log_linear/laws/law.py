@@ -14,10 +14,11 @@ from ...core.laws.expansion import check_cells
 from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_probabilities
 from ...core.laws.values import check_value
-from ...core.partition import PartitionBackend
+from ...core.partition import LogPartition, PartitionBackend
 from ...errors import out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import Coding, parametrization
+from ..coding import Coding, family_of, parametrization
+from ..normaliser import in_coding
 from ._law import Law, extended_expectations, flatten_tables, log_prob_cells, marginal_tables
 from .backends import exact_backend
 
@@ -56,7 +57,9 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         hypergraph: the interactions :math:`\mathcal I`.
         theta: natural parameters (nats) in the given coding.
         coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
-            priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0).
+            priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0). A
+            collection that lacks subsets has another family in the corner coding: that of the tables that vanish at
+            level 0, on its sets alone. It is the default for a collection that says so.
         partition: backend; ``Auto()``, which is exact, when None.
         validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Only where validation
             is switched off globally, as inside Pyro's MCMC, a theta that is not finite is kept and its log-probability
@@ -67,9 +70,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         ``torch.long``; :meth:`log_prob` takes integer or floating codes and returns (*sample, *batch).
 
     Raises:
-        InputError: theta of the wrong shape or not finite; an unknown coding; the corner coding for a collection
-            that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating, and
-            where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling or a trace.
+        InputError: theta of the wrong shape or not finite; an unknown coding; the free or balanced coding for a
+            collection of corner coding that lacks subsets. :meth:`log_prob` raises it for values outside the support
+            when validating, and where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling
+            or a trace.
         IntractableError: on use, when an exact computation exceeds the backend's budget, or an estimated log Z would
             give a state, which is named, more than probability one, beyond the error.
 
@@ -105,7 +109,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         hypergraph: InteractionHypergraph,
         theta: torch.Tensor,
         *,
-        coding: Coding = "free",
+        coding: Coding | None = None,
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
@@ -119,13 +123,14 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         hypergraph: InteractionHypergraph,
         tables: Mapping[Sequence[str] | str, Any] | torch.Tensor,
         *,
-        coding: Coding = "free",
+        coding: Coding | None = None,
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> HierarchicalLogLinear:
         """The law whose log-probability is the sum of arbitrary tables, up to its normalising constant.
 
-        The tables need not be balanced; their constant is dropped (hierarchical collections).
+        The tables of a hierarchical collection need not be balanced; their constant is dropped. One that lacks subsets
+        takes balanced tables, or in the corner coding tables that vanish where a level is 0.
 
         Args:
             hypergraph: the interactions.
@@ -146,6 +151,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             tensor([[0.3655, 0.1345],
                     [0.1345, 0.3655]])
         """
+        hypergraph, coding = family_of(hypergraph, coding)
         flat = tables if isinstance(tables, torch.Tensor) else flatten_tables(hypergraph, tables)
         check_shape(flat, (hypergraph.num_terms,), "tables")
         check_finite(flat.detach(), "tables")
@@ -169,6 +175,13 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     def __repr__(self) -> str:
         return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
+
+    def log_partition_in(self, coding: Coding) -> LogPartition:
+        """Log Z in a coding, as :func:`~pyro_hoim.log_linear.log_partition` defines it, from the one found by the law.
+
+        :attr:`log_partition` itself is that of :attr:`energy_model`: balanced, or corner in a family of corner tables.
+        """
+        return in_coding(self.energy_model, self.log_partition, coding)
 
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_value(value, self.domain, self.batch_shape, if_missing=_IF_MISSING)
@@ -267,6 +280,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> HierarchicalLogLinear:
         """The law of the remaining variables given the values of some, in the coding of this one; cost O(num_terms).
 
+        In a family of corner tables its sets are those of this law less the variables that are given.
+
         Args:
             evidence: ``{name: label or code}``, or a tensor of codes: one for every row and batch element.
 
@@ -290,9 +305,13 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         model, _ = self._law.model.condition(evidence)
         return self._derived(model.hypergraph, model.tables)
 
-    def _derived(self, hypergraph: InteractionHypergraph, balanced: torch.Tensor) -> HierarchicalLogLinear:
-        """A law of this one's settings from balanced tables, of their batch shape and of this law's."""
-        theta = parametrization(hypergraph).convert(balanced, "balanced", self.coding, validate=False)
+    def _derived(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> HierarchicalLogLinear:
+        """A law of this one's settings from tables of the kind of its own, of their batch shape and of this law's."""
+        codings = parametrization(hypergraph)
+        if self.hypergraph.coding == "corner":  # tables that vanish at level 0, whatever sets are left
+            theta = codings.corner_statistics(tables)
+        else:
+            theta = codings.convert(tables, "balanced", self.coding, validate=False)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         return self._in_batch(type(self)(hypergraph, theta, coding=self.coding, **options))
 

@@ -85,7 +85,7 @@ class LogLinearStatistics(SharedLaw):
         theta: torch.Tensor,
         total_count: torch.Tensor | float,
         *,
-        coding: Coding = "free",
+        coding: Coding | None = None,
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class LogLinearStatistics(SharedLaw):
                 expected = f"that broadcasts with the batch {tuple(shape)}"
                 raise wrong_shape("total_count", expected, self._total) from None
         self._rows, self._law = rows, rows._law
-        self._settle(shape, hypergraph.num_terms, validate_args)
+        self._settle(shape, rows.hypergraph.num_terms, validate_args)
 
     @property
     def rows(self) -> HierarchicalLogLinear:

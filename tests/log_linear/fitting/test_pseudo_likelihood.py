@@ -71,6 +71,52 @@ def test_value_and_derivatives_are_those_of_the_joint_table(name: str) -> None:
     assert np.allclose(hessian, -data.total_count * covariance) is not interacts
 
 
+@pytest.mark.parametrize("levels", [[2, 2, 2, 2], [2, 3, 2, 3]], ids=str)
+@pytest.mark.parametrize("missing", [False, True], ids=["hierarchical", "subsets missing"])
+def test_corner_theta_against_sums_over_one_variable(levels: list[int], missing: bool) -> None:
+    """Every conditional from the definition: theta^S counts where no level of S is 0."""
+    domain = Domain.from_cardinalities(levels)
+    edges = [["x0", "x1"], ["x1", "x2", "x3"], ["x3"]]
+    graph = InteractionHypergraph(domain, edges, closure=not missing, hierarchical=not missing)
+    rng = np.random.default_rng(2)
+    rows = np.stack([rng.integers(n, size=30) for n in levels], 1)
+    data = Observations(domain, torch.from_numpy(rows))
+    theta = rng.normal(size=graph.num_parameters)
+
+    def exponent(state: np.ndarray) -> float:
+        total, start = 0.0, 0
+        for members in graph.edge_indices:
+            sizes = [levels[i] - 1 for i in members]
+            if all(state[i] > 0 for i in members):
+                place = start + int(np.ravel_multi_index([state[i] - 1 for i in members], sizes))
+                total += theta[place]
+            start += math.prod(sizes)
+        return total
+
+    expected = 0.0
+    for row in rows:
+        for i, n in enumerate(levels):
+            each = [exponent(np.array([*row[:i], level, *row[i + 1 :]])) for level in range(n)]
+            expected += each[row[i]] - math.log(sum(map(math.exp, each)))
+    likelihood = LogLinearPseudoLikelihood(graph, data, coding="corner")
+    assert likelihood.coding == "corner" and (likelihood.hypergraph.coding == "corner") is missing
+    np.testing.assert_allclose(likelihood.log_prob(theta), expected, rtol=1e-12)
+    gradient, step = likelihood.gradient(theta), 1e-6
+    for k, unit in enumerate(np.eye(graph.num_parameters)):
+        slope = (likelihood.log_prob(theta + step * unit) - likelihood.log_prob(theta - step * unit)) / (2 * step)
+        np.testing.assert_allclose(gradient[k], slope, atol=1e-6)
+        slope = (likelihood.gradient(theta + step * unit) - likelihood.gradient(theta - step * unit)) / (2 * step)
+        np.testing.assert_allclose(likelihood.hessian(theta)[k], slope, atol=1e-6)
+    np.testing.assert_allclose(likelihood.weights @ likelihood.row_scores(theta), gradient, atol=1e-10)
+    free = LogLinearPseudoLikelihood(graph, data)  # control: the same numbers are another theta there
+    assert abs(free.log_prob(theta) - expected) > 0.1
+    with raises("unknown-choice", "coding"):
+        LogLinearPseudoLikelihood(graph, data, coding="balanced")  # pyright: ignore[reportArgumentType]
+    if missing:
+        with raises("no-method"):
+            LogLinearPseudoLikelihood(graph.in_coding("corner"), data, coding="free")
+
+
 def test_collections_that_are_not_hierarchical_and_fractional_weights() -> None:
     domain = Domain.from_cardinalities([2, 3, 2])
     hypergraph = InteractionHypergraph(domain, [domain.names], hierarchical=False)

@@ -44,13 +44,19 @@ def all_states(hypergraph):
     return torch.from_numpy(enumerate_codes(hypergraph.domain.cardinalities))
 
 
+def _in_coding(hypergraph, coding, *batch):
+    """The collection and a random theta in a coding."""
+    hypergraph = hypergraph.in_coding("corner") if coding == "corner" else hypergraph
+    theta, codings = draw_theta(hypergraph, *batch), parametrization(hypergraph)
+    return hypergraph, codings.convert(theta, codings.coding, coding)
+
+
 # Probabilities
 
 
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
 def test_conformance(hypergraph, coding):
-    hypergraph = hypergraph.closure() if coding == "corner" else hypergraph  # what this coding needs
-    theta = parametrization(hypergraph).convert(draw_theta(hypergraph, 2), "free", coding)
+    hypergraph, theta = _in_coding(hypergraph, coding, 2)
     law = HierarchicalLogLinear(hypergraph, theta, coding=coding)
     assert law.sample_is_exact and law.has_enumerate_support and not law.has_rsample
     assert_close(law.log_prob_table, oracle(law), absolute=1e-10)
@@ -592,7 +598,7 @@ def test_wrong_arguments_say_what_was_expected():
         (CHAIN.domain, good, {}, "wrong-type", "hypergraph"),
         (CHAIN, good, {"coding": "effect"}, "unknown-choice", "coding"),
         (CHAIN, good, {"partition": "elimination"}, "wrong-type", "partition"),
-        (WEAK, draw_theta(WEAK), {"coding": "corner"}, "no-method", None),
+        (WEAK.in_coding("corner"), draw_theta(WEAK), {"coding": "free"}, "no-method", None),
     ):
         with raises(code, argument):
             HierarchicalLogLinear(structure, theta, **options)

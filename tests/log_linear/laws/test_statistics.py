@@ -35,9 +35,9 @@ def draw_rows(hypergraph, *shape, seed=1):
 
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
 def test_log_prob_is_the_sum_over_rows(hypergraph, coding):
-    if coding == "corner" and not hypergraph.is_hierarchical:
-        hypergraph = hypergraph.closure()  # the corner coding needs a hierarchical collection
-    theta = parametrization(hypergraph).convert(draw_theta(hypergraph, 3), "free", coding)
+    hypergraph = hypergraph.in_coding("corner") if coding == "corner" else hypergraph
+    codings = parametrization(hypergraph)
+    theta = codings.convert(draw_theta(hypergraph, 3), codings.coding, coding)
     rows = draw_rows(hypergraph, 50)
     counts = statistics_of(rows, hypergraph)
     law = LogLinearStatistics(hypergraph, theta, 50, coding=coding)
