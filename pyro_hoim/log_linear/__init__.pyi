@@ -43,7 +43,13 @@ from .learning.model import LearnResult as LearnResult
 from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior
 from .normaliser import log_partition as log_partition
+from .posets.law import PosetLaw as PosetLaw
 from .posets.poset import Poset as Poset
+from .posets.projection import (
+    PosetProjection as PosetProjection,
+    e_projection as e_projection,
+    m_projection as m_projection,
+)
 from .predictions import predict as predict
 from .scores import (
     CoefficientInterval as CoefficientInterval,

@@ -282,6 +282,17 @@ class Poset:
         """Length of the longest chain from a minimal element up to every element, (n,)."""
         return self._order.heights.copy()
 
+    def up_to(self, height: int) -> tuple[Any, ...]:
+        """Elements above the bottom of at most this height: the collection B of a machine of order ``height``.
+
+        By height, then by position; on a Boolean lattice the non-empty subsets of at most so many variables.
+        """
+        check_whole(height, "height", least=0)
+        heights = self._order.heights
+        wanted = np.flatnonzero((heights > 0) & (heights <= height))
+        _ = self.bottom_index
+        return tuple(self.elements[i] for i in wanted[np.argsort(heights[wanted], kind="stable")])
+
     def sums(self, values: torch.Tensor, direction: Direction = "below") -> torch.Tensor:
         r"""Zeta transform: for every element the sum over all below it, itself included, or above.
 

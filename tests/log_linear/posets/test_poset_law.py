@@ -1,0 +1,243 @@
+"""Laws on posets: coordinates against equations (4) and (5), Fisher information, and both projections."""
+
+import math
+import pickle
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from torch.distributions import kl_divergence
+
+from pyro_hoim import ConvergenceWarning, Domain, InputError, InteractionHypergraph
+from pyro_hoim.core import Law
+from pyro_hoim.information import bias_variance, project
+from pyro_hoim.log_linear import Poset, PosetLaw, e_projection, m_projection
+from pyro_hoim.testing import assert_close, raises
+
+DIAMOND = Poset("abcd", [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
+TREE = Poset(["leaf", "root", "stem", "twig"], [("root", "stem"), ("stem", "leaf"), ("stem", "twig")])
+DIVISORS = Poset.divisibility([12, 1, 2, 3, 4, 6])
+LATTICE = Poset.boolean_lattice(["u", "v", "w"])
+EVERY = pytest.mark.parametrize("poset", [DIAMOND, TREE, DIVISORS, LATTICE], ids=repr)
+
+
+def random_theta(poset, *batch, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*batch, len(poset) - 1, generator=generator, dtype=torch.float64)
+
+
+def above_bottom(poset):
+    return [x for x in poset.elements if x != poset.bottom]
+
+
+@EVERY
+def test_coordinates_are_equations_4_and_5(poset):
+    theta = random_theta(poset)
+    law = PosetLaw(poset, theta)
+    values = dict(zip(above_bottom(poset), theta.tolist(), strict=True))
+    weights = [math.exp(sum(t for s, t in values.items() if poset.is_below(s, x))) for x in poset.elements]
+    p = [w / sum(weights) for w in weights]
+    assert_close(law.probs, p)
+    assert_close(law.log_partition, math.log(sum(weights)))
+    etas = [sum(q for y, q in zip(poset.elements, p, strict=True) if poset.is_below(x, y)) for x in above_bottom(poset)]
+    assert_close(law.eta, etas)
+    mu = [sum(poset.moebius(s, x) * math.log(q) for s, q in zip(poset.elements, p, strict=True)) for x in values]
+    assert_close(theta, mu)
+    assert_close(law.log_prob(torch.arange(len(poset))), np.log(p))
+
+
+@EVERY
+def test_coordinates_convert_both_ways_in_batches_and_differentiably(poset):
+    theta = random_theta(poset, 2, 3).requires_grad_()
+    law = PosetLaw(poset, theta)
+    assert law.batch_shape == (2, 3) and law.event_shape == ()
+    assert_close(PosetLaw.from_probs(poset, law.probs).theta, theta)
+    assert_close(PosetLaw.from_eta(poset, law.eta).theta, theta, relative=1e-9)
+    assert_close(law.probs[1, 2], PosetLaw(poset, theta[1, 2]).probs)
+    (gradient,) = torch.autograd.grad(law.log_partition.sum(), theta)
+    assert_close(gradient, law.eta)  # the dual coordinate
+    assert torch.autograd.gradcheck(lambda t: PosetLaw.from_eta(poset, PosetLaw(poset, t).eta).theta, theta[0, :1])
+
+
+@EVERY
+def test_fisher_information_is_the_covariance_and_the_hessian(poset):
+    theta = random_theta(poset)
+    law = PosetLaw(poset, theta)
+    hessian = torch.autograd.functional.hessian(lambda t: PosetLaw(poset, t).log_partition, theta)
+    assert_close(law.fisher_information(), hessian)
+    some = above_bottom(poset)[::2]
+    where = [above_bottom(poset).index(x) for x in some]
+    assert_close(law.fisher_information(some), hessian[where][:, where])
+    batch = PosetLaw(poset, theta.expand(2, -1)).fisher_information(some)
+    assert_close(batch[1], hessian[where][:, where])
+    # control: without the product of the means it is not the covariance
+    moments = law.fisher_information() + law.eta[:, None] * law.eta
+    assert not torch.allclose(moments, hessian)
+
+
+def test_the_law_is_a_pyro_site():
+    law = PosetLaw(DIAMOND, random_theta(DIAMOND, 2).float())
+    wide = law.expand([3, 2])
+    assert wide.batch_shape == (3, 2) and wide.theta.shape == (3, 2, 3) and type(wide) is PosetLaw
+    assert torch.equal(wide.eta[2], law.eta)
+    assert law.enumerate_support(expand=False).shape == (4, 1)
+    assert torch.equal(pickle.loads(pickle.dumps(law)).theta, law.theta)
+    assert_close(kl_divergence(law, law), torch.zeros(2))
+
+    def model():
+        theta = pyro.sample("theta", pyro.distributions.Normal(torch.zeros(3), 1.0).to_event(1))
+        with pyro.plate("rows", 5):
+            return pyro.sample("x", PosetLaw(DIAMOND, theta), obs=torch.tensor([0, 1, 3, 3, 2]))
+
+    trace = pyro.poutine.trace(model).get_trace()
+    assert math.isfinite(float(trace.log_prob_sum()))
+
+
+def test_boolean_laws_are_log_linear_laws_in_corner_coding():
+    theta = random_theta(LATTICE, 4)
+    law = PosetLaw(LATTICE, theta)
+    twin = law.to_log_linear()
+    assert twin.coding == "corner"
+    assert_close(twin.log_prob_table.reshape(4, 8), law.log_prob_table)
+    corner = twin.theta[..., list(twin.hypergraph.edges).index(("u", "w"))]
+    assert_close(corner, theta[..., LATTICE.index(("u", "w")) - 1])
+    with raises("no-method", "poset"):
+        PosetLaw(DIAMOND, random_theta(DIAMOND)).to_log_linear()
+
+
+def oracle(poset, members, target, base):
+    """Coordinates by plain gradient steps of an accelerated kind; shares no code with Newton's method."""
+    features = np.array([[float(poset.is_below(b, x)) for b in members] for x in poset.elements])
+    theta = np.zeros(len(members))
+    ahead, speed = theta.copy(), 1.0
+    for _ in range(12_000):
+        weights = np.exp(features @ ahead + base)
+        gradient = weights @ features / weights.sum() - target
+        new = ahead - gradient / (0.25 * len(members))
+        faster = (1 + math.sqrt(1 + 4 * speed**2)) / 2
+        if (new - theta) @ gradient > 0:
+            faster, ahead = 1.0, new
+        else:
+            ahead = new + (speed - 1) / faster * (new - theta)
+        theta, speed = new, faster
+    weights = np.exp(features @ theta + base)
+    return weights / weights.sum()
+
+
+CASES = {
+    "diamond": (DIAMOND, ["d", "b"]),
+    "tree": (TREE, ["leaf", "stem"]),
+    "divisors": (DIVISORS, [2, 6]),
+    "not hierarchical": (LATTICE, [("u", "v", "w"), ("u",)]),
+    "order 2": (LATTICE, LATTICE.up_to(2)),
+    "nothing": (LATTICE, []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_m_projections_keep_eta_on_the_collection_and_have_no_theta_outside(name):
+    poset, members = CASES[name]
+    p = np.random.default_rng(2).random(len(poset))
+    result = m_projection(poset, torch.tensor(p), members)
+    p /= p.sum()
+    assert result.is_converged and result.is_attained and result.error < 1e-12
+    law, whole = result.law, PosetLaw.from_probs(poset, torch.tensor(p))
+    names = above_bottom(poset)
+    inside = [names.index(x) for x in members]
+    outside = [i for i in range(len(names)) if i not in inside]
+    assert_close(law.eta[inside], whole.eta[inside])
+    assert_close(law.theta[outside], torch.zeros(len(outside)), relative=1e-9)
+    assert_close(law.theta[inside], result.theta, relative=1e-9)
+    assert_close(result.probs, oracle(poset, members, whole.eta[inside].numpy(), np.zeros(len(poset))), relative=1e-7)
+    # Pythagoras, with any member; control: with a law outside the submanifold it does not hold
+    other = torch.zeros(len(names), dtype=torch.float64)
+    other[inside] = random_theta(poset, seed=3)[inside]
+    member, stranger = PosetLaw(poset, other), PosetLaw(poset, random_theta(poset, seed=4))
+    assert result.divergence == pytest.approx(float(kl_divergence(whole, law)), abs=1e-12)
+    gap = kl_divergence(whole, member) - result.divergence - kl_divergence(law, member)
+    assert abs(float(gap)) < 1e-10
+    assert abs(float(kl_divergence(whole, stranger) - result.divergence - kl_divergence(law, stranger))) > 1e-3
+    divided = bias_variance(whole, law, member)
+    assert abs(float(divided.total - divided.bias - divided.variance)) < 1e-8
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_e_projections_keep_theta_outside_and_have_the_given_eta(name):
+    poset, members = CASES[name]
+    law, other = (PosetLaw(poset, random_theta(poset, seed=seed)) for seed in (5, 6))
+    names = above_bottom(poset)
+    inside = [names.index(x) for x in members]
+    outside = [i for i in range(len(names)) if i not in inside]
+    result = e_projection(law, members, other.eta[inside])
+    assert result.is_converged
+    assert_close(result.law.eta[inside], other.eta[inside])
+    assert_close(result.law.theta[outside], law.theta[outside], relative=1e-9)
+    base = law.log_prob_table.numpy()
+    assert_close(result.probs, oracle(poset, members, other.eta[inside].numpy(), base), relative=1e-7)
+    # Pythagoras on the other side: the given law is one with this eta
+    gap = kl_divergence(other, law) - kl_divergence(other, result.law) - kl_divergence(result.law, law)
+    assert abs(float(gap)) < 1e-10
+    assert result.divergence == pytest.approx(float(kl_divergence(result.law, law)), abs=1e-12)
+
+
+def test_projections_of_hierarchical_collections_are_those_of_the_log_linear_family():
+    domain = Domain.from_cardinalities({"u": 2, "v": 2, "w": 2})
+    p = torch.tensor(np.random.default_rng(7).dirichlet(np.ones(8)))
+    graph = InteractionHypergraph.from_order(domain, 2)
+    expected = project(Law(domain, p.reshape(2, 2, 2)), graph).probs
+    assert_close(m_projection(LATTICE, p, LATTICE.up_to(2)).probs, expected.reshape(-1), relative=1e-9)
+    assert LATTICE.up_to(2) == tuple(sorted(LATTICE.up_to(2), key=len)) and set(LATTICE.up_to(2)) == set(graph.edges)
+
+
+@pytest.mark.parametrize("zeros", [[1], [0, 3, 5, 6], [1, 3, 5, 7]])
+def test_projections_of_laws_with_zeros_are_limits_where_they_must_be(zeros):
+    """No pair (0, 3, 5, 6: none is empty, and yet no estimate of order 2), one cell, and a variable that is never 1."""
+    p = torch.tensor(np.random.default_rng(8).random(8))
+    p[zeros] = 0
+    domain = Domain.from_cardinalities({"u": 2, "v": 2, "w": 2})
+    law = Law(domain, (p / p.sum()).reshape(2, 2, 2))
+    for order in (1, 2, 3):
+        expected = project(law, InteractionHypergraph.from_order(domain, order)).probs.reshape(-1)
+        result = m_projection(LATTICE, p, LATTICE.up_to(order))
+        assert_close(result.probs, expected, relative=1e-8, absolute=1e-9)
+        assert result.is_attained is bool((result.probs > 0).all()) is bool((expected > 1e-9).all())
+        assert result.is_converged and result.divergence == pytest.approx(
+            law.divergence(Law(domain, expected.reshape(2, 2, 2))), abs=1e-8
+        )
+        if not result.is_attained:
+            with raises("out-of-range", "probs"):
+                _ = result.law
+
+
+def test_newton_that_is_stopped_says_so():
+    with pytest.warns(ConvergenceWarning, match="max_iterations after 1 steps"):
+        result = m_projection(
+            LATTICE, torch.rand(8, generator=torch.Generator().manual_seed(1)), LATTICE.up_to(2), max_iterations=1
+        )
+    assert not result.is_converged and result.error > 1e-6
+
+
+def test_refusals():
+    with raises("missing-part", "poset"):
+        PosetLaw(Poset("ab", []), torch.zeros(1))
+    with raises("wrong-shape", "theta"):
+        PosetLaw(DIAMOND, torch.zeros(4))
+    with raises("not-finite", "theta"):
+        PosetLaw(DIAMOND, torch.full((3,), math.nan))
+    with pytest.raises(InputError, match=r"positive probabilities, received p\('c'\) = 0"):
+        PosetLaw.from_probs(DIAMOND, torch.tensor([0.5, 0.25, 0.0, 0.25]))
+    with pytest.raises(InputError, match=r"received p\('a'\) = -0.2"):
+        PosetLaw.from_eta(DIAMOND, torch.tensor([0.6, 0.6, 0.0]))
+    with raises("unknown-name", "element"):
+        m_projection(DIAMOND, torch.ones(4), ["z"])
+    with raises("invalid-value", "elements"):
+        m_projection(DIAMOND, torch.ones(4), ["a"])
+    with raises("out-of-range", "probs"):
+        m_projection(DIAMOND, torch.zeros(4), ["b"])
+    with raises("wrong-shape", "probs"):
+        m_projection(DIAMOND, torch.ones(3), ["b"])
+    with raises("over-budget", "members"):
+        m_projection(Poset.boolean_lattice(13), torch.ones(2**13), Poset.boolean_lattice(13).up_to(13))
+    with raises("out-of-range", "eta"):
+        e_projection(PosetLaw(DIAMOND, torch.zeros(3)), ["b"], torch.tensor([1.5]))
