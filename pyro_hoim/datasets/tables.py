@@ -1,4 +1,4 @@
-"""Five published contingency tables, typed in with their sources.
+"""Six published contingency tables, typed in with their sources.
 
 Counts are listed with the first variable varying fastest, as the tables are usually printed and as R stores them.
 Levels keep the published order, so the first-listed level is the reference level of corner coding.
@@ -150,7 +150,23 @@ _HAIR_EYE_COLOR = TableInfo(
     note="The division by sex was made up by Friendly for teaching; the hair by eye margin is Snee's.",
 )
 
-_TABLES = {table.name: table for table in (_CZECH_AUTOWORKERS, _ROCHDALE, _UCB_ADMISSIONS, _TITANIC, _HAIR_EYE_COLOR)}
+_THREE_FEATURES = TableInfo(
+    name="three_features",
+    title="10,000 draws of three binary features, the example of a pairwise model",
+    source=(
+        "C. Saffer, Multivariate Models with Higher-Order Interactions: Theory and Algorithms, master's thesis, "
+        "Friedrich Schiller University Jena (2019), table 1.2"
+    ),
+    licence="published table of counts (facts)",
+    labels=dict.fromkeys("XYZ", ("0", "1")),
+    counts=(983, 11, 4172, 60, 2105, 612, 1849, 208),
+    note="Drawn by a computer; the law that it was drawn from is not given.",
+)
+
+_TABLES = {
+    table.name: table
+    for table in (_CZECH_AUTOWORKERS, _ROCHDALE, _UCB_ADMISSIONS, _TITANIC, _HAIR_EYE_COLOR, _THREE_FEATURES)
+}
 
 
 def tables() -> tuple[TableInfo, ...]:

@@ -89,6 +89,7 @@ from .tensors.coefficients import (
     slice_coefficient as slice_coefficient,
     subtensor_coefficient as subtensor_coefficient,
 )
+from .tensors.latent import LatentNorm as LatentNorm, latent_dual_norm as latent_dual_norm, latent_norm as latent_norm
 from .tensors.layout import TensorLayout as TensorLayout, tensor_layout as tensor_layout
 from .tensors.norms import overlapped_norm as overlapped_norm, schatten_norm as schatten_norm, unfold as unfold
 from .tensors.tensor import SymmetricInteractionTensor as SymmetricInteractionTensor

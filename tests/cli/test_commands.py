@@ -175,7 +175,7 @@ def test_interactions_and_log_z(shell):
     assert result["value"] == pytest.approx(float(torch.logsumexp(-model.energy(states), 0)), rel=1e-12)
     assert result == {**result, "kind": "exact", "std_error": 0.0, "lower": result["value"], "upper": result["value"]}
     names = [t["name"] for t in shell.json("tables")["tables"]]
-    assert names == ["czech_autoworkers", "rochdale", "ucb_admissions", "titanic", "hair_eye_color"]
+    assert names == ["czech_autoworkers", "rochdale", "ucb_admissions", "titanic", "hair_eye_color", "three_features"]
 
 
 def test_split_columns_and_validation(shell):

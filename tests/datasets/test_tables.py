@@ -9,6 +9,7 @@ from pyro_hoim.datasets import load_table, table_info, tables
 from pyro_hoim.errors import UnknownNameError
 
 NAMES = [info.name for info in tables()]
+FILES = [name for name in NAMES if name != "three_features"]
 
 # Totals and shapes as published.
 PUBLISHED = {
@@ -17,6 +18,7 @@ PUBLISHED = {
     "ucb_admissions": (4526, (2, 2, 6)),
     "titanic": (2201, (4, 2, 2, 2)),
     "hair_eye_color": (592, (4, 4, 2)),
+    "three_features": (10_000, (2, 2, 2)),
 }
 
 
@@ -38,7 +40,7 @@ def differences(data, path):
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FILES)
 def test_equals_the_file(name, shared_data):
     """As a control, the comparison sees one observation in the wrong cell, and two levels interchanged."""
     data = load_table(name)
@@ -52,7 +54,7 @@ def test_equals_the_file(name, shared_data):
     assert differences(Observations.from_table(data.domain, data.table().flip(0)), path) != []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FILES)
 def test_from_csv_reads_the_same_law(name, shared_data):
     data = load_table(name)
     read = Observations.from_csv(shared_data / "tables" / f"{name}.csv", domain=data.domain)

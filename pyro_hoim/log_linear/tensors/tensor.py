@@ -25,6 +25,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from ..constrained.losses import check_binary
 from .coefficients import slice_coefficient
+from .latent import LatentNorm, latent_norm
 from .layout import TensorLayout, on_device, tensor_layout
 from .norms import schatten_norm, unfold
 
@@ -289,6 +290,11 @@ class SymmetricInteractionTensor:
     def overlapped_norm(self, p: float = 1.0) -> torch.Tensor:
         """Overlapped Schatten p norm, K times that of one unfolding (lemma 3.1), (*batch,)."""
         return self.order * schatten_norm(self.unfolding(), p)
+
+    def latent_norm(self, *, tolerance: float = 1e-6, max_iterations: int = 5_000) -> LatentNorm:
+        """Latent Schatten 1 norm with its certificate; of a tensor without batch dimensions."""
+        check_exact_shape(self.theta, (self.layout.num_parameters,), "theta")
+        return latent_norm(self.dense, tolerance=tolerance, max_iterations=max_iterations)
 
     def law(
         self,
