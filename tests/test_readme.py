@@ -309,3 +309,26 @@ def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
             kernel = make(auxiliary=auxiliary, num_sweeps=1)
             kernel.setup(0)
             assert kernel.is_exact is (says[row][column] == "the posterior")
+
+
+def test_tensors_are_as_exact_as_the_table_says():
+    says = {quantity: row["answer"] for quantity, row in _table("tensor").items()}
+    theta = torch.linspace(-1, 1, 7, dtype=torch.float64)
+    tensor = log_linear.SymmetricInteractionTensor(theta, num_variables=3, order=3)
+    law = tensor.law()
+    states = law.enumerate_support()
+    assert says.pop("theta, entries, law and node conditionals of `SymmetricInteractionTensor`") == "exact"
+    assert law.log_partition.kind == "exact"
+    torch.testing.assert_close(law.log_prob(states), (-tensor.energy(states)).log_softmax(0), rtol=1e-12, atol=0)
+    logits = tensor.node_logits(states)
+    torch.testing.assert_close(tensor.node_logits(states, "slice"), logits, rtol=1e-12, atol=1e-12)
+    own = torch.where(states == 1, logits, -logits).sigmoid().log().sum(-1)
+    torch.testing.assert_close(law.log_pseudo_prob(states), own, rtol=1e-12, atol=0)
+    assert says.pop("Schatten and overlapped norms") == "exact"
+    nuclear = torch.linalg.matrix_norm(tensor.dense.reshape(3, 9), "nuc")
+    torch.testing.assert_close(tensor.overlapped_norm(), 3 * nuclear, rtol=1e-12, atol=0)
+    assert says.pop("`latent_norm`") == "*between two bounds*"
+    norm = tensor.latent_norm()
+    assert 0 < norm.lower <= norm.upper <= float(nuclear)
+    assert 0 <= norm.gap <= 1e-6 * norm.upper
+    assert not says
