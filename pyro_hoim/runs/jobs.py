@@ -38,10 +38,17 @@ class Job(Protocol):
         ...
 
 
-def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress: bool) -> float:
+def follow(
+    job: Job,
+    settings: Mapping[str, Any],
+    file: RunFile | None,
+    progress: bool,
+    words: tuple[str, str] = ("sampling", "sweep"),
+) -> float:
     """Run to the end, with a progress bar and checkpoints; seconds, those of earlier parts included.
 
-    Ctrl-C ends the current step, writes a checkpoint and raises KeyboardInterrupt.
+    ``words`` say on the bar what is done after burn-in, and what a step is. Ctrl-C ends the current step, writes a
+    checkpoint and raises KeyboardInterrupt.
     """
     before = 0.0
     found = None if file is None else file.start(settings)
@@ -56,12 +63,12 @@ def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress
             spent = torch.tensor(before + time.monotonic() - start, dtype=torch.float64)
             file.write({**job.state(), "done": torch.tensor(job.done), "seconds": spent})
 
-    bar = tqdm(total=job.total, initial=job.done, unit="sweep", leave=False) if progress else None
+    bar = tqdm(total=job.total, initial=job.done, unit=words[1], leave=False) if progress else None
     try:
         with DeferredInterrupt() as interrupt:
             while job.done < job.total:
                 if bar is not None:
-                    bar.set_description_str("burn-in" if job.done < job.burn_in else "sampling", refresh=False)
+                    bar.set_description_str("burn-in" if job.done < job.burn_in else words[0], refresh=False)
                 made = job.advance()
                 job.done += made
                 if bar is not None:

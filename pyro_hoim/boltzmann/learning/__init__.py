@@ -1,0 +1,1 @@
+"""Learning of Boltzmann machines: exact gradients, contrastive divergence, persistent chains."""
