@@ -25,10 +25,11 @@ def called_from_python():
     """Compiled functions that modules which are not compiled import."""
     found = {}
     for file in sorted(PACKAGE.rglob("*.py")):
-        if file.stem.endswith("kernels"):
+        text = file.read_text(encoding="utf-8")
+        if file.stem.endswith("kernels") or "kernels" not in text:
             continue
         package = ["pyro_hoim", *file.relative_to(PACKAGE).parts[:-1]]
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("kernels") and node.level:
                 name = ".".join([*package[: len(package) - node.level + 1], node.module or ""])
                 values = {alias.name: getattr(importlib.import_module(name), alias.name) for alias in node.names}

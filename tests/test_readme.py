@@ -210,8 +210,9 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
             assert told == "refused, *laplace* or *path*"
             posterior = enumerate_structures(data, prior, structures, method="laplace")
             told = "*laplace*"
-            pairs = StructurePrior(domain, max_order=2)
-            assert enumerate_structures(data, prior, pairs, method="path").method == "path"
+            two = data.project(["a", "b"])  # as the whole: another method, of as many collections as one asks for
+            pair = StructurePrior(two.domain, max_order=2)
+            assert enumerate_structures(two, prior, pair, method="path").method == "path"
         else:
             posterior = enumerate_structures(data, prior, structures)
         assert posterior.method == told.strip("*")

@@ -32,14 +32,16 @@ def inside_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def figures_are_one_pixel(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def figures_are_one_pixel():
     """Make figures without drawing them, two fifths of the time of a command; the tests of reports draw them."""
 
     def save(self, file, **options):
         file.write(PIXEL)
 
-    monkeypatch.setattr(Figure, "savefig", save)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        yield
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Polygon
+from scipy.spatial.distance import cdist
 
 from pyro_hoim.core.figures.drawing import BLUE, ORANGE, as_data_uri
 from pyro_hoim.core.figures.hypergraph_figure import circle_order, hypergraph_figure
@@ -113,15 +114,11 @@ def overlapping(figure):
         anchor = figure.axes[0].transData.transform(label.get_position())
         angle = math.radians(label.get_rotation())
         along = np.array([math.cos(angle), math.sin(angle)])
-        across = np.array([-along[1], along[0]])
         start = {"left": 0.0, "right": -width, "center": -width / 2}[label.get_ha()]
-        points = [
-            anchor + along * (start + width * s) + across * height * t for s in np.linspace(0, 1, 30) for t in (0,)
-        ]
-        corners.append((np.array(points), height))
+        corners.append((anchor + np.linspace(start, start + width, 30)[:, None] * along, height))
     for i in range(len(corners)):
         for j in range(i):
-            gap = np.linalg.norm(corners[i][0][:, None] - corners[j][0][None], axis=-1).min()
+            gap = cdist(corners[i][0], corners[j][0]).min()
             count += bool(gap < 0.8 * min(corners[i][1], corners[j][1]))
     return count
 
