@@ -77,7 +77,7 @@ class BiasVariance:
         return None
 
 
-def bias_variance(truth: Any, projection: Any, fits: Any) -> BiasVariance:
+def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = True) -> BiasVariance:
     r"""Split the error of estimates into the bias of their family and the variance of the estimation.
 
     .. math::
@@ -100,6 +100,8 @@ def bias_variance(truth: Any, projection: Any, fits: Any) -> BiasVariance:
         projection: P*_B, the law closest to it in the family, :math:`\operatorname{argmin}_Q D(P^*; Q)`.
         fits: estimates: a tensor or a distribution with leading batch dimensions, one for each data set, or a sequence
             of what ``truth`` may be.
+        validate: refuse tables that do not sum to 1. Without it log-probabilities by an estimated log Z are taken as
+            they are, and the error of the estimate is part of total and variance, alike, and not of the remainder.
 
     Shape:
         truth and projection (*cells) as tensors, fits (*batch, *cells); a sequence gives the batch (len,).
@@ -135,22 +137,23 @@ def bias_variance(truth: Any, projection: Any, fits: Any) -> BiasVariance:
     if ndim == 0 or log_fits.shape[log_fits.dim() - ndim :] != log_p.shape:
         raise wrong_shape("fits", f"(*batch, {', '.join(map(str, log_p.shape))})", log_fits)
     for table, argument in ((log_p, "truth"), (log_q, "projection"), (log_fits, "fits")):
-        _check_sum(table, ndim, argument)
+        if validate:
+            _check_sum(table, ndim, argument)
     p, q, found = (table.flatten(-ndim) for table in (log_p, log_q, log_fits))
-    weights = p.exp() - q.exp()
+    weights, least = p.exp() - q.exp(), 0.0 if validate else -math.inf
     change = torch.where((weights == 0) | (q == found), 0.0, q - found)
     return BiasVariance(
-        total=_divergence(p, found),
-        bias=_divergence(p, q),
-        variance=_divergence(q, found),
+        total=_divergence(p, found, least),
+        bias=_divergence(p, q, 0.0),
+        variance=_divergence(q, found, least),
         remainder=torch.where(torch.isinf(found) & (weights != 0), math.nan, weights * change).sum(-1),
     )
 
 
-def _divergence(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
-    """D(p; q) over the last dimension; cells of probability zero count nothing."""
+def _divergence(log_p: torch.Tensor, log_q: torch.Tensor, least: float) -> torch.Tensor:
+    """D(p; q) over the last dimension, at least some number; cells of probability zero count nothing."""
     terms = torch.where(torch.isneginf(log_p), 0.0, log_p.exp() * (log_p - log_q))
-    return terms.sum(-1).clamp(min=0.0)
+    return terms.sum(-1).clamp(min=least)
 
 
 def _by_expectations(truth: Any, projection: Any, fits: Any) -> BiasVariance | None:

@@ -44,6 +44,12 @@ from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior
 from .normaliser import log_partition as log_partition
 from .posets.law import PosetLaw as PosetLaw
+from .posets.machine import (
+    MachineResult as MachineResult,
+    MachineTraining as MachineTraining,
+    gradient_steps as gradient_steps,
+    train_machine as train_machine,
+)
 from .posets.poset import Poset as Poset
 from .posets.projection import (
     PosetProjection as PosetProjection,

@@ -230,6 +230,18 @@ def test_uniform_random_laws_are_uniform_numbers_over_their_sum():
     assert 1.9 < float(wide.max()) * 4096 < 2.1
 
 
+def test_errors_of_an_estimated_log_z_are_total_and_variance_and_no_remainder():
+    truth = truth_of(BINARY).probs.log()
+    fitted = random_uniform_law(BINARY, generator=torch.Generator().manual_seed(12)).probs.log()
+    exact = bias_variance(truth, truth, fitted)
+    shifted = bias_variance(truth, truth, fitted - 0.3, validate=False)
+    assert_close(shifted.total - exact.total, 0.3)
+    assert_close(shifted.variance - exact.variance, 0.3)
+    assert_close(shifted.remainder, exact.remainder)
+    with raises("out-of-range", "fits"):
+        bias_variance(truth, truth, fitted - 0.3)
+
+
 def test_refusals():
     law = truth_of(BINARY).probs.log()
     with raises("wrong-shape", "projection"):

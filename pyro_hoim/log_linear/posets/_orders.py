@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import networkx as nx
@@ -14,6 +14,7 @@ from ...errors import out_of_reach, refused, size_text
 
 Direction = Literal["below", "above"]
 _LARGEST = 2**53
+_BLOCK = 5  # variables of one matrix
 
 
 class ListedOrder:
@@ -141,7 +142,7 @@ class SubsetOrder:
         return self.zeta(lower, upper) * (-1) ** (upper & ~lower).bit_count()
 
     def sums(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
-        """Sums over the subsets (supersets) of every subset, one variable after another: n 2^(n - 1) additions."""
+        """Sums over the subsets (supersets) of every subset."""
         return self._along(values, direction, 1)
 
     def differences(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
@@ -149,14 +150,17 @@ class SubsetOrder:
         return self._along(values, direction, -1)
 
     def _along(self, values: torch.Tensor, direction: Direction, sign: int) -> torch.Tensor:
+        """Five variables at a time by a product with their matrix, which is faster than one after another."""
         shape = values.shape
-        for k in range(self.num_variables):
-            without, members = values.reshape(*shape[:-1], -1, 2, 2**k).unbind(-2)
-            if direction == "below":
-                members = torch.add(members, without, alpha=sign)
+        for first in range(0, self.num_variables, _BLOCK):
+            width = min(_BLOCK, self.num_variables - first)
+            matrix = _inclusions(width, sign).to(values)
+            if direction == "above":
+                matrix = matrix.T
+            if first == 0:
+                values = (values.reshape(-1, 2**width) @ matrix).reshape(shape)
             else:
-                without = torch.add(without, members, alpha=sign)
-            values = torch.stack((without, members), -2).reshape(shape)
+                values = (matrix.T @ values.reshape(-1, 2**width, 2**first)).reshape(shape)
         return values
 
     @cached_property
@@ -185,3 +189,13 @@ def _sorted_elements(graph: nx.DiGraph[int], names: Sequence[Hashable]) -> list[
         raise refused(
             "relation", problem, "merge these elements, or drop one of these pairs", code="conflict"
         ) from error
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def _inclusions(num_variables: int, sign: int) -> torch.Tensor:
+    """Zeta matrix (sign 1) or Moebius matrix (sign -1) of a small Boolean lattice, float64."""
+    every = torch.arange(2**num_variables)
+    sizes = torch.stack([every >> k & 1 for k in range(num_variables)]).sum(0)
+    signs = float(sign) ** (sizes - sizes[:, None]).abs()
+    return (every[:, None] & ~every == 0) * signs.double()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...checks import check_shape, checked_floating
+from ...checks import check_finite, check_shape, checked_floating
 from ...errors import (
     UnknownNameError,
     check_choice,
@@ -44,7 +44,7 @@ class Poset:
 
     The order is the reflexive and transitive closure of the given pairs. Sums are linear in the number of comparable
     pairs, differences (the inverse) in the number of pairs whose Moebius value is not zero. The Boolean lattice
-    (:meth:`boolean_lattice`) lists no pairs: there both take :math:`n 2^{n-1}` additions. Both are exact up to
+    (:meth:`boolean_lattice`) lists no pairs: there both take :math:`O(n 2^n)` operations. Both are exact up to
     rounding, differentiable and vectorised over leading dimensions; dtype and device are the argument's.
 
     Args:
@@ -285,12 +285,15 @@ class Poset:
     def up_to(self, height: int) -> tuple[Any, ...]:
         """Elements above the bottom of at most this height: the collection B of a machine of order ``height``.
 
-        By height, then by position; on a Boolean lattice the non-empty subsets of at most so many variables.
+        By height, then by position; on a Boolean lattice the non-empty subsets of at most so many variables, in the
+        order of the sets of ``InteractionHypergraph.from_order``.
         """
         check_whole(height, "height", least=0)
         heights = self._order.heights
         wanted = np.flatnonzero((heights > 0) & (heights <= height))
         _ = self.bottom_index
+        if self._names is not None:
+            wanted = wanted[::-1]  # the larger position has the variables that come first
         return tuple(self.elements[i] for i in wanted[np.argsort(heights[wanted], kind="stable")])
 
     def sums(self, values: torch.Tensor, direction: Direction = "below") -> torch.Tensor:
@@ -299,7 +302,7 @@ class Poset:
         .. math:: g(x) = \sum_{s \le x} f(s) \quad\text{or}\quad g(x) = \sum_{s \ge x} f(s)
 
         Shape:
-            (*batch, n) to (*batch, n), floating.
+            (*batch, n) to (*batch, n), floating and finite.
         """
         self._check(values, direction)
         return self._order.sums(values, direction)
@@ -312,6 +315,7 @@ class Poset:
     def _check(self, values: torch.Tensor, direction: Direction) -> None:
         check_choice(direction, _DIRECTIONS, "direction")
         check_shape(checked_floating(values, "values"), (len(self),), "values")
+        check_finite(values, "values")
 
     def zeta_matrix(self) -> torch.Tensor:
         """Dense matrix (n, n) of the zeta function in float64, row the lower element; for small posets."""

@@ -121,7 +121,7 @@ def test_moebius_function_of_number_theory():
     assert totients.tolist() == expected
 
 
-@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("n", [0, 1, 4, 6])
 def test_boolean_lattice_is_inclusion_in_the_order_of_cells(n):
     names = [f"x{i}" for i in range(n)]
     lattice = Poset.boolean_lattice(Domain.from_cardinalities(dict.fromkeys(names, 2)))
@@ -135,6 +135,10 @@ def test_boolean_lattice_is_inclusion_in_the_order_of_cells(n):
     for x, y in itertools.product(lattice.elements, repeat=2):
         assert lattice.zeta(x, y) == listed.zeta(x, y)
         assert lattice.moebius(x, y) == listed.moebius(x, y)
+    values = torch.randn(2, 2**n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    for direction in ("below", "above"):
+        assert_close(lattice.sums(values, direction), listed.sums(values, direction))
+        assert_close(lattice.differences(values, direction), listed.differences(values, direction))
 
 
 def test_the_lattice_of_twenty_variables_needs_no_list_of_pairs():
@@ -217,3 +221,5 @@ def test_other_refusals():
         DIAMOND.sums(torch.zeros(4, dtype=torch.long))
     with raises("unknown-choice", "direction"):
         DIAMOND.sums(torch.zeros(4), "up")
+    with raises("not-finite", "values"):
+        LATTICE.sums(torch.full((8,), -math.inf))
