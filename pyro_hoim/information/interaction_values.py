@@ -14,6 +14,7 @@ from ..core.law import Law
 from ..core.rows import check_count
 from ..errors import check_type, none_received, unexpected, wrong_type
 from ..log_linear.auto import Auto
+from ..log_linear.coding import check_balanced_family
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.given import check_energy
 from ..log_linear.synthetic import synthesise
@@ -121,6 +122,7 @@ def removal_values(
         found = f"a batch of shape {tuple(model.batch_shape)}"
         raise unexpected("model", "one model", received=found, code="wrong-shape")
     graph = model.hypergraph
+    check_balanced_family(graph, "the value of an interaction")
     if edges is None:
         cards = dict(zip(graph.domain.names, graph.domain.cardinalities, strict=True))
         edges = [e for e in graph.edges if all(cards[n] > 1 for n in e)]

@@ -45,7 +45,7 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
     graph = model.hypergraph
     gone = set(with_supersets(graph, edges))
     kept = [e for e in graph.edges if e not in gone]
-    rest = InteractionHypergraph(graph.domain, kept, hierarchical=graph.is_hierarchical)
+    rest = InteractionHypergraph(graph.domain, kept, hierarchical=graph.is_hierarchical, coding=graph.coding)
     slices = graph.term_slices
     pieces = [model.tables[..., :0], *(model.tables[..., slices[e]] for e in rest.edges)]
     return LogLinearEnergy(rest, torch.cat(pieces, -1), validate=False)

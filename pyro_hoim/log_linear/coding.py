@@ -40,6 +40,7 @@ __all__ = [
     "THETA_DIM",
     "Coding",
     "Parametrization",
+    "check_balanced_family",
     "family_of",
     "parametrization",
     "table_variables",
@@ -411,6 +412,14 @@ def family_of(hypergraph: InteractionHypergraph, coding: Coding | None) -> tuple
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     found = _in_corner(hypergraph) if coding == "corner" else hypergraph
     return found, coding or parametrization(found).coding
+
+
+def check_balanced_family(hypergraph: InteractionHypergraph, what: str) -> None:
+    """Refuse a family of corner tables where something is defined for balanced ones alone."""
+    if hypergraph.coding == "corner":
+        problem = f"{what} needs balanced tables, and this collection lacks subsets and has corner tables"
+        hint = "take hypergraph.closure(), or for a model its on_closure()"
+        raise InputError(problem, argument="hypergraph", hint=hint, code="no-method")
 
 
 @lru_cache(maxsize=64)

@@ -135,7 +135,7 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
         return []
     units = [(np.eye(v.cardinality), np.transpose(chosen)) for v, chosen in zip(variables, pairs, strict=True)]
     tables = reduce(np.kron, (unit[after] - unit[before] for unit, (before, after) in units))
-    free = torch.from_numpy(tables @ edge_basis(tuple(v.cardinality for v in variables)))
+    free = torch.from_numpy(tables @ edge_basis(tuple(v.cardinality for v in variables), result.coding))
     lost = free.square().sum(1) - (free @ block).square().sum(1)
     known = (lost <= _TOLERANCE * free.square().sum(1)).nonzero().squeeze(-1)
     where = result.hypergraph.parameter_slices[edge]

@@ -172,7 +172,7 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
     """Interactions of a model by strength, the strongest first.
 
     Returns:
-        For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the balanced table, in
+        For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the model's table, in
         nats), ``coefficient`` (its entry of largest size), the ``levels`` that entry stands for and its ``position``
         in the flat table.
     """
@@ -243,11 +243,12 @@ def coefficient_intervals(
         return []
     tail = (1 - level) / 2
     if draws is not None:
-        tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
+        tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64))[:, index].numpy()
         centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
     elif has_cheap_covariance(result):
         try:
-            error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
+            units = torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)
+            error = result.contrast_errors(maps.to_tables(units).T[index]).numpy()
         except IntractableError:  # singular information: the data do not tell the coefficients apart
             return []
         centre = result.tables[index].numpy()

@@ -19,7 +19,7 @@ from ..core.rows import check_rows
 from ..data.observations import Observations
 from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
 from ..log_linear.auto import Auto
-from ..log_linear.coding import parametrization
+from ..log_linear.coding import check_balanced_family, parametrization
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
@@ -265,6 +265,7 @@ def _check(
     for name, structure in structures.items():
         if not isinstance(structure, InteractionHypergraph):
             raise wrong_type("structures", f"an InteractionHypergraph for {name!r}", structure)
+        check_balanced_family(structure, f"the study of {name!r}")
     for part, rows in parts.items():
         check_rows(rows, part)
         if not rows.total_count > 0:

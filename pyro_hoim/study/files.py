@@ -31,7 +31,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
         stored = ModelFile(
             model.hypergraph,
             model.fit.theta,
-            "free",
+            model.fit.coding,
             {
                 "name": model.name,
                 "data": analysis.title,

@@ -24,6 +24,8 @@ __all__ = ["interactions", "log_z", "tables"]
 def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
     """Logarithm of the normalising constant of MODEL (balanced coding, or the roots of a grm; in nats).
 
+    Of a model of corner tables that lacks subsets it is that of the corner coding, and the JSON says so.
+
     Of an estimate also its standard error, one-sided limits, the effective sample size, and the verdict on them.
     """
     family, question = ask(ctx, model)
@@ -33,7 +35,7 @@ def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
         raise InputError(problem, code="not-normalizable")
     result = family.log_z(question)
     if as_json:
-        echo_json({name: value for name, value in result.to_json().items() if name != "coding"})
+        echo_json({name: value for name, value in result.to_json().items() if name != "coding" or value == "corner"})
     else:
         click.echo("\n".join(describe_log_z(result)))
 

@@ -14,7 +14,7 @@ from ...core.rows import check_rows
 from ...data.observations import Observations
 from ...errors import check_choice, check_type, conflict, out_of_reach, refused
 from ...log_linear.auto import Auto
-from ...log_linear.coding import parametrization
+from ...log_linear.coding import check_balanced_family, parametrization
 from ...log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
@@ -122,6 +122,7 @@ def log_evidence(
         'exact'
     """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    check_balanced_family(hypergraph, "the evidence")
     check_choice(method, get_args(EvidenceMethod), "method")
     check_type(partition, PartitionBackend | None, "partition", "a backend")
     check_rows(data)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ...errors import conflict
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from .design import design_matrix
+from .penalties import Conjugate, Penalty, coding_of
 
-__all__ = ["Coordinates"]
+__all__ = ["Coordinates", "own_coordinates", "working_coordinates"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,23 @@ class Coordinates:
         if source == target:
             return theta
         return parametrization(self.hypergraph).convert(torch.from_numpy(theta), source, target).numpy()
+
+
+def own_coordinates(hypergraph: InteractionHypergraph) -> Coordinates:
+    """The coordinates of a collection's family."""
+    return Coordinates(hypergraph, parametrization(hypergraph).coding)
+
+
+def working_coordinates(hypergraph: InteractionHypergraph, penalty: Penalty | None) -> Coordinates:
+    """The coordinates in which a penalty has its closed forms; refused where the family has no such coordinates."""
+    own = own_coordinates(hypergraph)
+    if penalty is None:
+        return own
+    coding = coding_of(penalty)
+    if own.coding == "corner" and (isinstance(penalty, Conjugate) or coding != "corner"):
+        problem = f"the collection lacks subsets and has corner tables, {penalty!r} acts on free coordinates"
+        raise conflict("penalty", problem, "use L1, L2 or GroupL2 with coding='corner', or fit the closure")
+    if coding == "corner" and not hypergraph.is_hierarchical and own.coding != "corner":
+        problem = f"the collection lacks subsets and has balanced tables, {penalty!r} acts on corner coordinates"
+        raise conflict("penalty", problem, "fit hypergraph.in_coding('corner'), another family, or the closure")
+    return Coordinates(hypergraph, coding)

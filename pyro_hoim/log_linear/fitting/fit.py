@@ -20,6 +20,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
 from .arguments import check_data, check_options, check_validation, choose_method
+from .coordinates import working_coordinates
 from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
 from .existence import check_impossible_counts, check_structural_zeros
 from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
@@ -111,7 +112,7 @@ def fit(
     iterate KeyboardInterrupt is raised.
 
     Args:
-        hypergraph: the interaction structure.
+        hypergraph: the interaction structure; it says the family of a collection that lacks subsets.
         data: complete observations, or flat marginal counts in the layout of ``hypergraph.term_slices``.
         method: ``newton`` (exact Hessian, dense design), ``lbfgs``, ``proximal-gradient`` (penalties that are not
             smooth), ``gradient`` (the paper's fixed step of 0.5) or ``auto``: proximal gradient for penalties that are
@@ -119,7 +120,8 @@ def fit(
             600, no backend was given and the fit does not stop early; else L-BFGS.
         objective: ``likelihood`` or ``pseudo-likelihood`` (which needs observations, and no log Z).
         penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1``, ``GroupL2``, ``Conjugate``
-            (of the likelihood without structural zeros) or ``InteractionRidge``.
+            (of the likelihood without structural zeros) or ``InteractionRidge``. Of the first three ``coding`` says
+            whether free or corner theta is penalised; a corner family takes corner penalties alone.
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
         structural_zeros: mask of impossible cells, of the table's shape; small tables only.
         validation: rows whose divergence the result holds, and by which the fit may stop early.
@@ -154,6 +156,7 @@ def fit(
     """
     check_data(hypergraph, data, "data")
     check_options(objective, penalty, partition, stopping)
+    coordinates = working_coordinates(hypergraph, penalty)
     stopping, run = stopping or Stopping(), checked_run(run)
     stops_early = stopping.patience is not None
     check_validation(hypergraph, validation, stops_early)
@@ -166,11 +169,11 @@ def fit(
     kept = None if file is None else file.start({"hypergraph digest": hypergraph.to_json()})
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
-        problem = pseudo_problem(hypergraph, data, penalty)
+        problem = pseudo_problem(coordinates, data, penalty)
     elif is_dense and isinstance(data, Observations):
-        problem = dense_problem(hypergraph, data, possible, penalty, stops_early or chosen == "gradient")
+        problem = dense_problem(coordinates, data, possible, penalty, stops_early or chosen == "gradient")
     else:
-        problem = general_problem(hypergraph, data, penalty, None if is_dense else partition)
+        problem = general_problem(coordinates, data, penalty, None if is_dense else partition)
     if kept is not None:
         problem.start = problem.lower(kept["theta"].numpy())
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
@@ -207,6 +210,7 @@ def fit(
         validation_kl=monitor.validation_kl(),
         _face=problem.face,
         _design=problem.design,
+        _penalised=None if problem.reduced else torch.from_numpy(outcome.point.theta),
     )
 
 
@@ -302,7 +306,7 @@ def _likelihood(
 ) -> tuple[float | None, float | None]:
     """Log-likelihood of all rows and log Z; after a pseudo-likelihood fit only where log Z is within reach."""
     if problem.objective.name == "likelihood":
-        return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.free_mean)
+        return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.own_mean)
     backend = Auto() if partition is None else partition
     if problem.rows is None or not backend.plan(problem.hypergraph).feasible:
         return None, None

@@ -167,8 +167,7 @@ def fit_incomplete(
         shares = [s.softmax(-1) for s in scores]
         likelihood = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
         value = likelihood
-        if result.penalty is not None:
-            value -= result.penalty.value(result.theta.numpy(), hypergraph)
+        value -= result.penalty_value
         gain, last = value - last, value
         if gain < tolerance * data.total_count:
             status = result.status

@@ -1,4 +1,4 @@
-r"""Objectives of a fit: mean losses over rows in nats, as functions of the free parameters.
+r"""Objectives of a fit: mean losses over rows in nats, as functions of theta in the coordinates that the fit works in.
 
 Solvers see their ``evaluate`` only, so objective, penalty and solver combine freely; what does not fit together is
 refused by :func:`~pyro_hoim.log_linear.fitting.arguments.choose_method`.
@@ -15,8 +15,8 @@ from scipy.linalg import get_blas_funcs
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import parametrization
 from ..energy import LogLinearEnergy
+from .coordinates import Coordinates, own_coordinates
 from .penalties import SmoothPenalty
 from .pseudo_rows import ConditionalLayout, PseudoRows
 from .solvers import Point
@@ -32,7 +32,7 @@ class DenseLikelihood:
     .. math:: f(\theta) = \log Z(\theta) - \theta \cdot t, \qquad
         \nabla f = \mathrm{E}_\theta[X] - t, \qquad \nabla^2 f = \mathrm{Cov}_\theta[X]
 
-    with :math:`X` the free statistics of a cell, ``design`` (cells, parameters), and t their empirical means,
+    with :math:`X` the statistics of a cell, ``design`` (cells, parameters), and t their empirical means,
     ``statistics`` (parameters,). An evaluation costs two products with the design, the Hessian O(cells x parameters^2).
     """
 
@@ -75,20 +75,26 @@ class Likelihood:
 
     name = "likelihood"
 
-    def __init__(self, hypergraph: InteractionHypergraph, statistics: np.ndarray, partition: PartitionBackend) -> None:
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        statistics: np.ndarray,
+        partition: PartitionBackend,
+        coordinates: Coordinates | None = None,
+    ) -> None:
         self.hypergraph = hypergraph
         self.statistics = statistics
         self.partition = partition
-        self._coordinates = parametrization(hypergraph)
+        self._coordinates = coordinates or own_coordinates(hypergraph)
 
     def evaluate(self, theta: np.ndarray) -> Point:
-        """Loss and gradient at free parameters (num_parameters,)."""
+        """Loss and gradient at parameters (num_parameters,)."""
         with torch.enable_grad():
-            tables = self._coordinates.to_tables(torch.from_numpy(theta)).requires_grad_()
+            tables = torch.from_numpy(self._coordinates.tables(theta)).requires_grad_()
             value = self.partition.log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value
             (eta,) = torch.autograd.grad(value, tables)
         loss = float(value.detach()) - float(theta @ self.statistics)
-        return Point(theta, loss, loss, self._coordinates.free_statistics(eta).numpy() - self.statistics)
+        return Point(theta, loss, loss, self._coordinates.statistics(eta) - self.statistics)
 
 
 class PseudoLikelihood:
@@ -100,22 +106,21 @@ class PseudoLikelihood:
 
     name = "pseudo-likelihood"
 
-    def __init__(self, hypergraph: InteractionHypergraph, rows: Observations) -> None:
+    def __init__(
+        self, hypergraph: InteractionHypergraph, rows: Observations, coordinates: Coordinates | None = None
+    ) -> None:
         self._rows = PseudoRows(rows)
         self._layout = ConditionalLayout(hypergraph)
-        self._coordinates = parametrization(hypergraph)
-
-    def _tables(self, theta: np.ndarray) -> np.ndarray:
-        return self._coordinates.to_tables(torch.from_numpy(theta)).numpy()
+        self._coordinates = coordinates or own_coordinates(hypergraph)
 
     def evaluate(self, theta: np.ndarray) -> Point:
-        """Loss and gradient at free parameters (num_parameters,)."""
-        loss, gradient = self._rows.evaluate(self._layout, self._tables(theta))
-        return Point(theta, loss, loss, self._coordinates.free_statistics(torch.from_numpy(gradient)).numpy())
+        """Loss and gradient at parameters (num_parameters,)."""
+        loss, gradient = self._rows.evaluate(self._layout, self._coordinates.tables(theta))
+        return Point(theta, loss, loss, self._coordinates.statistics(gradient))
 
     def value(self, theta: np.ndarray) -> float:
-        """The loss at free parameters (num_parameters,), without a gradient."""
-        return self._rows.value(self._layout, self._tables(theta))
+        """The loss at parameters (num_parameters,), without a gradient."""
+        return self._rows.value(self._layout, self._coordinates.tables(theta))
 
 
 Objective = DenseLikelihood | Likelihood | PseudoLikelihood
@@ -135,7 +140,7 @@ class Penalised:
         self._theta = np.empty(0)
 
     def evaluate(self, theta: np.ndarray) -> Point:
-        """Losses and gradient at free parameters (num_parameters,)."""
+        """Losses and gradient at parameters (num_parameters,)."""
         point = self._objective.evaluate(theta)
         self._theta = theta
         value = point.value + self._weight * self._penalty.value(theta, self._hypergraph)
@@ -159,7 +164,7 @@ class WithFictiveRows:
         self._share = share
 
     def evaluate(self, theta: np.ndarray) -> Point:
-        """Losses and gradient at free parameters (num_parameters,)."""
+        """Losses and gradient at parameters (num_parameters,)."""
         point, statistics = self._objective.evaluate(theta), self._objective.statistics
         log_z = point.loss + float(theta @ statistics)
         gradient = point.gradient + self._share * (point.gradient + statistics)

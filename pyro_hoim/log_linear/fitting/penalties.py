@@ -1,32 +1,48 @@
-r"""Penalties on free parameters: functions added to the negative log-likelihood *of all rows*, in nats.
+r"""Penalties on theta: functions added to the negative log-likelihood *of all rows*, in nats.
 
 A penalty is minus the log density of a prior up to a constant, so a penalised fit is a posterior mode: ``L2(1 / s**2)``
 is independent normal priors of standard deviation ``s``, ``L1(1 / b)`` Laplace priors of scale ``b``. What a penalty
 offers beyond its value, derivatives (:class:`SmoothPenalty`) or a proximal map (:class:`ProximalPenalty`), decides
 which solvers take it.
+
+The same numbers in free and in corner coordinates are another penalty. A penalty says by ``coding`` which it acts on,
+and the fit works in those coordinates; one without this attribute acts on free ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
-from ...errors import check_positive
+from ...errors import check_choice, check_positive
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
 
-__all__ = ["L1", "L2", "Conjugate", "CoupledPenalty", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
+__all__ = [
+    "L1",
+    "L2",
+    "Conjugate",
+    "CoupledPenalty",
+    "GroupL2",
+    "Penalty",
+    "PenaltyCoding",
+    "ProximalPenalty",
+    "SmoothPenalty",
+    "coding_of",
+]
+
+PenaltyCoding = Literal["free", "corner"]
 
 
 class Penalty(Protocol):
     """What every penalty has: a value in nats."""
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
-        """The penalty of free parameters (num_parameters,)."""
+        """The penalty of theta (num_parameters,), in the penalty's coordinates."""
         ...
 
 
@@ -61,18 +77,25 @@ class CoupledPenalty(Protocol):
         ...
 
 
+def coding_of(penalty: Penalty) -> PenaltyCoding:
+    """The coordinates that a penalty acts on: what it says, otherwise free ones."""
+    return getattr(penalty, "coding", "free")
+
+
 @dataclass(frozen=True)
 class L2:
-    r"""Ridge penalty in the free basis, :math:`\tfrac{\lambda}{2} \|\theta\|^2`, for a positive ``strength`` lambda.
+    r"""Ridge penalty, :math:`\tfrac{\lambda}{2} \|\theta\|^2`, for a positive ``strength`` lambda.
 
-    The free basis is orthonormal, so this is the squared norm of the balanced tables and depends on no reference level;
-    lambda is one over the variance of the equivalent normal prior.
+    The free basis is orthonormal, so there this is the squared norm of the balanced tables and depends on no reference
+    level; in the coding "corner" it does. Lambda is one over the variance of the equivalent normal prior.
     """
 
     strength: float
+    coding: PenaltyCoding = "free"
 
     def __post_init__(self) -> None:
         check_positive(self.strength, "strength")
+        check_choice(self.coding, ("free", "corner"), "coding")
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:  # noqa: ARG002
         """The penalty in nats."""
@@ -118,21 +141,25 @@ class Conjugate:
 
 @dataclass(frozen=True)
 class _Norm:
-    """A norm with a positive strength in nats, of interactions of ``min_order`` variables or more."""
+    """A norm with a positive strength in nats, of interactions of ``min_order`` variables or more, in a coding."""
 
     strength: float
     min_order: int = 1
+    coding: PenaltyCoding = "free"
 
     def __post_init__(self) -> None:
         check_positive(self.strength, "strength")
+        check_choice(self.coding, ("free", "corner"), "coding")
 
 
 @dataclass(frozen=True)
 class L1(_Norm):
-    r"""Lasso penalty on the free coordinates, :math:`\lambda \|\theta\|_1`, of ``min_order`` variables or more.
+    r"""Lasso penalty, :math:`\lambda \|\theta\|_1` over sets of ``min_order`` variables or more, in a coding.
 
-    For binary variables a free coordinate is a whole interaction. With more levels it depends on the basis of
-    contrasts; :class:`GroupL2` does not.
+    For binary variables a coordinate is a whole interaction. With more levels free coordinates depend on the basis of
+    contrasts, corner ones (``coding="corner"``) on the reference level; :class:`GroupL2` in the free coding depends on
+    neither. In corner coordinates of binary variables this is the penalty of paper 3, equation (3.2): the l1 norm of
+    the strongly symmetric tensor is that of corner theta. Its estimate is another one than in free coordinates.
     """
 
     def _weights(self, hypergraph: InteractionHypergraph) -> np.ndarray:
@@ -155,8 +182,9 @@ class L1(_Norm):
 class GroupL2(_Norm):
     r"""Group lasso over hyperedges, :math:`\lambda \sum_S \sqrt{p_S}\, \|\theta^S\|` with :math:`p_S` parameters in S.
 
-    Whole interactions of ``min_order`` variables or more become zero. The norm of a balanced table does not depend on
-    the basis. Subsets of a zero interaction are penalised on their own, so heredity is not enforced.
+    Whole interactions of ``min_order`` variables or more become zero. The norm of a balanced table (the coding "free")
+    does not depend on the basis, that of a corner table depends on the reference levels. Subsets of a zero interaction
+    are penalised on their own, so heredity is not enforced.
     """
 
     def _groups(self, hypergraph: InteractionHypergraph) -> list[tuple[slice, float]]:

@@ -11,7 +11,7 @@ import torch
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import parametrization
+from .coordinates import Coordinates, own_coordinates
 from .design import cell_counts, design_entries, design_matrix
 from .existence import Face, MLEExistence, check_impossible_counts, find_face, mle_existence
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
@@ -30,15 +30,16 @@ _PUSH = 32.0  # forced zeros get at most exp(-32) of the probability together
 class Problem:
     """Everything a solver run needs, in the coordinates it works in, and what its result is made of.
 
-    ``start`` is in those coordinates; ``free_mean`` are the empirical means of the free statistics, empty for the
-    pseudo-likelihood; ``reduced`` says that the coordinates are those of the ``face``.
+    ``start`` is in those coordinates, ``coordinates`` or, where ``reduced`` says so, those of the ``face``;
+    ``own_mean`` are the empirical means of the statistics of the family, empty for the pseudo-likelihood; ``design`` is
+    that of the family, too.
     """
 
-    hypergraph: InteractionHypergraph
+    coordinates: Coordinates
     objective: Objective
     start: np.ndarray
     num_rows: float
-    free_mean: np.ndarray
+    own_mean: np.ndarray
     rows: Observations | None = None
     margins: torch.Tensor | None = None
     possible: np.ndarray | None = None
@@ -48,17 +49,22 @@ class Problem:
     design: np.ndarray | None = None
 
     @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self.coordinates.hypergraph
+
+    @property
     def is_infinite(self) -> bool:
         """Whether the estimate is known to be infinite."""
         return self.existence is not None and self.existence.exists is False
 
     def lift(self, theta: np.ndarray) -> np.ndarray:
-        """Free parameters from the solver's coordinates."""
-        return self.face.basis @ theta if self.reduced and self.face is not None else theta
+        """Theta of the family from the solver's coordinates."""
+        return self.face.basis @ theta if self.reduced and self.face is not None else self.coordinates.to_own(theta)
 
     def lower(self, theta: np.ndarray) -> np.ndarray:
-        """The solver's coordinates from free parameters."""
-        return theta @ self.face.basis if self.reduced and self.face is not None else theta
+        """The solver's coordinates from theta of the family."""
+        return theta @ self.face.basis if self.reduced and self.face is not None else self.coordinates.from_own(theta)
 
     def held_out(self, rows: Observations) -> HeldOut:
         """Mean loss of other rows, as a function of the solver's coordinates and the training loss there.
@@ -67,17 +73,17 @@ class Problem:
         estimate gives no probability lose infinitely much.
         """
         if isinstance(self.objective, PseudoLikelihood):
-            other = PseudoLikelihood(self.hypergraph, rows)
+            other = PseudoLikelihood(self.hypergraph, rows, self.coordinates)
             return lambda theta, _: other.value(theta)
         if self.reduced and self.face is not None and (cell_counts(rows)[~self.face.cells] > 0).any():
             return lambda *_: math.inf
         margins = rows.marginal_counts(self.hypergraph.edges)
-        mean = parametrization(self.hypergraph).free_statistics(margins).numpy() / rows.total_count
-        difference = self.free_mean - mean
+        mean = own_coordinates(self.hypergraph).statistics(margins) / rows.total_count
+        difference = self.own_mean - mean
         return lambda theta, loss: loss + float(self.lift(theta) @ difference)
 
     def limit(self, theta: np.ndarray) -> np.ndarray:
-        """Free parameters moved along the direction of recession until the forced zeros are negligible."""
+        """Theta of the family moved along the direction of recession until the forced zeros are negligible."""
         face, design = self.face, self.design
         if not (self.reduced and self.is_infinite and face is not None and design is not None):
             return theta
@@ -92,10 +98,12 @@ class Problem:
         return theta + max(scale, 0.0) * face.recession
 
 
-def pseudo_problem(hypergraph: InteractionHypergraph, rows: Observations, penalty: Penalty | None) -> Problem:
+def pseudo_problem(coordinates: Coordinates, rows: Observations, penalty: Penalty | None) -> Problem:
     """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
+    hypergraph = coordinates.hypergraph
     start = np.zeros(hypergraph.num_parameters)
-    problem = Problem(hypergraph, PseudoLikelihood(hypergraph, rows), start, rows.total_count, np.empty(0), rows)
+    target = PseudoLikelihood(hypergraph, rows, coordinates)
+    problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows)
     if penalty is None:
         found = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
         problem.existence = found if found.kind == "zero margin" else None
@@ -103,46 +111,48 @@ def pseudo_problem(hypergraph: InteractionHypergraph, rows: Observations, penalt
 
 
 def general_problem(
-    hypergraph: InteractionHypergraph,
+    coordinates: Coordinates,
     data: Observations | torch.Tensor,
     penalty: Penalty | None,
     partition: PartitionBackend | None,
 ) -> Problem:
     """Likelihood from marginal counts, through a backend, or without one through the dense design."""
+    hypergraph = coordinates.hypergraph
     rows = data if isinstance(data, Observations) else None
     margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
     if rows is not None:
         num_rows = rows.total_count
     else:
         num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
-    mean = parametrization(hypergraph).free_statistics(margins).numpy() / num_rows
+    mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
     design = None
     if partition is None:
         design = design_matrix(hypergraph)
-        objective: Objective = DenseLikelihood(design, mean)
+        objective: Objective = DenseLikelihood(coordinates.design(), mean)
     else:
-        objective = Likelihood(hypergraph, mean, partition)
+        objective = Likelihood(hypergraph, mean, partition, coordinates)
     start = np.zeros(hypergraph.num_parameters)
     existence = None
     if penalty is None:
         is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
         existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
-    return Problem(hypergraph, objective, start, num_rows, mean, rows, margins, None, existence, design=design)
+    return Problem(coordinates, objective, start, num_rows, own_mean, rows, margins, None, existence, design=design)
 
 
 def dense_problem(
-    hypergraph: InteractionHypergraph,
+    coordinates: Coordinates,
     rows: Observations,
     possible: np.ndarray | None,
     penalty: Penalty | None,
     from_zero: bool,
 ) -> Problem:
     """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted."""
-    num_rows = rows.total_count
-    design = design_matrix(hypergraph)
+    num_rows, hypergraph = rows.total_count, coordinates.hypergraph
+    design, working = design_matrix(hypergraph), coordinates.design()
     counts = cell_counts(rows)
     check_impossible_counts(counts, possible)
-    free_mean = counts @ design / num_rows
+    own_mean = counts @ design / num_rows
+    mean = own_mean if working is design else counts @ working / num_rows
     existence, face = None, None
     if penalty is None:
         existence, face = find_face(hypergraph, design, counts, possible, rows)
@@ -151,11 +161,11 @@ def dense_problem(
     reduced = penalty is None and face is not None and not from_zero
     if face is not None and (reduced or possible is not None):
         cells = face.cells if reduced else np.asarray(possible)
-        used, counts, mean = design[cells], counts[cells], free_mean
+        used, counts = working[cells], counts[cells]
         if reduced:
-            used, mean = used @ face.basis, free_mean @ face.basis
+            used, mean = used @ face.basis, mean @ face.basis
     else:
-        used, mean = design, free_mean
+        used = working
     objective = DenseLikelihood(used, mean)
     if from_zero:
         face = None if possible is None else face
@@ -163,7 +173,7 @@ def dense_problem(
     else:
         start = _least_squares(objective, counts, num_rows)
     return Problem(
-        hypergraph, objective, start, num_rows, free_mean, rows, None, possible, existence, face, reduced, design
+        coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, reduced, design
     )
 
 

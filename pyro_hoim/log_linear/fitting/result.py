@@ -17,7 +17,7 @@ from ..coding import Coding, parametrization
 from ..energy import LogLinearEnergy
 from .design import cell_codes, design_matrix, edge_basis
 from .existence import Face, MLEExistence, identified_directions
-from .penalties import Conjugate, Penalty, SmoothPenalty
+from .penalties import Conjugate, Penalty, SmoothPenalty, coding_of
 
 __all__ = ["FitResult"]
 
@@ -31,11 +31,12 @@ class FitResult:
 
     Attributes:
         hypergraph: the interaction structure.
-        theta: free parameters (num_parameters,), float64. Where the estimate is infinite they are a finite member of
-            the family whose probabilities differ from the limit by less than 1e-12 (small tables), or the last
-            iterate (large ones).
+        theta: parameters (num_parameters,), float64, in :attr:`coding`. Where the estimate is infinite they are a
+            finite member of the family whose probabilities differ from the limit by less than 1e-12 (small tables), or
+            the last iterate (large ones).
         log_likelihood: of all rows, in nats; None where log Z is out of reach (pseudo-likelihood of a large model).
-        log_partition: log Z of the balanced tables, in nats; None likewise. With structural zeros, over possible cells.
+        log_partition: log Z of the balanced tables, or of corner tables in a corner family, in nats; None likewise.
+            With structural zeros, over possible cells.
         num_rows: number of observations N (the sum of counts).
         status: ``converged``, ``infinite`` (converged towards an infinite estimate), ``max_iterations``, ``stalled``,
             ``diverged`` (fixed steps that are too long), ``early_stopped`` or ``interrupted``.
@@ -44,6 +45,7 @@ class FitResult:
         existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
             fits) or was not decided (pseudo-likelihood without an empty margin).
         objective, method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
+            The penalty says which coordinates it acts on; those are where the estimate has exact zeros.
         data, margins: the observations, or None; observed marginal counts (num_terms,), if the fit used them.
         possible: mask (num_states,) of possible cells, None when all are.
         best_iteration: iteration whose parameters these are, after early stopping.
@@ -71,6 +73,20 @@ class FitResult:
     validation_kl: float | None = None
     _face: Face | None = field(default=None, repr=False)
     _design: np.ndarray | None = field(default=None, repr=False)
+    _penalised: torch.Tensor | None = field(default=None, repr=False)
+
+    @property
+    def coding(self) -> Coding:
+        """The coding of :attr:`theta`: free, or corner where the collection has corner tables alone."""
+        return parametrization(self.hypergraph).coding
+
+    @property
+    def penalty_value(self) -> float:
+        """The penalty of the estimate, in nats; 0 without one."""
+        if self.penalty is None:
+            return 0.0
+        theta = self.coefficients(coding_of(self.penalty)).numpy()
+        return self.penalty.value(theta, self.hypergraph)
 
     def complete_data(self) -> Observations:
         """The observations; InputError or MissingDataError without any, or where they miss cells."""
@@ -91,7 +107,7 @@ class FitResult:
 
     @cached_property
     def tables(self) -> torch.Tensor:
-        """Balanced interaction tables (num_terms,)."""
+        """Interaction tables (num_terms,), balanced or those of a corner family."""
         return parametrization(self.hypergraph).to_tables(self.theta)
 
     @cached_property
@@ -99,9 +115,17 @@ class FitResult:
         """The fitted energy; impossible cells, if any were declared, are not part of it."""
         return LogLinearEnergy(self.hypergraph, self.tables)
 
-    def coefficients(self, coding: Coding = "free") -> torch.Tensor:
-        """Theta in a coding (num(coding),)."""
-        return parametrization(self.hypergraph).convert(self.theta, "free", coding, validate=False)
+    def coefficients(self, coding: Coding | None = None) -> torch.Tensor:
+        """Theta in a coding (num(coding),), its own by default; that of a penalty is what its solver found, to the bit.
+
+        The free or balanced coding of a corner family, and the corner coding of a balanced one, are refused.
+        """
+        target = coding or self.coding
+        if target == self.coding:
+            return self.theta
+        if self.penalty is not None and self._penalised is not None and target == coding_of(self.penalty):
+            return self._penalised
+        return parametrization(self.hypergraph).convert(self.theta, self.coding, target, validate=False)
 
     @property
     def num_cells_fitted(self) -> int:
@@ -159,7 +183,7 @@ class FitResult:
 
     @cached_property
     def information(self) -> torch.Tensor:
-        r"""Information of the data about the free parameters, :math:`N \operatorname{Cov}_\theta[X]`.
+        r"""Information of the data about theta, :math:`N \operatorname{Cov}_\theta[X]`.
 
         With missing cells it is the observed information, from which each row takes :math:`\operatorname{Cov}_\theta[X
         \mid x_O]`. The Hessian of a smooth penalty is added. On a small table it costs O(cells x parameters^2), with
@@ -198,8 +222,14 @@ class FitResult:
         else:
             information = num_rows * self._backend_hessian()
         if isinstance(self.penalty, SmoothPenalty):
-            diagonal = self.penalty.hessian_diagonal(self.theta.numpy(), self.hypergraph)
-            information = information + torch.diag(torch.from_numpy(diagonal))
+            coding = coding_of(self.penalty)
+            theta = self.coefficients(coding).numpy()
+            diagonal = torch.from_numpy(self.penalty.hessian_diagonal(theta, self.hypergraph))
+            added = torch.diag(diagonal)
+            if coding != self.coding:
+                change = parametrization(self.hypergraph).matrix(self.coding, coding)
+                added = (change.T * diagonal) @ change
+            information = information + added
         return information
 
     def _missing_information(self, data: Observations, design: np.ndarray) -> np.ndarray:
@@ -309,15 +339,17 @@ class FitResult:
             fitted = torch.from_numpy(self.probs.numpy() @ self._design)
         else:
             assert self.partition is not None
-            fitted = coordinates.free_statistics(self.partition.expectations(self.model).detach())
-        gradient = vectors.T @ (fitted - coordinates.free_statistics(self.margins) / self.num_rows)
+            fitted = coordinates.mean_statistics(self.partition.expectations(self.model).detach())
+        gradient = vectors.T @ (fitted - coordinates.mean_statistics(self.margins) / self.num_rows)
         decrement = float((gradient**2 * self.num_rows / values).sum().sqrt())
         shapes = self.hypergraph.edge_shapes
         diameter = 2 * math.sqrt(sum(math.prod(1 - 1 / n for n in shape) for shape in shapes))
+        if self.coding == "corner":  # two cells differ by at most two indicators of every interaction
+            diameter = math.sqrt(2 * len(shapes))
         return decrement * diameter < 0.5 * math.sqrt(float(values[0]) / self.num_rows)
 
     def is_identified(self, contrasts: torch.Tensor) -> torch.Tensor:
-        """Whether linear functions (k, num_parameters) of the free parameters are identified by the data, (k,).
+        """Whether linear functions (k, num_parameters) of theta are identified by the data, (k,).
 
         An infinite estimate of a large table that is not decomposable is judged by its empty margins alone: False is
         certain, True means that no empty margin stands against it.
@@ -340,10 +372,14 @@ class FitResult:
             moved.append(effect[:, self._empty].norm(dim=1))
         return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
-    def standard_errors(self, coding: Coding = "free") -> torch.Tensor:
-        """Standard errors (num(coding),) of theta, infinite where not identified; see :attr:`covariance`."""
-        if coding != "balanced":
-            return self.contrast_errors(parametrization(self.hypergraph).matrix("free", coding))
+    def standard_errors(self, coding: Coding | None = None) -> torch.Tensor:
+        """Standard errors (num(coding),) of theta in a coding, its own by default, infinite where not identified.
+
+        See :attr:`covariance`; codings are refused as in :meth:`coefficients`.
+        """
+        coding = coding or self.coding
+        if coding != "balanced" or self.coding == "corner":
+            return self.contrast_errors(parametrization(self.hypergraph).matrix(self.coding, coding))
         # A balanced table depends on its own hyperedge's parameters alone.
         pieces = [torch.zeros(0, dtype=torch.float64)]
         size = self.hypergraph.num_parameters

@@ -53,7 +53,8 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
 
     Returns:
         One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
-        estimate at infinity has an infinite std_error; its finite value stands for the limit.
+        estimate at infinity has an infinite std_error; its finite value stands for the limit. The frame's ``attrs`` say
+        the coding of the coefficients and the penalty, with the coding that it acts on.
 
     Raises:
         InputError: unknown coding or level; see :attr:`FitResult.information`.
@@ -77,7 +78,9 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
         for combination in itertools.product(*labels):
             interactions.append(":".join(edge))
             levels.append(", ".join(combination))
-    return _with_errors({"interaction": interactions, "levels": levels}, estimate, error, level)
+    found = _with_errors({"interaction": interactions, "levels": levels}, estimate, error, level)
+    found.attrs = {"coding": coding, "penalty": None if result.penalty is None else repr(result.penalty)}
+    return found
 
 
 def odds_ratio_table(
@@ -142,10 +145,10 @@ def odds_ratio_table(
             {first: f"{labels[0][a0]} -> {labels[0][a1]}", second: f"{labels[1][b0]} -> {labels[1][b1]}"}
             | {n: domain[n].labels[c] for n, c in zip(modifiers, rest, strict=True)}
         )
-    free = parametrization(graph).free_statistics(torch.from_numpy(np.array(contrasts)))
-    estimate = free @ result.theta
+    functions = parametrization(graph).mean_statistics(torch.from_numpy(np.array(contrasts)))
+    estimate = functions @ result.theta
     columns = {name: [record[name] for record in records] for name in records[0]}
-    frame = _with_errors(columns, estimate, result.contrast_errors(free), level)
+    frame = _with_errors(columns, estimate, result.contrast_errors(functions), level)
     frame = frame.rename(columns={"estimate": "log_odds_ratio"})
     limits = frame[["lower", "upper"]].to_numpy(float)
     with np.errstate(over="ignore"):

@@ -7,6 +7,7 @@ import torch
 from ...checks import check_finite, check_shape, checked_floating
 from ...errors import check_type, out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
+from ..coding import check_balanced_family
 from ..margins import check_margins
 from .natural_parameters import consistent_margins, interior_margin
 
@@ -18,6 +19,7 @@ def check_conjugate_arguments(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checked s and n0 of one dtype and device."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    check_balanced_family(hypergraph, "the conjugate prior")
     s = checked_floating(mean_statistics, "mean_statistics")
     check_shape(s, (hypergraph.num_terms,), "mean_statistics")
     check_finite(s.detach(), "mean_statistics")

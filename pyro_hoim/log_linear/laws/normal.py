@@ -15,6 +15,7 @@ from ...checks import is_hidden
 from ...errors import check_positive, check_type, conflict, out_of_range, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..coding import check_balanced_family
 
 __all__ = ["normal_prior", "unit_information_prior", "unit_strengths"]
 
@@ -131,6 +132,7 @@ def unit_information_prior(
         tensor([2., 3., 3., 6., 6.])
     """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    check_balanced_family(hypergraph, "the unit information prior")
     check_positive(rows, "rows")
     strengths = unit_strengths(hypergraph.domain, hypergraph.edges, rows)
     values = [strength**-0.5 for strength in strengths.values()]

@@ -16,6 +16,7 @@ from ...core.trainer import Margins, RidgeTrainer, TrainingReport
 from ...data.observations import Observations
 from ...errors import check_names, check_type, check_unique, conflict, out_of_range, refused, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..coding import check_balanced_family
 from ..fitting.arguments import check_data
 from ..fitting.penalties import L2
 from .evidence import EvidenceRounds, num_effective, updated_ridge
@@ -40,6 +41,7 @@ class TableTrainer(RidgeTrainer, ABC):
         check_type(evidence, EvidenceRounds | None, "evidence")
         check_type(rows, Observations, "rows")
         check_data(hypergraph, rows, "rows")
+        check_balanced_family(hypergraph, "training")
         self.rows = rows
         self.evidence = EvidenceRounds() if evidence is None else evidence
         self.penalty = penalty
@@ -76,6 +78,8 @@ class TableTrainer(RidgeTrainer, ABC):
     @penalty.setter
     def penalty(self, penalty: InteractionRidge | L2 | None) -> None:
         if isinstance(penalty, L2):
+            if penalty.coding != "free":
+                raise conflict("penalty", f"training penalises balanced tables, received {penalty!r}", "call fit")
             penalty = InteractionRidge(penalty.strength)
         if penalty is not None and not isinstance(penalty, InteractionRidge):
             raise wrong_type("penalty", "InteractionRidge, L2 or None", penalty)
@@ -107,6 +111,7 @@ class TableTrainer(RidgeTrainer, ABC):
     @override
     def restructure(self, hypergraph: InteractionHypergraph) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
+        check_balanced_family(hypergraph, "training")
         if hypergraph == self._hypergraph:
             return
         tables = restructured_tables(torch.from_numpy(self._tables), self._hypergraph, hypergraph).numpy()

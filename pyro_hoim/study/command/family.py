@@ -30,11 +30,16 @@ def _stored(found: Any) -> Stored | None:
     if isinstance(found, LearnResult):
         found = found.file()
     elif isinstance(found, LogLinearEnergy):
-        found = ModelFile(found.hypergraph, parametrization(found.hypergraph).purify(found.tables)[0], "balanced")
+        codings = parametrization(found.hypergraph)
+        if codings.coding == "corner":
+            found = ModelFile(found.hypergraph, codings.from_tables(found.tables), "corner")
+        else:
+            found = ModelFile(found.hypergraph, codings.purify(found.tables)[0], "balanced")
     elif isinstance(found, HierarchicalLogLinear):
         found = ModelFile(found.hypergraph, found.theta, found.coding)
     elif isinstance(found, FitResult):
-        found = ModelFile(found.hypergraph, found.theta, "free")
+        info = {} if found.penalty is None else {"penalty": repr(found.penalty)}
+        found = ModelFile(found.hypergraph, found.theta, found.coding, info)
     if not isinstance(found, ModelFile):
         return None
     return Stored(LOG_LINEAR, found, found.hypergraph.domain, found.info)

@@ -73,7 +73,7 @@ INTERACTIONS_OPTIONS = (
 
 
 def _energy(question: Question) -> LogLinearEnergy:
-    """The energy of the model, in float64 balanced tables."""
+    """The energy of the model, in float64 tables of its family."""
     found = question.stored.model
     return LogLinearEnergy.from_theta(found.hypergraph, found.theta, found.coding)
 
@@ -147,7 +147,7 @@ def _note_chains(count: int, verb: str) -> list[str]:
 
 
 def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartition:
-    """Log Z, balanced coding; ``auto`` prefers exact to what the file keeps. Estimates look for modes from starts."""
+    """Log Z of the family's tables; ``auto`` prefers exact to what the file keeps, estimates look from starts."""
     stored = question.stored.model
     kept = stored.log_partition if is_default_log_z(question) else None
     if kept is not None and not Auto().plan(stored.hypergraph).feasible:
@@ -155,6 +155,7 @@ def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartitio
     else:
         found = log_z_of(question, _energy(question), AnnealedImportance, Auto(), starts)
     more = f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
+    found = replace(found, coding=stored.hypergraph.coding)
     return replace(found, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in found.notes))
 
 
@@ -227,7 +228,7 @@ def interactions(question: Question) -> Answer:
     rows: list[dict[str, Any]] = with_infinite(
         interaction_table(energy), question.stored.info.get("infinite_interactions", [])
     )[: question["top"]]
-    information = question["information"]
+    information = question["information"] and energy.hypergraph.coding != "corner"  # which it is not defined for
     if information and rows:
         wanted = [row["edge"] for row in rows]
         values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
