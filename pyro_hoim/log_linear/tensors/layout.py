@@ -59,14 +59,10 @@ class TensorLayout:
     @cached_property
     def members(self) -> np.ndarray:
         """Variables of every interaction in ascending order, (num_parameters, K), with n where there are fewer."""
-        parts = [
-            np.pad(
-                list(itertools.combinations(range(self.num_variables), m)),
-                ((0, 0), (0, self.order - m)),
-                constant_values=self.num_variables,
-            )
-            for m in range(1, self.order + 1)
-        ]
+        n, parts = self.num_variables, []
+        for size in range(1, self.order + 1):
+            sets = np.array(list(itertools.combinations(range(n), size)))
+            parts.append(np.concatenate([sets, np.full((len(sets), self.order - size), n)], 1))
         return _frozen(np.concatenate(parts))
 
     @property
