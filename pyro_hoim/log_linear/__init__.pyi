@@ -7,6 +7,17 @@ from .coding import (
     parametrization as parametrization,
     theta_coords as theta_coords,
 )
+from .constrained.categorical import CategoricalLoss as CategoricalLoss
+from .constrained.frank_wolfe import fit_penalised as fit_penalised, frank_wolfe as frank_wolfe
+from .constrained.losses import PseudoLikelihoodLoss as PseudoLikelihoodLoss
+from .constrained.norms import (
+    Ball as Ball,
+    GroupNorm as GroupNorm,
+    L1Norm as L1Norm,
+    NormPenalty as NormPenalty,
+)
+from .constrained.nuclear import NuclearNorm as NuclearNorm
+from .constrained.result import ConstrainedResult as ConstrainedResult
 from .constrained.screening import InteractionScreeningLoss as InteractionScreeningLoss
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination

@@ -21,6 +21,7 @@ from ...data.observations import Observations
 from ...errors import check_type, check_whole, other_domain, out_of_reach, size_text, unexpected
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
+from ..coding import Coding
 from ..fitting.arguments import check_data
 
 __all__ = ["BinaryLoss", "Derivatives", "Loss", "NodeTerms", "PseudoLikelihoodLoss", "Restriction", "check_binary"]
@@ -66,6 +67,7 @@ class Loss(Protocol):
 
     hypergraph: InteractionHypergraph
     num_parameters: int
+    coding: Coding
 
     def value(self, theta: NDArray[Any]) -> float:
         """The loss."""
@@ -77,6 +79,10 @@ class Loss(Protocol):
 
     def product(self, theta: NDArray[Any], direction: NDArray[Any]) -> Floats:
         """Hessian at theta times a direction (num_parameters,)."""
+        ...
+
+    def reduced_hessian(self, theta: NDArray[Any], basis: NDArray[Any]) -> Floats:
+        """Hessian (d, d) in the coefficients of the columns of a basis (num_parameters, d)."""
         ...
 
     def restrict(self, theta: NDArray[Any], directions: NDArray[Any]) -> Restriction:
@@ -110,6 +116,7 @@ class BinaryLoss(ABC):
     Attributes:
         hypergraph: all sets of one to ``order`` variables.
         num_parameters: length of corner theta.
+        coding: "corner".
         num_rows: sum of the counts.
 
     Raises:
@@ -119,6 +126,8 @@ class BinaryLoss(ABC):
         MissingDataError: missing cells.
         IntractableError: more than 2^28 entries of theta over the nodes.
     """
+
+    coding: Coding = "corner"
 
     def __init__(self, data: Observations, order: int) -> None:
         check_type(data, Observations, "data")
@@ -203,6 +212,28 @@ class BinaryLoss(ABC):
         """Hessian at theta times a direction (num_parameters,)."""
         second = self._terms(self.logits(theta), self._states, 2).second
         return self._pull_back(self._weights * second * self.logits(self._checked(direction, "direction")))
+
+    def reduced_hessian(self, theta: NDArray[Any], basis: NDArray[Any]) -> Floats:
+        """Hessian (d, d) in the coefficients of the columns of a basis (num_parameters, d).
+
+        For every node it takes the weighted products of the monomials that the basis moves, O(m sets^2), and their
+        products with the basis.
+        """
+        second = self._weights * self._terms(self.logits(theta), self._states, 2).second
+        moved = np.append(np.asarray(basis, dtype=np.float64).any(1), False)[self._positions]
+        padded = np.concatenate([basis, np.zeros((1, basis.shape[1]))])
+        found = np.zeros((basis.shape[1],) * 2)
+        for node in range(len(self.hypergraph.domain)):
+            sets = np.flatnonzero(moved[:, node])
+            local = padded[self._positions[sets, node]]
+            own = np.flatnonzero(local.any(0))
+            products = np.zeros((len(sets),) * 2)
+            for where, monomials in self._blocks():
+                features = monomials[:, sets]
+                products += (features * second[where, node, None]).T @ features
+            local = local[:, own]
+            found[np.ix_(own, own)] += local.T @ products @ local
+        return found
 
     def restrict(self, theta: NDArray[Any], directions: NDArray[Any]) -> Restriction:
         """The loss at theta plus steps along directions (k, num_parameters), which then costs O(k m n)."""

@@ -1,0 +1,372 @@
+r"""Norms of theta by their dual norm, vertices and faces: l1, groups of hyperedges, and balls and penalties of them.
+
+The unit ball of a norm is the convex hull of its vertices. A linear function over it is minimised at a vertex, where it
+is minus the dual norm of its gradient; that is all that Frank-Wolfe needs. A *face* holds a part of theta in few
+coordinates, those of the vertices met so far, in which projections and proximal maps are cheap.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from ...errors import check_positive, check_type, none_received, other_domain, wrong_shape, wrong_type
+from ...structure.hypergraph import InteractionHypergraph
+
+__all__ = ["Ball", "Face", "GroupNorm", "L1Norm", "Norm", "NormPenalty", "checked_terms", "project_magnitudes"]
+
+Floats = NDArray[np.float64]
+
+
+def project_magnitudes(magnitudes: Floats, radius: float, weights: Floats) -> Floats:
+    r"""Nearest point of :math:`\{m \ge 0 : \sum_k w_k m_k \le r\}` to magnitudes (k,) that are not negative."""
+    if float(weights @ magnitudes) <= radius:
+        return magnitudes
+    ratios = magnitudes / weights
+    order = np.argsort(-ratios)
+    shifts = (np.cumsum((weights * magnitudes)[order]) - radius) / np.cumsum(weights[order] ** 2)
+    last = np.flatnonzero(ratios[order] > shifts)[-1]
+    found = np.maximum(magnitudes - shifts[last] * weights, 0.0)
+    return found * min(1.0, radius / float(weights @ found))  # of large magnitudes rounding may leave too much
+
+
+class Face(ABC):
+    """A linear space of parts of theta, in orthonormal coordinates (size,) for the inner product of the norm.
+
+    Attributes:
+        size: number of coordinates.
+    """
+
+    size: int
+
+    @abstractmethod
+    def embed(self, coordinates: Floats) -> Floats:
+        """The part of theta (num_parameters,)."""
+
+    @abstractmethod
+    def basis(self) -> Floats:
+        """Matrix (num_parameters, size) of :meth:`embed`."""
+
+    @abstractmethod
+    def pull(self, gradient: Floats) -> Floats:
+        """Gradient (num_parameters,) in theta as the gradient in the coordinates."""
+
+    @abstractmethod
+    def norm(self, coordinates: Floats) -> float:
+        """Norm of the part."""
+
+    @abstractmethod
+    def dual(self, pulled: Floats) -> float:
+        """Largest inner product of a gradient in the coordinates with a point of norm 1 of the face."""
+
+    @abstractmethod
+    def project(self, coordinates: Floats, radius: float) -> Floats:
+        """Nearest point of the ball."""
+
+    @abstractmethod
+    def shrink(self, coordinates: Floats, strength: float) -> Floats:
+        """Proximal map of strength times the norm."""
+
+    @abstractmethod
+    def widened(self, coordinates: Floats, gradient: Floats, level: float) -> tuple[Face, Floats]:
+        """A face without what is zero and with vertices along which the gradient is steeper than a level.
+
+        The steepest vertex is always among them. The coordinates are those of the same part.
+        """
+
+
+class Norm(ABC):
+    """A norm of theta (num_parameters,), with the linear minimiser over its unit ball."""
+
+    part: ClassVar[str]
+    """What a part of theta with this norm is called unless the caller names it."""
+
+    @abstractmethod
+    def value(self, theta: NDArray[Any]) -> float:
+        """The norm."""
+
+    @abstractmethod
+    def dual(self, gradient: NDArray[Any]) -> float:
+        """The dual norm: the largest inner product of a gradient with a point of norm 1."""
+
+    @abstractmethod
+    def vertex(self, gradient: NDArray[Any]) -> Floats:
+        """A vertex of the unit ball with the smallest inner product with a gradient, minus the dual norm."""
+
+    @abstractmethod
+    def face(self, theta: NDArray[Any]) -> tuple[Face, Floats]:
+        """The smallest face that holds a part of theta, with its coordinates there."""
+
+    @abstractmethod
+    def check(self, hypergraph: InteractionHypergraph) -> None:
+        """Refuse interactions for which the norm is not defined."""
+
+
+class _Groups(Norm):
+    """A weighted sum of Euclidean norms of groups of coordinates, each of which is in one group."""
+
+    @abstractmethod
+    def groups(self, num_parameters: int) -> tuple[NDArray[np.int64], Floats]:
+        """Number of the group of every coordinate (num_parameters,), and weights of groups (num_groups,)."""
+
+    def _norms(self, theta: NDArray[Any]) -> tuple[Floats, NDArray[np.int64], Floats]:
+        vector = np.asarray(theta, dtype=np.float64)
+        groups, weights = self.groups(len(vector))
+        return np.sqrt(np.bincount(groups, weights=vector**2, minlength=len(weights))), groups, weights
+
+    @override
+    def value(self, theta: NDArray[Any]) -> float:
+        norms, _, weights = self._norms(theta)
+        return float(weights @ norms)
+
+    @override
+    def dual(self, gradient: NDArray[Any]) -> float:
+        norms, _, weights = self._norms(gradient)
+        return float((norms / weights).max(initial=0.0))
+
+    @override
+    def vertex(self, gradient: NDArray[Any]) -> Floats:
+        vector = np.asarray(gradient, dtype=np.float64)
+        norms, groups, weights = self._norms(vector)
+        best = int(np.argmax(norms / weights))
+        found = np.zeros(len(vector))
+        inside = groups == best
+        if norms[best] > 0:
+            found[inside] = -vector[inside] / (norms[best] * weights[best])
+        else:
+            found[np.flatnonzero(inside)[0]] = 1 / weights[best]
+        return found
+
+    @override
+    def face(self, theta: NDArray[Any]) -> tuple[Face, Floats]:
+        vector = np.asarray(theta, dtype=np.float64)
+        groups, weights = self.groups(len(vector))
+        found = _GroupFace(groups, weights, np.unique(groups[vector != 0]))
+        return found, found.pull(vector)
+
+
+class L1Norm(_Groups):
+    r"""The l1 norm of theta, which for corner theta is the l1 norm of the strongly symmetric tensor Q.
+
+    .. math:: \|\theta\|_1 = \sum_S |\theta_S| = \sum_{i_1, \dots, i_K} |q_{i_1 \dots i_K}|
+
+    since the tensor has :math:`\#S` equal entries that sum to :math:`\theta_S`. Vertices of the unit ball are the unit
+    vectors and their negatives, tensors with the entries :math:`\pm 1/\#S`; the dual norm is the largest modulus.
+
+    References:
+        Paper 3, section 3.1.1 and lemma 4.1.
+
+    Example:
+        >>> L1Norm().vertex(np.array([0.5, -2.0, 1.0])).tolist(), L1Norm().dual(np.array([0.5, -2.0, 1.0]))
+        ([0.0, 1.0, 0.0], 2.0)
+    """
+
+    part: ClassVar[str] = "sparse"
+
+    @override
+    def groups(self, num_parameters: int) -> tuple[NDArray[np.int64], Floats]:
+        return np.arange(num_parameters), np.ones(num_parameters)
+
+    @override
+    def check(self, hypergraph: InteractionHypergraph) -> None:
+        """Every collection has this norm."""
+
+
+class GroupNorm(_Groups):
+    r"""Sum of the norms of the hyperedges' parameters, :math:`\sum_S \sqrt{p_S}\, \|\theta^S\|` with :math:`p_S` in S.
+
+    In the free coding it does not depend on the reference levels. A vertex is one whole interaction, so that
+    Frank-Wolfe learns interactions of variables with any number of levels.
+
+    Args:
+        hypergraph: the interactions.
+
+    References:
+        Paper 3, chapter 5, asks for categorical variables; the penalty is :class:`~pyro_hoim.log_linear.GroupL2`.
+    """
+
+    part: ClassVar[str] = "groups"
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
+        self.hypergraph = hypergraph
+
+    @cached_property
+    def _layout(self) -> tuple[NDArray[np.int64], Floats]:
+        sizes = [where.stop - where.start for where in self.hypergraph.parameter_slices.values()]
+        sizes = np.array([size for size in sizes if size > 0], dtype=np.int64)
+        return np.repeat(np.arange(len(sizes)), sizes), np.sqrt(sizes.astype(np.float64))
+
+    @override
+    def groups(self, num_parameters: int) -> tuple[NDArray[np.int64], Floats]:
+        if num_parameters != self.hypergraph.num_parameters:
+            raise wrong_shape("theta", (self.hypergraph.num_parameters,), (num_parameters,))
+        return self._layout
+
+    @override
+    def check(self, hypergraph: InteractionHypergraph) -> None:
+        if hypergraph != self.hypergraph:
+            raise other_domain("norm", "groups of the interactions of the loss", received=repr(self.hypergraph))
+
+
+class _GroupFace(Face):
+    """Coordinates of some groups."""
+
+    def __init__(self, groups: NDArray[np.int64], weights: Floats, chosen: NDArray[np.int64]) -> None:
+        self._groups, self._weights, self._chosen = groups, weights, chosen
+        self._where = np.flatnonzero(np.isin(groups, chosen))
+        self._local = np.searchsorted(chosen, groups[self._where])
+        self._own = weights[chosen]
+        self.size = len(self._where)
+
+    def _norms(self, coordinates: Floats) -> Floats:
+        return np.sqrt(np.bincount(self._local, weights=coordinates**2, minlength=len(self._chosen)))
+
+    @override
+    def embed(self, coordinates: Floats) -> Floats:
+        found = np.zeros(len(self._groups))
+        found[self._where] = coordinates
+        return found
+
+    @override
+    def basis(self) -> Floats:
+        found = np.zeros((len(self._groups), self.size))
+        found[self._where, np.arange(self.size)] = 1.0
+        return found
+
+    @override
+    def pull(self, gradient: Floats) -> Floats:
+        return gradient[self._where]
+
+    @override
+    def norm(self, coordinates: Floats) -> float:
+        return float(self._own @ self._norms(coordinates))
+
+    @override
+    def dual(self, pulled: Floats) -> float:
+        return float((self._norms(pulled) / self._own).max(initial=0.0))
+
+    def _scaled(self, coordinates: Floats, norms: Floats, wanted: Floats) -> Floats:
+        factors = np.divide(wanted, norms, out=np.zeros_like(norms), where=norms > 0)
+        return coordinates * factors[self._local]
+
+    @override
+    def project(self, coordinates: Floats, radius: float) -> Floats:
+        norms = self._norms(coordinates)
+        return self._scaled(coordinates, norms, project_magnitudes(norms, radius, self._own))
+
+    @override
+    def shrink(self, coordinates: Floats, strength: float) -> Floats:
+        norms = self._norms(coordinates)
+        return self._scaled(coordinates, norms, np.maximum(norms - strength * self._own, 0.0))
+
+    @override
+    def widened(self, coordinates: Floats, gradient: Floats, level: float) -> tuple[Face, Floats]:
+        slopes = np.sqrt(np.bincount(self._groups, weights=gradient**2, minlength=len(self._weights))) / self._weights
+        kept = self._chosen[self._norms(coordinates) > 0]
+        slopes[kept] = 0.0
+        steepest = np.argsort(-slopes, kind="stable")[: max(32, len(kept))]
+        added = steepest[slopes[steepest] > level]
+        face = _GroupFace(self._groups, self._weights, np.union1d(kept, added))
+        return face, face.pull(self.embed(coordinates))
+
+
+@dataclass(frozen=True)
+class Ball:
+    """The points of a norm of at most a positive radius: a constraint on a part of theta, as in paper 3, (3.1).
+
+    Raises:
+        InputTypeError: what is no norm.
+        InputError: a radius that is not positive and finite.
+    """
+
+    norm: Norm
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_type(self.norm, Norm, "norm")
+        check_positive(self.radius, "radius")
+
+    def vertex(self, gradient: NDArray[Any]) -> Floats:
+        """A vertex with the smallest inner product with a gradient (num_parameters,)."""
+        return self.radius * self.norm.vertex(gradient)
+
+    def contains(self, theta: NDArray[Any], tolerance: float = 1e-9) -> bool:
+        """Whether a part is in the ball, up to a share of the radius."""
+        return self.norm.value(theta) <= self.radius * (1 + tolerance)
+
+    def level(self, slope: float) -> float:
+        """The steepness from which on vertices are worth adding to a face whose own steepest one is given."""
+        return slope
+
+    def prox(self, face: Face, coordinates: Floats, step: float) -> Floats:  # noqa: ARG002
+        """The projection."""
+        return face.project(coordinates, self.radius)
+
+    def cost(self, norm: float) -> float:  # noqa: ARG002
+        """What a part adds to the objective: nothing."""
+        return 0.0
+
+    def gap(self, inner: float, norm: float, dual: float, objective: float) -> float:  # noqa: ARG002
+        """Share of the duality gap, from gradient times part, norm of the part and dual norm of the gradient."""
+        return inner + self.radius * dual
+
+
+@dataclass(frozen=True)
+class NormPenalty:
+    r"""A positive strength times a norm, added to the loss per row in nats, as in paper 3, (3.2).
+
+    Raises:
+        InputTypeError: what is no norm.
+        InputError: a strength that is not positive and finite.
+    """
+
+    norm: Norm
+    strength: float
+
+    def __post_init__(self) -> None:
+        check_type(self.norm, Norm, "norm")
+        check_positive(self.strength, "strength")
+
+    def level(self, slope: float) -> float:  # noqa: ARG002
+        """As of a ball; here it is the strength."""
+        return self.strength
+
+    def prox(self, face: Face, coordinates: Floats, step: float) -> Floats:
+        """The proximal map of a step."""
+        return face.shrink(coordinates, step * self.strength)
+
+    def cost(self, norm: float) -> float:
+        """What a part adds to the objective."""
+        return self.strength * norm
+
+    def gap(self, inner: float, norm: float, dual: float, objective: float) -> float:
+        r"""Share of the duality gap over the points of norm at most objective / strength.
+
+        The loss is not negative, so no better point has a larger norm; hence the objective exceeds its minimum by at
+        most :math:`\langle g, x \rangle + \lambda \|x\| + \max(0, \|g\|_* - \lambda)\, F(x) / \lambda`.
+        """
+        return inner + self.strength * norm + max(0.0, dual - self.strength) * objective / self.strength
+
+
+def checked_terms(terms: object, kind: type, argument: str, hypergraph: InteractionHypergraph) -> dict[str, Any]:
+    """Balls, or penalties, by the name of their part; a single one gets the name that its norm gives it."""
+    wanted = f"{kind.__name__} objects by name, or one"
+    if isinstance(terms, kind):
+        terms = {terms.norm.part: terms}  # pyright: ignore[reportAttributeAccessIssue]
+    if not isinstance(terms, Mapping):
+        raise wrong_type(argument, wanted, terms)
+    if not terms:
+        raise none_received(argument, wanted)
+    found = dict[str, Any](terms)
+    for name, term in found.items():
+        check_type(term, kind, f"{argument}[{name!r}]")
+        term.norm.check(hypergraph)
+    return found
