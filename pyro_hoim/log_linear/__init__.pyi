@@ -54,6 +54,7 @@ from .learning.model import LearnResult as LearnResult
 from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior
 from .normaliser import log_partition as log_partition
+from .posets.figures import hasse_figure as hasse_figure
 from .posets.law import PosetLaw as PosetLaw
 from .posets.machine import (
     MachineResult as MachineResult,

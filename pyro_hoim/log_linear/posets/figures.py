@@ -1,0 +1,105 @@
+"""Pictures of posets: the Hasse diagram, figure 1(b) of paper 4."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ...core.figures.drawing import FAINT, INK, SETS
+from ...errors import check_type, out_of_reach, size_text
+from .poset import Poset
+
+__all__ = ["hasse_figure"]
+
+_MAX_ELEMENTS = 256
+_LEVELS = ("#5b8c5a", "#2a6f97", "#a23e48", "#ffffff", *SETS)  # green, blue, red and white as in the paper
+_ROUNDS = 8  # of placing every element under or over the mean of its neighbours
+
+
+def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> Figure:
+    """Hasse diagram: elements in layers by height, lines between an element and those that cover it.
+
+    Colours are those of the paper's picture of a machine: the bottom black, then green, blue, red, white for the first
+    to the fourth layer. With ``members`` only the elements of a collection B are filled.
+
+    Args:
+        poset: a poset of at most 256 elements.
+        members: a collection, such as the sets of a machine; everything when left out.
+
+    Raises:
+        UnknownNameError: an unknown member.
+        IntractableError: more elements than can be told apart.
+    """
+    check_type(poset, Poset, "poset")
+    if len(poset) > _MAX_ELEMENTS:
+        problem = f"a diagram of {size_text(len(poset), 'elements')} cannot be read, the limit is {_MAX_ELEMENTS}"
+        raise out_of_reach("poset", problem)
+    heights, covers = poset.heights, poset._order.covers
+    kept = np.ones(len(poset), dtype=bool)
+    if members is not None:
+        kept[:] = False
+        kept[poset.indices(members).numpy()] = True
+    points = _places(heights, covers, is_lattice=poset.variables is not None)
+    widest = int(np.bincount(heights).max())
+    figure = Figure(figsize=(max(4.0, min(1.1 * widest + 1, 16.0)), max(2.5, 1.25 * (heights.max() + 1))))
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.9))
+    axes.add_collection(LineCollection(list(points[covers]), colors=FAINT, linewidths=0.8, zorder=1))
+    size = min(26.0, 320.0 / widest)
+    for i, element in enumerate(poset.elements):
+        level = int(heights[i])
+        colour = INK if level == 0 else _LEVELS[(level - 1) % len(_LEVELS)]
+        is_shown = bool(kept[i]) or (level == 0 and len(poset.minimal) == 1)
+        axes.plot(
+            *points[i], "o", markersize=size, color=colour if is_shown else "white", zorder=2,
+            markeredgecolor=INK if is_shown else FAINT, markeredgewidth=0.9,
+        )  # fmt: skip
+        is_dark = is_shown and colour != "#ffffff"
+        axes.annotate(
+            _label(element), points[i], ha="center", va="center", fontsize=min(9.0, 0.4 * size, 1.2 * size / len(_label(element))), zorder=3,
+            color="white" if is_dark else INK if is_shown else FAINT,
+        )  # fmt: skip
+    axes.set_xlim(-0.6, widest - 0.4)
+    axes.set_ylim(-0.5, heights.max() + 0.5)
+    axes.axis("off")
+    if members is not None and not kept.all():
+        styles = {"in the collection": INK, "not in it": FAINT}
+        handles = [
+            Line2D([], [], marker="o", linestyle="", markeredgecolor=c, markerfacecolor=c if c == INK else "white")
+            for c in styles.values()
+        ]
+        figure.legend(handles, styles, loc="upper right", frameon=False, fontsize=9)
+    return figure
+
+
+def _label(element: Hashable) -> str:
+    """An element as it is written into its circle; the empty set as such."""
+    if isinstance(element, tuple):
+        return ("" if all(len(str(part)) == 1 for part in element) else ",").join(map(str, element)) or "∅"
+    return str(element)
+
+
+def _places(heights: np.ndarray, covers: np.ndarray, *, is_lattice: bool) -> np.ndarray:
+    """Points (n, 2): layers by height, within one in the order of the variables or of the neighbours' means."""
+    layers = [np.flatnonzero(heights == level) for level in range(int(heights.max()) + 1)]
+    x = np.zeros(len(heights))
+    widest = max(map(len, layers))
+    if is_lattice:
+        layers = [layer[::-1] for layer in layers]
+
+    def spread(layer: np.ndarray) -> None:
+        x[layer] = np.arange(len(layer)) + (widest - len(layer)) / 2
+
+    for layer in layers:
+        spread(layer)
+    for step in range(0 if is_lattice else _ROUNDS):
+        mine, theirs = (1, 0) if step % 2 == 0 else (0, 1)
+        for layer in layers if step % 2 == 0 else layers[::-1]:
+            means = [
+                x[covers[covers[:, mine] == i, theirs]].mean() if (covers[:, mine] == i).any() else x[i] for i in layer
+            ]
+            spread(layer[np.argsort(means, kind="stable")])
+    return np.stack((x, heights.astype(float)), -1)
