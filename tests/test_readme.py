@@ -41,6 +41,7 @@ from pyro_hoim.inference import (
     sample_network_posterior,
     structure_model,
 )
+from pyro_hoim.information import bias_variance, random_uniform_law
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -310,6 +311,33 @@ def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
             kernel = make(auxiliary=auxiliary, num_sweeps=1)
             kernel.setup(0)
             assert kernel.is_exact is (says[row][column] == "the posterior")
+
+
+@pytest.mark.parametrize("method", ["newton", "gradient", "gibbs"])
+def test_machines_are_as_exact_as_the_table_says(method):
+    says = {quantity: row[method] for quantity, row in _table("machine").items()}
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    lattice = log_linear.Poset.boolean_lattice(domain)
+    truth = random_uniform_law(domain, generator=torch.Generator().manual_seed(1))
+    training = log_linear.MachineTraining(num_iterations=20, num_chains=400, num_temperatures=20)
+    machine = log_linear.train_machine(truth, 2, method=method, training=training)
+    assert (machine.gradient_norm < 1e-9) is (says["theta"] == "maximum likelihood")
+    exact = log_linear.train_machine(truth, 2, training=training)
+    counted = not torch.allclose(machine.theta, exact.theta) and method != "newton"
+    assert counted is (says["eta of the machine in a step"] == "*counted in chains*")
+    assert machine.log_partition.kind == KINDS[says["log Z"]]
+    law = log_linear.PosetLaw.from_probs(lattice, machine.law.log_prob_table.reshape(-1).exp())
+    again = log_linear.PosetLaw.from_eta(lattice, law.eta)
+    assert says["theta, eta, probabilities and Fisher information of its `PosetLaw`"] == "exact"
+    torch.testing.assert_close(again.theta, law.theta, rtol=1e-9, atol=1e-9)
+    hessian = torch.autograd.functional.hessian(
+        lambda theta: log_linear.PosetLaw(lattice, theta).log_partition, law.theta
+    )
+    torch.testing.assert_close(law.fisher_information(), hessian, rtol=1e-9, atol=1e-12)
+    projection = log_linear.train_machine(truth, 2, method="newton").law
+    divided = bias_variance(truth, projection, machine.law)
+    assert says["bias + variance = total, given the projection"] == "exact"
+    torch.testing.assert_close(divided.total, divided.bias + divided.variance, rtol=1e-8, atol=1e-12)
 
 
 def test_tensors_are_as_exact_as_the_table_says():

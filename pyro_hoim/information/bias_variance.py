@@ -20,7 +20,7 @@ _SUM_TOLERANCE = 1e-4
 
 
 class Average(NamedTuple):
-    """Mean over data sets, in nats, and its standard error: infinite for one data set, NaN where a value is."""
+    """Mean over data sets, in nats, and its standard error: infinite for one data set, NaN where one is infinite."""
 
     mean: float
     std_error: float

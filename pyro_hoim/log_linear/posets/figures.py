@@ -58,8 +58,10 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
             markeredgecolor=INK if is_shown else FAINT, markeredgewidth=0.9,
         )  # fmt: skip
         is_dark = is_shown and colour != "#ffffff"
+        label = _label(element)
+        points_high = min(9.0, 0.4 * size, 1.2 * size / len(label))
         axes.annotate(
-            _label(element), points[i], ha="center", va="center", fontsize=min(9.0, 0.4 * size, 1.2 * size / len(_label(element))), zorder=3,
+            label, points[i], ha="center", va="center", fontsize=points_high, zorder=3,
             color="white" if is_dark else INK if is_shown else FAINT,
         )  # fmt: skip
     axes.set_xlim(-0.6, widest - 0.4)
