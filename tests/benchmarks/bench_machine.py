@@ -34,8 +34,10 @@ def literal_step(members, theta, states, sweeps, rng):
     return np.array([states[:, member].all(1).mean() for member in members])
 
 
-def cached_step(chains, poset, where, strides, sweeps):
-    """Ours: chains with cached energies, then one transform of the counted states."""
+def cached_step(chains, theta, poset, where, strides, sweeps):
+    """Ours: new weights, chains with cached energies, then one transform of the counted states."""
+    graph = chains.hypergraph
+    chains.set_model(LogLinearEnergy(graph, parametrization(graph).corner_tables(theta)))
     chains.sweep(sweeps)
     shares = torch.bincount(chains.states.long() @ strides, minlength=len(poset)).double() / chains.num_chains
     return poset.sums(shares, "above")[where]
@@ -65,7 +67,7 @@ def main():
         eta = torch.full((len(graph),), 0.1, dtype=torch.float64)
         calls = {
             "sums": partial(literal_step, members, theta.numpy(), states, options.sweeps, rng),
-            "ours": partial(cached_step, chains, poset, where, strides, options.sweeps),
+            "ours": partial(cached_step, chains, theta, poset, where, strides, options.sweeps),
             "exact": partial(gradient_steps, poset, graph.edges, eta, num_iterations=1, theta=theta),
         }
         if options.program:
@@ -88,7 +90,12 @@ def main():
     head = ["order", "sets", "sums, ms", "authors, ms", "ours, ms", "exact, ms", "sums / ours", "authors / ours"]
     size = f"{options.chains:,} chains, {options.sweeps} sweeps, {options.variables} variables, {options.rounds} rounds"
     text = "\n".join(
-        [f"{about()} One step with {size}; medians of processor time, one thread.", "", *markdown(head, rows)]
+        [
+            f"{about()} One step with {size}; medians of processor time, one thread.",
+            "python tests/benchmarks/bench_machine.py --program FOLDER --append; random theta of scale 0.1.",
+            "",
+            *markdown(head, rows),
+        ]
     )
     publish("A training step of a higher-order Boltzmann machine (bench_machine.py)", text, options.append)
 
