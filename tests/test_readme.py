@@ -82,7 +82,7 @@ def test_example_prints_what_the_readme_says():
 
 
 def test_every_quantity_and_backend_is_in_the_table():
-    assert len(EXACTNESS) == 14
+    assert len(EXACTNESS) == 15
     assert all(set(row) == set(BACKENDS) for row in EXACTNESS.values())
 
 
@@ -101,6 +101,11 @@ def test_backends_are_as_exact_as_the_table_says(name, domain):
         "entropy, Kullback-Leibler divergence",
     ):
         assert (says[quantity] == "exact") is backend.is_exact
+    corner = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], hierarchical=False, coding="corner")
+    for coding in ("corner", "balanced"):
+        found = log_linear.log_partition(LogLinearEnergy.from_theta(corner, theta[:4]), coding, partition=backend)
+        told = says["`log_partition` of a model in a coding asked for, corner families too"]
+        assert found.kind == KINDS[told] and found.coding == coding
     rows = HierarchicalLogLinear(hypergraph, theta, partition=backend)
     counts = LogLinearStatistics(hypergraph, theta, 5, partition=backend)
     assert rows.sample_is_exact is (says["samples of `HierarchicalLogLinear`"] == "exact")

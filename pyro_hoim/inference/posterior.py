@@ -91,7 +91,8 @@ class PosteriorSamples(ThetaDraws):
         prior: the prior distribution.
         counts: marginal counts of every hyperedge, (num_terms,).
         total_count: number of rows N.
-        theta: draws in the free coding, (num_chains, num_draws, num_parameters).
+        theta: draws (num_chains, num_draws, num_parameters) in the free coding, or in the corner coding of a family of
+            corner tables.
         seed: seed of the run.
         run: Pyro's MCMC object after its run, with ``theta`` as its site.
         status: "converged", or "unconverged" when some split R-hat exceeds
@@ -135,7 +136,7 @@ def sample_posterior(
         hypergraph: the interactions.
         data: complete observations, or their marginal counts over every hyperedge.
         prior: a positive number (scale of :func:`~pyro_hoim.log_linear.normal_prior`), or a Pyro distribution over
-            the free coordinates, such as the result of ``normal_prior`` or
+            theta in the coding of the family, such as the result of ``normal_prior`` or
             :class:`~pyro_hoim.log_linear.DiaconisYlvisaker`.
         settings: numbers of chains and draws, and how NUTS moves; a burn-in of None is 200 (metric laplace) or 500.
         total_count: number of rows N; needed with counts only.

@@ -45,7 +45,8 @@ class PseudoPosterior(ThetaDraws):
     Attributes:
         hypergraph: the interactions.
         prior: independent normals over theta.
-        theta: draws in the free coding, (num_chains, num_draws, num_parameters), moved as ``calibrate`` says.
+        theta: draws in the free coding, in the corner coding of a corner family, (num_chains, num_draws,
+            num_parameters), moved as ``calibrate`` says.
         mode: of the pseudo-posterior, (num_parameters,).
         covariance: normal approximation of that of theta at the mode; calibrated as theta is.
         plain_covariance: the one without calibration, the inverse curvature of the pseudo-posterior at its mode.

@@ -36,7 +36,7 @@ class ArvizNames:
         dims: dimension names by variable, without chain and draw.
         coords: coordinate values by dimension.
         theta: site whose coordinates a hypergraph names.
-        coding: coding of that site.
+        coding: coding of that site; None for that of the collection's family.
         layout: "flat" gives that site the dimension ``interaction_level`` ("smoke:mental[n,n]", see
             :func:`~pyro_hoim.log_linear.theta_coords`) with the further coordinates ``interaction`` and ``level``;
             "tables" makes it one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions
@@ -46,7 +46,7 @@ class ArvizNames:
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     theta: str = "theta"
-    coding: Coding = "free"
+    coding: Coding | None = None
     layout: Literal["flat", "tables"] = "flat"
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ def _name_theta(
     coords: dict[str, Any],
 ) -> dict[str, list[str]]:
     """Names the coordinates of theta in place, or puts its tables in its stead; its secondary coordinates."""
-    theta, coding = labels.theta, labels.coding
+    theta, coding = labels.theta, labels.coding or parametrization(hypergraph).coding
     found = theta_coords(hypergraph, coding)
     names = found.pop(THETA_DIM)
     extra: dict[str, list[str]] = {}

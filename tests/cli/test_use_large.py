@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from command_line import save_random, stored
 
 from pyro_hoim.data import Observations
 from pyro_hoim.information.interaction_values import removal_values
+from pyro_hoim.log_linear import ModelFile, save_model
 from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -177,3 +179,31 @@ def test_interactions_of_a_large_model_are_bounded(shell):
     assert shell.json(*arguments, "--seed", "1")["interactions"] != rows
     out, _ = shell(*arguments)
     assert out.count("<=") == 12
+
+
+def test_a_family_of_corner_tables(shell):
+    """Every command on its file, against the enumerated law; its interactions have no refined information."""
+    domain = Domain.from_cardinalities([2, 3, 2])
+    sets = [["x0", "x1"], ["x0", "x1", "x2"]]
+    graph = InteractionHypergraph(domain, sets, hierarchical=False, coding="corner")
+    theta = torch.tensor([0.5, -1.0, 1.5, 0.7], dtype=torch.float64)
+    save_model("corner.safetensors", ModelFile(graph, theta, "corner"))
+    table = np.zeros((2, 3, 2))
+    table[1, 1], table[1, 2] = 0.5, -1.0
+    table[1, 1, 1] += 1.5
+    table[1, 2, 1] += 0.7
+    psi = float(np.log(np.exp(table).sum()))
+    found = shell.json("log-z", "corner.safetensors")
+    assert found["value"] == pytest.approx(psi, rel=1e-12) and found["coding"] == "corner"
+    rows = pd.DataFrame({"x0": ["1", "0"], "x1": ["1", "2"], "x2": ["1", "0"]})
+    rows.to_csv("two.csv", index=False)
+    scored = shell.json("score", "corner.safetensors", "two.csv")
+    assert scored["nll"] == pytest.approx(psi - (table[1, 1, 1] + table[0, 2, 0]) / 2, rel=1e-12)
+    assert shell.json("predict", "corner.safetensors", "two.csv", "--target", "x2")["rows"] == 2
+    shell("sample", "corner.safetensors", "-n", "20", "--given", "x0=1", "--out", "drawn.csv")
+    assert (pd.read_csv("drawn.csv")["x0"] == 1).all()
+    (first, second) = shell.json("interactions", "corner.safetensors")["interactions"]
+    assert {tuple(first["edge"]), tuple(second["edge"])} == set(graph.edges) and "refined_information" not in first
+    save_model("balanced.safetensors", ModelFile(graph.in_coding("balanced"), theta))
+    other = shell.json("log-z", "balanced.safetensors")  # control
+    assert "coding" not in other and abs(other["value"] - psi) > 0.01

@@ -101,9 +101,10 @@ def solve_natural_parameters(
     precision: torch.Tensor | None = None,
     centre: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    r"""The free theta (P,) of given mean coordinates (num_terms,), :math:`\eta(\theta) = \eta`, unique when it exists.
+    r"""The theta (P,) of given mean coordinates (num_terms,), :math:`\eta(\theta) = \eta`, unique when it exists.
 
-    In closed form on decomposable collections; otherwise the maximum of the concave function
+    It is free theta, or corner theta in a family of corner tables. In closed form on decomposable collections;
+    otherwise the maximum of the concave function
     :math:`\eta \cdot \theta - \log Z(\theta) - \frac12 \sum_i \lambda_i (\theta_i - \mu_i)^2` by damped Newton steps
     in double precision. Each step costs one evaluation and one Fisher information.
     """
@@ -113,7 +114,7 @@ def solve_natural_parameters(
     refuse_traced("mode", "the solution of Newton's method")
     _check_dense(hypergraph, "mode")
     partition = exact_backend(partition)  # Newton's method does not converge on estimates
-    target = codings.free_statistics(eta.detach().double())
+    target = codings.mean_statistics(eta.detach().double())
     weight = torch.zeros_like(target) if precision is None else precision.detach().double()
     middle = torch.zeros_like(target) if centre is None else centre.detach().double()
 
@@ -158,9 +159,9 @@ def solve_natural_parameters(
 def fisher_information(
     hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
 ) -> torch.Tensor:
-    """Hessian (P, P) of log Z in the free coordinates theta (P,): the covariance of the free statistics.
+    """Hessian (P, P) of log Z in theta (P,), in the coding of the family: the covariance of its statistics.
 
-    Summed over the cells while their free statistics take at most 2^23 numbers, otherwise by automatic
+    Summed over the cells while their statistics take at most 2^23 numbers, otherwise by automatic
     differentiation, one backward pass per parameter. In the place of a backend that is not exact stands ``Auto()``.
     """
     _check_dense(hypergraph, "fisher_information")
@@ -170,13 +171,13 @@ def fisher_information(
 def _statistics_and_information(
     hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean (P,) and covariance (P, P) of the free statistics at theta (P,)."""
+    """Mean (P,) and covariance (P, P) of the statistics at theta (P,)."""
     codings = parametrization(hypergraph)
     cells = hypergraph.domain.num_states
     if cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN:
         with torch.no_grad():
             model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
-            mean = codings.free_statistics(partition.expectations(model))
+            mean = codings.mean_statistics(partition.expectations(model))
             design = _design(hypergraph).to(theta)
             weight = torch.softmax(design @ theta.detach(), 0).unsqueeze(-1)
             centred = design - mean
@@ -184,7 +185,7 @@ def _statistics_and_information(
     with torch.enable_grad():
         point = theta.detach().requires_grad_()
         model = LogLinearEnergy.from_theta(hypergraph, point)
-        mean = codings.free_statistics(partition.expectations(model))
+        mean = codings.mean_statistics(partition.expectations(model))
         rows: Sequence[torch.Tensor] = [
             torch.autograd.grad(mean[i], point, retain_graph=True)[0] for i in range(mean.shape[0])
         ]
@@ -197,7 +198,7 @@ def _design(hypergraph: InteractionHypergraph) -> torch.Tensor:
     """Free statistics of every cell (num_states, P), float64."""
     codings = parametrization(hypergraph)
     states = np.indices(hypergraph.domain.cardinalities).reshape(len(hypergraph.domain), hypergraph.domain.num_states)
-    return codings.free_statistics(codings.statistics(torch.from_numpy(states.T.copy())).double())
+    return codings.mean_statistics(codings.statistics(torch.from_numpy(states.T.copy())).double())
 
 
 def _check_dense(hypergraph: InteractionHypergraph, what: str) -> None:

@@ -16,6 +16,7 @@ from torch.distributions import kl_divergence
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.errors import InputError
+from pyro_hoim.inference import NUTSSettings, sample_posterior
 from pyro_hoim.log_linear import (
     AnnealedImportance,
     Enumeration,
@@ -309,7 +310,7 @@ def test_a_posterior_over_such_a_law_by_nuts_and_svi():
         theta = pyro.sample("theta", dist.Normal(torch.zeros(5).double(), 2.0).to_event(1))
         pyro.sample("rows", LogLinearStatistics(graph, theta, 2000, coding="corner"), obs=counts)
 
-    mcmc = MCMC(NUTS(program), num_samples=100, warmup_steps=60, disable_progbar=True)
+    mcmc = MCMC(NUTS(program), num_samples=60, warmup_steps=40, disable_progbar=True)
     mcmc.run()
     drawn = mcmc.get_samples()["theta"]
     indicators = np.stack([exponents(graph, row) for row in np.eye(5)], -1).reshape(-1, 5)
@@ -325,9 +326,13 @@ def test_a_posterior_over_such_a_law_by_nuts_and_svi():
     assert (np.abs(drawn.mean(0).numpy() - mode) < 0.5 * deviation).all()
     assert (np.abs(np.log(drawn.std(0).numpy() / deviation)) < 0.5).all()
     assert (np.abs(mode - np.zeros(5)) > 2 * deviation).any()  # control: the prior's mean is far
+    drawn = sample_posterior(
+        graph, counts, 2.0, NUTSSettings(num_chains=1, num_draws=60, burn_in=10), total_count=2000
+    ).theta[0]
+    assert (np.abs(drawn.mean(0).numpy() - mode) < 0.5 * deviation).all()
     guide = AutoNormal(program, init_scale=0.05)
     svi = SVI(program, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO())
     pyro.clear_param_store()
-    losses = [svi.step() for _ in range(60)]
+    losses = [svi.step() for _ in range(40)]
     assert math.isfinite(losses[-1]) and losses[-1] < losses[0]
     assert (np.abs(guide.median()["theta"].detach().numpy() - mode) < 3 * deviation).all()
