@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from .boltzmann.command.family import FAMILY as MACHINES
 from .core.family import Answer, Family, Question, Stored, families, family_of, register
 from .core.prediction import extend_rows
 from .core.rows import check_rows
@@ -65,7 +66,7 @@ def register_installed() -> None:
             warnings.warn(FamilyWarning(told), stacklevel=2)
 
 
-for known in (LOG_LINEAR, NETWORKS, ROOTS):
+for known in (LOG_LINEAR, NETWORKS, ROOTS, MACHINES):
     register(known)
 register_installed()
 

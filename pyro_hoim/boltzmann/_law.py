@@ -13,8 +13,8 @@ from ..core.laws.parameter_cache import ParameterCache
 from ..core.partition import Cost, LogPartition, PartitionBackend
 from ..errors import out_of_reach, size_text
 from ..log_linear.auto import Auto
-from ..log_linear.coding import parametrization
 from ..log_linear.laws.law import HierarchicalLogLinear
+from ..log_linear.normaliser import in_coding
 from ..schema import Domain
 from .energy import MarginalEnergy
 from .layers import Layers, layer_scores
@@ -107,9 +107,7 @@ class MachineLaw(ParameterCache):
         layers = self.layers
         if layers is None:
             self._check_reach()
-            hypergraph = self.structure.hypergraph
-            codings = parametrization(hypergraph)
-            return shifted(self.joint.log_partition, codings.purify(codings.corner_tables(theta))[1])
+            return in_coding(self.joint.energy_model, self.joint.log_partition, "corner")
         value = layer_scores(*self._parts(layers, theta), is_total=True)
         states, width = layers.num_states, len(layers.summed)
         reason = f"{size_text(states, 'states')} of {len(layers.listed)} variables, the others summed one by one"
@@ -177,16 +175,3 @@ class MachineLaw(ParameterCache):
         parts = torch.cat([probs @ states, (probs.unsqueeze(-1) * fields.sigmoid()).sum(-2)], -1)
         order = torch.tensor([*layers.listed, *layers.summed], device=self.device).argsort()
         return parts[..., order]
-
-
-def shifted(found: LogPartition, constant: torch.Tensor) -> LogPartition:
-    """The result of balanced tables as that of the corner coding, whose tables hold a constant (*batch) more."""
-
-    def moved(value: torch.Tensor | None) -> torch.Tensor | None:
-        return None if value is None else value + constant.detach().to(value)
-
-    sandwich = found.sandwich
-    if sandwich is not None:
-        sandwich = replace(sandwich, forward=moved(sandwich.forward), reverse=moved(sandwich.reverse))
-    limits = {name: moved(getattr(found, name)) for name in ("lower", "upper", "lower_bound")}
-    return replace(found, value=found.value + constant, coding="corner", sandwich=sandwich, **limits)

@@ -16,7 +16,7 @@ from ..structure.cells import evidence_codes
 from .law import BoltzmannMachine
 from .structure import MachineStructure
 
-__all__ = ["RestrictedBoltzmannMachine", "sweep_layers"]
+__all__ = ["RestrictedBoltzmannMachine", "as_machine", "sweep_layers"]
 
 
 class RestrictedBoltzmannMachine(BoltzmannMachine):
@@ -183,6 +183,16 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
                 validate_args=self._own_validation,
             )
         )
+
+
+def as_machine(structure: MachineStructure, theta: torch.Tensor, **options: Any) -> BoltzmannMachine:
+    """The machine of theta (*batch, num_parameters) as the class that it is."""
+    if not structure.is_restricted:
+        return BoltzmannMachine(structure, theta, **options)
+    n, d = structure.num_visible, len(structure.names)
+    weights = theta[..., d:].unflatten(-1, (n, structure.num_hidden))
+    parts = theta[..., :n], theta[..., n:d], weights
+    return RestrictedBoltzmannMachine(structure.domain, *parts, hidden_names=structure.hidden, **options)
 
 
 def _times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:

@@ -22,14 +22,13 @@ from ...errors import (
 from ...runs.checkpoint import checksum
 from ...runs.jobs import follow
 from ...runs.options import RunOptions, checked_run
-from ..energy import MAX_LAYER_STATES
 from ..law import BoltzmannMachine
-from ..restricted import RestrictedBoltzmannMachine
+from ..restricted import as_machine
 from ..structure import MachineStructure
 from .job import LearningJob, Rows
-from .options import LearningOptions
+from .options import LearningMethod, LearningOptions
 
-__all__ = ["MachineResult", "fit_machine"]
+__all__ = ["MachineResult", "check_method", "fit_machine"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,9 @@ def fit_machine(
     run = checked_run(run)
     rows = _checked_rows(data, "data")
     structure = hidden if isinstance(hidden, MachineStructure) else MachineStructure.restricted(data.domain, hidden)
-    _check_structure(structure, data, options)
+    if structure.domain != data.domain:
+        raise other_domain("hidden", "a structure over the variables of the rows")
+    check_method(structure, options.method)
     held = None if validation is None else _checked_rows(validation, "validation", data)
     if options.patience is not None and held is None:
         raise conflict("patience", "stops by rows of validation, and there are none", "give validation=...")
@@ -134,7 +135,7 @@ def fit_machine(
         hint = "allow more iterations, or a decay where weights grow without end"
         warnings.warn(ConvergenceWarning(problem, argument="fit_machine", hint=hint), stacklevel=2)
     return MachineResult(
-        law=_law(structure, progress.best),
+        law=as_machine(structure, progress.best),
         options=options,
         curve=tuple((int(at or 0), float(train or 0.0), score) for at, train, score in progress.curve),
         score_name="log-likelihood" if job.has_likelihood else "pseudo-log-likelihood",
@@ -143,15 +144,6 @@ def fit_machine(
         num_rows=data.total_count,
         seconds=seconds,
     )
-
-
-def _law(structure: MachineStructure, theta: torch.Tensor) -> BoltzmannMachine:
-    """The machine as the class that it is."""
-    if not structure.is_restricted:
-        return BoltzmannMachine(structure, theta)
-    n, m = structure.num_visible, structure.num_hidden
-    b, c, w = theta[:n], theta[n : n + m], theta[n + m :].reshape(n, m)
-    return RestrictedBoltzmannMachine(structure.domain, b, c, w, hidden_names=structure.hidden)
 
 
 def _checked_rows(data: Observations, argument: str, like: Observations | None = None) -> Rows:
@@ -168,19 +160,16 @@ def _checked_rows(data: Observations, argument: str, like: Observations | None =
     return Rows(merged.codes.double(), merged.counts.double() / merged.total_count)
 
 
-def _check_structure(structure: MachineStructure, data: Observations, options: LearningOptions) -> None:
-    """Refuse a structure that does not fit the rows or the method, before any work."""
-    if structure.domain != data.domain:
-        raise other_domain("hidden", "a structure over the variables of the rows")
-    if options.method == "exact":
-        with torch.no_grad():
-            layers = structure.graph.layers
-            if layers is None or layers.num_states > MAX_LAYER_STATES:
-                theta = torch.zeros(structure.num_parameters, dtype=torch.float64)
-                _ = BoltzmannMachine(structure, theta).log_partition
+def check_method(structure: MachineStructure, method: LearningMethod) -> None:
+    """Refuse a method that a structure is too large for, or has edges for which there is none, before any work."""
+    if method == "exact":
+        layers = structure.graph.layers
+        if layers is None or layers.num_states > BoltzmannMachine.max_layer_states:
+            theta = torch.zeros(structure.num_parameters, dtype=torch.float64)
+            _ = BoltzmannMachine(structure, theta).log_partition
     elif not structure.is_restricted:
         hint = 'learn it by method="exact"'
-        raise conflict("method", f"{options.method!r} needs a restricted machine, without edges in a layer", hint)
+        raise conflict("method", f"{method!r} needs a restricted machine, without edges in a layer", hint)
 
 
 def _start(structure: MachineStructure, rows: Rows, options: LearningOptions, seed: int) -> torch.Tensor:

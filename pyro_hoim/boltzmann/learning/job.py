@@ -17,7 +17,9 @@ from ..structure import MachineStructure
 from .gradient import MAX_CELLS, contrastive_gradient, layer_statistics, model_statistics
 from .options import LearningOptions
 
-EVALUATIONS = 100
+__all__ = ["LearningJob", "Rows"]
+
+_EVALUATIONS = 100
 _ROWS = 1000  # of a score along the way
 _LAYER = 2**12  # states up to which the score is the log-likelihood
 _CLIMB = 50  # iterations of L-BFGS in one piece, which ends with its memory
@@ -67,13 +69,13 @@ class LearningJob:
         self._generator = torch.Generator().manual_seed(seed)
         self.done, self.total = 0, options.iterations
         least = _CLIMB if options.method == "exact" else 1
-        self._stride = max(least, -(-options.iterations // EVALUATIONS))
+        self._stride = max(least, -(-options.iterations // _EVALUATIONS))
         chains = torch.zeros(0, structure.num_visible, dtype=theta.dtype)
         if options.method == "pcd":
             chains = self._drawn(options.num_chains)
         self.progress = Progress(theta, torch.zeros_like(theta), chains, theta, [])
         layers = structure.graph.layers
-        self.has_likelihood = layers is not None and layers.num_states <= _LAYER
+        self.has_likelihood = layers is not None and layers.num_states <= min(_LAYER, BoltzmannMachine.max_layer_states)
         self._note()
 
     def _drawn(self, number: int) -> torch.Tensor:

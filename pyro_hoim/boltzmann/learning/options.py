@@ -58,7 +58,7 @@ class LearningOptions:
     momentum: float = 0.0
     decay: float = 0.0
     patience: int | None = None
-    scale: float = 0.01
+    scale: float = 0.1
 
     def __post_init__(self) -> None:
         check_choice(self.method, get_args(LearningMethod), "method")

@@ -50,7 +50,7 @@ class _FitCommand(FamilyCommand):
     "--split",
     metavar="TRAIN,VALIDATION,TEST",
     help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5; of "
-    "a dependency network or grm 0.8,0,0.2, and 0.6,0.2,0.2 where several --l1 are compared]",
+    "rbm, a dependency network or grm 0.8,0,0.2, and 0.6,0.2,0.2 where several --l1 are compared]",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")

@@ -1,0 +1,59 @@
+"""Boltzmann machines as a family of the registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
+from ...core.family import Family, Stored
+from ..file import KIND, MachineFile, load_machine, save_machine
+from ..law import BoltzmannMachine
+from ..learning.fit import MachineResult
+from . import use
+from .fit import MACHINE_OPTIONS, MachinePlan
+from .page import machine_page
+
+__all__ = ["FAMILY"]
+
+
+def _stored(found: Any) -> Stored | None:
+    """What a file holds of a machine, or of what a fit returned."""
+    if isinstance(found, MachineResult):
+        found = found.law
+    if isinstance(found, BoltzmannMachine):
+        found = MachineFile(found.structure, found.theta)
+    if not isinstance(found, MachineFile):
+        return None
+    return Stored(KIND, found, found.structure.domain, found.info)
+
+
+FAMILY = Family(
+    kind=KIND,
+    name="Boltzmann machine",
+    short="rbm",
+    data_type="labels",
+    options={
+        "fit": MACHINE_OPTIONS,
+        "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
+        "score": (LABEL, *LOG_Z_OPTIONS),
+        "predict": (LABEL,),
+        "log-z": LOG_Z_OPTIONS,
+    },
+    fit=MachinePlan,
+    load=load_machine,
+    write=save_machine,
+    stored=_stored,
+    sections=machine_page,
+    draw=use.draw,
+    score=use.score,
+    predict=use.predict,
+    interactions=use.interactions,
+    complete=use.complete,
+    log_z=use.log_z,
+    instead={
+        "prior": "its weights are held back by {decay}",
+        "most_probable": "its missing cells are drawn",
+        "information": "its interactions are sorted by value",
+        "samples": "its interactions are sorted by value",
+    },
+)

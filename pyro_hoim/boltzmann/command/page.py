@@ -1,0 +1,124 @@
+"""The page of a Boltzmann machine. Nothing is computed here but formats and interactions."""
+
+from __future__ import annotations
+
+from ...core.command.answers import describe_log_z
+from ...core.page import Page, Section, edge_cell
+from ...core.words import digits, fixed, gain_sentence, num_states_text, plural
+from .analysis import MachineAnalysis
+from .figures import curve_figure, weights_figure
+from .use import strongest
+
+__all__ = ["machine_page"]
+
+_FIRST, _MOST, _BRIEF = 20, 200, 8
+_METHODS = {
+    "exact": "exact gradients",
+    "cd": "contrastive divergence with {steps}",
+    "pcd": "persistent chains with {steps}",
+}
+
+
+def machine_page(analysis: MachineAnalysis) -> Page:
+    """The page of a machine."""
+    return Page(
+        title=f"Boltzmann machine of {analysis.title.replace('_', ' ')}",
+        rows={name: 0.0 if part is None else part.rows for name, part in analysis.parts.items()},
+        names=analysis.law.domain.names,
+        summary=_summary(analysis),
+        warnings=_warnings(analysis),
+        about=analysis.about,
+        sections=[_scores(analysis), _interactions(analysis), _weights(analysis), _learning(analysis)],
+        seed=analysis.seed,
+    )
+
+
+def _kind(analysis: MachineAnalysis) -> str:
+    return "exact" if analysis.log_z.kind == "exact" else f"annealed, {analysis.log_z.verdict}"
+
+
+def _summary(analysis: MachineAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    structure, result = analysis.law.structure, analysis.result
+    judged = next(name for name in ("test", "validation", "train") if analysis.parts[name] is not None)
+    scores = analysis.parts[judged]
+    assert scores is not None
+    how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
+    taught = (
+        f"{analysis.title}: {plural(result.num_rows, 'row')} of {plural(len(analysis.law.domain), 'column')} "
+        f"({num_states_text(analysis.law.domain.num_states)} possible rows) taught a restricted Boltzmann machine with "
+        f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')}, by {how}."
+    )
+    return [
+        gain_sentence(judged, "machine", scores.gain, scores.gain_std_error),
+        taught,
+        f"Its log-likelihoods are {_kind(analysis)}.",
+    ]
+
+
+def _warnings(analysis: MachineAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    found: list[str] = []
+    if analysis.log_z.verdict == "unreliable":
+        found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
+    if analysis.result.converged is False:
+        found.append("Learning ended before the gradient vanished: more iterations would change the machine.")
+    return found
+
+
+def _scores(analysis: MachineAnalysis) -> Section:
+    section = Section("How well it predicts rows")
+    rows = [
+        [name, part.rows, digits(part.nll), digits(part.kl), digits(part.pseudo_nll), digits(part.gain)]
+        for name, part in analysis.parts.items()
+        if part is not None
+    ]
+    columns = ["part", "rows", f"NLL ({_kind(analysis)})", "KL", "pseudo-NLL", "gain over independent columns"]
+    section.table(columns, rows, brief=len(rows))
+    section.note("Nats a row. KL is the NLL less the entropy of the rows.")
+    section.accuracy_table(analysis.accuracy)
+    for line in describe_log_z(analysis.log_z):
+        section.note(line)
+    return section
+
+
+def _interactions(analysis: MachineAnalysis) -> Section:
+    section = Section("Interactions of the columns")
+    order, values = strongest(analysis.law)
+    if not values:
+        section.text("There are no interactions to show.")
+        return section
+    section.text(
+        f"What the hidden units bring among the columns, up to {order} of them, once they are summed out: corner "
+        "interactions, the change of the log-probability when all of the columns are at level 1 that no smaller set "
+        "explains, the others at level 0."
+    )
+    rows = [[edge_cell(edge), fixed(value, sign=True)] for edge, value in values[:_MOST]]
+    section.folded_tables(["interaction", "value (nats)"], rows, _FIRST, "More interactions", brief=_BRIEF)
+    return section
+
+
+def _weights(analysis: MachineAnalysis) -> Section:
+    section = Section("Weights")
+    law = analysis.law
+    if not law.structure.num_hidden or not len(law.domain):
+        section.text("There are no hidden units.")
+        return section
+    weights = law.energy_model.weights.numpy()
+    drawing = weights_figure(weights, law.domain.names, law.structure.hidden)
+    section.figure(drawing, "Heat map of the weights between columns and hidden units, strongest units first.")
+    section.note(
+        "Rows are hidden units, strongest first. Their order and sign mean nothing: permuting units, or switching one "
+        "over, gives the same machine. Compare interactions, not weights."
+    )
+    return section
+
+
+def _learning(analysis: MachineAnalysis) -> Section:
+    result = analysis.result
+    section = Section("Learning")
+    section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} along the run.")
+    section.note(
+        f"Of up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
+    )
+    return section

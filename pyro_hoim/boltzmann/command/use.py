@@ -1,0 +1,183 @@
+"""Answers about a Boltzmann machine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from ...annealing.options import chosen_rows
+from ...core.command.answers import (
+    describe_log_z,
+    drawn_rows,
+    figure_line,
+    is_default_log_z,
+    log_z_json,
+    log_z_of,
+    prediction_answer,
+)
+from ...core.family import Answer, Question
+from ...core.partition import LogPartition
+from ...core.prediction import Prediction
+from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
+from ...data.observations import Observations
+from ...errors import IntractableError
+from ...log_linear.annealed.importance import AnnealedImportance
+from ...log_linear.normaliser import in_coding
+from ..file import MachineFile
+from ..interactions import effective_interactions
+from ..law import BoltzmannMachine
+from ..scores import impute_machine, predict_machine
+from .analysis import COLOURS, score_machine
+
+__all__ = ["complete", "draw", "interactions", "log_z", "predict", "score", "strongest"]
+
+_PORTION = 1024  # rows drawn between two steps of the progress bar
+_EDGE = 48  # characters
+_SETS = 2**16  # of which interactions are shown
+_LARGEST = 3  # variables of an interaction where not all sets are looked at
+_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
+
+
+def _law(question: Question) -> BoltzmannMachine:
+    file: MachineFile = question.stored.model
+    return file.law()
+
+
+class _Exact:
+    """Log Z of the machine itself as :func:`log_z_of` asks for it."""
+
+    def log_partition(self, law: BoltzmannMachine) -> LogPartition:
+        """Exact, or refused."""
+        return law.log_partition
+
+
+def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartition:
+    """Log Z in corner coding; ``auto`` prefers exact to what the file keeps. Estimates look for modes from starts."""
+    law = _law(question)
+    if question["method"] == "ais":
+        if starts is not None and len(starts):
+            hidden = (law.energy_model.hidden_fields(starts) > 0).long()
+            starts = torch.cat([starts, hidden], -1)
+        joint = law.joint.energy_model
+        return in_coding(joint, log_z_of(question, joint, AnnealedImportance, None, starts), "corner")
+    kept = question.stored.info.get("log_partition")
+    if kept is not None and is_default_log_z(question):
+        try:
+            return law.log_partition
+        except IntractableError:
+            return LogPartition.from_json(kept)
+    return log_z_of(question, law, None, _Exact())
+
+
+def draw(question: Question) -> Answer:
+    """Rows given some columns: perfect where log Z is a small sum, else by one Gibbs chain a row."""
+    law, number, given, method = _law(question), question["number"], question["given"], question["method"]
+    rest, notes = law.condition(given), list[str]()
+    if method == "gibbs" or (method == "auto" and not _is_exact(rest)):
+        burn_in = {} if question["burn_in"] is None else {"burn_in": question["burn_in"]}
+        backend = AnnealedImportance(schedule=COLOURS, **burn_in)
+        rest = BoltzmannMachine(rest.structure, rest.theta, partition=backend)
+        notes.append(
+            "the rows are approximate: each is the state of a Gibbs chain of its own, annealed and then burnt in by "
+            f"{backend.burn_in} sweeps; compare with a longer {option('burn_in')}"
+        )
+    parts: list[torch.Tensor] = []
+    with torch.random.fork_rng(devices=[]), drawn_rows(question, "gibbs") as advance:
+        torch.manual_seed(question["seed"])
+        for start in range(0, number, _PORTION):
+            parts.append(_sample(rest, min(_PORTION, number - start)))
+            advance(len(parts[-1]))
+    drawn, names = torch.cat(parts), law.domain.names
+    codes = torch.tensor([[given.get(name, -1) for name in names]]).repeat(number, 1)
+    codes[:, [i for i, name in enumerate(names) if name not in given]] = drawn
+    return Answer(frame=Observations.from_tensor(codes, law.domain).to_pandas(count=None), notes=notes)
+
+
+def _is_exact(law: BoltzmannMachine) -> bool:
+    """Whether perfect draws are within reach."""
+    try:
+        _sample(law, 0)
+    except IntractableError:
+        return False
+    return law.sample_is_exact
+
+
+def _sample(law: BoltzmannMachine, number: int) -> torch.Tensor:
+    try:
+        return law.sample((number,))
+    except IntractableError as error:
+        gibbs, given = option("method", "gibbs"), option("given")
+        raise error.replace(hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}") from error
+
+
+def complete(question: Question) -> Answer:
+    """Completions of rows, by perfect draws."""
+    if question["method"] == "gibbs":
+        problem = "the missing cells of rows are drawn perfectly, or not at all"
+        raise IntractableError(problem, argument=option("method", "gibbs"), code="no-method")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(question["seed"])
+        found = impute_machine(_law(question), question.rows, question["number"])
+    return Answer(frame=found.to_pandas())
+
+
+def score(question: Question) -> Answer:
+    """NLL, KL, pseudo-NLL and gain over independent columns, with an exact log Z, that of the file, or an estimate."""
+    law, shares = _law(question), question.stored.info.get("independent")
+    starts = None
+    if question["method"] == "ais" and not question.rows.has_missing:
+        starts = chosen_rows(question.rows.codes, question.rows.counts)
+    found = log_z(question, starts)
+    scores = score_machine(law, question.rows, found, shares)
+
+    def of_part(part: Observations) -> dict[str, Any]:
+        its = score_machine(law, part, found, shares)
+        return {name: getattr(its, name) for name in _OF_PART}
+
+    lines = [] if shares is None else [gain_sentence("file's", "machine", scores.gain, scores.gain_std_error)]
+    lines.append(f"rows                {scores.rows:g}")
+    lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
+    lines.append(figure_line("NLL per row", scores.nll, error=scores.nll_std_error))
+    lines.append(figure_line("KL to the file", scores.kl))
+    lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll))
+    lines += describe_log_z(found) if found.kind != "exact" else []
+    return Answer(
+        json={**asdict(scores), **log_z_json(found)},
+        lines=lines,
+        of_part=of_part,
+        shown=["nll"] if shares is None else ["gain", "nll"],
+    )
+
+
+def predict(question: Question) -> Answer:
+    """A column of rows given the known cells of the others; exact, without log Z of the machine."""
+    law, target = _law(question), question["target"]
+
+    def predicted(part: Observations) -> Prediction:
+        return predict_machine(law, part, target)
+
+    return prediction_answer(question, predicted(question.rows), predicted)
+
+
+def strongest(law: BoltzmannMachine) -> tuple[int, list[tuple[tuple[str, ...], float]]]:
+    """The largest order within reach, and interactions of two and more columns up to it, strongest first."""
+    n, order, total = len(law.domain), 0, 0
+    while order < n and (total := total + math.comb(n, order + 1)) <= _SETS and (order < _LARGEST or 2**n <= _SETS):
+        order += 1
+    if order < 2:
+        return order, []
+    found = effective_interactions(law, order)
+    return order, sorted(((e, v) for e, v in found.items() if len(e) > 1), key=lambda pair: -abs(pair[1]))
+
+
+def interactions(question: Question) -> Answer:
+    """Corner interactions of the columns that the hidden units bring, by the size of their values."""
+    order, values = strongest(_law(question))
+    values = values[: question["top"]]
+    json = {"interactions": [{"edge": list(edge), "value": value} for edge, value in values], "largest_order": order}
+    cells = [[short_edge(edge, _EDGE), coefficient(value)] for edge, value in values]
+    note = f"(interactions of up to {order} columns in corner coding, the hidden units summed out; nats)"
+    return Answer(json, [*columns_of(["interaction", "value"], cells), note])

@@ -1,0 +1,94 @@
+"""Model files of Boltzmann machines: theta as a tensor; variables, hidden units, edges and information as JSON."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..core.partition import PartitionBackend
+from ..errors import check_type
+from ..runs.container import fitting, keep_contents, read_container, stored, take_parameters, write_container
+from ..schema import Domain
+from .energy import MarginalEnergy
+from .law import BoltzmannMachine
+from .restricted import as_machine
+from .structure import MachineStructure
+
+__all__ = ["KIND", "MachineFile", "load_machine", "save_machine"]
+
+KIND = "boltzmann-machine"
+"""What model files call the family."""
+
+_DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class MachineFile:
+    """What the model file of a Boltzmann machine holds; equal machines give equal bytes.
+
+    Args:
+        structure: visible and hidden variables and edges.
+        theta: biases and weights (num_parameters,); copied to the CPU, without gradient, as float32 or else float64.
+        info: free-form JSON object of strings, finite numbers, booleans, None, lists and such objects.
+        tensors: further tensors by name, stored as they are.
+
+    Raises:
+        InputError: wrong length of theta, NaN or infinite entries, information that is not JSON, or a further tensor
+            named "theta".
+        InputTypeError: an argument of another type.
+    """
+
+    structure: MachineStructure
+    theta: torch.Tensor
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+
+    def __post_init__(self) -> None:
+        MarginalEnergy(self.structure, self.theta)
+        dtype = self.theta.dtype if self.theta.dtype in _DTYPES else torch.float64
+        keep_contents(self, theta=stored(self.theta).to(dtype))
+
+    def law(self, partition: PartitionBackend | None = None) -> BoltzmannMachine:
+        """The machine as a distribution, in float64; a restricted one as such."""
+        return as_machine(self.structure, self.theta.double(), partition=partition)
+
+
+def save_machine(path: str | os.PathLike[str], file: MachineFile) -> None:
+    """Write the model file of a machine, in a folder that exists, replacing an existing one in a step.
+
+    Example:
+        >>> import tempfile
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2}), 1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_machine(folder + "/machine.safetensors", MachineFile(structure, torch.ones(3)))
+        ...     load_machine(folder + "/machine.safetensors").theta
+        tensor([1., 1., 1.])
+    """
+    check_type(file, MachineFile, "file")
+    structure = file.structure
+    edges = "restricted" if structure.is_restricted else [list(edge) for edge in structure.edges]
+    contents = {"domain": structure.domain.to_json(), "hidden": list(structure.hidden), "edges": edges}
+    write_container(path, KIND, {**contents, "info": file.info}, {"theta": file.theta, **file.tensors})
+
+
+def load_machine(path: str | os.PathLike[str]) -> MachineFile:
+    """Read the model file of a machine; everything comes back exactly as it was written.
+
+    Reading never executes code from the file. Raises :class:`~pyro_hoim.errors.ModelFileError` for no such file, one
+    that is damaged, of another program, format version or kind of model, or with contents that do not fit together.
+    """
+    target = Path(path)
+    header, tensors = read_container(target, KIND)
+    theta = take_parameters(target, tensors, "theta", *_DTYPES)
+    with fitting(target):
+        domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]
+        check_type(hidden, list, "hidden", "a list of names")
+        if edges == "restricted":
+            structure = MachineStructure.restricted(domain, hidden)
+        else:
+            structure = MachineStructure(domain, hidden, edges)
+        return MachineFile(structure, theta, header["info"], tensors)

@@ -1,0 +1,99 @@
+"""Rows under a machine, some of whose cells may be missing: likelihoods, predictions, completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from ..core.partition import LogPartition
+from ..core.prediction import Imputation, Prediction
+from ..core.rows import check_rows, row_patterns
+from ..data.observations import Observations
+from ..errors import check_names, check_whole, other_domain
+from .law import BoltzmannMachine
+
+__all__ = ["impute_machine", "log_likelihoods", "predict_machine", "row_log_scores"]
+
+
+def _evidence(data: Observations, rows: torch.Tensor, missing: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
+    codes = data.codes[rows]
+    return {name: codes[:, i] for i, name in enumerate(data.domain.names) if name not in missing}
+
+
+def _checked(law: BoltzmannMachine, data: Observations) -> None:
+    check_rows(data)
+    if data.domain != law.domain:
+        raise other_domain("data", f"the variables {', '.join(map(repr, law.domain.names[:6]))} of the machine")
+
+
+@torch.no_grad()
+def row_log_scores(law: BoltzmannMachine, data: Observations) -> torch.Tensor:
+    r"""Log of :math:`\sum_{v_M} e^{-F(v)}` of every row with missing cells M, (N,), nats; without log Z.
+
+    Complete rows cost a free energy; others log Z of the machine given what is known, exact or refused.
+
+    Raises:
+        InputError: rows of another domain.
+        IntractableError: too many cells of a row are missing, and too many units hidden.
+    """
+    _checked(law, data)
+    found = law.theta.new_zeros(len(data.codes))
+    for missing, rows in row_patterns(data):
+        if not missing:
+            found[rows] = -law.free_energy(data.codes[rows])
+            continue
+        rest = law.condition(_evidence(data, rows, missing))
+        known = torch.where(data.codes[rows] < 0, 0, data.codes[rows])
+        # what is known alone: the free energy with the missing cells at 0, less the same of the rest
+        zero = rest.free_energy(torch.zeros(len(missing), device=rest.theta.device))
+        found[rows] = zero - law.free_energy(known) + rest.log_partition.value
+    return found
+
+
+@torch.no_grad()
+def predict_machine(law: BoltzmannMachine, data: Observations, target: str) -> Prediction:
+    """Probabilities of one variable in every row given its other known cells, exact or refused.
+
+    Args:
+        law: one machine.
+        data: rows over its variables; what they say of the target is not used.
+        target: the variable.
+
+    Raises:
+        UnknownNameError, InputError, IntractableError: no such variable, or as of :func:`row_log_scores`.
+    """
+    _checked(law, data)
+    check_names([target], law.domain.names, "target")
+    column, both = law.domain.index(target), []
+    for level in (0, 1):
+        codes = data.codes.clone()
+        codes[:, column] = level
+        both.append(row_log_scores(law, Observations.from_tensor(codes, data.domain, weights=data.counts)))
+    log_probs = torch.stack(both, 1).log_softmax(1)
+    exact, truth = torch.ones(len(data.codes), dtype=torch.bool), data.codes[:, column]
+    labels = law.domain[target].labels
+    return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, data.counts)
+
+
+@torch.no_grad()
+def impute_machine(law: BoltzmannMachine, data: Observations, number: int = 1) -> Imputation:
+    """Rows with their missing cells drawn given the known ones, ``number`` times: perfect draws, or refused.
+
+    Randomness:
+        PyTorch's global generator.
+    """
+    _checked(law, data)
+    check_whole(number, "number")
+    codes = data.codes.expand(number, *data.codes.shape).clone()
+    for missing, rows in row_patterns(data):
+        if missing:
+            rest = law.condition(_evidence(data, rows, missing))
+            columns = torch.tensor(law.domain.indices(missing))
+            codes[:, rows[:, None], columns] = rest.expand((len(rows),)).sample((number,))
+    return Imputation(data, codes, torch.ones(len(data.codes), dtype=torch.bool), "draws")
+
+
+def log_likelihoods(law: BoltzmannMachine, data: Observations, log_z: LogPartition) -> torch.Tensor:
+    """Log-likelihood of every row, (N,), with a log Z that is known or estimated already."""
+    return row_log_scores(law, data) - log_z.value.double()
