@@ -169,7 +169,7 @@ def test_a_kind_that_is_not_registered_is_refused(shell, monkeypatch):
 
 
 def test_a_name_is_registered_once():
-    assert [known.short for known in families()] == ["log-linear", "dependency-network", "grm", "mixture"]
+    assert [known.short for known in families()] == ["log-linear", "dependency-network", "grm", "rbm", "mixture"]
     with pytest.raises(InputError, match="registered already"):
         register(toy.FAMILY)
 
@@ -206,7 +206,7 @@ def test_a_broken_family_is_one_line_and_leaves_the_others(tmp_path, monkeypatch
         register_installed()
     (line,) = (str(warning.message) for warning in found)
     assert line.startswith("the family 'broken' of the package broken is left out") and problem in line
-    assert "\n" not in line and len(families()) == 4
+    assert "\n" not in line and len(families()) == 5
 
 
 def test_the_command_has_the_families_of_installed_packages(tmp_path):
@@ -215,7 +215,7 @@ def test_the_command_has_the_families_of_installed_packages(tmp_path):
     paths = os.pathsep.join([str(tmp_path), str(SOURCE.parent), os.environ["PYTHONPATH"]])
     command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
-    assert "grm|mixture]" in done.stdout and "--components" in done.stdout
+    assert "grm|rbm|mixture]" in done.stdout and "--components" in done.stdout
     assert done.stderr.count("\n") == 1 and "warning: the family 'broken' of the package broken" in done.stderr
 
 
