@@ -17,6 +17,11 @@ from .constrained.norms import (
     NormPenalty as NormPenalty,
 )
 from .constrained.nuclear import NuclearNorm as NuclearNorm
+from .constrained.paths import (
+    SolutionPath as SolutionPath,
+    penalty_grid as penalty_grid,
+    solution_path as solution_path,
+)
 from .constrained.result import ConstrainedResult as ConstrainedResult
 from .constrained.screening import InteractionScreeningLoss as InteractionScreeningLoss
 from .energy import LogLinearEnergy as LogLinearEnergy

@@ -187,8 +187,8 @@ def _corrected(
         )
         yield _Iterate(parts, point.objective, point.gradient, gap)
         pairs = [
-            face.widened(x, point.gradient, term.level(face.dual(slope)))
-            for term, face, x, slope in zip(terms, point.faces, point.coordinates, point.pulled, strict=True)
+            face.widened(x, point.gradient, term.level)
+            for term, face, x in zip(terms, point.faces, point.coordinates, strict=True)
         ]
         wider = on_faces(loss, terms, [face for face, _ in pairs], [x for _, x in pairs])
         found = descend(loss, terms, wider, max(0.3 * tolerance * point.objective, 0.1 * gap))

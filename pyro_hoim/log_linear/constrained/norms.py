@@ -75,10 +75,11 @@ class Face(ABC):
         """Proximal map of strength times the norm."""
 
     @abstractmethod
-    def widened(self, coordinates: Floats, gradient: Floats, level: float) -> tuple[Face, Floats]:
+    def widened(self, coordinates: Floats, gradient: Floats, level: float | None) -> tuple[Face, Floats]:
         """A face without what is zero and with vertices along which the gradient is steeper than a level.
 
-        The steepest vertex is always among them. The coordinates are those of the same part.
+        The level is by default the steepest slope along vertices of what is kept. The coordinates are those of the
+        same part.
         """
 
 
@@ -268,9 +269,10 @@ class _GroupFace(Face):
         return self._scaled(coordinates, norms, np.maximum(norms - strength * self._own, 0.0))
 
     @override
-    def widened(self, coordinates: Floats, gradient: Floats, level: float) -> tuple[Face, Floats]:
+    def widened(self, coordinates: Floats, gradient: Floats, level: float | None) -> tuple[Face, Floats]:
         slopes = np.sqrt(np.bincount(self._groups, weights=gradient**2, minlength=len(self._weights))) / self._weights
         kept = self._chosen[self._norms(coordinates) > 0]
+        level = float(slopes[kept].max(initial=0.0)) if level is None else level
         slopes[kept] = 0.0
         steepest = np.argsort(-slopes, kind="stable")[: max(32, len(kept))]
         added = steepest[slopes[steepest] > level]
@@ -302,9 +304,10 @@ class Ball:
         """Whether a part is in the ball, up to a share of the radius."""
         return self.norm.value(theta) <= self.radius * (1 + tolerance)
 
-    def level(self, slope: float) -> float:
-        """The steepness from which on vertices are worth adding to a face whose own steepest one is given."""
-        return slope
+    @property
+    def level(self) -> float | None:
+        """Slope from which on a vertex improves the objective; None where that depends on the part."""
+        return None
 
     def prox(self, face: Face, coordinates: Floats, step: float) -> Floats:  # noqa: ARG002
         """The projection."""
@@ -335,8 +338,9 @@ class NormPenalty:
         check_type(self.norm, Norm, "norm")
         check_positive(self.strength, "strength")
 
-    def level(self, slope: float) -> float:  # noqa: ARG002
-        """As of a ball; here it is the strength."""
+    @property
+    def level(self) -> float | None:
+        """The strength."""
         return self.strength
 
     def prox(self, face: Face, coordinates: Floats, step: float) -> Floats:

@@ -227,10 +227,13 @@ class _EigenFace(Face):
         return self._mapped(coordinates, None, strength)
 
     @override
-    def widened(self, coordinates: Floats, gradient: Floats, level: float) -> tuple[Face, Floats]:
+    def widened(self, coordinates: Floats, gradient: Floats, level: float | None) -> tuple[Face, Floats]:
         values, vectors = np.linalg.eigh(self._small(coordinates))
         kept = np.abs(values) > 1e-12 * np.abs(values).max(initial=0.0)
         basis = self._vectors @ vectors[:, kept]
+        if level is None:
+            own = _EigenFace(basis)
+            level = own.dual(own.pull(gradient))
         slopes, steep = leading_eigenvectors(interaction_matrix(gradient, is_gradient=True), _ADDED)
         fresh = steep[:, np.abs(slopes) > level]
         left, scales, _ = np.linalg.svd(fresh - basis @ (basis.T @ fresh), full_matrices=False)
