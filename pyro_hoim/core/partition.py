@@ -138,7 +138,7 @@ class LogPartition:
         upper: one-sided upper limit, equal to ``value`` when exact.
         cost: what it cost.
         method: name of the method.
-        coding: the coding whose theta has no constant term.
+        coding: the coding whose theta has no constant term, as the model's collection says it.
         verdicts: codes of :class:`Verdict`, int8; a 0-d ``VERIFIED`` when exact, (*batch) when estimated.
         notes: sentences on what the result rests on, or why it is unreliable and what to try.
         lower_bound: log of the sum of q over the distinct states met, (*batch), never above log Z; None where none
@@ -205,7 +205,7 @@ class LogPartition:
             )
 
     @classmethod
-    def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:
+    def exact(cls, value: torch.Tensor, cost: Cost, coding: str = "balanced") -> LogPartition:
         """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result.
 
         Inside ``torch.func.vmap`` and its kin values cannot be looked at; there the check is left to the caller.
@@ -215,7 +215,7 @@ class LogPartition:
         ):
             problem = "log Z is not finite; expected finite tables, received NaN or infinite ones"
             raise refused("log_partition", problem, code="not-finite")
-        return cls(value, "exact", 0.0, None, value, value, cost, cost.method)
+        return cls(value, "exact", 0.0, None, value, value, cost, cost.method, coding)
 
     def to_json(self) -> dict[str, Any]:
         """What a file keeps of a single log Z: everything but the sandwich and the cost; None for infinite numbers."""

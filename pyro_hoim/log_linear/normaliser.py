@@ -2,7 +2,7 @@ r"""Log Z in the coding that is asked for: of one law it is another number in ev
 
 from __future__ import annotations
 
-from dataclasses import replace
+import torch
 
 from ..core.partition import LogPartition, PartitionBackend
 from ..errors import check_choice
@@ -10,7 +10,7 @@ from .auto import Auto
 from .coding import Coding
 from .energy import LogLinearEnergy
 
-__all__ = ["family_log_partition", "in_coding", "log_partition"]
+__all__ = ["in_coding", "log_partition"]
 
 
 def log_partition(
@@ -48,23 +48,18 @@ def log_partition(
         >>> model = LogLinearEnergy.from_theta(pair, torch.tensor([0.0, 0.0, 2.0]), "corner")
         >>> psi = log_partition(model, "corner")
         >>> psi.coding, round(float(psi.value), 4)  # log(1 + 1 + 1 + e^2)
-        ('corner', 2.341)
+        ('corner', 2.3408)
     """
-    return in_coding(model, family_log_partition(Auto() if partition is None else partition, model), coding)
-
-
-def family_log_partition(partition: PartitionBackend, model: LogLinearEnergy) -> LogPartition:
-    """Log Z of tables as they stand, those of their collection's family; the result says which."""
-    found = partition.log_partition(model)
-    return replace(found, coding="corner") if model.hypergraph.coding == "corner" else found
+    return in_coding(model, (Auto() if partition is None else partition).log_partition(model), coding)
 
 
 def in_coding(model: LogLinearEnergy, found: LogPartition, coding: Coding | None) -> LogPartition:
     """Log Z of the model's tables as one of a coding."""
     coding = model.hypergraph.coding if coding is None else coding
     check_choice(coding, ("free", "corner", "balanced"), "coding")
-    tables, graph = model.tables, model.hypergraph
-    constant = tables.new_zeros(tables.shape[:-1])
-    for where in graph.term_slices.values():
-        constant = constant + (tables[..., where.start] if coding == "corner" else tables[..., where].mean(-1))
-    return found.moved(-constant, "corner" if coding == "corner" else "balanced")
+    tables, slices = model.tables, model.hypergraph.term_slices.values()
+    if coding == "corner":
+        first = torch.tensor([where.start for where in slices], dtype=torch.long, device=tables.device)
+        return found.moved(-tables.index_select(-1, first).sum(-1), "corner")
+    sizes = torch.tensor([where.stop - where.start for where in slices], dtype=torch.long, device=tables.device)
+    return found.moved(-(tables / sizes.repeat_interleave(sizes)).sum(-1), "balanced")

@@ -40,7 +40,9 @@ def binary_hypergraphs() -> dict[str, InteractionHypergraph]:
     for name, hypergraph in standard_hypergraphs().items():
         names, levels = hypergraph.domain.names, [min(2, n) for n in hypergraph.domain.cardinalities]
         domain = Domain.from_cardinalities(dict(zip(names, levels, strict=True)))
-        found[name] = InteractionHypergraph(domain, hypergraph.edges, hierarchical=hypergraph.is_hierarchical)
+        found[name] = InteractionHypergraph(
+            domain, hypergraph.edges, hierarchical=hypergraph.is_hierarchical, coding=hypergraph.coding
+        )
     return found
 
 

@@ -173,7 +173,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             )
         tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
         error, cards = _CONDITIONALS[self.precision], graph.domain.cardinalities
-        traits = Traits("balanced", ADVICE, hamming, _MODES, error, cards, self._is_reversible)
+        traits = Traits(graph.coding, ADVICE, hamming, _MODES, error, cards, self._is_reversible)
         energy = LogLinearEnergy(graph, tables, validate=False)
         own: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
         return AnnealedLogLinear(energy, self._reference(energy), self, traits, own)

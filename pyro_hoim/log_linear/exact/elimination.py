@@ -180,7 +180,8 @@ class VariableElimination(ExactBackend):
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         plan, cost, tables = self._ready(model)
         log_z = linear_space.log_z if self._is_linear(tables) else log_space.log_z
-        return LogPartition.exact(log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
+        value = log_z(plan, tables).reshape(model.tables.shape[:-1])
+        return LogPartition.exact(value, cost, model.hypergraph.coding)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:

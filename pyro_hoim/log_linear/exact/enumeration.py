@@ -285,7 +285,7 @@ class Enumeration(ExactBackend):
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         values = [self._log_z(model.hypergraph, chunk) for chunk in self._chunks(model)]
         value = torch.cat(values).reshape(model.tables.shape[:-1])
-        return LogPartition.exact(value, self.plan(model.hypergraph))
+        return LogPartition.exact(value, self.plan(model.hypergraph), model.hypergraph.coding)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:

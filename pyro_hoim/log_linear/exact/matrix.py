@@ -129,7 +129,7 @@ class MatrixEnumeration(Enumeration):
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         cost, _, logits = self._ready(model)
-        return LogPartition.exact(torch.logsumexp(logits, -1), cost)
+        return LogPartition.exact(torch.logsumexp(logits, -1), cost, model.hypergraph.coding)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:

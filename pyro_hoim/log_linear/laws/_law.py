@@ -19,7 +19,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
-from ..normaliser import family_log_partition
 from .backends import acting_backend, check_estimate, exact_backend, is_exact_for
 
 _Names = tuple[str, ...]
@@ -97,7 +96,7 @@ class Law(ParameterCache):
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant of the tables, value (*batch)."""
-        return self._cached("log_partition", lambda: family_log_partition(self._checked(), self.model))
+        return self._cached("log_partition", lambda: self._checked().log_partition(self.model))
 
     @property
     def eta(self) -> torch.Tensor:

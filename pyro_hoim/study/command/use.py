@@ -155,7 +155,6 @@ def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartitio
     else:
         found = log_z_of(question, _energy(question), AnnealedImportance, Auto(), starts)
     more = f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
-    found = replace(found, coding=stored.hypergraph.coding)
     return replace(found, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in found.notes))
 
 

@@ -222,6 +222,9 @@ def test_annealed_estimates_agree_with_the_exact_sum():
     assert_close(found.value - mean.value, constant, absolute=1e-12)
     assert_close(mean.upper - mean.lower, found.upper - found.lower, absolute=1e-12)
     assert torch.equal(torch.as_tensor(mean.std_error), torch.as_tensor(found.std_error))
+    assert found.sandwich is not None and mean.sandwich is not None
+    assert_close(mean.sandwich.gap, found.sandwich.gap, absolute=1e-12)
+    assert_close(found.sandwich.forward - mean.sandwich.forward, constant, absolute=1e-12)
     # Control: the balanced number is not the corner one.
     assert float(((mean.value - torch.tensor(exact)) / found.std_error).abs().max()) > 5
 
