@@ -76,6 +76,7 @@ def test_counts_and_nouns_agree(learned):
     assert "3 pairs and 1 triple, with 7 parameters, estimated from " in plain_text(learned_page(whole))
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_no_minus_zero(learned):
     part = learned.parts["train"]
     assert part is not None and part.model.kl is not None

@@ -64,6 +64,7 @@ def test_page_holds_pictures_numbers_and_names(analysis):
         assert f"{value:.4f}" in page
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_times_of_all_stages_are_shown_and_add_up(analysis):
     seconds = {"earlier_sessions": 100.0, "search": 20.0, "training": 3.0, "tests": 0.5}
     model = replace(analysis.model, seconds=seconds)
@@ -115,6 +116,7 @@ def test_estimates_are_shown_with_their_sandwich(sampled):
     assert "The estimate is consistent: every check that could be made agrees" in page
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_numbers_say_what_they_rest_on(analysis, sampled):
     exact, page = " ".join(learned_page(analysis).summary), render_page(learned_page(sampled))
     values = [line["removal"].value for line in analysis.interactions]
@@ -140,11 +142,13 @@ def page_of_tests(analysis, **changes):
     return render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed))))
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_small_p_value_is_not_zero(analysis):
     assert "&lt; 1e-16" in page_of_tests(analysis, z=40.0, p_value=0.0)
     assert "&lt; 1e-16" not in page_of_tests(analysis, z=40.0, p_value=0.04)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_gain_that_few_rows_vary_has_no_z(analysis):
     few, enough = (page_of_tests(analysis, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for apart in (9, 10))
     assert "2162188.2" not in few and "± 1e-06" not in few
@@ -169,7 +173,8 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis):
     parts = {"train": coins(400, 0), "validation": None, "test": Observations.from_tensor(codes, rows.domain)}
     found = analyse_learned(analysis.learned, parts)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    assert sentence in plain_text(learned_page(found)) and sentence in render_page(learned_page(found))
+    text_of_parts, page_of_parts = plain_text(learned_page(found)), render_page(learned_page(found))
+    assert sentence in text_of_parts and sentence in page_of_parts
     test = found.parts["test"]
     assert test.model.kl == pytest.approx(test.model.nll - np.log(len(codes)), abs=1e-12)
     # Where no part has rows that are alike, KL is left out, and the figure of the search shows the NLL.
@@ -179,8 +184,8 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis):
     assert sentence in text and sentence in page and "Mean loss of training" in page
     for words in (text, re.sub('base64,[^"]*', "", page)):
         assert "KL" not in words.replace(sentence, "")
-    assert "KL independent" in plain_text(learned_page(found)) and "KL of one-body" in render_page(learned_page(found))
-    assert "Divergence from training" in render_page(learned_page(found))
+    assert "KL independent" in text_of_parts and "KL of one-body" in page_of_parts
+    assert "Divergence from training" in page_of_parts
 
 
 def test_warnings_only_where_there_is_something_to_warn_of(analysis):

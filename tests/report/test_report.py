@@ -13,7 +13,7 @@ from pyro_hoim import Observations, load_table
 from pyro_hoim.core.figures.drawing import as_data_uri
 from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
-from pyro_hoim.report import plain_text, render, render_page, write_page
+from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analyse, analysis_page, save_analysis
 from pyro_hoim.study.figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
@@ -164,8 +164,8 @@ def test_a_single_chain_is_not_praised(analysis):
     assert any("1 chain of 200 draws; largest R-hat –" in s for s in analysis_page(alone).summary)
 
 
-def test_html_is_escaped(analysis, monkeypatch):
-    monkeypatch.setattr(render, "as_data_uri", lambda *_: "data:image/png;base64,")
+@pytest.mark.usefixtures("words_alone")
+def test_html_is_escaped(analysis):
     assert "<script>" not in render_page(analysis_page(analysis, title="<script>alert(1)</script>"))
 
 
@@ -176,6 +176,7 @@ def test_text(analysis):
     assert max(map(len, tables.splitlines())) <= 110
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_held_out_gain_leads_and_kl_leads_nothing():
     train, _, test = load_table("ucb_admissions").split((0.6, 0.0, 0.4), 0)
     structure = {"pairs": InteractionHypergraph.from_order(train.domain, 2)}

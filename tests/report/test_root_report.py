@@ -198,6 +198,7 @@ def test_a_model_worse_than_independent_columns_is_told():
     assert "refit='all' mends that" in told
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_refit_is_told():
     found = analysis()
     refit = found.fit.refit
@@ -259,6 +260,7 @@ def test_counts_more_spread_than_poisson_ones_are_told():
     assert "full=True" not in words(1000.0, full=False)  # control: nearly Poisson
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_advice_is_in_the_words_of_the_caller():
     found = analyse_roots({"train": counts_of_one_spread(0.5)}, PoissonFamily(), order=2, l1=0.05)
     with options_written(written):
