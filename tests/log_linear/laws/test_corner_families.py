@@ -187,9 +187,13 @@ def test_statistics_of_rows():
     assert counted.coding == "corner"
 
 
-@pytest.mark.parametrize("engine", ["products", "tables", "torch"])
-def test_chains_from_the_exact_law_stay_there(engine):
-    graph = collection([2] * 4, 8)
+@pytest.mark.parametrize(
+    ("engine", "cards"),
+    [("products", [2] * 4), ("tables", [2] * 4), ("tables", [2, 3, 4]), ("torch", [3, 2, 2])],
+    ids=str,
+)
+def test_chains_from_the_exact_law_stay_there(engine, cards):
+    graph = collection(cards, 8)
     theta = draw(graph, seed=3)
     law = HierarchicalLogLinear(graph, theta)
     torch.manual_seed(5)
