@@ -9,6 +9,7 @@ import torch
 from torch.distributions import Categorical
 
 from pyro_hoim import Domain, GeneralizedRoot, HierarchicalLogLinear, InteractionHypergraph, RootStructure
+from pyro_hoim.boltzmann import RestrictedBoltzmannMachine
 from pyro_hoim.core import Law
 from pyro_hoim.generalized_root import TruncatedPoissonFamily
 from pyro_hoim.information import bias_variance, project, random_uniform_law
@@ -93,6 +94,7 @@ FAMILIES = {
     "free": log_linear(MIXED, PAIRS, "free"),
     "free, not hierarchical": log_linear(MIXED, [("a",), ("a", "b"), ("a", "b", "c")], "free"),
     "corner": log_linear(MIXED, PAIRS, "corner"),
+    "corner, not hierarchical": log_linear(MIXED, [("a",), ("a", "b"), ("a", "b", "c")], "corner"),
     "corner, binary": log_linear(BINARY, [*PAIRS, ("d",), ("a", "d")], "corner"),
     "truncated root": truncated_root(),
 }
@@ -147,6 +149,43 @@ def test_a_mixture_has_a_remainder():
     result = bias_variance(torch.tensor(truth).log(), mixture(truth), [mixture(p) for p in data])
     assert float(result.remainder.abs().min()) > 1e-5
     assert_close(result.remainder, result.total - result.bias - result.variance, relative=0.0, absolute=1e-12)
+
+
+def test_a_machine_with_hidden_units_has_a_remainder():
+    """Projection and estimates are optima of L-BFGS; without hidden units the same code leaves nothing."""
+
+    def fitted(p, num_hidden, seed=13):
+        start = torch.randn(4 * num_hidden + 4 + num_hidden, generator=torch.Generator().manual_seed(seed)).double()
+        parameters = (0.5 * start).requires_grad_()
+        sizes = [4, num_hidden, 4 * num_hidden]
+
+        def law():
+            bias, hidden, weights = parameters.split(sizes)
+            return RestrictedBoltzmannMachine(BINARY, bias, hidden, weights.reshape(4, num_hidden))
+
+        optimiser = torch.optim.LBFGS([parameters], max_iter=100, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+
+        def loss():
+            optimiser.zero_grad()
+            found = law()
+            value = -(p * found.log_prob(found.enumerate_support(expand=False))).sum()
+            value.backward()
+            return value
+
+        optimiser.step(loss)
+        with torch.no_grad():
+            found = law()
+            return found.log_prob(found.enumerate_support(expand=False))
+
+    truth = truth_of(BINARY, 11)
+    p = truth.probs.reshape(-1)
+    data = 0.4 * p + 0.6 * torch.tensor(resampled(truth, 100, 2)[1:])
+    projection = fitted(p, 1)
+    result = bias_variance(p.log(), projection, [fitted(q, 1) for q in data])
+    assert float(result.remainder.abs()) > 1e-2
+    assert_close(result.total, result.bias + result.variance + result.remainder)
+    alone = bias_variance(p.log(), fitted(p, 0), [fitted(q, 0) for q in data])
+    assert float(alone.remainder.abs().max()) < 1e-7
 
 
 def test_laws_by_expectations_agree_with_laws_by_cells():

@@ -41,7 +41,8 @@ class PosetLaw(Categorical):
         theta and eta (*batch, n - 1), probs and logits (*batch, n); values (*sample, *batch), long.
 
     Raises:
-        InputError: a poset without a bottom, or theta of the wrong shape or not finite.
+        InputError: a poset without a bottom, or theta of the wrong shape or not finite. Only where validation is
+            switched off, as inside Pyro's MCMC, a theta that is not finite is kept.
 
     References:
         Paper 4, equations (4) to (6); Sugiyama, Nakahara and Tsuda (2017), Tensor balancing on statistical manifold.
@@ -60,9 +61,11 @@ class PosetLaw(Categorical):
     def __init__(self, poset: Poset, theta: torch.Tensor, *, validate_args: bool | None = None) -> None:
         check_type(poset, Poset, "poset")
         check_shape(checked_floating(theta, "theta"), (len(poset) - 1,), "theta")
-        check_finite(theta, "theta")
+        if validate_args or (validate_args is None and torch.distributions.Distribution._validate_args):
+            check_finite(theta, "theta")  # else NaN, which HMC treats as a divergence
         self.poset, self.theta = poset, theta
-        super().__init__(logits=poset.sums(_with_bottom(poset, theta, 0.0)), validate_args=validate_args)
+        logits = poset._order.sums(_with_bottom(poset, theta, 0.0), "below")
+        super().__init__(logits=logits, validate_args=validate_args)
 
     @classmethod
     def from_probs(cls, poset: Poset, probs: torch.Tensor, *, validate_args: bool | None = None) -> PosetLaw:

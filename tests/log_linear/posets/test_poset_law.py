@@ -211,6 +211,18 @@ def test_projections_of_laws_with_zeros_are_limits_where_they_must_be(zeros):
                 _ = result.law
 
 
+def test_means_that_no_law_has_end_in_a_warning():
+    with pytest.warns(ConvergenceWarning, match="eta 0.* off"):
+        result = e_projection(PosetLaw(DIAMOND, torch.zeros(3)), ["b", "d"], torch.tensor([0.3, 0.5]))
+    assert not result.is_converged
+
+
+def test_theta_of_a_divergence_is_kept_where_validation_is_off():
+    with pyro.validation_enabled(False):
+        law = PosetLaw(DIAMOND, torch.full((3,), math.nan))
+        assert bool(law.log_prob(torch.tensor(1)).isnan())
+
+
 def test_newton_that_is_stopped_says_so():
     with pytest.warns(ConvergenceWarning, match="max_iterations after 1 steps"):
         result = m_projection(
