@@ -22,6 +22,10 @@ from harness import about, in_turns, markdown, publish, script
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph
 from pyro_hoim.log_linear import LogLinearEnergy, Poset, gradient_steps, parametrization
 
+WORDS = """Sums: every set for every site and sample, in NumPy, as the paper has it. Authors: the published program.
+Ours: `GibbsChains` with new weights and cached energies, then one transform. Exact: eta without samples.
+The weights are random, of scale 0.1."""
+
 
 def literal_step(members, theta, states, sweeps, rng):
     """Sweeps and eta by sums over all sets, of states (M, n) and members (|B|, n), both boolean."""
@@ -92,7 +96,9 @@ def main():
     text = "\n".join(
         [
             f"{about()} One step with {size}; medians of processor time, one thread.",
-            "python tests/benchmarks/bench_machine.py --program FOLDER --append; random theta of scale 0.1.",
+            f"`{' '.join(['python', 'tests/benchmarks/bench_machine.py', *sys.argv[1:]])}`",
+            "",
+            WORDS,
             "",
             *markdown(head, rows),
         ]

@@ -214,6 +214,10 @@ def gradient_steps(
     Shape:
         eta and theta (*batch, m); returns theta (*batch, m), of the dtype of eta.
 
+    Raises:
+        InputError: wrong shapes, an eta that is not finite, or the bottom among the members.
+        UnknownNameError: an unknown element.
+
     References:
         Paper 4, the gradient below equation (7).
     """

@@ -140,8 +140,13 @@ def e_projection(
         tolerance: as in :func:`m_projection`.
         max_iterations: as there.
 
-    Raises, Warns:
-        As :func:`m_projection`; an eta that no law has ends in a ConvergenceWarning.
+    Raises:
+        InputError: wrong shapes, a law with a batch, or an eta outside (0, 1).
+        UnknownNameError: an unknown element.
+        IntractableError: more than 4,096 members.
+
+    Warns:
+        ConvergenceWarning: the criterion was not met, as for an eta that no positive law has.
     """
     check_type(law, PosetLaw, "law")
     where = _members(law.poset, members)
@@ -164,12 +169,17 @@ class _Potential:
             problem = f"Newton's method takes up to {_MAX_PARAMETERS} members, received {size_text(len(where))}"
             raise out_of_reach("members", problem, "take plain gradient steps with train_machine")
         self.poset, self.where, self.target, self.base = poset, where, target, base
-        self.basis = np.eye(len(where)) if basis is None else basis
+        self.basis = basis  # directions of theta that are identified, all of them where None
+        self.size = len(where) if basis is None else basis.shape[1]
+
+    def theta(self, coordinates: np.ndarray) -> np.ndarray:
+        """Theta on B at coordinates in the basis."""
+        return coordinates if self.basis is None else self.basis @ coordinates
 
     def log_probs(self, coordinates: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities (n,) and log Z less that of the base."""
         spread = self.base.new_zeros(len(self.poset))
-        spread[self.where] = torch.from_numpy(self.basis @ coordinates)
+        spread[self.where] = torch.from_numpy(self.theta(coordinates))
         weights = self.poset.sums(spread) + self.base
         log_z = weights.logsumexp(0)
         return weights - log_z, log_z
@@ -179,13 +189,14 @@ class _Potential:
         log_probs, log_z = self.log_probs(coordinates)
         self._probs = log_probs.exp()
         self._eta = self.poset.sums(self._probs, "above")[self.where].numpy()
-        value = float(log_z) - float(self.basis @ coordinates @ self.target)
-        return Point(coordinates, value, value, self.basis.T @ (self._eta - self.target))
+        value = float(log_z) - float(self.theta(coordinates) @ self.target)
+        gradient = self._eta - self.target
+        return Point(coordinates, value, value, gradient if self.basis is None else self.basis.T @ gradient)
 
     def hessian(self) -> np.ndarray:
         """Fisher information at the point evaluated last."""
         moments = second_moments(self.poset, self._probs, self.where).numpy() - np.outer(self._eta, self._eta)
-        return np.asfortranarray(self.basis.T @ moments @ self.basis if len(moments) else moments)
+        return moments if self.basis is None else self.basis.T @ moments @ self.basis
 
     def projection(
         self, p: torch.Tensor | None, is_attained: bool | None, tolerance: float, max_iterations: int
@@ -193,7 +204,7 @@ class _Potential:
         """The minimum; the divergence is from p, or from the minimum to the base where p is None."""
         check_positive(tolerance, "tolerance")
         check_whole(max_iterations, "max_iterations")
-        start = self.evaluate(np.zeros(self.basis.shape[1]))
+        start = self.evaluate(np.zeros(self.size))
         outcome = newton(self.evaluate, start, tolerance, max_iterations, lambda *_: False, self.hessian)
         log_q, _ = self.log_probs(outcome.point.theta)
         q, (log_p, log_r) = log_q.exp(), (log_q, self.base) if p is None else (p.log(), log_q)
@@ -207,7 +218,7 @@ class _Potential:
         return PosetProjection(
             self.poset,
             self.where,
-            torch.from_numpy(self.basis @ outcome.point.theta),
+            torch.from_numpy(self.theta(outcome.point.theta)),
             q,
             max(float(terms.sum()), 0.0),
             is_attained,
