@@ -1,4 +1,5 @@
 from ._version import __version__ as __version__
+from .boltzmann import RestrictedBoltzmannMachine as RestrictedBoltzmannMachine
 from .compilation import warm_up as warm_up
 from .data import CountTable as CountTable, Observations as Observations
 from .datasets import load_table as load_table

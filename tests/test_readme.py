@@ -23,8 +23,10 @@ from pyro_hoim import (
     LogLinearStatistics,
     RootStructure,
     Variable,
+    boltzmann,
     log_linear,
 )
+from pyro_hoim.boltzmann.learning.fit import check_method
 from pyro_hoim.dependency_network import DecisionGraph, LeafConditional
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
 from pyro_hoim.inference import (
@@ -316,6 +318,35 @@ def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
             kernel = make(auxiliary=auxiliary, num_sweeps=1)
             kernel.setup(0)
             assert kernel.is_exact is (says[row][column] == "the posterior")
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_hidden_units_are_as_exact_as_the_table_says(is_small):
+    column = "smaller layer up to 2^22 states" if is_small else "larger layers, annealed"
+    says = {quantity: row[column] for quantity, row in _table("hidden").items()}
+    domain = Domain.from_cardinalities([2] * 24)
+    partition = None if is_small else pyro_hoim.AnnealedImportance(num_chains=64, num_temperatures=50, seed=1)
+    weights = torch.full((24, 2 if is_small else 24), 0.1, dtype=torch.float64)
+    bias = torch.zeros(24, dtype=torch.float64)
+    law = boltzmann.RestrictedBoltzmannMachine(domain, bias, weights[0], weights, partition=partition)
+    name = "`RestrictedBoltzmannMachine`"
+    assert law.log_partition.kind == KINDS[says[f"log Z of {name}"]]
+    assert (says[f"log Z of {name}"], says[f"`log_prob` of {name}"]) in {
+        ("exact", "exact"),
+        ("*biased low*", "*biased high*"),
+    }
+    assert law.sample_is_exact is (says[f"samples of {name}"] == "exact")
+    assert says[f"free energy, conditionals and interactions of {name}"] == "exact"
+    on = torch.ones(24, dtype=torch.long)
+    fields = (weights[0] + weights.sum(0)).exp().log1p().sum()
+    torch.testing.assert_close(law.free_energy(on), -fields, rtol=1e-12, atol=0.0)
+    assert len(boltzmann.effective_interactions(law, 2)) == 24 + 24 * 23 // 2
+    refuses = pytest.raises(IntractableError, match="states") if not is_small else contextlib.nullcontext()
+    assert (says['gradient of `fit_machine`, method "exact"'] == "refused") is not is_small
+    with refuses:
+        check_method(law.structure, "exact")
+    assert says['gradient of `fit_machine`, methods "cd" and "pcd"'] == "*biased*"
+    check_method(law.structure, "pcd")
 
 
 @pytest.mark.parametrize("method", ["newton", "gradient", "gibbs"])

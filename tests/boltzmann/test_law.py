@@ -235,6 +235,19 @@ def test_bad_input_has_one_clear_error():
         restricted(structures()["restricted"], torch.full((19,), torch.nan))
 
 
+def test_free_energies_are_those_of_scikit_learn():
+    from sklearn.neural_network import BernoulliRBM
+
+    structure = structures()["restricted"]
+    law = restricted(structure, random_theta(structure, scale=3.0))
+    peer = BernoulliRBM(3).fit(np.array([[0, 1, 1, 0], [1, 0, 0, 1]]))
+    peer.intercept_visible_, peer.intercept_hidden_ = law.visible_bias.numpy(), law.hidden_bias.numpy()
+    peer.components_ = law.weights.numpy().T
+    states = law.enumerate_support()
+    assert_close(law.free_energy(states), peer._free_energy(states.double().numpy()))
+    assert_close(law.hidden_probs(states), peer.transform(states.double().numpy()))
+
+
 def test_theta_of_places_biases_and_weights():
     structure = structures()["visible edges"]
     theta = structure.theta_of({"v1": 1.0, ("h1", "v1"): torch.tensor([2.0, 3.0])})
