@@ -151,6 +151,8 @@ def test_gibbs_training_is_the_exact_path_up_to_sampling(start):
     assert difference < limit
     wrong = train_machine(data, WEAK, method="gibbs", training=MachineTraining(**vars(training) | {"temperature": 2.0}))
     assert float((wrong.theta - exact.theta).abs().max()) > limit
+    warm = train_machine(data, WEAK, training=MachineTraining(**vars(training) | {"temperature": 2.0}))
+    assert float((wrong.theta - warm.theta).abs().max()) < limit
     # equation (8), from log Z of the uniform law
     found, model = sampled.log_partition, sampled.law.energy_model
     states = sampled.law.enumerate_support(expand=False)
@@ -208,6 +210,15 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch, 
         train_machine(rows(seed=5), 2, method=method, training=SMALL, run=resumed)
     with raises("existing-file", "checkpoint"):
         train_machine(data, 2, method=method, training=SMALL, run=run)
+
+
+def test_progress_is_shown_where_it_is_asked_for(capsys):
+    training = MachineTraining(num_iterations=60)
+    train_machine(rows(), 2, training=training)
+    assert capsys.readouterr().err == ""
+    train_machine(rows(), 2, training=training, run=RunOptions(progress=True))
+    shown = capsys.readouterr().err
+    assert "0/60" in shown and "step" in shown
 
 
 def test_refusals():

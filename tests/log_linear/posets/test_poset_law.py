@@ -94,6 +94,14 @@ def test_the_law_is_a_pyro_site():
     assert math.isfinite(float(trace.log_prob_sum()))
 
 
+@pytest.mark.parametrize("poset", [Poset(["x"], []), Poset.boolean_lattice(0)], ids=repr)
+def test_one_element_has_one_law(poset):
+    law = PosetLaw(poset, torch.zeros(0))
+    assert law.probs.tolist() == [1.0] and law.eta.shape == (0,) and float(law.log_partition) == 0
+    assert law.fisher_information().shape == (0, 0)
+    assert m_projection(poset, torch.ones(1), []).probs.tolist() == [1.0]
+
+
 def test_boolean_laws_are_log_linear_laws_in_corner_coding():
     theta = random_theta(LATTICE, 4)
     law = PosetLaw(LATTICE, theta)
