@@ -76,7 +76,7 @@ draw: Callable[..., PosteriorSamples] = partial(sample_posterior, progress=False
 @pytest.fixture(scope="module")
 def conjugate() -> PosteriorSamples:
     prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
-    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 500), total_count=25, seed=2)
+    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 300), total_count=25, seed=2)
 
 
 def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
@@ -84,8 +84,8 @@ def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
 
     The control is the posterior that forgets the prior.
     """
-    assert conjugate.theta.shape == (2, 500, PAIRS.num_parameters)
-    assert (conjugate.num_chains, conjugate.num_draws, conjugate.status) == (2, 500, "converged")
+    assert conjugate.theta.shape == (2, 300, PAIRS.num_parameters)
+    assert (conjugate.num_chains, conjugate.num_draws, conjugate.status) == (2, 300, "converged")
     law = exact_table(PAIRS, conjugate.tables)
     mean, error = mean_and_error(torch.from_numpy(exact_statistics(PAIRS, law)))
     expected = conjugate.prior.posterior(conjugate.counts, 25).mean_statistics

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import json
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,13 +69,29 @@ def _normal_model(data):
         pyro.sample("y", dist.Normal(mu, 1.0), obs=data)
 
 
-def _run(kernel, *args, num_samples=60, num_chains=1, **options):
+def _run(kernel, *args, num_samples=60, warmup_steps=60, num_chains=1, **options):
     pyro.set_rng_seed(3)
     mcmc = MCMC(
-        kernel, num_samples=num_samples, warmup_steps=60, num_chains=num_chains, disable_progbar=True, **options
+        kernel,
+        num_samples=num_samples,
+        warmup_steps=warmup_steps,
+        num_chains=num_chains,
+        disable_progbar=True,
+        **options,
     )
     mcmc.run(*args)
     return mcmc
+
+
+@cache  # both generations of ArviZ get the same draws
+def _recorded(num_chains, max_tree_depth=10):
+    kernel = RecordingNUTS(_normal_model, max_tree_depth=max_tree_depth)
+    return _run(kernel, torch.linspace(-1, 2, 8), num_chains=num_chains)
+
+
+@cache
+def _plain():
+    return [_run(kernel, torch.zeros(4)) for kernel in (NUTS(_normal_model), HMC(_normal_model, num_steps=3))]
 
 
 @pytest.mark.filterwarnings("ignore:num_chains=.* is more than available_cpu")
@@ -84,8 +101,9 @@ def _run(kernel, *args, num_samples=60, num_chains=1, **options):
 @pytest.mark.fixed_seed  # ArviZ divides by zero where most of the draws in a tail are one rejected draw
 def test_plain_pyro_program(backend, num_chains, tmp_path):
     data = torch.linspace(-1, 2, 8)
-    mcmc = _run(RecordingNUTS(_normal_model), data, num_chains=num_chains)
+    mcmc = _recorded(num_chains)
     samples = mcmc.get_samples()
+    pyro.set_rng_seed(4)
     predictive = Predictive(_normal_model, samples)(data)
     drawn = {"y": dist.Normal(samples["mu"][:, None], 1.0).expand([len(samples["mu"]), 8]).sample()}
     assert predictive["y"].shape == drawn["y"].shape
@@ -124,8 +142,7 @@ def test_plain_pyro_program(backend, num_chains, tmp_path):
 
 
 def test_recorded_statistics(backend):
-    mcmc = _run(RecordingNUTS(_normal_model, max_tree_depth=5), torch.linspace(-1, 2, 8))
-    stats = get_group(to_arviz(mcmc, backend=backend), "sample_stats")
+    stats = get_group(to_arviz(_recorded(1, 5), backend=backend), "sample_stats")
     assert set(stats.data_vars) == {
         *("diverging", "energy", "lp", "tree_depth", "n_steps"),
         *("acceptance_rate", "step_size", "reached_max_treedepth"),
@@ -137,8 +154,8 @@ def test_recorded_statistics(backend):
 
 
 def test_plain_nuts_and_hmc_have_what_pyro_keeps(backend):
-    for kernel in (NUTS(_normal_model), HMC(_normal_model, num_steps=3)):
-        result = to_arviz(_run(kernel, torch.zeros(4)), backend=backend)
+    for mcmc in _plain():
+        result = to_arviz(mcmc, backend=backend)
         stats = get_group(result, "sample_stats")
         assert {"diverging", "step_size"} <= set(stats.data_vars)
         assert 0 <= json.loads(result.posterior.attrs["chain_acceptance_rate"])[0] <= 1
@@ -227,7 +244,7 @@ def _ordered_model():
 
 @pytest.mark.parametrize("names", [["b", "a"], ["c", "b", "a"], ["a", "b"], ["c", "a", "b"]])
 def test_values_of_save_params_go_to_their_own_names(names):
-    mcmc = _run(NUTS(_ordered_model, max_tree_depth=4), save_params=names, num_samples=30)
+    mcmc = _run(NUTS(_ordered_model, max_tree_depth=4), save_params=names, num_samples=10, warmup_steps=40)
     posterior = to_arviz(mcmc).posterior
     expected = {"a": [-5.0], "b": [np.exp(3)] * 2, "c": [0.5, 0.3, 0.2]}
     assert set(posterior.data_vars) == set(names)
@@ -381,7 +398,7 @@ def test_posterior_of_a_log_linear_model(backend, graph):
         theta = pyro.sample("theta", dist.Normal(torch.zeros(5, dtype=torch.float64), 1.0).to_event(1))
         pyro.sample("t", LogLinearStatistics(graph, theta, counts.sum()), obs=statistics)
 
-    mcmc = _run(RecordingNUTS(model), num_samples=50)
+    mcmc = _run(RecordingNUTS(model), num_samples=10, warmup_steps=10)
     result = to_arviz(mcmc, hypergraph=graph, backend=backend)
     assert result.posterior["theta"].dims == ("chain", "draw", "interaction_level")
     assert result.posterior["theta"].dtype == np.float64
