@@ -30,6 +30,7 @@ __all__ = [
     "check_impossible_counts",
     "check_structural_zeros",
     "find_face",
+    "forced_zeros",
     "identified_directions",
     "mle_existence",
 ]
@@ -145,7 +146,7 @@ def identified_directions(design: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return vectors[:, values > _RANK_TOLERANCE * scale]
 
 
-def _forced_zeros(
+def forced_zeros(
     augmented: np.ndarray, positive: np.ndarray, undecided: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     r"""Undecided cells outside the facial set, and a direction of recession that shows it.
@@ -184,7 +185,7 @@ def _forced_zeros(
 
 
 def _recession(images: np.ndarray) -> np.ndarray | None:
-    """Solution z of the linear program of :func:`_forced_zeros`; None when no solver of HiGHS finds one."""
+    """Solution z of the linear program of :func:`forced_zeros`; None when no solver of HiGHS finds one."""
     num, size = images.shape
     for method in ("highs-ds", "highs-ipm"):
         solution = linprog(
@@ -243,7 +244,7 @@ def find_face(
     augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
     is_small = undecided.size + int(positive.sum()) <= _MAX_FACIAL_CELLS
     if is_small and hypergraph.num_parameters <= _MAX_FACIAL_PARAMETERS:
-        solution = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
+        solution = forced_zeros(augmented, np.flatnonzero(positive), undecided)
     if solution is None:
         return _from_margins(hypergraph, found if possible is None or found else None), None
     forced, recession = solution

@@ -12,7 +12,7 @@ import torch
 
 from ...checks import check_exact_shape, check_finite, checked_floating
 from ...errors import ConvergenceWarning, check_positive, check_type, check_whole, out_of_range, out_of_reach, size_text
-from ..fitting.existence import _forced_zeros, identified_directions
+from ..fitting.existence import forced_zeros, identified_directions
 from ..fitting.solvers import Point, newton
 from ._order_moments import indicators, second_moments
 from .law import PosetLaw, _members
@@ -232,7 +232,7 @@ def _face(poset: Poset, where: torch.Tensor, p: np.ndarray) -> tuple[bool | None
     """Whether the estimate is positive, the elements that stay possible, and a basis of what they identify."""
     face = np.ones(len(p), dtype=bool)
     design = indicators(poset, where).numpy().T
-    solution = _forced_zeros(np.hstack([design, np.ones((len(p), 1))]), np.flatnonzero(p > 0), np.flatnonzero(p <= 0))
+    solution = forced_zeros(np.hstack([design, np.ones((len(p), 1))]), np.flatnonzero(p > 0), np.flatnonzero(p <= 0))
     if solution is None:
         return None, face, None
     face[solution[0]] = False
