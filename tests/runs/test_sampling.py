@@ -289,12 +289,12 @@ def test_progress_is_shown_on_standard_error_only_if_asked_for(family, capfd):
     assert shown.out == "" and "sweep" in shown.err
 
 
-SETTINGS = {"burn_in": 200, "thin": 2}
+SETTINGS = {"burn_in": 100, "thin": 2}
 
 
 def long_run(family, chains=None, **options):
     chains = FAMILIES[family]() if chains is None else chains
-    return sample_chains(chains, 200, record=chains.recordable, **SETTINGS, **options)
+    return sample_chains(chains, 100, record=chains.recordable, **SETTINGS, **options)
 
 
 def interrupt_after(calls, kind, monkeypatch):
@@ -314,7 +314,7 @@ def interrupt_after(calls, kind, monkeypatch):
 
 @families
 def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(family, tmp_path, monkeypatch):
-    short_calls(family, 20, monkeypatch)
+    short_calls(family, 10, monkeypatch)
     kind = type(FAMILIES[family]())
     whole = long_run(family)
     path = tmp_path / "run.safetensors"
