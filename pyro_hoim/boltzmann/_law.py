@@ -10,6 +10,7 @@ from typing_extensions import override
 from ..checks import check_finite, is_hidden
 from ..core.laws.expansion import list_states
 from ..core.laws.parameter_cache import ParameterCache
+from ..core.laws.traces import refuse_traced
 from ..core.partition import Cost, LogPartition, PartitionBackend
 from ..errors import out_of_reach, size_text
 from ..log_linear.auto import Auto
@@ -100,6 +101,7 @@ class MachineLaw(ParameterCache):
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant of the machine, in corner coding, value (*batch)."""
+        refuse_traced("log_prob", "the places of weights and states")
         return self._cached("log_partition", self._log_partition)
 
     def _log_partition(self) -> LogPartition:

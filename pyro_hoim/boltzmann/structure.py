@@ -72,20 +72,22 @@ class MachineStructure:
         return cls(domain, names, pairs)
 
     def _sorted(self, edges: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
-        place = {name: i for i, name in enumerate(self.names)}
+        names = self.names
+        place = {name: i for i, name in enumerate(names)}
         found: list[tuple[int, int]] = []
         for edge in edges:
             if isinstance(edge, str) or len(edge) != 2:
                 raise unexpected("edges", "pairs of names", edge)
-            check_names(edge, self.names, "edges")
+            if not (edge[0] in place and edge[1] in place):
+                check_names(edge, names, "edges")
             first, second = sorted(place[name] for name in edge)
             if first == second:
                 raise unexpected("edges", "pairs of two variables", tuple(edge))
             found.append((first, second))
         if len(set(found)) < len(found):
             twice = next(pair for k, pair in enumerate(found) if pair in found[:k])
-            raise refused("edges", f"{tuple(self.names[i] for i in twice)!r} comes twice; each pair counts once")
-        return tuple((self.names[i], self.names[j]) for i, j in sorted(found))
+            raise refused("edges", f"{tuple(names[i] for i in twice)!r} comes twice; each pair counts once")
+        return tuple((names[i], names[j]) for i, j in sorted(found))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -268,6 +268,20 @@ def program(data):
         pyro.sample("x", law, obs=data)
 
 
+def test_transformations_agree_with_plain_calls_and_traces_are_refused(monkeypatch):
+    structure = structures()["layered"]
+    states = torch.tensor([[0, 1, 1], [1, 0, 0]])
+
+    def log_prob(theta):
+        return BoltzmannMachine(structure, theta).log_prob(states)
+
+    theta = random_theta(structure, 2)
+    assert_close(torch.func.vmap(log_prob)(theta), torch.stack([log_prob(row) for row in theta]))
+    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
+    with pytest.raises(InputError, match="a program that is not traced"):
+        log_prob(theta[0])
+
+
 def test_nuts_over_the_weights_of_a_tiny_machine():
     data = torch.tensor([[0, 0, 0]] * 12 + [[1, 1, 1]] * 12 + [[0, 1, 1]] * 3)
     pyro.set_rng_seed(0)
