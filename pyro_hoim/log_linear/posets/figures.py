@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -17,6 +18,7 @@ __all__ = ["hasse_figure"]
 
 _MAX_ELEMENTS = 256
 _LEVELS = ("#5b8c5a", "#2a6f97", "#a23e48", "#ffffff", *SETS)  # green, blue, red and white as in the paper
+_SMALLEST = 5.5  # size of letters within a circle, in points
 _ROUNDS = 8  # of placing every element under or over the mean of its neighbours
 
 
@@ -49,7 +51,10 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     axes = figure.add_axes((0.02, 0.02, 0.96, 0.9))
     axes.add_collection(LineCollection(list(points[covers]), colors=FAINT, linewidths=0.8, zorder=1))
     size = min(26.0, 320.0 / widest)
-    for i, element in enumerate(poset.elements):
+    labels = [_label(element) for element in poset.elements]
+    letters = [min(9.0, 0.4 * size, 1.2 * size / len(label)) for label in labels]
+    letters = [min(found for found, h in zip(letters, heights, strict=True) if h == level) for level in heights]
+    for i, label in enumerate(labels):
         level = int(heights[i])
         colour = INK if level == 0 else _LEVELS[(level - 1) % len(_LEVELS)]
         is_shown = bool(kept[i]) or (level == 0 and len(poset.minimal) == 1)
@@ -57,13 +62,19 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
             *points[i], "o", markersize=size, color=colour if is_shown else "white", zorder=2,
             markeredgecolor=INK if is_shown else FAINT, markeredgewidth=0.9,
         )  # fmt: skip
-        is_dark = is_shown and colour != "#ffffff"
-        label = _label(element)
-        points_high = min(9.0, 0.4 * size, 1.2 * size / len(label))
-        axes.annotate(
-            label, points[i], ha="center", va="center", fontsize=points_high, zorder=3,
-            color="white" if is_dark else INK if is_shown else FAINT,
-        )  # fmt: skip
+        dark = is_shown and colour != "#ffffff"
+        if letters[i] >= _SMALLEST:
+            style: dict[str, Any] = {
+                "va": "center",
+                "fontsize": letters[i],
+                "color": "white" if dark else INK if is_shown else FAINT,
+            }
+        else:  # no room within: below, one name a line, over the lines of the diagram
+            label = label.replace(",", "\n")
+            style = {"va": "top", "fontsize": 7.0, "color": INK if is_shown else FAINT}
+            style |= {"xytext": (0, -size / 2 - 2), "textcoords": "offset points", "linespacing": 1.1}
+            style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
+        axes.annotate(label, points[i], ha="center", zorder=3, **style)
     axes.set_xlim(-0.6, widest - 0.4)
     axes.set_ylim(-0.5, heights.max() + 0.5)
     axes.axis("off")

@@ -47,6 +47,11 @@ def test_other_posets_have_their_covers(poset):
     assert len(set(places.values())) == len(poset)
 
 
+def test_long_names_stand_below_their_circles():
+    places, segments, _ = drawn(hasse_figure(Poset.boolean_lattice(["smoking", "exercise"])))
+    assert set(places) == {"∅", "smoking", "exercise", "smoking\nexercise"} and len(segments) == 4
+
+
 def test_diagrams_that_cannot_be_read_are_refused():
     with raises("over-budget", "poset"):
         hasse_figure(Poset.boolean_lattice(9))
