@@ -17,6 +17,7 @@ from .constrained.norms import (
     NormPenalty as NormPenalty,
 )
 from .constrained.nuclear import NuclearNorm as NuclearNorm
+from .constrained.overlapped import OverlappedNorm as OverlappedNorm
 from .constrained.paths import (
     SolutionPath as SolutionPath,
     penalty_grid as penalty_grid,
@@ -24,6 +25,7 @@ from .constrained.paths import (
 )
 from .constrained.result import ConstrainedResult as ConstrainedResult
 from .constrained.screening import InteractionScreeningLoss as InteractionScreeningLoss
+from .constrained.splitting import SplittingResult as SplittingResult, douglas_rachford as douglas_rachford
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
 from .exact.enumeration import Enumeration as Enumeration
