@@ -119,12 +119,12 @@ def test_screening_and_balls_agree_with_a_generic_convex_solver(kind: Kind, ball
     assert not ball or all(term.contains(found.parts[name].numpy()) for name, term in terms.items())
 
 
-@pytest.mark.parametrize("sparse", [None, 0.015])
+@pytest.mark.parametrize("sparse", [None, 0.025])
 def test_order_two_has_the_solutions_of_frank_wolfe_and_of_proximal_steps(sparse: float | None) -> None:
     loss = PseudoLikelihoodLoss(chain(7, 150), 2)
-    found = douglas_rachford(loss, penalties(loss, 0.01, sparse), stopping=Stopping(tolerance=1e-8))
+    found = douglas_rachford(loss, penalties(loss, 0.02, sparse), stopping=Stopping(tolerance=1e-8))
     half = {name: NormPenalty(term.norm, term.strength) for name, term in found.terms.items()}
-    half["low_rank"] = NormPenalty(NuclearNorm(), 0.02)  # of one unfolding; the overlapped norm is of two
+    half["low_rank"] = NormPenalty(NuclearNorm(), 0.04)  # of one unfolding; the overlapped norm is of two
     other = fit_penalised(loss, half, stopping=Stopping(tolerance=1e-8))
     assert found.objective == pytest.approx(other.objective, rel=3e-8)
     radii = {name: Ball(term.norm, other.norms[name]) for name, term in half.items()}
@@ -132,7 +132,7 @@ def test_order_two_has_the_solutions_of_frank_wolfe_and_of_proximal_steps(sparse
     split = douglas_rachford(loss, found.dual_form(), stopping=Stopping(tolerance=1e-8))
     assert split.loss == pytest.approx(walked.loss, rel=1e-7)
     assert (
-        found.objective > 1.001 * fit_penalised(loss, half | {"low_rank": NormPenalty(NuclearNorm(), 0.01)}).objective
+        found.objective > 1.001 * fit_penalised(loss, half | {"low_rank": NormPenalty(NuclearNorm(), 0.02)}).objective
     )
 
 
