@@ -145,6 +145,16 @@ def test_layers_given_one_another_and_the_sweep_leave_the_law_as_it_is():
     assert_exact_law(counts, (log_up.exp() @ log_down.exp())[0].numpy())
 
 
+def test_colours_are_the_layers():
+    structure = MachineStructure.restricted(domain(4), 3)
+    assert set(map(frozenset, structure.hypergraph.colouring())) == {
+        frozenset(structure.domain.names),
+        frozenset(structure.hidden),
+    }
+    deep = MachineStructure.layered(domain(3), 2, 4).graph.layers
+    assert deep is not None and deep.listed == (3, 4) and structures()["triangle"].graph.layers is None
+
+
 @pytest.mark.parametrize("name", ["restricted", "triangle"])
 def test_annealed_log_z_brackets_the_exact_one(name):
     exact, found = machine(name), machine(name, partition=QUICK)
