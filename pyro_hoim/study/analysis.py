@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from ..log_linear.scores import (
 from ..runs.arguments import checked_seed
 from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
+from .constrained.record import ConstrainedRecord
 from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
 from .posterior_chains import PosteriorSettings
@@ -118,6 +119,7 @@ class Analysis(StudyRecord[PartScores]):
         comparison: leave-one-out comparison, best first; None without posteriors.
         prior: of the fits; None for maximum likelihood.
         structures: the posterior over structure of which the model kept is the most probable collection, if any.
+        constrained: the fit within norm balls that the model kept is, if any.
     """
 
     train: Observations
@@ -126,6 +128,7 @@ class Analysis(StudyRecord[PartScores]):
     comparison: pd.DataFrame | None
     prior: Prior | None = None
     structures: StructureRecord | None = None
+    constrained: ConstrainedRecord | None = None
 
     @property
     def chosen(self) -> ModelAnalysis:
@@ -182,6 +185,7 @@ def analyse(
     title: str = "table",
     about: Sequence[str] = (),
     run: RunOptions | None = None,
+    estimate: Callable[[InteractionHypergraph, Observations], FitResult] | None = None,
 ) -> Analysis:
     """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
 
@@ -201,6 +205,8 @@ def analyse(
         run: the folder for finished chains and unfinished fits, so that an interrupted run can be resumed, made if
             missing inside an existing folder; whether to use what it holds (chains of other data or settings are
             refused); and progress.
+        estimate: how a structure is fitted to the rows of ``train``; by
+            :func:`~pyro_hoim.log_linear.fit` when None.
 
     Raises:
         InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
@@ -218,7 +224,7 @@ def analyse(
     independent = _independent(train)
     models: list[ModelAnalysis] = []
     for number, (name, structure) in enumerate(structures.items()):
-        result = _fitted(structure, parts, name, prior, run)
+        result = _fitted(structure, parts, name, prior, run, estimate)
         draws = None
         if posterior is not None:
             draws = run_posterior(structure, train, posterior, seed=seed + 1000 * number, name=name, run=run)
@@ -283,13 +289,16 @@ def _fitted(
     name: str,
     prior: Prior | None,
     run: RunOptions,
+    estimate: Callable[[InteractionHypergraph, Observations], FitResult] | None,
 ) -> FitResult:
     """The fit of one structure; KeyboardInterrupt where it was interrupted."""
     penalty = None if prior is None else prior.penalty(structure)
     train, validation = parts["train"], parts.get("validation")
     if run.checkpoint is not None:
         run = replace(run, checkpoint=Path(run.checkpoint) / f"{file_stem(name)}-fit.safetensors")
-    if train.has_missing:
+    if estimate is not None:
+        result = estimate(structure, train)
+    elif train.has_missing:
         result = fit_incomplete(structure, train, progress=run.progress, penalty=penalty)
     else:
         stopping = Stopping(patience=None if validation is None else 20)

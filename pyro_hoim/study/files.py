@@ -45,6 +45,11 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "seed": analysis.seed,
             },
         )
+        if analysis.constrained is not None:
+            found = analysis.constrained
+            parts = {f"part_{name}": part for name, part in found.result.parts.items()}
+            info = {**stored.info, "penalty": found.constraint.text, "gap": found.result.gap}
+            stored = ModelFile(model.hypergraph, found.result.theta, "corner", info, parts)
         endings = [""] if model is analysis.chosen else []
         endings += [f"-{file_stem(model.name)}"] if len(analysis.models) > 1 else []
         for ending in endings:

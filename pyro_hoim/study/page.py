@@ -21,6 +21,7 @@ from ..core.words import (
 )
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from .analysis import Analysis, ModelAnalysis
+from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
 from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 from .infinite import add_interactions, coefficient_rows
 from .parts import distinct_parts, num_rows, score_section
@@ -55,6 +56,7 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
     structures = analysis.structures
     sections = [
         *([] if structures is None else structure_sections(structures, model.fit)),
+        None if analysis.constrained is None else constrained_section(analysis.constrained),
         _comparison(analysis),
         _structure(model),
         _interactions(model),
@@ -78,6 +80,7 @@ def _summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
     sentences: list[str] = [] if analysis.structures is None else structure_sentences(analysis.structures)
+    sentences += [] if analysis.constrained is None else constrained_sentences(analysis.constrained)
     where, judged = analysis.judged_on, analysis.held[analysis.judged_on]
     if len(analysis.held) > 1:
         sentences.append(gain_sentence(where, "model kept", judged.gain, judged.gain_std_error))
@@ -149,6 +152,7 @@ def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
 def _warnings(analysis: Analysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     found: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
+    found += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
     for model in analysis.models:
         existence = model.fit.existence
         if existence is not None and existence.exists is False:

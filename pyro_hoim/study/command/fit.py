@@ -17,6 +17,7 @@ from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import analyse
 from ..posterior_chains import PosteriorSettings
+from .penalty import PENALTY_OPTIONS, PenaltyPlan, plan_penalty
 from .select import SELECT_OPTIONS, SelectPlan, train_given
 from .structures import STRUCTURE_OPTIONS, StructurePlan, plan_structures
 from .summary import summary
@@ -28,6 +29,7 @@ LOG_LINEAR_OPTIONS = (
     Option("select", "Learn the interactions and their strengths from the data.", kind="flag"),
     *SELECT_OPTIONS,
     *STRUCTURE_OPTIONS,
+    *PENALTY_OPTIONS,
     Option(
         "prior",
         "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
@@ -142,9 +144,13 @@ class _LogLinearPlan:
         return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
 
 
-def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan:
+def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan | PenaltyPlan:
     """Options checked against each other."""
     edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
+    penalty = plan_penalty(asked)
+    if penalty is not None:
+        plan_structures(asked)
+        return penalty
     structures = plan_structures(asked)
     if structures is not None:
         return structures

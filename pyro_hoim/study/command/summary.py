@@ -64,4 +64,6 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         }
     if analysis.structures is not None:
         found["structure_posterior"] = analysis.structures.to_json(str(folder / STRUCTURE_FILE))
+    if analysis.constrained is not None:
+        found["penalty"] = analysis.constrained.to_json()
     return found

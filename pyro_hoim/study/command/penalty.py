@@ -1,0 +1,127 @@
+"""Fits within norm balls at the command line: sparse, low-rank, and sums of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
+from ...core.family import Asked, Option, Request, Study
+from ...core.words import option
+from ...data.observations import Observations
+from ...errors import conflict, out_of_range, out_of_reach, refused
+from ...log_linear.auto import Auto
+from ...log_linear.constrained.losses import check_binary
+from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.fitting.result import FitResult
+from ...runs.options import RunOptions
+from ...structure.hypergraph import InteractionHypergraph
+from ..analysis import analyse
+from ..constrained.record import ConstrainedRecord, Constraint, as_fit, fit_constrained
+from .summary import summary
+
+__all__ = ["PENALTY_OPTIONS", "PenaltyPlan", "plan_penalty"]
+
+PENALTY_OPTIONS = (
+    Option(
+        "penalty",
+        "Of a table with two levels a column: fit all interactions of up to {order} variables by pseudo-likelihood "
+        "within norm balls. A bounds the l1 norm of a sparse part, B the overlapped Schatten 1 norm of a low-rank one; "
+        "they are radii, in nats of corner coding, not strengths of a penalty.",
+        metavar="l1:A|low-rank:B|sparse-low-rank:A,B",
+    ),
+)
+
+_OTHERS = {
+    "select": "learns the interactions",
+    "edges": "gives single interactions",
+    "posterior": "draws a posterior",
+    "structure_posterior": "finds the interactions",
+    "prior": "makes estimates finite in another way",
+}
+
+
+@dataclass(frozen=True)
+class PenaltyPlan:
+    """A fit of all interactions up to an order within norm balls."""
+
+    asked: Asked
+    constraint: Constraint
+
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)
+
+    def complete(self, source: Table) -> Table:
+        """The table without missing cells; refused where it has not two levels a column, or the order does not fit."""
+        table = source.complete(Missing.parse(self.asked["missing"]), option("penalty", self.constraint.text))
+        self._structure(table.rows)
+        return table
+
+    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
+        """All rows are used."""
+        return ALL_TRAIN
+
+    def run(self, request: Request) -> Study:
+        """Fit, and set beside it what the page shows."""
+        rows: Observations = request.parts["train"]
+        structure = self._structure(rows)
+        cost = Auto().plan(structure)
+        if not cost.feasible:
+            hint = f"use fewer {option('columns')} or a lower {option('order')}, or call frank_wolfe() of the library"
+            raise out_of_reach(f"log Z of the fit by {option('penalty', self.constraint.text)}", cost.reason, hint)
+        found: list[ConstrainedRecord] = []
+
+        run = RunOptions(request.checkpoint / "penalty.safetensors", request.resume, request.progress)
+
+        def estimate(graph: InteractionHypergraph, data: Observations) -> FitResult:
+            record = fit_constrained(data, graph.order, self.constraint, run)
+            found.append(record)
+            model: LogLinearEnergy = record.result.model
+            return as_fit(record, data, float(Auto().log_partition(model).value))
+
+        shares = zip(request.parts.items(), request.fractions, strict=True)
+        analysis = analyse(
+            {part: held for (part, held), share in shares if share},
+            {f"order {structure.order} within {self.constraint.text}": structure},
+            target=self.asked["target"],
+            seed=request.seed,
+            title=request.source.name,
+            about=request.about,
+            run=RunOptions(request.checkpoint, request.resume, request.progress),
+            estimate=estimate,
+        )
+        analysis = replace(analysis, constrained=found[0])
+        return Study(analysis, summary(analysis, request.folder))
+
+    def _structure(self, data: Observations) -> InteractionHypergraph:
+        """All interactions up to the order."""
+        check_binary(data.domain, "penalty")
+        num = len(data.domain)
+        order = 2 if self.asked["order"] is None else self.asked["order"]
+        if num < 2:
+            raise out_of_range("penalty", "a table of two columns or more", received=num)
+        if not 2 <= order <= num:
+            expected = f"2 to {num} (the number of variables) with {option('penalty', self.constraint.text)}"
+            raise out_of_range("order", expected, received=order)
+        if order > 2 and "low_rank" in self.constraint.radii:
+            hint = f"use {option('order', 2)}, or {option('penalty', 'l1:A')}, which takes any order"
+            problem = f"low ranks of order {order} are not fitted by this command"
+            raise refused("penalty", problem, hint, code="no-method")
+        return InteractionHypergraph.from_order(data.domain, order)
+
+
+def plan_penalty(asked: Asked) -> PenaltyPlan | None:
+    """Options checked against each other; None where no norm balls were asked for."""
+    if asked["penalty"] is None:
+        return None
+    constraint = Constraint.parse(asked["penalty"], "penalty")
+    for name, does in _OTHERS.items():
+        if asked[name]:
+            raise conflict("penalty", f"fits all interactions within norm balls, received {option(name)}, which {does}")
+    for name in ("chains", "draws", "burn_in", "jobs"):
+        if name in asked.given:
+            raise conflict(name, f"has no use with {option('penalty', constraint.text)}")
+    if asked.split is not None and asked.split[1]:
+        problem = f"{option('penalty', constraint.text)} has no use for validation rows"
+        raise conflict("split", problem, "make its second fraction 0")
+    return PenaltyPlan(asked, constraint)

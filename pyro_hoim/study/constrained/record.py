@@ -1,0 +1,196 @@
+"""A fit within norm balls in a study: what was asked for, the run from which it goes on, and what it found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from ...data.observations import Observations
+from ...errors import out_of_range, unexpected
+from ...log_linear.coding import parametrization
+from ...log_linear.constrained.frank_wolfe import frank_wolfe
+from ...log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
+from ...log_linear.constrained.norms import Ball, L1Norm
+from ...log_linear.constrained.nuclear import NuclearNorm
+from ...log_linear.constrained.result import ConstrainedResult
+from ...log_linear.fitting.result import FitResult
+from ...log_linear.fitting.solvers import Stopping
+from ...log_linear.tensors.tensor import SymmetricInteractionTensor
+from ...runs.options import RunOptions
+
+__all__ = ["ConstrainedRecord", "Constraint", "as_fit", "fit_constrained"]
+
+_PARTS = {"l1": ("sparse",), "low-rank": ("low_rank",), "sparse-low-rank": ("sparse", "low_rank")}
+_EXPECTED = "l1:A, low-rank:B or sparse-low-rank:A,B with positive radii A and B"
+_CHUNK, _CHUNKS = 250, 40
+_NEGLIGIBLE = 1e-6  # share of the largest singular value up to which others count as zero
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Radii of the balls that the parts of theta must lie in (paper 3, equation 3.1).
+
+    Attributes:
+        text: as it was asked for.
+        radii: of the l1 norm of "sparse" and of the overlapped Schatten 1 norm of "low_rank", in nats, by name.
+    """
+
+    text: str
+    radii: Mapping[str, float]
+
+    @classmethod
+    def parse(cls, text: str, argument: str) -> Self:
+        """From its text; InputError unless it is one of the three, with numbers above zero."""
+        kind, _, numbers = text.strip().partition(":")
+        names = _PARTS.get(kind.strip())
+        words = numbers.split(",")
+        if names is None or len(words) != len(names):
+            raise unexpected(argument, _EXPECTED, text)
+        try:
+            radii = [float(word) for word in words]
+        except ValueError:
+            raise unexpected(argument, _EXPECTED, text) from None
+        if not all(0 < radius < math.inf for radius in radii):
+            raise out_of_range(argument, _EXPECTED, text)
+        return cls(text.strip(), dict(zip(names, radii, strict=True)))
+
+    def balls(self) -> dict[str, Ball]:
+        """The constraints on theta: for order 2 by eigenvalues, whose sum is half the overlapped norm."""
+        found: dict[str, Ball] = {}
+        for name, radius in self.radii.items():
+            if name == "sparse":
+                found[name] = Ball(L1Norm(), radius)
+            else:
+                found[name] = Ball(NuclearNorm(), radius / 2)
+        return found
+
+
+@dataclass(frozen=True)
+class ConstrainedRecord:
+    """A fit within norm balls.
+
+    Attributes:
+        constraint: what was asked for.
+        result: what was found, with the trace of all sessions.
+    """
+
+    constraint: Constraint
+    result: ConstrainedResult
+
+    @cached_property
+    def singular_values(self) -> np.ndarray:
+        """Of the unfolding of the part that the norm of singular values bounds, else of theta, falling, (n,)."""
+        graph = self.result.hypergraph
+        theta = self.result.parts.get("low_rank", self.result.theta)
+        tensor = SymmetricInteractionTensor(theta, len(graph.domain), graph.order)
+        return torch.linalg.svdvals(tensor.unfolding()).numpy()
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values that are not negligible."""
+        return int((self.singular_values > _NEGLIGIBLE * max(self.singular_values[0], 1e-300)).sum())
+
+    @property
+    def num_nonzero(self) -> int | None:
+        """Interactions and main effects of the sparse part that are not zero; None without such a part."""
+        part = self.result.parts.get("sparse")
+        return None if part is None else int((part != 0).sum())
+
+    def norm(self, name: str) -> float:
+        """Norm of a part in the units of its radius."""
+        value = self.result.norms[name]
+        return 2 * value if isinstance(self.result.terms[name].norm, NuclearNorm) else value
+
+    def to_json(self) -> dict[str, Any]:
+        """The key ``penalty`` of the numbers of a fit."""
+        result = self.result
+        multipliers = {name: self._multiplier(name) for name in self.constraint.radii}
+        parts = [
+            {"part": name, "norm": self.norm(name), "radius": radius, "multiplier": multipliers[name]}
+            for name, radius in self.constraint.radii.items()
+        ]
+        return {
+            "text": self.constraint.text,
+            "order": result.hypergraph.order,
+            "objective": result.objective,
+            "gap": result.gap,
+            "status": result.status,
+            "num_iterations": len(result.trace),
+            "num_nonzero": self.num_nonzero,
+            "rank": self.rank,
+            "singular_values": self.singular_values.tolist(),
+            "parts": parts,
+        }
+
+    def _multiplier(self, name: str) -> float:
+        """What a unit more of the radius gains, in nats per row."""
+        value = self.result.multipliers[name]
+        return value / 2 if isinstance(self.result.terms[name].norm, NuclearNorm) else value
+
+
+def fit_constrained(data: Observations, order: int, constraint: Constraint, run: RunOptions) -> ConstrainedRecord:
+    """Minimise the negative log pseudo-likelihood within norm balls, by pieces that a checkpoint is written after.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted; its last point is in the checkpoint.
+    """
+    loss = PseudoLikelihoodLoss(data, order)
+    balls = constraint.balls()
+    file = run.file()
+    kept = (
+        None
+        if file is None
+        else file.start({"hypergraph digest": loss.hypergraph.to_json(), "penalty": constraint.text})
+    )
+    trace = np.zeros((0, 2)) if kept is None else kept.pop("trace").numpy()
+    result = None if kept is None else _restored(loss, balls, kept)
+    stopping = Stopping(max_iterations=_CHUNK)
+    for _ in range(_CHUNKS):
+        result = frank_wolfe(loss, balls, stopping=stopping, start=result, progress=run.progress)
+        trace = np.concatenate([trace, result.trace])
+        is_done = result.status in ("converged", "stalled")
+        if file is not None and (is_done or file.is_due or result.status == "interrupted"):
+            file.write({"trace": torch.from_numpy(trace), **result.parts})
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        if is_done:
+            break
+    assert result is not None
+    return ConstrainedRecord(constraint, replace(result, trace=trace))
+
+
+def _restored(loss: Loss, balls: Mapping[str, Ball], kept: Mapping[str, torch.Tensor]) -> ConstrainedResult:
+    """A result to start from."""
+    parts = {name: kept[name] for name in balls}
+    known: dict[str, Any] = {"loss": math.nan, "gap": math.inf, "multipliers": {}, "trace": np.zeros((0, 2))}
+    given: dict[str, Any] = {"parts": parts, "terms": balls, "status": "interrupted", **known}
+    return ConstrainedResult(loss.hypergraph, "corner", **given)
+
+
+def as_fit(record: ConstrainedRecord, data: Observations, log_partition: float) -> FitResult:
+    """The fit as every study shows one, in free coordinates, given log Z of the balanced tables."""
+    result = record.result
+    codings = parametrization(result.hypergraph)
+    theta = codings.convert(result.theta, "corner", "free")
+    energies = -result.model.energy(data.codes)
+    likelihood = float((data.counts.double() * (energies - log_partition)).sum())
+    return FitResult(
+        hypergraph=result.hypergraph,
+        theta=theta,
+        log_likelihood=likelihood,
+        log_partition=log_partition,
+        num_rows=data.total_count,
+        status=result.status,
+        num_iterations=len(result.trace),
+        gradient_norm=max(result.multipliers.values()),
+        existence=None,
+        objective="pseudo-likelihood",
+        method="frank-wolfe",
+        data=data,
+    )
