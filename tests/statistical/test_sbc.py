@@ -89,6 +89,6 @@ def test_control_prior_scale_off_by_20_per_cent():
 
 
 def test_control_one_interaction_dropped():
-    below, names = ranks(PAIRS.remove_edges([("a", "b")]), 1.0, seed=3, replications=1000, num_draws=19)
+    below, names = ranks(PAIRS.remove_edges([("a", "b")]), 1.0, seed=3, replications=500, num_draws=19)
     with pytest.raises(AssertionError, match=r"log-likelihood.*not uniform"):
         assert_uniform_ranks(below, 19, num_bins=20, alpha=RATE, names=names)

@@ -214,18 +214,18 @@ def test_more_sweeps_leave_the_joint_law_unchanged(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "times", "wrong"),
     [
-        ("conjugate", 1, _Unweighted),
+        ("conjugate", 0.5, _Unweighted),
         pytest.param("conjugate", 10, _Symmetric, marks=pytest.mark.slow),
         ("unit", 1, _Careless),
     ],
     ids=["prior", "moves", "theta"],
 )
 def test_control_sweeps_that_forget_a_density_change_it(
-    kind: str, times: int, wrong: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, times: float, wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jumps, "TemperedChain" if kind == "conjugate" else "JumpChain", wrong)
     with pytest.raises(AssertionError, match=r"largest z score|draws:"):
-        assert_joint_law(Case(kind), times * SIZES[kind], 3)
+        assert_joint_law(Case(kind), int(times * SIZES[kind]), 3)
 
 
 # Ranks
