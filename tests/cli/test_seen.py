@@ -151,7 +151,7 @@ def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(shell):
 @pytest.mark.parametrize("family", ["poisson", "truncated-poisson", "exponential", "gaussian"])
 def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(family, shell):
     rng = np.random.default_rng(3)
-    rows = rng.poisson(2 + 3 * rng.integers(0, 2, (300, 1)), (300, 3))
+    rows = rng.poisson(2 + 3 * rng.integers(0, 2, (120, 1)), (120, 3))
     values = rows.clip(max=9) if "poisson" in family else rows + rng.exponential(1.0, rows.shape)
     pd.DataFrame(values, columns=list("abc")).to_csv("rows.csv", index=False)
     options = ["--model", "grm", "--family", family, *(["--maximum", "9"] if family == "truncated-poisson" else [])]
@@ -162,6 +162,6 @@ def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(family, 
             assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-6, abs=1e-12)
     assert shell("score", "out", "rows.csv").out.startswith("On the file's rows the model gains")
     # Control: other rows have another gain.
-    pd.DataFrame(values[:100], columns=list("abc")).to_csv("other.csv", index=False)
+    pd.DataFrame(values[:40], columns=list("abc")).to_csv("other.csv", index=False)
     other = shell.json("score", "out", "other.csv")
     assert other["parts"] is None and other["gain"] != pytest.approx(found["gain"], rel=1e-3)
