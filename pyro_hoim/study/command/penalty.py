@@ -8,7 +8,7 @@ from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labe
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import option
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, out_of_reach, refused
+from ...errors import conflict, out_of_range, out_of_reach
 from ...log_linear.auto import Auto
 from ...log_linear.constrained.losses import check_binary
 from ...log_linear.energy import LogLinearEnergy
@@ -103,10 +103,6 @@ class PenaltyPlan:
         if not 2 <= order <= num:
             expected = f"2 to {num} (the number of variables) with {option('penalty', self.constraint.text)}"
             raise out_of_range("order", expected, received=order)
-        if order > 2 and "low_rank" in self.constraint.radii:
-            hint = f"use {option('order', 2)}, or {option('penalty', 'l1:A')}, which takes any order"
-            problem = f"low ranks of order {order} are not fitted by this command"
-            raise refused("penalty", problem, hint, code="no-method")
         return InteractionHypergraph.from_order(data.domain, order)
 
 

@@ -18,7 +18,9 @@ from ...log_linear.constrained.frank_wolfe import frank_wolfe
 from ...log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
 from ...log_linear.constrained.norms import Ball, L1Norm
 from ...log_linear.constrained.nuclear import NuclearNorm
+from ...log_linear.constrained.overlapped import OverlappedNorm
 from ...log_linear.constrained.result import ConstrainedResult
+from ...log_linear.constrained.splitting import SplittingResult, douglas_rachford
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.fitting.solvers import Stopping
 from ...log_linear.tensors.tensor import SymmetricInteractionTensor
@@ -60,14 +62,16 @@ class Constraint:
             raise out_of_range(argument, _EXPECTED, text)
         return cls(text.strip(), dict(zip(names, radii, strict=True)))
 
-    def balls(self) -> dict[str, Ball]:
-        """The constraints on theta: for order 2 by eigenvalues, whose sum is half the overlapped norm."""
+    def balls(self, loss: Loss) -> dict[str, Ball]:
+        """The constraints on theta of a loss; for order 2 by eigenvalues, whose sum is half the overlapped norm."""
         found: dict[str, Ball] = {}
         for name, radius in self.radii.items():
             if name == "sparse":
                 found[name] = Ball(L1Norm(), radius)
-            else:
+            elif loss.hypergraph.order == 2:
                 found[name] = Ball(NuclearNorm(), radius / 2)
+            else:
+                found[name] = Ball(OverlappedNorm(loss.hypergraph), radius)
         return found
 
 
@@ -94,6 +98,8 @@ class ConstrainedRecord:
     @property
     def rank(self) -> int:
         """Number of singular values that are not negligible."""
+        if isinstance(self.result, SplittingResult):
+            return self.result.rank
         return int((self.singular_values > _NEGLIGIBLE * max(self.singular_values[0], 1e-300)).sum())
 
     @property
@@ -141,7 +147,7 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
         KeyboardInterrupt: the run was interrupted; its last point is in the checkpoint.
     """
     loss = PseudoLikelihoodLoss(data, order)
-    balls = constraint.balls()
+    balls = constraint.balls(loss)
     file = run.file()
     kept = (
         None
@@ -152,11 +158,15 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
     result = None if kept is None else _restored(loss, balls, kept)
     stopping = Stopping(max_iterations=_CHUNK)
     for _ in range(_CHUNKS):
-        result = frank_wolfe(loss, balls, stopping=stopping, start=result, progress=run.progress)
+        if "low_rank" in balls and order > 2:
+            start = result if isinstance(result, SplittingResult) else None
+            result = douglas_rachford(loss, balls, stopping=stopping, start=start, progress=run.progress)
+        else:
+            result = frank_wolfe(loss, balls, stopping=stopping, start=result, progress=run.progress)
         trace = np.concatenate([trace, result.trace])
         is_done = result.status in ("converged", "stalled")
         if file is not None and (is_done or file.is_due or result.status == "interrupted"):
-            file.write({"trace": torch.from_numpy(trace), **result.parts})
+            file.write({"trace": torch.from_numpy(trace), **_kept(result)})
         if result.status == "interrupted":
             raise KeyboardInterrupt
         if is_done:
@@ -165,11 +175,23 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
     return ConstrainedRecord(constraint, replace(result, trace=trace))
 
 
+def _kept(result: ConstrainedResult) -> dict[str, torch.Tensor]:
+    """What a run goes on from."""
+    found = dict(result.parts)
+    if isinstance(result, SplittingResult):
+        point, step = result.state
+        found |= {"point": torch.from_numpy(point), "step": torch.tensor(step, dtype=torch.float64)}
+    return found
+
+
 def _restored(loss: Loss, balls: Mapping[str, Ball], kept: Mapping[str, torch.Tensor]) -> ConstrainedResult:
     """A result to start from."""
     parts = {name: kept[name] for name in balls}
     known: dict[str, Any] = {"loss": math.nan, "gap": math.inf, "multipliers": {}, "trace": np.zeros((0, 2))}
     given: dict[str, Any] = {"parts": parts, "terms": balls, "status": "interrupted", **known}
+    if "point" in kept:
+        state = kept["point"].numpy(), float(kept["step"])
+        return SplittingResult(loss.hypergraph, "corner", **given, rank=0, state=state)
     return ConstrainedResult(loss.hypergraph, "corner", **given)
 
 
@@ -191,6 +213,6 @@ def as_fit(record: ConstrainedRecord, data: Observations, log_partition: float) 
         gradient_norm=max(result.multipliers.values()),
         existence=None,
         objective="pseudo-likelihood",
-        method="frank-wolfe",
+        method="douglas-rachford" if isinstance(result, SplittingResult) else "frank-wolfe",
         data=data,
     )
