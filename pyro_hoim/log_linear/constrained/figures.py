@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from ...core.figures.drawing import INK, ORANGE, plain_axes
 from ...errors import refused
-
-if TYPE_CHECKING:
-    from .paths import SolutionPath
 
 __all__ = ["path_figure"]
 
@@ -19,15 +15,14 @@ DARK = "#17405a"
 LIGHT = "#7db4d6"
 
 
-def path_figure(path: SolutionPath) -> Figure:
+def path_figure(frame: pd.DataFrame) -> Figure:
     """Losses in nats per row against radius or strength on logarithmic axes; of two parts a map of the held-out loss.
 
-    Training is dark, held-out light; the best solution is ringed in orange.
+    The frame is that of ``SolutionPath.to_frame``. Training is dark, held-out light; the best is ringed in orange.
 
     Raises:
         InputError: more than two parts.
     """
-    frame = path.to_frame()
     names = [name for name in frame.columns if name.endswith(("_radius", "_strength"))]
     if len(names) > 2:
         raise refused("path", f"it has {len(names)} parts, and a picture has two axes", code="out-of-range")

@@ -18,6 +18,7 @@ from ...errors import check_fraction, check_type, check_whole, none_received, ot
 from ...runs.checkpoint import DeferredInterrupt, checksum, packed, unpacked
 from ...runs.options import RunOptions, checked_run
 from ..fitting.solvers import Stopping
+from .figures import path_figure
 from .frank_wolfe import fit_penalised, frank_wolfe
 from .losses import Loss
 from .norms import Ball, Norm, NormPenalty
@@ -65,9 +66,7 @@ class SolutionPath:
         Raises:
             InputError: more than two parts.
         """
-        from .figures import path_figure
-
-        return path_figure(self)
+        return path_figure(self.to_frame())
 
 
 def _measure(term: Ball | NormPenalty) -> str:
