@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 _TOLERANCE, _ITERATIONS, _INNER = 1e-7, 1000, 200
 _BALANCED = (3, 6, 12, 25, 50, 100)  # iterations after which the step is set anew; finitely many
 _MEMORY, _RIDGE, _SAFE = 10, 1e-12, 1e3
-_ROUNDING, _PATIENCE = 1e-9, 20
+_ROUNDING, _PATIENCE, _RANGE = 1e-9, 20, 1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class _Run:
         self._here = Point(zeros, value, value, gradient * self._root)
         self.objective, self._best = value, (zeros, zeros, 0)
         scale = float(np.linalg.norm(self._here.gradient))
-        self._step = 1.0 / max(scale, 1e-12)
+        self._step = self._usual = 1.0 / max(scale, 1e-12)
         check_type(start, SplittingResult | None, "start", "SplittingResult or None")
         if start is not None:
             if start.state[0].shape != self._point.shape:
@@ -252,8 +252,10 @@ class _Run:
         if self._iteration in _BALANCED:
             primal, dual = float(np.linalg.norm(shrunk)), float(np.linalg.norm(self._point - shrunk)) / self._step
             if primal > 0 and dual > 0:
-                self._point = shrunk + (self._point + change - shrunk) * (primal / dual / self._step)
-                self._step = primal / dual
+                low, high = self._usual / _RANGE, self._usual * _RANGE  # where nothing binds, dual falls to zero
+                step = float(np.clip(primal / dual, max(low, self._step / 10), min(high, self._step * 10)))
+                self._point = shrunk + (self._point + change - shrunk) * (step / self._step)
+                self._step = step
                 self._recent.clear()
                 return
         self._recent.append((self._point, change))

@@ -197,6 +197,13 @@ def test_gaps_are_never_below_the_true_error_of_a_thousand_problems() -> None:
     assert check_gaps(range(40, 1040)) >= -1e-12
 
 
+def test_balls_that_do_not_bind_leave_the_estimate() -> None:
+    loss = PseudoLikelihoodLoss(chain(3, 200), 2)
+    free = douglas_rachford(loss, Ball(OverlappedNorm(loss.hypergraph), 1e3), stopping=Stopping(tolerance=1e-7))
+    assert free.status == "converged"
+    assert np.abs(loss.value_and_gradient(free.theta.numpy())[1]).max() < 1e-8
+
+
 def test_strong_penalties_leave_nothing_and_weak_ones_nearly_the_estimate() -> None:
     loss = PseudoLikelihoodLoss(chain(4, 200), 3)
     found = douglas_rachford(loss, penalties(loss, 5.0, 5.0))
