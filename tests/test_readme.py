@@ -27,6 +27,7 @@ from pyro_hoim import (
     log_linear,
 )
 from pyro_hoim.boltzmann.learning.fit import check_method
+from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import DecisionGraph, LeafConditional
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
 from pyro_hoim.inference import (
@@ -396,4 +397,37 @@ def test_tensors_are_as_exact_as_the_table_says():
     norm = tensor.latent_norm()
     assert 0 < norm.lower <= norm.upper <= float(nuclear)
     assert 0 <= norm.gap <= 1e-6 * norm.upper
+    assert not says
+
+
+def test_constrained_estimates_are_as_exact_as_the_table_says():
+    says = {quantity: row["answer"] for quantity, row in _table("constrained").items()}
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    rows = Observations.from_table(domain, [[30, 10], [20, 40]])
+    loss = log_linear.PseudoLikelihoodLoss(rows, 2)
+    assert says.pop("loss, gradient and curvature of `PseudoLikelihoodLoss`, `CategoricalLoss`") == "exact"
+    theta = [0.3, -0.2, 0.7]
+    corner = torch.tensor(theta, dtype=torch.float64)
+    model = log_linear.LogLinearEnergy.from_theta(loss.hypergraph, corner, coding="corner")
+    mean = float((rows.counts * model.log_pseudo_prob(rows.codes)).sum() / rows.total_count)
+    assert loss.value(theta) == pytest.approx(-mean, rel=1e-12)
+    free = log_linear.CategoricalLoss(loss.hypergraph, rows)
+    other = log_linear.parametrization(loss.hypergraph).convert(corner, "corner", "free")
+    assert free.value(other.numpy()) == pytest.approx(-mean, rel=1e-12)
+    ball, norm = log_linear.Ball(log_linear.L1Norm(), 1.5), log_linear.L1Norm()
+    few = log_linear.Stopping(max_iterations=3)
+    for name, found, best in (
+        (
+            "minimum within balls, `frank_wolfe`",
+            log_linear.frank_wolfe(loss, ball, method="standard", stopping=few),
+            log_linear.frank_wolfe(loss, ball),
+        ),
+        (
+            "minimum with penalties, `fit_penalised`",
+            log_linear.fit_penalised(loss, log_linear.NormPenalty(norm, 0.1), stopping=log_linear.Stopping(1e-12, 1)),
+            log_linear.fit_penalised(loss, log_linear.NormPenalty(norm, 0.1)),
+        ),
+    ):
+        assert says.pop(name) == "*above it by at most the gap*"
+        assert 0 < found.objective - best.objective <= found.gap
     assert not says
