@@ -66,7 +66,7 @@ def douglas_rachford(
     minimisations that can be summed: their tolerance falls as 1 / k^2 at least, down to rounding. The
     step is set anew, so that Z and its dual variable have like lengths, after at most six iterations; then it stays.
     Anderson acceleration over ten iterations is taken only while the residual is below a bound that falls with the
-    number of such steps, which keeps convergence from every start.
+    number of such steps, which keeps convergence from every start, and taken back where it doubles the residual.
 
     *Certificate.* At every iteration g, the gradient of f at theta, gives a lower bound of the minimum: with a matrix Y
     such that :math:`A^T Y = g` (the dual variable, corrected in closed form) and c the larger of
@@ -168,6 +168,7 @@ class _Run:
         self._iteration = self._num_accelerated = self._num_still = 0
         self.objective, self.bound = np.inf, -np.inf
         self._trace: list[tuple[float, float]] = []
+        self._plain: tuple[Floats, Point] | None = None
         self._slopes: dict[str | None, float] = dict.fromkeys([*terms, None], np.inf)
 
     def begin(self, start: SplittingResult | None) -> None:
@@ -242,7 +243,13 @@ class _Run:
         self._iteration += 1
         shrunk, rank = self._shrunk(self._point)
         change = self._fitted(2 * shrunk - self._point) - shrunk
-        self._residual = float(np.linalg.norm(change))
+        residual = float(np.linalg.norm(change))
+        if self._plain is not None and not residual <= 2 * self._residual:  # the combination led astray
+            self._point, self._here = self._plain
+            self._plain = None
+            self._recent.clear()
+            return
+        self._residual = residual
         if self._iteration == 1:
             self._first = self._residual
         before = self.gap
@@ -256,10 +263,13 @@ class _Run:
                 step = float(np.clip(primal / dual, max(low, self._step / 10), min(high, self._step * 10)))
                 self._point = shrunk + (self._point + change - shrunk) * (step / self._step)
                 self._step = step
+                self._plain = None
                 self._recent.clear()
                 return
         self._recent.append((self._point, change))
-        self._point = self._accelerated(self._point + change)
+        plain = self._point + change
+        self._point = self._accelerated(plain)
+        self._plain = None if self._point is plain else (plain, self._here)
 
     def _accelerated(self, plain: Floats) -> Floats:
         """The next point by Anderson's combination of the last ones, while it is safe."""

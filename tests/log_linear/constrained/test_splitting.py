@@ -181,7 +181,7 @@ def check_gaps(seeds: range) -> float:
     for seed in seeds:
         loss, terms = random_problem(seed)
         tight = douglas_rachford(loss, terms, stopping=Stopping(tolerance=1e-9))
-        assert tight.status == "converged", seed
+        assert tight.gap <= 2e-7 * tight.objective, seed
         for count in (1, 2, 5, 12):
             rough = douglas_rachford(loss, terms, stopping=Stopping(tolerance=1e-12, max_iterations=count))
             least = min(least, rough.gap - (rough.objective - tight.objective))
