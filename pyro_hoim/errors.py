@@ -361,8 +361,9 @@ def check_unique(names: Sequence[str], argument: str) -> None:
 
 def check_names(names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable") -> None:
     """Raise :class:`UnknownNameError` for the first name that is not known, listing the closest ones."""
+    present = set(known)
     for name in names:
-        if name not in known:
+        if name not in present:
             close = difflib.get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=0.5)
             shown = close or [str(k) for k in known[:6]]
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
