@@ -375,11 +375,11 @@ def test_words_of_penalties():
         (["--alpha", "2"], "--alpha: belongs to --model dependency-network, received --model grm"),
         (
             ["--target", "flow"],
-            "--target: belongs to --model log-linear or dependency-network or rbm, received --model grm; fit without it, then",
+            "--target: belongs to --model log-linear or dependency-network or rbm, received --model grm; fit without",
         ),
         (
             ["--missing", "drop"],
-            "--missing: belongs to --model log-linear or dependency-network or rbm, received --model grm; fill empty cells",
+            "--missing: belongs to --model log-linear or dependency-network or rbm, received --model grm; fill empty",
         ),
         (["--resume", "--out", "none"], "--resume: none does not exist, so there is nothing to resume"),
     ],
