@@ -6,6 +6,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -405,7 +406,8 @@ def test_constrained_estimates_are_as_exact_as_the_table_says():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     rows = Observations.from_table(domain, [[30, 10], [20, 40]])
     loss = log_linear.PseudoLikelihoodLoss(rows, 2)
-    assert says.pop("loss, gradient and curvature of `PseudoLikelihoodLoss`, `CategoricalLoss`") == "exact"
+    losses = "`PseudoLikelihoodLoss`, `CategoricalLoss`, `InteractionScreeningLoss`"
+    assert says.pop(f"loss, gradient and curvature of {losses}") == "exact"
     theta = [0.3, -0.2, 0.7]
     corner = torch.tensor(theta, dtype=torch.float64)
     model = log_linear.LogLinearEnergy.from_theta(loss.hypergraph, corner, coding="corner")
@@ -414,6 +416,10 @@ def test_constrained_estimates_are_as_exact_as_the_table_says():
     free = log_linear.CategoricalLoss(loss.hypergraph, rows)
     other = log_linear.parametrization(loss.hypergraph).convert(corner, "corner", "free")
     assert free.value(other.numpy()) == pytest.approx(-mean, rel=1e-12)
+    signs, logits = 2 * rows.codes.numpy() - 1, log_linear.PseudoLikelihoodLoss(rows, 2).logits(theta)
+    screened = float(rows.counts.numpy() @ np.exp(-signs * logits / 2).sum(-1) / rows.total_count)
+    assert log_linear.InteractionScreeningLoss(rows, 2).value(theta) == pytest.approx(screened, rel=1e-12)
+    low = log_linear.NormPenalty(log_linear.OverlappedNorm(loss.hypergraph), 0.05)
     ball, norm = log_linear.Ball(log_linear.L1Norm(), 1.5), log_linear.L1Norm()
     few = log_linear.Stopping(max_iterations=3)
     for name, found, best in (
@@ -426,6 +432,11 @@ def test_constrained_estimates_are_as_exact_as_the_table_says():
             "minimum with penalties, `fit_penalised`",
             log_linear.fit_penalised(loss, log_linear.NormPenalty(norm, 0.1), stopping=log_linear.Stopping(1e-12, 1)),
             log_linear.fit_penalised(loss, log_linear.NormPenalty(norm, 0.1)),
+        ),
+        (
+            "minimum of low-rank problems of any order, `douglas_rachford`",
+            log_linear.douglas_rachford(loss, low, stopping=few),
+            log_linear.douglas_rachford(loss, low),
         ),
     ):
         assert says.pop(name) == "*above it by at most the gap*"
