@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Distribution, kl_divergence
 
 from ..core.law import Law
-from ..errors import check_choice, none_received, out_of_range, wrong_shape, wrong_type
+from ..errors import check_choice, none_received, other_domain, out_of_range, wrong_shape, wrong_type
 
 __all__ = ["Average", "BiasVariance", "bias_variance"]
 
@@ -110,7 +110,7 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
         Per data set in nats, infinite where an estimate excludes a state; see :attr:`BiasVariance.note`.
 
     Raises:
-        InputError: shapes that do not agree, or tensors that do not sum to 1.
+        InputError: shapes or variables that do not agree, or tensors that do not sum to 1.
         InputTypeError: something without probabilities of its cells.
 
     References:
@@ -126,6 +126,7 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     """
     if isinstance(fits, Sequence) and not fits:
         raise none_received("fits", "at least one estimate")
+    _check_domains(truth, projection, fits)
     divided = _by_expectations(truth, projection, fits)
     if divided is not None:
         return divided
@@ -148,6 +149,15 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
         variance=_divergence(q, found, least),
         remainder=torch.where(torch.isinf(found) & (weights != 0), math.nan, weights * change).sum(-1),
     )
+
+
+def _check_domains(truth: Any, projection: Any, fits: Any) -> None:
+    """Refuse laws whose tables have other variables, or the same in another order, than those of the truth."""
+    laws = {"truth": [truth], "projection": [projection], "fits": fits if isinstance(fits, Sequence) else [fits]}
+    known = [(name, law.domain) for name, found in laws.items() for law in found if hasattr(law, "domain")]
+    for argument, domain in known[1:]:
+        if domain.names != known[0][1].names:
+            raise other_domain(argument, f"the variables {known[0][1].names}, in this order", domain.names)
 
 
 def _divergence(log_p: torch.Tensor, log_q: torch.Tensor, least: float) -> torch.Tensor:

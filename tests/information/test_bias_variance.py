@@ -291,6 +291,13 @@ def test_refusals():
         bias_variance(law, law, [law, law[0]])
     with raises("empty", "fits"):
         bias_variance(law, law, [])
+    names = ("a", "b")
+    near, far = (Law(Domain.from_cardinalities(dict.fromkeys(n, 2)), torch.eye(2) / 2) for n in (names, names[::-1]))
+    assert float(bias_variance(near, near, near).total) == 0
+    with raises("other-domain", "projection"):
+        bias_variance(near, far, near)
+    with raises("other-domain", "fits"):
+        bias_variance(near, near, [near, far])
     with raises("out-of-range", "truth"):
         bias_variance(law.exp(), law, law)
     with raises("out-of-range", "fits"):

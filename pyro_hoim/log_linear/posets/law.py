@@ -9,7 +9,7 @@ import torch
 from pyro.distributions import Categorical, constraints
 
 from ...checks import check_finite, check_shape, checked_floating
-from ...errors import check_type, out_of_range, unexpected
+from ...errors import check_type, other_domain, out_of_range, refused, unexpected
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..laws.law import HierarchicalLogLinear
@@ -125,24 +125,31 @@ class PosetLaw(Categorical):
     ) -> HierarchicalLogLinear:
         """The same law of n binary variables; only on a Boolean lattice.
 
-        ``domain`` has the names of the lattice; levels "0" and "1" when left out. Theta is that of the corner coding,
-        by size and then schema order.
+        ``domain`` has the names of the lattice, in any order; levels "0" and "1" when left out. Theta is that of the
+        corner coding, by size and then schema order. InputError for other variables.
         """
         names = self.poset.variables
         if names is None:
             raise unexpected("poset", "a Boolean lattice", received=repr(self.poset), code="no-method")
         domain = Domain.from_cardinalities(dict.fromkeys(names, 2)) if domain is None else domain
+        check_type(domain, Domain, "domain")
+        if set(domain.names) != set(names) or set(domain.cardinalities) - {2}:
+            raise other_domain("domain", f"the binary variables {names}", domain)
         graph = InteractionHypergraph.saturated(domain)
         theta = self.theta[..., self.poset.indices(graph.edges) - 1]
         return HierarchicalLogLinear(graph, theta, coding="corner", validate_args=validate_args)
 
 
-def _members(poset: Poset, elements: Iterable[Hashable] | None) -> torch.Tensor:
-    """Positions of elements, by default of all but the bottom, which has no coordinate."""
+def _members(poset: Poset, elements: Iterable[Hashable] | None, argument: str = "elements") -> torch.Tensor:
+    """Positions of distinct elements, by default of all but the bottom, which has no coordinate."""
     every = torch.arange(len(poset))
     where = every[every != poset.bottom_index] if elements is None else poset.indices(elements)
     if bool((where == poset.bottom_index).any()):
-        raise unexpected("elements", "elements above the bottom", poset.bottom)
+        raise unexpected(argument, "elements above the bottom", poset.bottom)
+    found, counts = where.unique(return_counts=True)
+    if bool((counts > 1).any()):
+        twice = poset.elements[int(found[counts > 1][0])]
+        raise refused(argument, f"elements must be distinct, but {twice!r} is repeated", code="repeated-name")
     return where
 
 

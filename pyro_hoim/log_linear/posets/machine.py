@@ -25,6 +25,7 @@ from ..energy import LogLinearEnergy
 from ..fitting.arguments import check_data
 from ..laws.law import HierarchicalLogLinear
 from ..normaliser import log_partition
+from .law import _members
 from .poset import Poset
 from .projection import m_projection
 
@@ -215,7 +216,7 @@ def gradient_steps(
         eta and theta (*batch, m); returns theta (*batch, m), of the dtype of eta.
 
     Raises:
-        InputError: wrong shapes, an eta that is not finite, or the bottom among the members.
+        InputError: wrong shapes, an eta that is not finite, the bottom among the members, or one of them twice.
         UnknownNameError: an unknown element.
 
     References:
@@ -224,9 +225,7 @@ def gradient_steps(
     check_type(poset, Poset, "poset")
     check_positive(learning_rate, "learning_rate")
     check_whole(num_iterations, "num_iterations", 0)
-    where = poset.indices(members)
-    if bool((where == poset.bottom_index).any()):
-        raise unexpected("members", "elements above the bottom", poset.bottom)
+    where = _members(poset, members, "members")
     check_shape(checked_floating(eta, "eta"), (len(where),), "eta")
     check_finite(eta, "eta")
     start = torch.zeros_like(eta) if theta is None else theta

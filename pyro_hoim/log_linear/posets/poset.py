@@ -77,6 +77,7 @@ class Poset:
     ) -> None:
         self._elements = _checked_elements(elements)
         self._names: tuple[str, ...] | None = None
+        check_type(relation, Iterable, "relation", "pairs of elements")
         pairs = np.array([self._pair(pair) for pair in relation], dtype=np.int64).reshape(-1, 2)
         self._order: ListedOrder | SubsetOrder = ListedOrder(self._elements, pairs, check_whole(max_pairs, "max_pairs"))
 

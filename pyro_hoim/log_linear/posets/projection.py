@@ -82,7 +82,7 @@ def m_projection(
         max_iterations: most Newton steps.
 
     Raises:
-        InputError: wrong shapes, negative or only zero probabilities.
+        InputError: wrong shapes, negative or only zero probabilities, or a member twice.
         UnknownNameError: an unknown element.
         IntractableError: more than 4,096 members.
 
@@ -141,7 +141,7 @@ def e_projection(
         max_iterations: as there.
 
     Raises:
-        InputError: wrong shapes, a law with a batch, or an eta outside (0, 1).
+        InputError: wrong shapes, a law with a batch, an eta outside (0, 1), or a member twice.
         UnknownNameError: an unknown element.
         IntractableError: more than 4,096 members.
 

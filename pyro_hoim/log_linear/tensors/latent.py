@@ -53,7 +53,9 @@ def latent_dual_norm(dense: torch.Tensor) -> torch.Tensor:
     References:
         Ryota Tomioka and Taiji Suzuki, Convex tensor decomposition via structured Schatten norm regularization, 2013.
     """
-    return torch.stack([schatten_norm(unfold(dense, mode), torch.inf) for mode in range(1, dense.ndim + 1)]).amax()
+    return torch.stack(
+        [schatten_norm(unfold(dense, mode), torch.inf) for mode in range(1, max(dense.ndim, 1) + 1)]
+    ).amax()
 
 
 def latent_norm(dense: torch.Tensor, *, tolerance: float = 1e-6, max_iterations: int = 5_000) -> LatentNorm:
@@ -102,10 +104,11 @@ def latent_norm(dense: torch.Tensor, *, tolerance: float = 1e-6, max_iterations:
         problem = f"needs {size_text(dense.ndim * dense.numel(), 'entries')}, the limit is {MAX_TENSOR_ENTRIES}"
         raise out_of_reach("the latent norm", problem)
     q = dense.detach().double()
-    scale = float(q.norm())
-    if not scale:
+    largest = float(q.abs().max())
+    if not largest:
         zeros = q.new_zeros(q.ndim, *q.shape)
         return LatentNorm(0.0, 0.0, zeros, torch.zeros_like(q), 0, "converged")
+    scale = largest * float((q / largest).norm())  # the squares of small numbers would be zero
     found = _search(q / scale, tolerance, max_iterations)
     norm = replace(found, upper=scale * found.upper, lower=scale * found.lower, parts=scale * found.parts)
     if norm.status != "converged":

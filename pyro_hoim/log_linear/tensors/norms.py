@@ -6,6 +6,8 @@ singular values are.
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 
 from ...checks import checked_floating
@@ -26,7 +28,7 @@ def unfold(dense: torch.Tensor, mode: int, order: int | None = None) -> torch.Te
         dense (*batch, n_1, ..., n_K); result (*batch, n_m, product of the others).
 
     Raises:
-        InputError: a mode or order out of range.
+        InputError: fewer than two dimensions, a mode or order out of range.
 
     References:
         Paper 3, section 3.1.2.
@@ -36,10 +38,16 @@ def unfold(dense: torch.Tensor, mode: int, order: int | None = None) -> torch.Te
         tensor([[0., 1., 4., 5.],
                 [2., 3., 6., 7.]])
     """
-    checked_floating(dense, "dense")
-    order = dense.ndim if order is None else check_whole(order, "order", 1, dense.ndim)
+    order = _checked_order(dense, order)
     axis = dense.ndim - order + check_whole(mode, "mode", 1, order) - 1
     return dense.movedim(axis, dense.ndim - order).flatten(dense.ndim - order + 1)
+
+
+def _checked_order(dense: torch.Tensor, order: int | None) -> int:
+    """Number of trailing dimensions that are the tensor's, two or more."""
+    if checked_floating(dense, "dense").ndim < 2:
+        raise wrong_shape("dense", "(*batch, n_1, ..., n_K) with two or more dimensions", dense)
+    return dense.ndim if order is None else check_whole(order, "order", 2, dense.ndim)
 
 
 def fold(matrix: torch.Tensor, mode: int, shape: torch.Size) -> torch.Tensor:
@@ -76,7 +84,7 @@ def schatten_norm(matrix: torch.Tensor, p: float = 1.0) -> torch.Tensor:
     checked_floating(matrix, "matrix")
     if matrix.ndim < 2:
         raise wrong_shape("matrix", "(..., rows, columns)", matrix)
-    if isinstance(p, bool) or not p >= 1:
+    if isinstance(p, bool) or not isinstance(p, Real) or not p >= 1:
         raise out_of_range("p", "a number from 1, or infinity", p)
     return torch.linalg.vector_norm(torch.linalg.svdvals(matrix), p, -1)
 
@@ -92,5 +100,5 @@ def overlapped_norm(dense: torch.Tensor, p: float = 1.0, order: int | None = Non
         Paper 3, section 3.1.2; Ryota Tomioka and Taiji Suzuki, Convex tensor decomposition via structured Schatten
         norm regularization, 2013.
     """
-    order = checked_floating(dense, "dense").ndim if order is None else order
+    order = _checked_order(dense, order)
     return torch.stack([schatten_norm(unfold(dense, mode, order), p) for mode in range(1, order + 1)]).sum(0)

@@ -109,7 +109,9 @@ class SymmetricInteractionTensor:
             raise wrong_shape("dense", "(..., n, ..., n) with two or more equal dimensions", dense)
         check_finite(dense, "dense")
         layout = tensor_layout(shape[0], order)
-        first = dense.reshape(*dense.shape[: dense.ndim - order], -1)[..., on_device(layout.first, dense)]
+        first = dense.reshape(*dense.shape[: dense.ndim - order], layout.index.size)[
+            ..., on_device(layout.first, dense)
+        ]
         excess = dense - first[..., on_device(layout.index, dense)]
         if not is_hidden(dense) and bool((excess.detach().abs() > tolerance).any()):
             raise _asymmetric(layout, dense.detach(), excess.detach().abs() > tolerance)
@@ -171,13 +173,13 @@ class SymmetricInteractionTensor:
         return self.layout.dense(self.theta)
 
     def contract(self, x: torch.Tensor) -> torch.Tensor:
-        r"""The form :math:`Q[x]^K` of any real vectors, in nats for states.
+        r"""The form :math:`Q[x]^K` of any real vectors, in nats for states, in the dtype of theta.
 
         Shape:
             x (*sample, n); result: sample broadcast with the batch shape.
         """
         check_shape(checked_floating(x, "x"), (self.num_variables,), "x")
-        return _contract(self.dense, x, self.order)
+        return _contract(self.dense, x.to(self.dense.dtype), self.order)
 
     def energy(self, x: torch.Tensor) -> torch.Tensor:
         r"""Energy :math:`-Q[x]^K` of states of zeros and ones, in nats, from the stored entries alone.
@@ -278,6 +280,8 @@ class SymmetricInteractionTensor:
         The default tolerance is that of ``torch.linalg.matrix_rank``. Of a tensor without batch dimensions.
         """
         check_exact_shape(self.theta, (self.layout.num_parameters,), "theta")
+        if tolerance is not None:
+            check_not_negative(tolerance, "tolerance")
         rank = torch.linalg.matrix_rank(
             self.unfolding().detach(), atol=tolerance, rtol=None if tolerance is None else 0.0
         )
@@ -328,9 +332,10 @@ class SymmetricInteractionTensor:
 
 def _contract(dense: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
     """The form of a dense tensor (*batch, n, ..., n) of an order and vectors (*sample, n), which are broadcast."""
-    result = dense.reshape(*dense.shape[: dense.ndim - order], -1)
-    for _ in range(order):
-        result = torch.einsum("...ai,...i->...a", result.reshape(*result.shape[:-1], -1, x.shape[-1]), x)
+    n = x.shape[-1]
+    result = dense.reshape(*dense.shape[: dense.ndim - order], n**order)
+    for left in range(order - 1, -1, -1):
+        result = torch.einsum("...ai,...i->...a", result.reshape(*result.shape[:-1], n**left, n), x)
     return result.squeeze(-1)
 
 

@@ -246,5 +246,7 @@ def test_refusals():
         MachineTraining(start="data")
     with raises("invalid-value", "members"):
         gradient_steps(LATTICE, [()], torch.zeros(1))
+    with raises("repeated-name", "members"):
+        gradient_steps(LATTICE, [("a",), ("a",)], torch.zeros(2))
     with raises("wrong-shape", "eta"):
         gradient_steps(LATTICE, [("a",)], torch.zeros(2))

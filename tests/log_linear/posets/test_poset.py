@@ -203,6 +203,8 @@ def test_other_refusals():
         Poset([], [])
     with raises("invalid-value", "relation"):
         Poset("abc", ["abc"])
+    with raises("wrong-type", "relation"):
+        Poset("abc", 5)
     with raises("wrong-shape", "matrix"):
         Poset.from_matrix([[1, 0]])
     with raises("out-of-range", "matrix"):

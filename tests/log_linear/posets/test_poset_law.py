@@ -110,6 +110,14 @@ def test_boolean_laws_are_log_linear_laws_in_corner_coding():
     assert_close(twin.log_prob_table.reshape(4, 8), law.log_prob_table)
     corner = twin.theta[..., list(twin.hypergraph.edges).index(("u", "w"))]
     assert_close(corner, theta[..., LATTICE.index(("u", "w")) - 1])
+    other = Domain.from_cardinalities({"w": 2, "u": 2, "v": 2})
+    turned = law.to_log_linear(other).log_prob_table.permute(0, 2, 3, 1)
+    assert_close(turned.reshape(4, 8), law.log_prob_table)
+    for names in (["u", "v"], ["u", "v", "w", "z"], ["u", "v", "z"]):  # a part would be the law given w = 0
+        with raises("other-domain", "domain"):
+            law.to_log_linear(Domain.from_cardinalities(dict.fromkeys(names, 2)))
+    with raises("other-domain", "domain"):
+        law.to_log_linear(Domain.from_cardinalities({"u": 2, "v": 3, "w": 2}))
     with raises("no-method", "poset"):
         PosetLaw(DIAMOND, random_theta(DIAMOND)).to_log_linear()
 
@@ -254,6 +262,13 @@ def test_refusals():
         m_projection(DIAMOND, torch.ones(4), ["z"])
     with raises("invalid-value", "elements"):
         m_projection(DIAMOND, torch.ones(4), ["a"])
+    for repeat in (
+        lambda: m_projection(LATTICE, torch.ones(8), [("u", "v"), ("v", "u")]),
+        lambda: e_projection(PosetLaw(DIAMOND, torch.zeros(3)), ["b", "b"], torch.tensor([0.3, 0.3])),
+        lambda: PosetLaw(DIAMOND, torch.zeros(3)).fisher_information(["b", "b"]),
+    ):
+        with raises("repeated-name", "elements"):
+            repeat()
     with raises("out-of-range", "probs"):
         m_projection(DIAMOND, torch.zeros(4), ["b"])
     with raises("wrong-shape", "probs"):

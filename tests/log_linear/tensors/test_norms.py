@@ -165,6 +165,8 @@ def test_zero_one_step_and_bad_input():
         rough = latent_norm(symmetric(4, 3).dense, max_iterations=1)
     assert rough.status == "max_iterations"
     check_certificate(rough, symmetric(4, 3).dense)
+    tiny = latent_norm(1e-200 * symmetric(4, 3).dense)  # whose squares are zero
+    assert tiny.upper == pytest.approx(1e-200 * latent_norm(symmetric(4, 3).dense).upper, rel=1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         latent_norm(symmetric(4, 3).dense)
@@ -174,6 +176,12 @@ def test_zero_one_step_and_bad_input():
         (lambda: latent_norm(torch.eye(2), tolerance=0), "tolerance: expected a positive finite number"),
         (lambda: schatten_norm(torch.eye(2), 0.5), "p: expected a number from 1"),
         (lambda: schatten_norm(torch.ones(2)), "matrix: expected shape"),
+        (lambda: schatten_norm(torch.eye(2), "1"), "p: expected a number from 1"),
+        (lambda: unfold(torch.ones(3), 1), "dense: expected shape"),
+        (lambda: overlapped_norm(torch.ones(3)), "dense: expected shape"),
+        (lambda: overlapped_norm(torch.eye(2), order=0), "order: expected a whole number from 2 to 2"),
+        (lambda: latent_dual_norm(torch.tensor(1.0)), "dense: expected shape"),
+        (lambda: symmetric(4, 3).tucker_rank(-1.0), "tolerance: expected a finite number from 0"),
         (lambda: unfold(torch.eye(2), 3), "mode: expected a whole number from 1 to 2"),
     ]:
         with pytest.raises(InputError, match=text):

@@ -242,6 +242,12 @@ def test_float32_batches_and_derivatives():
     torch.testing.assert_close(
         tensor.node_logits(codes[:, None], "slice"), tensor.node_logits(codes[:, None]), rtol=1e-4, atol=1e-5
     )
+    wide = states(4)[:, None].double()
+    assert tensor.contract(wide).dtype == torch.float32
+    torch.testing.assert_close(tensor.contract(wide), -tensor.energy(codes[:, None]), rtol=1e-5, atol=1e-5)
+    none = SymmetricInteractionTensor(tensor.theta[:0], 4, 3)  # no tensor at all
+    assert SymmetricInteractionTensor.from_dense(none.dense, 3).theta.shape == (0, 14)
+    assert none.contract(wide).shape == (16, 0) and none.node_logits(codes[0], "slice").shape == (0, 4)
     theta = drawn(3, 3).theta.requires_grad_()
     x = states(3)[3:6]
 
