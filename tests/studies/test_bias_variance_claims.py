@@ -23,6 +23,10 @@ from studies.bias_variance import (
     sample,
     true_law,
 )
+from studies.bias_variance_figures import read_table
+
+TABLE = read_table().set_index(["kind", "complexity", "num_rows"])
+HBM, RBM = TABLE.loc["hbm"], TABLE.loc["rbm"]
 
 
 def _biases(law):
@@ -159,3 +163,66 @@ def test_annealed_log_z_adds_variance_to_reported_errors_and_lowers_their_mean()
     assert abs(float(shift.mean()) + added / 2) < error + added**2
     assert float(shift.mean()) < -error / 2  # low on average, so that the reported mean error is too
     assert float(shift.var()) == pytest.approx(added, rel=0.2)
+
+
+# Sentences on figures 3 to 9, in the table of the run at the paper's size.
+
+
+def test_the_table_is_that_of_this_program():
+    """Samples and parameters are those of the paper; one machine and sample size are learned anew."""
+    assert TABLE["repeats"].eq(24).all() and TABLE["num_finite"].eq(24).all() and len(TABLE) == 4 * (10 + 16)
+    law, design = true_law(Design()), Design()
+    found = [divergence(law, learn(Machine("rbm", 0), sample(design, 500, r), design, 500, r)) for r in range(24)]
+    row = RBM.loc[(0, 500)]
+    assert np.mean(found) == pytest.approx(row["total"], rel=1e-4)
+    assert np.std(found, ddof=1) / math.sqrt(24) == pytest.approx(row["total_error"], rel=1e-4)
+    assert np.abs(HBM["total"] - HBM["bias"] - HBM["variance"]).max() < 1e-4  # five digits
+    assert np.abs(RBM["remainder"]).max() > 1e-2  # the control: no exponential family
+
+
+def _correlation(frame, num_rows):
+    at = frame.xs(num_rows, level="num_rows")
+    return stats.spearmanr(at["num_parameters"], at["variance"]).statistic
+
+
+def test_variance_falls_with_rows_and_grows_with_parameters():
+    """ "A positive correlation between the number of model parameters and variance and an inverse relationship"."""
+    for _, frame in TABLE.groupby(["kind", "complexity"]):
+        assert (np.diff(frame["variance"]) < 0).all()
+    for _, frame in HBM.groupby("num_rows"):
+        assert (np.diff(frame["variance"].sort_index())[:8] > 0).all()  # orders 9 and 10 differ by one parameter
+    assert _correlation(RBM, 50) > 0.99 and _correlation(RBM, 50_000) < 0.5  # not so for many rows
+
+
+def test_bias_at_the_paper_s_size_falls_for_orders_and_hardly_for_hidden_units():
+    """ "Surprisingly, the bias does not show any clear correlation"; and "in a similar order of magnitude"."""
+    orders, units = (frame["bias"].groupby("complexity").first() for frame in (HBM, RBM))
+    assert (np.diff(orders) < 0).all() and orders[1] > 0.18 and orders[7] < 0.01
+    assert units.max() / units.min() < 1.03
+
+
+def test_higher_orders_have_no_lower_error_with_few_rows():
+    """ "For small sample size, HBM has shown to have produced a lower error": at equal parameters it is larger."""
+    many, few = HBM.loc[(3, 50)], RBM.loc[(15, 50)]
+    assert many["num_parameters"] == few["num_parameters"] == 175
+    error = stats.norm.isf(FALSE_ALARM_RATE) * math.hypot(many["total_error"], few["total_error"])
+    assert many["total"] - few["total"] > error and many["variance"] - few["variance"] > error
+    assert HBM.loc[(3, 50_000), "total"] < RBM.loc[(15, 50_000), "total"]  # the control: it is so with many
+
+
+def test_hidden_units_have_the_lower_variance_with_many_rows():
+    """ "RBM has shown to be much more effective at reducing the variance with a larger sample size"."""
+    assert RBM.loc[(15, 50_000), "variance"] < HBM.loc[(3, 50_000), "variance"] / 3
+    two, four = HBM.loc[(2, 50_000)], RBM.loc[(4, 50_000)]  # 55 and 54 parameters: the same
+    assert abs(two["variance"] - four["variance"]) < 2 * math.hypot(two["variance_error"], four["variance_error"])
+
+
+def test_bias_is_the_larger_part_with_many_rows_but_for_high_orders():
+    """ "For a larger sample size, the error from the bias is more much dominate"; totals of one order of magnitude."""
+    many = TABLE.xs(50_000, level="num_rows")
+    assert (many.loc["rbm", "bias"] > 100 * many.loc["rbm", "variance"]).all()
+    share = many.loc["hbm", "bias"] / many.loc["hbm", "variance"]
+    assert (share[:5] > 1).all() and (share[5:] < 1).all()
+    assert many["total"].max() / many["total"].min() < 3
+    few = TABLE.xs(50, level="num_rows")["total"]
+    assert few.max() / few.min() > 20  # the control
