@@ -91,7 +91,8 @@ class MarginalEnergy(ParametricEnergy):
         flat = theta[..., len(structure.names) :]
         if not structure.is_restricted:
             kept = structure.places[1].to(theta.device)
-            pairs = torch.tensor(structure.graph.pairs, device=theta.device).reshape(-1, 2)[kept - len(structure.names)]
+            pairs = torch.tensor(structure.graph.pairs, dtype=torch.long, device=theta.device).reshape(-1, 2)
+            pairs = pairs[kept - len(structure.names)]
             at = pairs[:, 0] * m + pairs[:, 1] - n
             flat = theta.new_zeros(*theta.shape[:-1], n * m).index_add(-1, at, theta[..., kept])
         return flat.reshape(*theta.shape[:-1], n, m)

@@ -168,7 +168,7 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         check_cells(2**n * max(batch.numel(), 1), self.max_table_cells, "log_prob_table")
         states = list_states([2] * n, self._law.device)
         scores = -self._law.model.energy(states.reshape(len(states), *(1,) * len(batch), n), validate=False)
-        table = scores.movedim(0, -1).log_softmax(-1).reshape(*batch, *(2,) * n)
+        table = scores.movedim(0, -1).log_softmax(-1).reshape((*batch, *(2,) * n))
         return self._expanded(table, n)
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:

@@ -174,6 +174,9 @@ def _hidden_names(domain: Domain, hidden: int | Sequence[str]) -> tuple[str, ...
         raise unexpected("hidden", "a number or names", hidden, code="wrong-type")
     if isinstance(hidden, Sequence):
         names = tuple(hidden)
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise unexpected("hidden", "names that are non-empty strings", name, code="wrong-type")
         check_unique(names, "hidden")
     else:
         names = tuple(f"h{k + 1}" for k in range(check_whole(hidden, "hidden", 0)))

@@ -26,6 +26,8 @@ def structures():
         ),
         "visible triangle": MachineStructure(domain(3), 1, [("v0", "v1"), ("v1", "v2"), ("v0", "v2"), ("v2", "h1")]),
         "one variable": MachineStructure(domain(1), 0),
+        "no edges": MachineStructure(domain(2), 1),
+        "edges apart": MachineStructure(domain(2), 2, [("v0", "v1"), ("h1", "h2")]),
     }
 
 

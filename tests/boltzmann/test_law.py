@@ -124,7 +124,10 @@ def test_conditioning_keeps_a_restricted_machine_restricted():
     assert isinstance(found, RestrictedBoltzmannMachine) and found.batch_shape == (2,)
     general = BoltzmannMachine(structure, law.theta).condition({"v0": 1, "v3": 0})
     assert_close(found.log_prob_table, general.log_prob_table)
-    assert law.condition(dict.fromkeys(law.domain.names, 1)).log_prob(torch.zeros(0)).tolist() == [0, 0]
+    nothing = law.condition(dict.fromkeys(law.domain.names, 1))
+    assert nothing.log_prob(torch.zeros(0)).tolist() == [0, 0] and nothing.log_prob_table.tolist() == [0, 0]
+    single = BoltzmannMachine(structure, law.theta[0]).condition(dict.fromkeys(law.domain.names, 1))
+    assert single.log_prob_table.tolist() == 0 and single.entropy() == 0
 
 
 def test_layers_given_one_another_and_the_sweep_leave_the_law_as_it_is():
@@ -232,6 +235,9 @@ def test_bad_input_has_one_clear_error():
         MachineStructure.restricted(Domain.from_cardinalities({"h1": 2, "b": 2}), 1)
     with raises("out-of-range", "hidden"):
         MachineStructure.restricted(domain(2), -1)
+    for name in (1, "", None, ["h1"]):
+        with raises("wrong-type", "hidden"):
+            MachineStructure.restricted(domain(2), [name])
     with raises("unknown-name", "edges"):
         MachineStructure(domain(2), 1, [("v0", "h2")])
     for edges in ([("v0", "v1"), ("v1", "v0")], [("v0", "v0")], [("v0", "v1", "h1")], ["v0"]):

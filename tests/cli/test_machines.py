@@ -14,6 +14,7 @@ from pyro_hoim import Observations, impute, load, predict, sample, save, score
 from pyro_hoim.boltzmann import BoltzmannMachine, LearningOptions, fit_machine, load_machine
 from pyro_hoim.boltzmann.learning.job import LearningJob
 from pyro_hoim.runs.checkpoint import RunFile
+from pyro_hoim.runs.container import add_info
 from pyro_hoim.testing import assert_exact_law
 
 FIT = (
@@ -202,6 +203,15 @@ def test_what_is_beyond_exact_reach_is_estimated_and_says_so(shell, monkeypatch)
     page = Path("p/report.html").read_text(encoding="utf-8")
     assert "NLL (annealed, " in page
     assert "4 states" in shell("log-z", "p", "--method", "exact", status=2).err
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5], "x", [2.0, -1.0, 0.5, 0.5], {"b": [0.5]}, [0.0, 0.5, 0.5, 0.5]])
+def test_shares_that_no_fit_wrote_are_refused(shell, shares):
+    rows = Observations.from_csv("t.csv")
+    save(fit_machine(rows, 0, LearningOptions("exact")), "m")
+    add_info("m", {"independent": shares})
+    found = shell("score", "m", "t.csv", status=2)
+    assert "independent" in found.err and len(found.err.strip().splitlines()) == 1
 
 
 def test_python_uses_the_same_answers(tmp_path):

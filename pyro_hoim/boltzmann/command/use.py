@@ -23,7 +23,7 @@ from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
 from ...data.observations import Observations
-from ...errors import IntractableError
+from ...errors import IntractableError, ModelFileError
 from ...log_linear.annealed.importance import AnnealedImportance
 from ...log_linear.normaliser import in_coding
 from ..file import MachineFile
@@ -124,10 +124,20 @@ def complete(question: Question) -> Answer:
     return Answer(frame=found.to_pandas())
 
 
+def _independent(question: Question) -> list[float] | None:
+    """Shares of level 1 of every column that the file keeps, if any; refused where they are none."""
+    found: Any = question.stored.info.get("independent")
+    if found is None:
+        return None
+    is_right = isinstance(found, list) and len(found) == len(question.stored.domain)
+    if not is_right or not all(isinstance(share, float) and 0 < share < 1 for share in found):
+        raise ModelFileError("its shares of independent columns are none", argument=question.path)
+    return found
+
+
 def score(question: Question) -> Answer:
     """NLL, KL, pseudo-NLL and gain over independent columns, with an exact log Z, that of the file, or an estimate."""
-    law, shares = _law(question), question.stored.info.get("independent")
-    starts = None
+    law, shares, starts = _law(question), _independent(question), None
     if question["method"] == "ais" and not question.rows.has_missing:
         starts = chosen_rows(question.rows.codes, question.rows.counts)
     found = log_z(question, starts)

@@ -19,6 +19,7 @@ from ...errors import (
     other_domain,
     wrong_shape,
 )
+from ...runs.arguments import checked_seed
 from ...runs.checkpoint import checksum
 from ...runs.jobs import follow
 from ...runs.options import RunOptions, checked_run
@@ -82,12 +83,13 @@ def fit_machine(
         options: method, step and length; ``LearningOptions()`` when None.
         validation: rows that are scored along the way, and stop the run where ``patience`` says so.
         start: theta (num_parameters,) to begin with; weights near zero when None.
-        seed: of weights, rows and chains.
+        seed: of weights, rows and chains; from 0 to 2^63 - 1.
         run: checkpoint, continuation and progress bar.
 
     Raises:
         InputError: no rows, rows that are not binary, of another domain, or fewer units than zero; ``cd`` or ``pcd``
-            for edges within a layer; ``patience`` without validation rows; a checkpoint of another run.
+            for edges within a layer; ``patience`` without validation rows; a checkpoint of another run; a
+            rate at which theta does not stay finite.
         MissingDataError: missing cells.
         IntractableError: "exact" beyond its budget, with the size.
 
@@ -110,7 +112,7 @@ def fit_machine(
     """
     options = LearningOptions() if options is None else options
     check_type(options, LearningOptions, "options")
-    run = checked_run(run)
+    run, seed = checked_run(run), checked_seed(seed)
     rows = _checked_rows(data, "data")
     structure = hidden if isinstance(hidden, MachineStructure) else MachineStructure.restricted(data.domain, hidden)
     if structure.domain != data.domain:
@@ -173,8 +175,8 @@ def check_method(structure: MachineStructure, method: LearningMethod) -> None:
 
 
 def _start(structure: MachineStructure, rows: Rows, options: LearningOptions, seed: int) -> torch.Tensor:
-    """Small random weights, and biases of the visible variables at their log odds, half a row added to each side."""
-    generator = torch.Generator().manual_seed(seed + 1)
+    """Small random weights, and biases of the visible variables at their log odds, means kept from 0 and 1 by 1e-3."""
+    generator = torch.Generator().manual_seed((seed + 1) % 2**63)
     theta = torch.zeros(structure.num_parameters, dtype=torch.float64)
     mean = (rows.shares @ rows.values).clamp(1e-3, 1 - 1e-3)
     theta[: structure.num_visible] = mean.logit()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy import optimize
 
+from ...errors import refused
 from ...runs.checkpoint import packed, unpacked
 from ..energy import MarginalEnergy
 from ..law import BoltzmannMachine
@@ -133,6 +134,9 @@ class LearningJob:
         gradient[len(self.structure.names) :] -= options.decay * progress.theta[len(self.structure.names) :]
         progress.velocity = options.momentum * progress.velocity + gradient
         progress.theta = progress.theta + options.rate * progress.velocity
+        if not bool(torch.isfinite(progress.theta).all()):
+            problem = f"learning diverged, theta is not finite after {self.done} to {self.done + self._stride} steps"
+            raise refused("rate", problem, "take a smaller rate or decay", code="not-finite")
 
     def _climb(self, number: int) -> None:
         """Iterations of L-BFGS on minus the mean log-likelihood."""

@@ -233,6 +233,12 @@ def test_a_start_is_where_learning_begins():
     assert_close(found.law.theta, start)
 
 
+@pytest.mark.parametrize("method", ["cd", "pcd"])
+def test_a_rate_that_diverges_is_named(method):
+    with raises("not-finite", "rate"):
+        fit_machine(rows_of(teacher(), 10), 1, LearningOptions(method, rate=100, decay=1, iterations=500))
+
+
 def test_bad_input_has_one_clear_error():
     rows = rows_of(teacher(), 10)
     three = Observations.from_tensor(torch.tensor([[0, 2]]), Domain.from_cardinalities({"a": 2, "b": 3}))
@@ -259,6 +265,9 @@ def test_bad_input_has_one_clear_error():
         fit_machine(rows, 1, start=torch.zeros(3))
     with raises("wrong-type", "options"):
         fit_machine(rows, 1, "exact")
+    for seed in (-1, 2**63):
+        with raises("out-of-range", "seed"):
+            fit_machine(rows, 1, seed=seed)
     many = Observations.from_tensor(torch.zeros(1, 40, dtype=torch.long), domain(40))
     with pytest.raises(Exception, match="30 units, so 1073741824 states"):
         fit_machine(many, 30, LearningOptions("exact"))
