@@ -438,7 +438,9 @@ class InteractionHypergraph:
         for key in ("domain", "edges"):
             if key not in value:
                 raise unexpected("hypergraph", f"{wanted}, {key!r} is missing", code="missing-part")
-        coding: FamilyCoding = "corner" if value.get("coding") == "corner" else "balanced"
+        found = value.get("coding", "balanced")
+        check_choice(found, ("balanced", "corner", "free"), "coding")  # model files say that of theta
+        coding: FamilyCoding = "corner" if found == "corner" else "balanced"
         return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False, coding=coding)
 
 

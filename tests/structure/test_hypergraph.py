@@ -239,7 +239,8 @@ def test_empty_domain():
 
 
 def test_wrong_json_is_refused():
-    for value in ({}, "x", {"domain": []}, {"domain": 3, "edges": []}):
+    odd = {"domain": [], "edges": [], "coding": "cornr"}  # not silently the other family
+    for value in ({}, "x", {"domain": []}, {"domain": 3, "edges": []}, odd):
         with pytest.raises(InputError, match="expected"):
             InteractionHypergraph.from_json(value)
 
