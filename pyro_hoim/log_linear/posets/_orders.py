@@ -102,11 +102,12 @@ class ListedOrder:
     def covers(self) -> np.ndarray:
         """Pairs (num_covers, 2) with nothing between them, by lower element."""
         found: list[tuple[int, int]] = []
+        place = np.argsort(self._sorted)
         for upper in range(self.size):
-            strictly = self._below[upper][self._below[upper] != upper]
-            inner = [self._below[s][self._below[s] != s] for s in strictly]
-            hidden = np.concatenate([*inner, np.zeros(0, dtype=np.int64)])
-            found.extend((int(lower), upper) for lower in np.setdiff1d(strictly, hidden))
+            left = self._below[upper][np.argsort(-place[self._below[upper]])][1:]
+            while len(left):  # the highest is covered by it, and hides all below
+                found.append((int(left[0]), upper))
+                left = left[~np.isin(left, self._below[left[0]])]
         return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
 
     @cached_property

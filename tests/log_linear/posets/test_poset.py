@@ -166,6 +166,12 @@ def test_subsets_are_found_by_names_in_any_order():
     assert "b" in DIAMOND and "z" not in DIAMOND and ["b"] not in DIAMOND
 
 
+def test_covers_of_a_long_chain_are_found_without_comparing_triples():
+    """All pairs of 600 elements: 180,300, but 36 million triples."""
+    chain = Poset.from_matrix(np.triu(np.ones((600, 600), dtype=int)))
+    assert chain.covers == tuple(itertools.pairwise(range(600)))
+
+
 def test_a_cycle_is_named():
     with pytest.raises(InputError, match=r"'b' <= 'c' <= 'd' <= 'b'|'c' <= 'd' <= 'b' <= 'c'|'d' <= 'b' <= 'c' <= 'd'"):
         Poset("abcd", [("a", "b"), ("b", "c"), ("c", "d"), ("d", "b")])
