@@ -107,9 +107,8 @@ growth
 # %% [markdown]
 # ## At the paper's size
 #
-# Ten variables, orders 1 to 10 against 0 to 15 hidden units, 24 samples of each of figure 9's four sizes, and 10,000
-# steps. The table of means is in `tutorials/studies/bias_variance.csv`, made by
-# `python -m studies.bias_variance results --table FILE`; `--whole` has all twelve sizes.
+# Ten variables, orders 1 to 10 against 0 to 15 hidden units, 24 samples of each size, and 10,000 steps. The table of
+# means is in `tutorials/studies/bias_variance.csv`; `python -m studies.bias_variance results --whole` makes it anew.
 
 # %%
 whole = read_table()
@@ -143,8 +142,8 @@ pd.DataFrame(rows_of, index=columns).T.round(4)
 #   hidden units have learned next to nothing of such a law, because the gradient of their weights begins near zero.
 # * *Small samples.* At equal numbers of parameters the HBM has no lower variance than the RBM, but a higher one.
 # * *Large samples.* At 175 parameters the RBM has the lower variance, as printed; at 55 there is no difference. It is
-#   the variance of a machine that was stopped early: after 100,000 steps that RBM has 0.008 to 0.011 nats on the first
-#   four samples of 50,000 rows, more than the HBM of as many parameters, and a bias of 0.163 in place of 0.185.
+#   the variance of a machine that was stopped early: after 100,000 steps that RBM has 0.0090 nats, the mean of four
+#   samples, five times those of the HBM of as many parameters, and a bias of 0.164 in place of 0.185.
 # * *Order of magnitude.* With 50 rows the errors differ by a factor of up to 26, with 50,000 by 2.3.
 # * Of the variance of high orders at 50,000 rows most is no noise: the steps have not come to the end. Measured from
 #   what the same steps make of the law itself, it is 0.0047 and not 0.082.

@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim import Domain, Observations
+from pyro_hoim.log_linear import MachineTraining, train_machine
+
 from studies.bias_variance import (
     HIDDEN,
     ORDERS,
     SIZES,
     Design,
     Machine,
+    divergence,
     learn,
+    learn_by_samples,
     num_parameters,
     run,
     sample,
@@ -66,6 +71,25 @@ def test_steps_of_interactions_are_those_of_autograd(order):
     assert (
         np.abs(learn(Machine("hbm", order), target, Design(num_variables=4, steps=19, rate=0.5)) - found).max() > 1e-4
     )
+
+
+def test_steps_of_interactions_are_those_of_the_library():
+    design = Design(num_variables=6, steps=40)
+    domain = Domain.from_cardinalities([2] * 6)
+    rows = Observations.from_table(domain, np.rint(500 * sample(design, 500, 0)).astype(int).reshape([2] * 6))
+    found = train_machine(rows, 3, training=MachineTraining(num_iterations=40)).law.log_prob_table.reshape(-1).numpy()
+    assert np.abs(learn(Machine("hbm", 3), sample(design, 500, 0), design) - found).max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["gibbs", "cd"])
+def test_machines_learned_from_samples_are_near_those_of_exact_gradients(kind):
+    design = Design(num_variables=4, steps=150, rate=0.5, num_samples=2000, num_temperatures=50)
+    rows, exact = sample(design, 200, 1), {"gibbs": Machine("hbm", 2), "cd": Machine("hbm", 1)}[kind]
+    found = learn_by_samples(Machine(kind, 2 if kind == "gibbs" else 0), rows, 200, design, 200, 1)
+    assert np.exp(found.log_probs).sum() == pytest.approx(1, abs=1e-9)
+    assert divergence(np.exp(learn(exact, rows, design)), found.log_probs) < 2e-3
+    assert divergence(np.exp(learn(Machine("hbm", 4), rows, design)), found.log_probs) > 1e-2  # the control
+    assert abs(found.log_z_error) < 0.05
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

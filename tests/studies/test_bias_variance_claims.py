@@ -14,6 +14,9 @@ from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, random_tables, sweep_matrix
 
 from studies.bias_variance import (
+    HIDDEN,
+    ORDERS,
+    SIZES,
     Design,
     Machine,
     divergence,
@@ -25,8 +28,9 @@ from studies.bias_variance import (
 )
 from studies.bias_variance_figures import read_table
 
-TABLE = read_table().set_index(["kind", "complexity", "num_rows"])
-HBM, RBM = TABLE.loc["hbm"], TABLE.loc["rbm"]
+WHOLE = read_table().set_index(["kind", "complexity", "num_rows"])
+HBM, RBM, MLE = (WHOLE.loc[kind] for kind in ("hbm", "rbm", "mle"))
+TABLE = WHOLE.loc[["hbm", "rbm"]]
 
 
 def _biases(law):
@@ -170,13 +174,15 @@ def test_annealed_log_z_adds_variance_to_reported_errors_and_lowers_their_mean()
 
 def test_the_table_is_that_of_this_program():
     """Samples and parameters are those of the paper; one machine and sample size are learned anew."""
-    assert TABLE["repeats"].eq(24).all() and TABLE["num_finite"].eq(24).all() and len(TABLE) == 4 * (10 + 16)
+    assert TABLE["repeats"].eq(24).all() and TABLE["num_finite"].eq(24).all() and WHOLE.index.is_unique
+    for frame, levels in ((HBM, ORDERS), (RBM, HIDDEN), (MLE, range(1, 9))):
+        assert sorted(frame.index) == list(itertools.product(levels, SIZES))
     law, design = true_law(Design()), Design()
     found = [divergence(law, learn(Machine("rbm", 0), sample(design, 500, r), design, 500, r)) for r in range(24)]
     row = RBM.loc[(0, 500)]
     assert np.mean(found) == pytest.approx(row["total"], rel=1e-4)
     assert np.std(found, ddof=1) / math.sqrt(24) == pytest.approx(row["total_error"], rel=1e-4)
-    assert np.abs(HBM["total"] - HBM["bias"] - HBM["variance"]).max() < 1e-4  # five digits
+    assert np.abs(HBM["remainder"]).max() < 1e-8
     assert np.abs(RBM["remainder"]).max() > 1e-2  # the control: no exponential family
 
 
@@ -189,9 +195,11 @@ def test_variance_falls_with_rows_and_grows_with_parameters():
     """ "A positive correlation between the number of model parameters and variance and an inverse relationship"."""
     for _, frame in TABLE.groupby(["kind", "complexity"]):
         assert (np.diff(frame["variance"]) < 0).all()
-    for _, frame in HBM.groupby("num_rows"):
-        assert (np.diff(frame["variance"].sort_index())[:8] > 0).all()  # orders 9 and 10 differ by one parameter
+    for _, frame in HBM.loc[(slice(None), SIZES[2:]), :].groupby("num_rows"):
+        assert (np.diff(frame["variance"].sort_index())[:7] > 0).all()  # orders from 8 on differ by few parameters
+    assert (np.diff(HBM.xs(50, level="num_rows")["variance"])[:8] > 0).all()
     assert _correlation(RBM, 50) > 0.99 and _correlation(RBM, 50_000) < 0.5  # not so for many rows
+    assert min(_correlation(RBM, size) for size in SIZES[:-2]) > 0.85
 
 
 def test_bias_at_the_paper_s_size_falls_for_orders_and_hardly_for_hidden_units():
@@ -199,6 +207,17 @@ def test_bias_at_the_paper_s_size_falls_for_orders_and_hardly_for_hidden_units()
     orders, units = (frame["bias"].groupby("complexity").first() for frame in (HBM, RBM))
     assert (np.diff(orders) < 0).all() and orders[1] > 0.18 and orders[7] < 0.01
     assert units.max() / units.min() < 1.03
+    left = [(1023 - num_parameters(Machine("hbm", k), 10)) / (1023 - 10) for k in ORDERS]
+    assert np.abs(orders / orders[1] - left).max() < 0.05  # a straight line in the number of parameters
+
+
+def test_finite_estimates_of_many_rows_have_the_expected_variance_at_the_paper_s_size():
+    found = MLE.xs(50_000, level="num_rows").loc[1:6]
+    ratio = 2 * 50_000 / found["num_parameters"]
+    assert ((found["variance"] * ratio - 1).abs() < 4 * found["variance_error"] * ratio).all()
+    assert MLE.loc[(slice(3, 8), [10, 30, 50]), "num_finite"].eq(0).all()
+    stopped = HBM.xs(50_000, level="num_rows").loc[6]
+    assert abs(stopped["variance"] * ratio[6] - 1) > 4 * stopped["variance_error"] * ratio[6]  # the control
 
 
 def test_higher_orders_have_no_lower_error_with_few_rows():

@@ -13,11 +13,12 @@ numbers do not depend on the order or on the number of processes.
 """
 
 import argparse
+import itertools
 import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +29,12 @@ import torch
 from tqdm import tqdm
 
 from pyro_hoim import Domain, InteractionHypergraph
+from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core import Law
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import check_choice
 from pyro_hoim.information import project, random_uniform_law
-from pyro_hoim.log_linear import mle_existence
+from pyro_hoim.log_linear import MachineTraining, mle_existence, train_machine
 
 from studies.bias_variance_kernels import hidden_steps, interaction_steps
 
@@ -44,8 +46,10 @@ __all__ = [
     "Design",
     "Machine",
     "References",
+    "Sampled",
     "divergence",
     "learn",
+    "learn_by_samples",
     "limit",
     "main",
     "num_parameters",
@@ -63,10 +67,22 @@ ORDERS, HIDDEN = tuple(range(1, 11)), tuple(range(16))
 
 
 class Machine(NamedTuple):
-    """Which machine: ``hbm`` of an order, ``rbm`` with hidden units, or ``mle``: ``hbm`` without end of steps."""
+    """Which machine, and how it is learned.
+
+    Attributes:
+        kind: ``hbm`` of an order and ``rbm`` with hidden units make steps along exact gradients; ``mle`` is ``hbm``
+            without end of steps; ``gibbs`` and ``cd`` are ``hbm`` and ``rbm`` as in the paper, by Gibbs samples and by
+            contrastive divergence.
+        complexity: the order, or the number of hidden units.
+    """
 
     kind: str
     complexity: int
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether it has hidden units."""
+        return self.kind in ("rbm", "cd")
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,8 @@ class Design:
             which the paper does not print either).
         reference_rows: of the sample that takes the place of the law for a restricted Boltzmann machine.
         seed: of the law, the samples and the first weights.
+        num_samples, num_temperatures: Gibbs samples of a step, and steps of the annealed runs for log Z, of the kinds
+            ``gibbs`` and ``cd``; the second is not printed.
     """
 
     num_variables: int = 10
@@ -88,6 +106,8 @@ class Design:
     spread: float = 0.01
     reference_rows: int = 10**6
     seed: int = 0
+    num_samples: int = 10_000
+    num_temperatures: int = 1000
 
 
 def true_law(design: Design) -> np.ndarray:
@@ -106,7 +126,7 @@ def sample(design: Design, num_rows: int, repeat: int) -> np.ndarray:
 def num_parameters(machine: Machine, num_variables: int) -> int:
     """Interactions of an order, or biases and weights: the horizontal axis of figure 9."""
     n, k = num_variables, machine.complexity
-    return n + k + n * k if machine.kind == "rbm" else sum(math.comb(n, size) for size in range(1, k + 1))
+    return n + k + n * k if machine.is_restricted else sum(math.comb(n, size) for size in range(1, k + 1))
 
 
 def divergence(p: np.ndarray, log_q: np.ndarray) -> float:
@@ -159,6 +179,45 @@ def limit(order: int, target: np.ndarray) -> np.ndarray:
     return project(Law(domain, probs), collection).probs.reshape(-1).log().numpy()
 
 
+class Sampled(NamedTuple):
+    """What was learned from samples.
+
+    Attributes:
+        log_probs: of all cells (2^n,), with exact log Z.
+        log_z_error: annealed log Z less the exact one, nats: what annealing adds to every reported divergence.
+    """
+
+    log_probs: np.ndarray
+    log_z_error: float
+
+
+def learn_by_samples(machine: Machine, target: np.ndarray, num_rows: int, design: Design, *key: int) -> Sampled:
+    """A machine learned as in the paper, by the library: plain steps along gradients estimated from Gibbs samples.
+
+    Chains of ``gibbs`` begin at rows of the data and make three sweeps, as in the authors' program; ``cd`` makes one.
+    """
+    domain = Domain.from_cardinalities([2] * design.num_variables)
+    rows = Observations.from_table(domain, np.rint(target * num_rows).astype(int).reshape(domain.cardinalities))
+    seed = int(np.random.SeedSequence([design.seed, machine.complexity, *key]).generate_state(1)[0])
+    if machine.kind == "cd":
+        options = LearningOptions(
+            "cd", rate=design.rate, iterations=design.steps, batch_size=design.num_samples, scale=design.spread
+        )
+        law = fit_machine(rows, machine.complexity, options, seed=seed).law
+        return Sampled(law.log_prob_table.reshape(-1).numpy(), 0.0)
+    training = MachineTraining(
+        learning_rate=design.rate,
+        num_iterations=design.steps,
+        num_chains=design.num_samples,
+        num_temperatures=design.num_temperatures,
+        seed=seed,
+    )
+    found = train_machine(rows, machine.complexity, method="gibbs", training=training)
+    exact = replace(found, partition=None)
+    error = float(found.log_partition.value) - float(exact.log_partition.value)
+    return Sampled(exact.law.log_prob_table.reshape(-1).numpy(), error)
+
+
 class References(NamedTuple):
     """Log probabilities (2^n,) of the machines that may stand for P*_B.
 
@@ -174,9 +233,10 @@ class References(NamedTuple):
 def references(machine: Machine, design: Design) -> References:
     """Both references of a machine."""
     truth, large = true_law(design), design.reference_rows
-    if machine.kind == "rbm":
-        best = learn(machine, sample(design, large, 0), design, large, 0)
-        return References(best, learn(machine, truth, design, large, 0))
+    if machine.is_restricted:
+        rbm = Machine("rbm", machine.complexity)
+        best = learn(rbm, sample(design, large, 0), design, large, 0)
+        return References(best, learn(rbm, truth, design, large, 0))
     return References(limit(machine.complexity, truth), learn(Machine("hbm", machine.complexity), truth, design))
 
 
@@ -188,7 +248,10 @@ def _fits(
     for repeat in repeats:
         rows = sample(design, num_rows, repeat)
         start = time.process_time()
-        learned = learn(machine, rows, design, num_rows, repeat)
+        if machine.kind in ("gibbs", "cd"):
+            learned, log_z_error = learn_by_samples(machine, rows, num_rows, design, num_rows, repeat)
+        else:
+            learned, log_z_error = learn(machine, rows, design, num_rows, repeat), 0.0
         seconds = time.process_time() - start
         ends = {
             "total": truth,
@@ -197,7 +260,8 @@ def _fits(
             "train": rows,
         }
         errors = {name: divergence(p, learned) for name, p in ends.items()}
-        lines.append({**machine._asdict(), "num_rows": num_rows, "repeat": repeat, **errors, "seconds": seconds})
+        errors |= {"log_z_error": log_z_error, "seconds": seconds}
+        lines.append({**machine._asdict(), "num_rows": num_rows, "repeat": repeat, **errors})
     return lines
 
 
@@ -260,12 +324,13 @@ def run(
         if (*machine, None, None) not in known
     ]
     calls, total = [], 0
-    for machine in machines:
-        for num_rows in sizes:
-            missing = [repeat for repeat in range(repeats) if (*machine, num_rows, repeat) not in known]
-            if missing:
-                calls.append(joblib.delayed(_fits)(machine, num_rows, missing, by_machine[machine], design))
-                total += len(missing)
+    for machine, num_rows in itertools.product(machines, sizes):
+        missing = [repeat for repeat in range(repeats) if (*machine, num_rows, repeat) not in known]
+        size = 1 if machine.kind in ("gibbs", "cd") else repeats  # a minute or two each: kept as soon as they are done
+        for first in range(0, len(missing), size):
+            part = missing[first : first + size]
+            calls.append(joblib.delayed(_fits)(machine, num_rows, part, by_machine[machine], design))
+        total += len(missing)
     with path.open("a", encoding="utf-8") as file, tqdm(total=total, unit="fit", disable=not progress) as bar:
         _write(file, biases)
         for found in parallel(calls):
@@ -320,14 +385,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--orders", type=int, nargs="*", default=ORDERS, help="of the HBM")
     parser.add_argument("--hidden", type=int, nargs="*", default=HIDDEN, help="units of the RBM")
     parser.add_argument("--limits", type=int, nargs="*", default=(), help="orders of the HBM without end of steps")
+    parser.add_argument("--sampled-orders", type=int, nargs="*", default=(), help="of the HBM by Gibbs samples and AIS")
+    parser.add_argument("--sampled-hidden", type=int, nargs="*", default=(), help="units of the RBM by CD")
     parser.add_argument("--repeats", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=Design.steps, help="10,000 in the paper")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--table", type=Path, help="write the means to this CSV file")
     given = parser.parse_args(arguments)
     chosen = {"hbm": given.orders, "rbm": given.hidden, "mle": given.limits}
+    chosen |= {"gibbs": given.sampled_orders, "cd": given.sampled_hidden}
     machines = [Machine(kind, number) for kind, numbers in chosen.items() for number in numbers]
     sizes = SIZES if given.whole else given.rows
-    found = run(given.results, machines, sizes, repeats=given.repeats, jobs=given.jobs)
+    design = Design(steps=given.steps)
+    found = run(given.results, machines, sizes, repeats=given.repeats, design=design, jobs=given.jobs)
     if given.table:
         found.to_csv(given.table, index=False, float_format="%.5g")
     print(found.to_string())

@@ -83,7 +83,7 @@ def drawings() -> dict[str, Any]:
     axes.plot([0, 0.12, 0.12], [0.12, 0.12, 0], color="black", linewidth=0.8)
     for name, (x, y) in corners.items():
         axes.plot(x, y, "o", color="black", markersize=5)
-        axes.text(x + 0.07, y + 0.09, name, fontsize=12)
+        axes.text(x - 0.3 if x == y == 0 else x + 0.07, y + 0.09, name, fontsize=12)
     axes.set_xlim(-0.7, 3.2)
     axes.set_ylim(-0.35, 1.75)
     axes.axis("off")
