@@ -122,6 +122,11 @@ class ConstrainedResult:
         """
         is_constrained = all(isinstance(term, Ball) for term in self.terms.values())
         found = self.multipliers if is_constrained else self.norms
+        for name, term in self.terms.items():
+            norm = self.norms[name]
+            is_inside = isinstance(term, Ball) and norm < (1 - 1e-6) * term.radius
+            if is_inside and found[name] * norm <= 100 * self.gap:  # what is left of the gradient is the gap's
+                raise conflict("dual_form", f"the ball of {name!r} does not bind", "leave its constraint out")
         for name, value in found.items():
             if not value > 0:
                 problem = f"the {'gradient' if is_constrained else 'norm'} of {name!r} is zero"

@@ -44,7 +44,8 @@ class FitResult:
         gradient_norm: largest absolute entry of the gradient per row at these parameters.
         existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
             fits) or was not decided (pseudo-likelihood without an empty margin).
-        objective, method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
+        objective: as asked of the fit.
+        method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
             The penalty says which coordinates it acts on; those are where the estimate has exact zeros.
         data, margins: the observations, or None; observed marginal counts (num_terms,), if the fit used them.
         possible: mask (num_states,) of possible cells, None when all are.

@@ -349,6 +349,9 @@ def test_arguments_without_meaning_are_refused_by_name() -> None:
         frank_wolfe(loss, BOTH, stopping=1e-3)  # pyright: ignore[reportArgumentType]
     with raises("conflict", "dual_form"):
         fit_penalised(loss, penalties({"sparse": 100.0})).dual_form()
+    free = fit_penalised(loss, penalties({"sparse": 1e-3})).norms["sparse"]
+    with raises("conflict", "dual_form"):  # the minimum is within the ball
+        frank_wolfe(loss, balls({"sparse": 10 * free})).dual_form()
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     with raises("other-domain", "data"):
         CategoricalLoss(InteractionHypergraph.saturated(domain), rows(3))
