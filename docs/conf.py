@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from sphinx.util import logging
 from sphinx.util.parallel import make_chunks
 
 import pyro_hoim
@@ -100,8 +101,16 @@ def _deal_tutorials(app: Any, env: Any, docnames: list[str]) -> None:
     docnames[:] = ordered + others
 
 
+def _find_unseen_figures(app: Any, doctree: Any, docname: str) -> None:
+    """Warn of a figure that a tutorial shows by its words alone."""
+    if "<Figure size" in doctree.astext():
+        hint = "begin its first cell with '# %matplotlib inline'"
+        logging.getLogger(__name__).warning("a figure is shown as words; %s", hint, location=docname)
+
+
 def setup(app: Any) -> None:
-    """Connect the three hooks."""
+    """Connect the four hooks."""
     app.connect("env-before-read-docs", _deal_tutorials)
     app.connect("autodoc-process-docstring", _escape_shapes, priority=100)
     app.connect("autodoc-skip-member", _skip_field_aliases)
+    app.connect("doctree-resolved", _find_unseen_figures)

@@ -20,6 +20,7 @@
 # The rows are split as in the paper: 35 % for training, 15 % for validation, half for the test (seed 0).
 
 # %%
+# %matplotlib inline
 import os
 from pathlib import Path
 

@@ -23,6 +23,7 @@
 # 4,000 people with eight columns. Seed of everything: 7.
 
 # %%
+# %matplotlib inline
 import itertools
 import tempfile
 from pathlib import Path

@@ -18,6 +18,7 @@
 # Probabilistic Models Using Higher-Order Feature Interactions* (2019).
 
 # %%
+# %matplotlib inline
 import math
 
 import matplotlib.pyplot as plt

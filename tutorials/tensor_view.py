@@ -17,6 +17,7 @@
 # Saffer, *Multivariate Models with Higher-Order Interactions* (2019).
 
 # %%
+# %matplotlib inline
 import itertools
 
 import matplotlib.pyplot as plt
