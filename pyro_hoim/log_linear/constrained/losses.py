@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from ...checks import check_exact_shape
 from ...data.observations import Observations
-from ...errors import check_type, check_whole, other_domain, out_of_reach, size_text, unexpected
-from ...schema import Domain
+from ...errors import check_type, check_whole, out_of_reach, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..fitting.arguments import check_data
+from ..tensors.layout import check_binary
 
-__all__ = ["BinaryLoss", "Derivatives", "Loss", "NodeTerms", "PseudoLikelihoodLoss", "Restriction", "check_binary"]
+__all__ = ["BinaryLoss", "Derivatives", "Loss", "NodeTerms", "PseudoLikelihoodLoss", "Restriction"]
 
 Floats = NDArray[np.float64]
 _BLOCK_ENTRIES = 2**22
@@ -88,15 +88,6 @@ class Loss(Protocol):
     def restrict(self, theta: NDArray[Any], directions: NDArray[Any]) -> Restriction:
         """The loss at theta plus steps along directions (k, num_parameters)."""
         ...
-
-
-def check_binary(domain: Domain, argument: str) -> None:
-    """Refuse a domain with a variable that has not two levels."""
-    for name, levels in zip(domain.names, domain.cardinalities, strict=True):
-        if levels != 2:
-            hint = "leave the column out, or merge its levels into two"
-            received = f"{name!r} with {levels} level{'s' * (levels != 1)}"
-            raise other_domain(argument, "binary variables", hint=hint, received=received)
 
 
 class BinaryLoss(ABC):
@@ -275,6 +266,7 @@ class PseudoLikelihoodLoss(BinaryLoss):
         Paper 3, section 1.2.2, and section 3.2 for orders above 2.
 
     Example:
+        >>> from pyro_hoim import Domain
         >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> loss = PseudoLikelihoodLoss(data, 2)
         >>> round(loss.value(np.zeros(3)), 4)  # two variables, each with probability one half: 2 log 2

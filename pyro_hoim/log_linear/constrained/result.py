@@ -20,8 +20,9 @@ from ..coding import Coding
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
 from ..laws.law import HierarchicalLogLinear
+from ..tensors.layout import check_binary
 from ..tensors.tensor import SymmetricInteractionTensor
-from .losses import Loss, check_binary
+from .losses import Loss
 from .norms import Ball, NormPenalty
 
 __all__ = ["ConstrainedResult", "ConstrainedStatus"]
@@ -121,9 +122,8 @@ class ConstrainedResult:
             InputError: a constraint that does not bind, or a part that is zero, has no positive counterpart.
         """
         is_constrained = all(isinstance(term, Ball) for term in self.terms.values())
-        found = self.multipliers if is_constrained else self.norms
-        for name, term in self.terms.items():
-            norm = self.norms[name]
+        found, kind = (self.multipliers, NormPenalty) if is_constrained else (self.norms, Ball)
+        for (name, term), norm in zip(self.terms.items(), self.norms.values(), strict=True):
             is_inside = isinstance(term, Ball) and norm < (1 - 1e-6) * term.radius
             if is_inside and found[name] * norm <= 100 * self.gap:  # what is left of the gradient is the gap's
                 raise conflict("dual_form", f"the ball of {name!r} does not bind", "leave its constraint out")
@@ -131,7 +131,6 @@ class ConstrainedResult:
             if not value > 0:
                 problem = f"the {'gradient' if is_constrained else 'norm'} of {name!r} is zero"
                 raise conflict("dual_form", problem, "leave that part out")
-        kind = NormPenalty if is_constrained else Ball
         return {name: kind(term.norm, found[name]) for name, term in self.terms.items()}  # pyright: ignore[reportReturnType]
 
     def to_frame(self) -> pd.DataFrame:

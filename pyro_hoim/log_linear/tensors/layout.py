@@ -11,13 +11,23 @@ import numpy as np
 import torch
 
 from ...checks import check_shape, checked_floating
-from ...errors import check_whole, out_of_reach, size_text
+from ...errors import check_whole, other_domain, out_of_reach, size_text
+from ...schema import Domain
 from .coefficients import multiplicity
 
-__all__ = ["MAX_TENSOR_ENTRIES", "TensorLayout", "on_device", "tensor_layout"]
+__all__ = ["MAX_TENSOR_ENTRIES", "TensorLayout", "check_binary", "on_device", "tensor_layout"]
 
 MAX_TENSOR_ENTRIES = 2**25
 """Largest number of dense entries of a tensor (256 MiB in double precision, and as much for their positions)."""
+
+
+def check_binary(domain: Domain, argument: str) -> None:
+    """Refuse a domain with a variable that has not two levels."""
+    for name, levels in zip(domain.names, domain.cardinalities, strict=True):
+        if levels != 2:
+            hint = "leave the column out, or merge its levels into two"
+            received = f"{name!r} with {levels} level{'s' * (levels != 1)}"
+            raise other_domain(argument, "binary variables", hint=hint, received=received)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

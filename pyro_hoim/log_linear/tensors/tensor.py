@@ -23,10 +23,9 @@ from ...schema import Domain
 from ...structure.cells import check_codes
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
-from ..constrained.losses import check_binary
 from .coefficients import slice_coefficient
 from .latent import LatentNorm, latent_norm
-from .layout import TensorLayout, on_device, tensor_layout
+from .layout import TensorLayout, check_binary, on_device, tensor_layout
 from .norms import schatten_norm, unfold
 
 if TYPE_CHECKING:

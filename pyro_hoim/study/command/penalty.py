@@ -10,9 +10,9 @@ from ...core.words import option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach
 from ...log_linear.auto import Auto
-from ...log_linear.constrained.losses import check_binary
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.result import FitResult
+from ...log_linear.tensors.layout import check_binary
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import analyse
