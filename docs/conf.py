@@ -32,6 +32,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # pages show their formulas without a network
     "myst_nb",
 ]
 exclude_patterns = ["_build", "conf.py", "jupyter_execute", "tutorials/studies"]
