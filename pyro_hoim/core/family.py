@@ -17,6 +17,7 @@ from ..errors import ModelFileError, check_choice, check_names, check_whole, ref
 from ..schema import Domain
 from .page import Page
 from .partition import LogPartition
+from .scores import RowLogLikelihood
 from .words import option, with_options
 
 __all__ = [
@@ -295,6 +296,9 @@ class Family:
         interactions: what ties its columns, strongest first.
         complete: fills the missing cells of rows; None where that is not possible.
         log_z: its log normalising constant; None where it has none.
+        estimate: fits rows in memory, without files: rows (a data frame for a family of numbers), ``seed``, and options
+            by keyword; what it returns ``stored`` knows. None where a model is fitted from files alone.
+        row_log_likelihood: log-likelihood of every row of what a file holds; None where there is none.
         save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
             further files by what they hold. By default the method ``save`` of the analysis writes that one file.
         instead: what to do instead of an option, or of ``log-z``, that the family lacks; written as help is.
@@ -316,6 +320,8 @@ class Family:
     interactions: Callable[[Question], Answer]
     complete: Callable[[Question], Answer] | None = None
     log_z: Callable[[Question], LogPartition] | None = None
+    estimate: Callable[..., Any] | None = None
+    row_log_likelihood: Callable[[Stored, Any], RowLogLikelihood] | None = None
     save: Callable[[Any, Path], Mapping[str, str]] = _save_model
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
 

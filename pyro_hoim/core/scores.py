@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-__all__ = ["mean_gain", "rows_are_distinct"]
+__all__ = ["RowLogLikelihood", "mean_gain", "rows_are_distinct"]
+
+
+@dataclass(frozen=True, eq=False)
+class RowLogLikelihood:
+    """Log-likelihood of every row under a model, missing cells summed over.
+
+    Attributes:
+        values: float64 (N,), nats; minus infinity for rows that are impossible.
+        kind: ``likelihood``, or where that is out of reach ``pseudo-likelihood``: the sum over the known cells of a row
+            of the log probability of each given the others.
+        is_exact: False where log Z is an estimate, or where missing cells were averaged over chains.
+    """
+
+    values: torch.Tensor
+    kind: Literal["likelihood", "pseudo-likelihood"] = "likelihood"
+    is_exact: bool = True
 
 
 def mean_gain(

@@ -49,7 +49,7 @@ from .node_conditionals import TableConditional
 from .study.analysis import NetworkAnalysis, analyse_network
 from .study.page import network_page
 from .study.predictions import draw_network, impute_network, predict_network
-from .study.scores import find_law, score_network
+from .study.scores import find_law, network_log_likelihood, score_network
 
 __all__ = ["FAMILY"]
 
@@ -320,6 +320,14 @@ def _interactions(question: Question) -> Answer:
     return Answer(json, columns_of(["from -> to", "information"], cells))
 
 
+def _estimate(
+    rows: Observations, *, alpha: float = 1.0, max_leaves: int | None = None, lossless: bool = False, seed: int = 0
+) -> LearnedNetwork:
+    """A network learned from rows."""
+    _ = seed  # nothing is random
+    return learn_network(rows, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
+
+
 FAMILY = Family(
     kind=DEPENDENCY_NETWORK,
     name="dependency network",
@@ -342,6 +350,8 @@ FAMILY = Family(
     predict=_predict,
     interactions=_interactions,
     complete=_complete,
+    estimate=_estimate,
+    row_log_likelihood=lambda stored, rows: network_log_likelihood(stored.model.conditionals, rows),
     instead={
         "prior": "its leaves have the Dirichlet prior of {alpha}",
         "most_probable": "it does not hold the joint law",

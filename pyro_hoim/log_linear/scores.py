@@ -33,6 +33,7 @@ __all__ = [
     "matches_any",
     "num_impossible",
     "prediction_accuracy",
+    "row_log_pseudo_prob",
     "score_rows",
 ]
 
@@ -93,7 +94,7 @@ def score_rows(
     nll = -float((weights * values).sum()) / total
     spread = float((weights * (values + nll) ** 2).sum()) / total if math.isfinite(nll) else math.inf
     unique = data.unique()
-    pseudo = -float((unique.counts * _log_pseudo_prob(energy, unique)).sum()) / total
+    pseudo = -float((unique.counts * row_log_pseudo_prob(energy, unique)).sum()) / total
     return RowScores(
         rows=total,
         nll=nll,
@@ -123,7 +124,7 @@ def gain_over_columns(
     return mean_gain(_log_prob(energy, data, log_z)[present], alone, data.counts[present])
 
 
-def _log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tensor:
+def row_log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tensor:
     """Sum over the known cells of a row of log q(cell | the other known cells), (N,)."""
     complete = (data.codes >= 0).all(1)
     values = torch.zeros(len(data.codes), dtype=energy.dtype)

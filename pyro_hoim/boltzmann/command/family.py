@@ -10,7 +10,7 @@ from ..file import KIND, MachineFile, load_machine, save_machine
 from ..law import BoltzmannMachine
 from ..learning.fit import MachineResult
 from . import use
-from .fit import MACHINE_OPTIONS, MachinePlan
+from .fit import MACHINE_OPTIONS, MachinePlan, estimate
 from .page import machine_page
 
 __all__ = ["FAMILY"]
@@ -50,6 +50,8 @@ FAMILY = Family(
     interactions=use.interactions,
     complete=use.complete,
     log_z=use.log_z,
+    estimate=estimate,
+    row_log_likelihood=use.score_each_row,
     instead={
         "prior": "its weights are held back by {decay}",
         "most_probable": "its missing cells are drawn",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ...core.command.answers import by_part, rows_by_part
@@ -11,17 +11,17 @@ from ...core.command.rows import Fractions, Missing, Table, held_out_split, read
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural
 from ...data.observations import Observations
-from ...errors import conflict
+from ...errors import check_names, conflict
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ..law import BoltzmannMachine
-from ..learning.fit import check_method, fit_machine
+from ..learning.fit import MachineResult, check_method, fit_machine
 from ..learning.options import LearningOptions
 from ..scores import predict_machine
 from ..structure import MachineStructure
 from .analysis import MachineAnalysis, find_log_z, independent_shares, score_machine, summary_of
 
-__all__ = ["MACHINE_OPTIONS", "MachinePlan"]
+__all__ = ["MACHINE_OPTIONS", "MachinePlan", "estimate"]
 
 _PATIENCE = 10  # evaluations, of 100
 _PARTS = ("nll", "kl", "pseudo_nll", "gain", "gain_std_error", "independent_kl")
@@ -110,6 +110,13 @@ class MachinePlan:
             accuracy={} if target is None else {name: _accuracy(result.law, p, target) for name, p in parts.items()},
         )
         return Study(analysis, _summary(analysis))
+
+
+def estimate(rows: Observations, *, hidden: int = 8, seed: int = 0, **options: Any) -> MachineResult:
+    """A restricted machine learned from complete rows; further options are those of ``LearningOptions``."""
+    names = [field.name for field in fields(LearningOptions)]
+    check_names(options, names, "options", noun="option of a Boltzmann machine")
+    return fit_machine(rows, _structure(rows.domain, hidden), LearningOptions(**options), seed=seed)
 
 
 def _structure(domain: Domain, number: int) -> MachineStructure:

@@ -18,9 +18,10 @@ from ...core.command.answers import (
     log_z_of,
     prediction_answer,
 )
-from ...core.family import Answer, Question
+from ...core.family import Answer, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
+from ...core.scores import RowLogLikelihood
 from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
 from ...data.observations import Observations
 from ...errors import IntractableError, ModelFileError
@@ -29,10 +30,10 @@ from ...log_linear.normaliser import in_coding
 from ..file import MachineFile
 from ..interactions import effective_interactions
 from ..law import BoltzmannMachine
-from ..scores import impute_machine, predict_machine
-from .analysis import COLOURS, score_machine
+from ..scores import impute_machine, log_likelihoods, predict_machine
+from .analysis import COLOURS, find_log_z, score_machine
 
-__all__ = ["complete", "draw", "interactions", "log_z", "predict", "score", "strongest"]
+__all__ = ["complete", "draw", "interactions", "log_z", "predict", "score", "score_each_row", "strongest"]
 
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE = 48  # characters
@@ -160,6 +161,13 @@ def score(question: Question) -> Answer:
         of_part=of_part,
         shown=["nll"] if shares is None else ["gain", "nll"],
     )
+
+
+def score_each_row(stored: Stored, rows: Observations) -> RowLogLikelihood:
+    """Log-likelihood of every row, with an exact log Z or an estimate."""
+    law: BoltzmannMachine = stored.model.law()
+    found = find_log_z(law, seed=0, progress=False)
+    return RowLogLikelihood(log_likelihoods(law, rows, found), is_exact=found.kind == "exact")
 
 
 def predict(question: Question) -> Answer:

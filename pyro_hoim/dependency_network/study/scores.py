@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ...core.rows import ClampedGibbs, check_rows, row_patterns
-from ...core.scores import mean_gain
+from ...core.scores import RowLogLikelihood, mean_gain
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, other_domain, rounded_power, unexpected
 from ..chains.ergodicity import check_ergodic
@@ -18,7 +18,7 @@ from ..geometry.full_conditional import fc_limit, full_conditional_divergence
 from ..stationary.laws import StationaryLaw, stationary_law
 from .predictions import predict_network
 
-__all__ = ["NetworkLawFinding", "NetworkScores", "find_law", "score_network"]
+__all__ = ["NetworkLawFinding", "NetworkScores", "find_law", "network_log_likelihood", "score_network"]
 
 _MAX_STATES = 2**16
 _GIBBS = ClampedGibbs(burn_in=20, num_sweeps=40, thin=2)
@@ -151,6 +151,16 @@ def score_network(
         gain=gain,
         gain_std_error=gain_error,
     )
+
+
+def network_log_likelihood(conditionals: DependencyConditionals, data: Observations) -> RowLogLikelihood:
+    """Log-likelihood of every row under the enumerated law, or log pseudo-likelihood where there is none."""
+    law = find_law(conditionals).law
+    if law is not None:
+        return RowLogLikelihood(_log_law(law, data))
+    log_probs, is_exact = _log_conditionals(conditionals, data, _GIBBS, seed=0)
+    values = log_probs.nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
+    return RowLogLikelihood(values, "pseudo-likelihood", bool(is_exact.all()))
 
 
 def _log_conditionals(

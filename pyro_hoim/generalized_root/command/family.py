@@ -14,7 +14,7 @@ from ..regress.result import RootFitResult
 from ..study.page import root_page
 from ..study.scores import RootModel
 from . import use
-from .fit import ROOT_OPTIONS, VOCAB, plan_roots
+from .fit import ROOT_OPTIONS, VOCAB, estimate, plan_roots
 
 __all__ = ["FAMILY"]
 
@@ -53,6 +53,8 @@ FAMILY = Family(
     predict=use.predict,
     interactions=use.interactions,
     log_z=use.log_z,
+    estimate=estimate,
+    row_log_likelihood=use.score_each_row,
     instead={
         "prior": "its coefficients are held back by {l1}",
         "target": "fit without it, then predict the column with the model",

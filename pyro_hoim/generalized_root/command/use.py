@@ -19,9 +19,9 @@ from ...core.command.answers import (
     log_z_of,
     number_text,
 )
-from ...core.family import Answer, Question
+from ...core.family import Answer, Question, Stored
 from ...core.partition import LogPartition
-from ...core.scores import mean_gain
+from ...core.scores import RowLogLikelihood, mean_gain
 from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, option, plural, short_edge
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, out_of_range, refused
@@ -35,7 +35,7 @@ from ..study.baselines import kept_independent
 from ..study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
 from .fit import check_support, tuple_json
 
-__all__ = ["draw", "interactions", "log_z", "model_of", "predict", "score"]
+__all__ = ["draw", "interactions", "log_z", "model_of", "predict", "score", "score_each_row"]
 
 _BURN_IN = 200
 _ROWS = 4096  # of a file, to choose starts of a search from
@@ -137,6 +137,16 @@ def score(question: Question) -> Answer:
         of_part=of_part,
         shown=["pseudo_nll"] if law is None else ["gain", "pseudo_nll"],
     )
+
+
+def score_each_row(stored: Stored, rows: CountTable) -> RowLogLikelihood:
+    """Log-likelihood of every row where exact sums for log Z take seconds, else log pseudo-likelihood."""
+    model = RootModel.from_file(stored.model)
+    check_support(rows, model.energy.family)
+    found, _ = exact_log_partition(model.energy)
+    if found is None:
+        return RowLogLikelihood(torch.from_numpy(model.log_pseudo_prob(rows)), "pseudo-likelihood")
+    return RowLogLikelihood(torch.from_numpy(model.log_q(rows)) - float(found.value))
 
 
 def predict(question: Question) -> Answer:

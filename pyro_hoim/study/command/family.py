@@ -20,6 +20,7 @@ from ..learned import LearnedAnalysis
 from ..learned_page import learned_page
 from ..page import analysis_page
 from . import use
+from .estimate import estimate, score_each_row
 from .fit import LOG_LINEAR_OPTIONS, plan_log_linear
 
 __all__ = ["FAMILY"]
@@ -81,4 +82,6 @@ FAMILY = Family(
     interactions=use.interactions,
     complete=use.complete,
     log_z=use.log_z,
+    estimate=estimate,
+    row_log_likelihood=score_each_row,
 )
