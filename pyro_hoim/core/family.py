@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -337,6 +338,7 @@ class Family:
         return None if words is None else with_options(words)
 
 
+_REGISTRATIONS = "pyro_hoim.families"
 _FAMILIES: dict[str, Family] = {}
 
 
@@ -350,20 +352,22 @@ def register(family: Family) -> None:
 
 
 def families() -> tuple[Family, ...]:
-    """All families, in the order in which they were registered."""
+    """All families, in the order in which they were registered; those of the library register at first use."""
+    import_module(_REGISTRATIONS)
     return tuple(_FAMILIES.values())
 
 
 def family_named(short: str) -> Family:
     """The family of a value of the option ``model``; UnknownNameError lists the closest names."""
-    check_names([short], list(_FAMILIES), "family", noun="family")
-    return _FAMILIES[short]
+    known = {family.short: family for family in families()}
+    check_names([short], list(known), "family", noun="family")
+    return known[short]
 
 
 def family_of(kind: str, where: object) -> Family:
     """The family of a kind of model file, as found in a place; ModelFileError for no such kind."""
-    for family in _FAMILIES.values():
+    for family in families():
         if family.kind == kind:
             return family
-    known = " or ".join(repr(family.kind) for family in _FAMILIES.values())
+    known = " or ".join(repr(family.kind) for family in families())
     raise ModelFileError(f"holds a model of kind {kind[:40]!r}, expected {known}", argument=where)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,9 +26,19 @@ from ..errors import (
 )
 from ..schema import Kind, Variable
 
-__all__ = ["encode_column", "label_of", "level_order", "parse_counts", "parse_numbers", "select_columns"]
+__all__ = [
+    "code_reader",
+    "encode_column",
+    "label_of",
+    "level_order",
+    "meaning_of",
+    "parse_counts",
+    "parse_numbers",
+    "select_columns",
+]
 
 _LARGEST_PLAIN_INTEGER = 1e15
+_PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
 
 def label_of(value: Any) -> str:
@@ -42,6 +55,36 @@ def label_of(value: Any) -> str:
             return str(int(number))
         return repr(number)
     return str(value)
+
+
+def meaning_of(value: Any) -> float | None:
+    """The number that a value or a label says, true as 1 and false as 0; None for other text, also ``"01"``."""
+    if isinstance(value, str):
+        text = value.lower()
+        if text in ("true", "false"):
+            return float(text == "true")
+        return float(text) if _PLAIN_NUMBER.fullmatch(text) else None
+    return float(value) if isinstance(value, Real | np.bool_) else None
+
+
+def code_reader(variable: Variable) -> Callable[[Any], int | None]:
+    """What turns values into codes of a variable: by label, else by the one label of the same meaning; None for none.
+
+    Example:
+        >>> read = code_reader(Variable("wet", ("False", "True")))
+        >>> read("True"), read(1), read(0.0), read("false"), read("yes")
+        (1, 1, 0, 0, None)
+    """
+    by_label = {label: code for code, label in enumerate(variable.labels)}
+    meanings = [meaning_of(label) for label in variable.labels]
+    times = Counter(meanings)
+    by_meaning = {m: code for code, m in enumerate(meanings) if m is not None and times[m] == 1}
+
+    def read(value: Any) -> int | None:
+        code, meaning = by_label.get(label_of(value)), meaning_of(value)
+        return code if code is not None or meaning is None else by_meaning.get(meaning)
+
+    return read
 
 
 def level_order(label: str) -> tuple[int, float, str]:
@@ -80,9 +123,13 @@ def encode_column(
 
     Raises:
         UnknownNameError: a label that is not a level of ``variable``; row, column and the closest labels are given.
+        InputTypeError: values that are no labels, such as lists.
         InputError: an infinite value, or a column of missing cells only when no variable is given.
     """
-    positions, distinct, dtype = _factorise(values)
+    try:
+        positions, distinct, dtype = _factorise(values)
+    except TypeError as error:  # values that cannot be told apart, such as lists
+        raise wrong_type(f"column {name!r}", "text, numbers, booleans or categories", received=str(error)) from None
     try:
         labels = [label_of(value) for value in distinct]
     except InputError as error:
@@ -101,14 +148,15 @@ def encode_column(
                 f"column {name!r}", "at least one level", hint=hint, received="missing cells only", code="empty"
             )
         variable = Variable(name, tuple(levels), kind)
-    code_of = {label: code for code, label in enumerate(variable.labels)}
+    read = code_reader(variable)
     # One entry more than there are distinct values: position -1 (None, NaN) reads the last one, which is -1.
     codes_of_distinct = np.full(len(labels) + 1, -1, dtype=np.int64)
     for position, label in enumerate(labels):
         if label in missing_values:
             continue
-        if label in code_of:
-            codes_of_distinct[position] = code_of[label]
+        code = read(distinct[position])
+        if code is not None:
+            codes_of_distinct[position] = code
             continue
         rows = np.flatnonzero(positions == position)
         if len(rows):  # an unused category of a categorical column is not an observation

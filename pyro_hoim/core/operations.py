@@ -1,0 +1,239 @@
+"""What every family does with a model, asked of the registry: score, predict, impute, sample and save.
+
+A model is what :func:`~pyro_hoim.load` returns, or an energy, a distribution or the result of a fit that a family
+knows. Rows are data frames of pandas or polars, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable`
+for a family of numbers. Of a data frame the columns of the model are read, in any order, and results have its index.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..data.counts import CountTable
+from ..data.frames import DataLike, as_counts, as_frame, as_observations, codes_of, column_named, is_frame, labels_like
+from ..data.observations import Observations
+from ..errors import check_names, check_whole, none_received, other_domain, out_of_reach, refused, wrong_type
+from ..schema import Variable
+from .family import Answer, Family, Question, Stored, families, family_of
+from .prediction import extend_rows
+
+__all__ = ["impute", "predict", "sample", "save", "score", "stored_model"]
+
+
+def save(model: object, path: str | os.PathLike[str]) -> None:
+    """Write a model into a file, in a folder that exists, replacing an existing file in one step.
+
+    Raises:
+        InputTypeError: no model that a family knows.
+        ModelFileError: the file cannot be written.
+    """
+    family, stored = stored_model(model)
+    family.write(Path(path), stored.model)
+
+
+def score(
+    model: object,
+    rows: DataLike | CountTable,
+    *,
+    count: str | None = "count",
+    weights: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """How well a model predicts rows, in nats a row.
+
+    Args:
+        model: of any family.
+        rows: a data frame, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable` of numbers.
+        count: column of whole counts of a data frame, which may be absent.
+        weights: column of weights of a data frame, in place of counts; not of numbers.
+        options: of the command ``score`` of its family, such as ``method="ais"``.
+
+    Returns:
+        Figures by name, as the command prints them with its option for JSON; ``notes`` says what they rest on.
+
+    Raises:
+        UnknownNameError: a data frame without a column of the model, or with an unknown label.
+        InputError, InputTypeError: rows of another domain or type, none, or an option that the family lacks.
+        IntractableError: log Z is out of reach.
+    """
+    family, question = _question("score", model, options)
+    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights)
+    answer = family.score(replace(question, rows=rows))
+    return {**answer.json, "notes": list(answer.notes)}
+
+
+def predict(model: object, rows: DataLike | CountTable, target: str, **options: Any) -> pd.DataFrame:
+    """One column of rows from the others.
+
+    Args:
+        model: of any family.
+        rows: as of :func:`score`; what they say of the target is not used, and its column may be absent.
+        target: the column.
+        options: of the command ``predict`` of its family.
+
+    Returns:
+        One line a row, with the index of a data frame. Of labels: the most probable one, as a value of the column of
+        the data frame where it has one, the probability of each, and whether these are exact; of numbers: mean and
+        standard deviation, and the value of the row.
+
+    Raises:
+        UnknownNameError: no such column; or as :func:`score`.
+        InputError, InputTypeError, IntractableError: as :func:`score`.
+    """
+    family, question = _question("predict", model, options)
+    domain = question.stored.domain
+    check_names([target], domain.names, "target")
+    read, column, has_target = rows, None, True
+    if is_frame(rows):
+        rows = as_frame(rows, "rows")
+        column = column_named(rows, target)
+        has_target = column is not None and (family.data_type == "labels" or not bool(column.isna().any()))
+        read = rows if has_target or column is None else rows.drop(columns=column.name)
+    read = _checked_rows(family, question.stored, read, count=None, absent=(target,))
+    values = {**question.values, "target": target}
+    found = _frame(family.predict(replace(question, rows=read, values=values, has_target=has_target)))
+    if isinstance(rows, pd.DataFrame):
+        if family.data_type == "labels" and column is not None:
+            variable = domain[target]
+            found["predicted"] = labels_like(_codes(found["predicted"], variable), variable, column)
+        found.index = rows.index
+    return found
+
+
+def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd.DataFrame:
+    """Rows with their missing cells drawn given the others, each ``number`` times.
+
+    Args:
+        model: of any family.
+        rows: some cells of which are missing.
+        number: completions of every row; a first column ``imputation`` numbers them where there are several.
+        options: of the command ``sample`` of its family, such as ``seed``.
+
+    Returns:
+        Labels; of a data frame all its columns, with its index, in their order and with their types.
+
+    Raises:
+        IntractableError: the family does not complete rows, or not in this way.
+        UnknownNameError, InputError, InputTypeError: as :func:`score`, or a number below 1.
+    """
+    check_whole(number, "number")
+    family, question = _question("sample", model, options, number=number)
+    if family.complete is None:
+        problem = f"a {family.name} completes no rows"
+        raise out_of_reach("impute", problem, family.hint("complete"), code="no-method")
+    if not is_frame(rows):
+        read = _checked_rows(family, question.stored, rows)
+        return _frame(family.complete(replace(question, rows=read)))
+    frame = as_frame(rows, "rows")
+    if number > 1 and "imputation" in frame:
+        problem = "the data frame has a column 'imputation'"
+        raise refused("rows", problem, "rename it", code="repeated-name")
+    read = _checked_rows(family, question.stored, frame, count=None)
+    return _completed(frame, _frame(family.complete(replace(question, rows=read))), question.stored, number)
+
+
+def _completed(frame: pd.DataFrame, found: pd.DataFrame, stored: Stored, number: int) -> pd.DataFrame:
+    """A data frame, ``number`` times, with the columns of a model as they were completed."""
+    whole = pd.concat([frame] * number)
+    for variable in stored.domain:
+        codes = _codes(found[variable.name], variable)
+        column = column_named(frame, variable.name)
+        assert column is not None
+        whole[column.name] = labels_like(codes, variable, column).set_axis(whole.index)
+    if number > 1:
+        whole.insert(0, "imputation", found["imputation"].to_numpy())
+    whole.attrs["notes"] = found.attrs["notes"]
+    return whole
+
+
+def _codes(labels: Iterable[object], variable: Variable) -> list[int]:
+    """Codes of labels, -1 for what is none."""
+    place: dict[object, int] = {label: code for code, label in enumerate(variable.labels)}
+    return [place.get(label, -1) for label in labels]
+
+
+def sample(model: object, number: int, given: Mapping[str, Any] | None = None, **options: Any) -> pd.DataFrame:
+    """Independent rows of a model, also given some columns.
+
+    Args:
+        model: of any family.
+        number: of rows.
+        given: labels, or numbers, at which columns are held; 1 and True are read as the label ``"1"`` or ``"True"``.
+        options: of the command ``sample`` of its family, such as ``seed``, ``method`` and ``burn_in``.
+
+    Returns:
+        The rows; ``attrs["notes"]`` of the frame says where they are approximate.
+
+    Raises:
+        UnknownNameError: an unknown column or label.
+        InputError: a number below 1, a value that is impossible, or an option that the family lacks.
+        IntractableError: exact draws were asked for and are out of reach.
+    """
+    check_whole(number, "number")
+    family, question = _question("sample", model, options, number=number)
+    held, domain = dict(given or {}), question.stored.domain
+    check_names(held, domain.names, "given")
+    fixed = codes_of(held, domain, "given") if family.data_type == "labels" else held
+    return _frame(family.draw(replace(question, values={**question.values, "given": fixed})))
+
+
+def stored_model(model: object) -> tuple[Family, Stored]:
+    """The family of a model, and what a file holds of it; InputTypeError for what no family knows."""
+    if isinstance(model, Stored):
+        return family_of(model.kind, "model"), model
+    for family in families():
+        stored = family.stored(model)
+        if stored is not None:
+            return family, stored
+    raise wrong_type("model", "a model, a law or the result of a fit of a registered family", model)
+
+
+def _question(command: str, model: object, options: Mapping[str, Any], **values: Any) -> tuple[Family, Question]:
+    """The family of a model, and a question with checked options."""
+    family, stored = stored_model(model)
+    known = {option.name: option for option in family.options.get(command, ())}
+    if command == "sample":
+        values["seed"] = options.get("seed", 0)
+        options = {name: value for name, value in options.items() if name != "seed"}
+    check_names(options, list(known), "options", noun=f"option of {command}")
+    for name, value in options.items():
+        known[name].check(value)
+    values |= {name: option.unset for name, option in known.items()} | dict(options)
+    return family, Question(stored, Path("model"), values, frozenset(options))
+
+
+def _checked_rows(
+    family: Family,
+    stored: Stored,
+    rows: Any,
+    count: str | None = "count",
+    weights: str | None = None,
+    absent: Collection[str] = (),
+) -> Observations | CountTable:
+    """Rows over the variables of a model, one at least; columns of a data frame that are ``absent`` may be."""
+    domain = stored.domain
+    if family.data_type == "labels":
+        read = as_observations(rows, domain=domain, count=count, weights=weights, absent=absent, argument="rows")
+        read = extend_rows(read, domain)
+    else:
+        if weights is not None:
+            raise refused("weights", f"a {family.name} takes no weights", code="conflict")
+        read = as_counts(rows, domain=domain, count=count, absent=absent, argument="rows")
+        if read.domain.names != domain.names:
+            raise other_domain("rows", f"columns {', '.join(domain.names)}", ", ".join(read.domain.names))
+    if not read.total_count > 0:
+        raise none_received("rows", "at least one observation")
+    return read
+
+
+def _frame(answer: Answer) -> pd.DataFrame:
+    """The rows of an answer, with its notes."""
+    frame = pd.DataFrame() if answer.frame is None else answer.frame
+    frame.attrs["notes"] = list(answer.notes)
+    return frame

@@ -1,0 +1,244 @@
+"""Data frames of pandas, polars and others: how every function that takes rows reads them, and gives labels back."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
+from ..schema import Domain, NumberKind, Variable
+from .counts import CountTable
+from .encoding import code_reader, label_of, meaning_of
+from .observations import Observations
+
+__all__ = [
+    "DataLike",
+    "FrameLike",
+    "as_counts",
+    "as_frame",
+    "as_observations",
+    "codes_of",
+    "column_named",
+    "is_frame",
+    "labels_like",
+]
+
+
+@runtime_checkable
+class _ArrowFrame(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+FrameLike = pd.DataFrame | _ArrowFrame
+"""A data frame: of pandas, or of a library whose frames offer the Arrow protocol, such as polars."""
+
+DataLike = Observations | FrameLike
+"""What functions of rows of finite variables take."""
+
+_KINDS: Mapping[str, type] = {"b": bool, "i": int, "u": int, "f": float}
+_ARROW_HINT = "install pyarrow (pip install 'pyro-hoim[arrow]'), or pass a pandas data frame"
+
+
+def is_frame(data: object) -> TypeGuard[FrameLike]:
+    """Whether something is a data frame of pandas, or can be read as one."""
+    return isinstance(data, pd.DataFrame | _ArrowFrame)
+
+
+def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
+    """A data frame of pandas: itself, or a copy of one of polars and other libraries, numbered from 0.
+
+    Raises:
+        InputError: a frame of another library, and pyarrow is not installed.
+    """
+    if isinstance(data, pd.DataFrame):
+        return data
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+    except ImportError as error:
+        library = type(data).__module__.partition(".")[0]
+        problem = f"a data frame of {library} is read through pyarrow, which is not installed"
+        raise refused(argument, problem, _ARROW_HINT, "missing-part") from error
+    return arrow.table(data).to_pandas()
+
+
+def column_named(frame: pd.DataFrame, name: str) -> pd.Series | None:
+    """The column whose name reads so, also where it is a number; None for none."""
+    positions = [i for i, held in enumerate(frame.columns) if str(held) == name]
+    return frame.iloc[:, positions[0]] if positions else None
+
+
+def as_observations(
+    data: DataLike,
+    *,
+    domain: Domain | None = None,
+    weights: str | None = None,
+    count: str | None = "count",
+    columns: Sequence[str] | int | None = None,
+    missing_values: Collection[str] = ("",),
+    absent: Collection[str] = (),
+    argument: str = "data",
+) -> Observations:
+    """Rows of finite variables: observations as they are, data frames by :meth:`Observations.from_pandas`.
+
+    With a domain, columns may stand in any order and others are ignored; a number, a boolean and their text are read
+    as the label of the same meaning: 1, 1.0 and True as ``"1"``, or as ``"True"``.
+
+    Args:
+        data: observations, or a data frame.
+        domain: variables of a known model.
+        weights: column of weights, fractions allowed, in place of counts.
+        count: column of whole counts; the default may be absent, and is no column of counts where the domain has it.
+        columns: names of the columns to read, or how many from the left; default all but counts and weights.
+        missing_values: labels that mean "missing", besides None, NaN, NaT and NA.
+        absent: variables of the domain whose columns may be absent; their cells are missing.
+        argument: name of the data in messages.
+
+    Raises:
+        InputTypeError: neither observations nor a data frame.
+        UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
+        InputError: as :meth:`Observations.from_pandas`.
+
+    Example:
+        >>> frame = pd.DataFrame({"x": [1.0, None], "note": ["a", "b"], "wet": [True, False]})
+        >>> domain = Domain.from_labels({"wet": ["0", "1"], "x": ["1", "2"]})
+        >>> as_observations(frame, domain=domain).codes.tolist()
+        [[1, 0], [0, -1]]
+    """
+    if isinstance(data, Observations):
+        return data
+    if not is_frame(data):
+        makers = {"ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
+        hint = makers.get(type(data).__name__, "from_csv, from_numpy, from_tensor or from_table")
+        expected = "Observations or a data frame"
+        raise wrong_type(argument, expected, data, f"make observations with Observations.{hint}")
+    frame = as_frame(data, argument)
+    if domain is None:
+        return Observations.from_pandas(
+            frame, count=count, weights=weights, columns=columns, missing_values=missing_values
+        )
+    present, count = _known_columns(frame, domain, count, absent, argument)
+    read = Observations.from_pandas(
+        frame, domain=present, count=count, weights=weights, columns=columns, missing_values=missing_values
+    )
+    if present == domain or columns is not None:
+        return read
+    codes = torch.full((read.num_rows, len(domain)), -1, dtype=torch.long)
+    codes[:, list(domain.indices(present.names))] = read.codes
+    return Observations(domain, codes, read.counts)
+
+
+def as_counts(
+    data: CountTable | FrameLike,
+    *,
+    domain: Domain | None = None,
+    kind: NumberKind = "count",
+    count: str | None = "count",
+    columns: Sequence[str] | int | None = None,
+    absent: Collection[str] = (),
+    argument: str = "data",
+) -> CountTable:
+    """Rows of numbers: a table as it is, data frames by :meth:`CountTable.from_pandas`.
+
+    Arguments as :func:`as_observations`; ``kind`` is that of the variables without a domain. Columns that are absent
+    are zero.
+
+    Raises:
+        InputTypeError: neither a table of numbers nor a data frame.
+        UnknownNameError, InputError, MissingDataError: as :meth:`CountTable.from_pandas`.
+    """
+    if isinstance(data, CountTable):
+        return data
+    if not is_frame(data):
+        hint = "make a table with CountTable.from_matrix(numbers, names)"
+        raise wrong_type(argument, "CountTable or a data frame", data, hint)
+    frame = as_frame(data, argument)
+    if domain is None:
+        return CountTable.from_pandas(frame, kind=kind, count=count, columns=columns)
+    if any(variable.is_finite for variable in domain):
+        raise other_domain("domain", "variables of numbers", received="variables with labels")
+    present, count = _known_columns(frame, domain, count, absent, argument)
+    kind = next((variable.kind for variable in domain), "count")  # type: ignore[assignment]
+    read = CountTable.from_pandas(frame, kind=kind, count=count, columns=list(present.names))
+    if present == domain:
+        return CountTable(domain, read.matrix, read.source)
+    values = np.zeros((read.num_rows, len(domain)))
+    values[:, list(domain.indices(present.names))] = read.to_array()
+    return CountTable(domain, values, read.source)
+
+
+def _known_columns(
+    frame: pd.DataFrame, domain: Domain, count: str | None, absent: Collection[str], argument: str
+) -> tuple[Domain, str | None]:
+    """The variables of a domain whose columns a frame has, and its column of counts; others must be ``absent``."""
+    header = [str(name) for name in frame.columns]
+    lacking = [name for name in domain.names if name not in header and name not in absent]
+    if lacking:
+        try:
+            check_names(lacking, header, argument, noun="column")
+        except InputError as error:
+            shown = ", ".join(map(repr, lacking[:6])) + (", ..." if len(lacking) > 6 else "")
+            problem = f"the data frame lacks column{'s' * (len(lacking) > 1)} {shown} of the model"
+            hint = error.hint if (error.hint or "").startswith("did you mean") else None
+            hint = hint or "add it, with missing cells where nothing is known"
+            raise error.replace(problem=problem, hint=hint) from None
+    present = [name for name in domain.names if name in header]
+    return domain.project(present), None if count in domain else count
+
+
+def codes_of(values: Mapping[str, Any], domain: Domain, argument: str) -> dict[str, int]:
+    """Codes of labels given as text, numbers or booleans, by the names of their variables.
+
+    Raises:
+        UnknownNameError: an unknown variable or label; the closest are listed.
+        InputError: a value that is missing.
+    """
+    check_names(values, domain.names, argument)
+    codes: dict[str, int] = {}
+    for name, value in values.items():
+        if pd.isna(value):
+            raise unexpected(f"{argument}, column {name!r}", "a label", value)
+        code = code_reader(domain[name])(value)
+        if code is None:
+            check_names([label_of(value)], domain[name].labels, f"{argument}, column {name!r}", noun="label")
+        codes[name] = code  # type: ignore[assignment]
+    return codes
+
+
+def labels_like(codes: Iterable[int], variable: Variable, column: pd.Series) -> pd.Series:
+    """Labels of codes (N,), -1 for missing, as the values of a column that was read with the variable.
+
+    Its type is kept where it can be: whole numbers and booleans with a missing cell become the nullable type of
+    pandas, and a category that is new joins the others.
+
+    Returns:
+        A series (N,) numbered from 0.
+    """
+    dtype: Any = column.dtype
+    held = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column.drop_duplicates().dropna()
+    read = code_reader(variable)
+    values = {code: value for value in held if (code := read(value)) is not None}
+    is_number = pd.api.types.is_numeric_dtype(dtype)  # booleans too
+    is_kept = (
+        is_number or pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.StringDtype | pd.CategoricalDtype)
+    )
+    positions = np.fromiter(codes, dtype=np.int64)
+    new = [code for code in np.unique(positions).tolist() if code >= 0 and code not in values]
+    for code in new:
+        label = variable.labels[code]
+        number = meaning_of(label) if is_number else None
+        is_kept &= not is_number or (number is not None and (number.is_integer() or dtype.kind == "f"))
+        values[code] = label if number is None or not is_kept else _KINDS[dtype.kind](number)
+    chosen = pd.Series([values.get(code) for code in positions.tolist()], dtype=object)
+    if isinstance(dtype, pd.CategoricalDtype):
+        categories = [*held, *(values[code] for code in new)]
+        return pd.Series(pd.Categorical(chosen, categories=categories, ordered=bool(dtype.ordered)))
+    if not is_kept:
+        return chosen
+    if isinstance(dtype, np.dtype) and bool((positions < 0).any()):
+        dtype = {"b": "boolean", "i": "Int64", "u": "Int64"}.get(dtype.kind, dtype)
+    return chosen.astype(dtype)
