@@ -17,7 +17,7 @@ from ..errors import check_names, conflict, out_of_range, refused, unexpected
 from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
-from .options import click_option
+from .options import Command, click_option
 from .output import echo_json, is_terminal
 from .reading import read_counts, read_known
 from .seen import score_seen, seen_lines
@@ -47,8 +47,42 @@ def _options(command: str | None) -> list[Option]:
     return list(dict.fromkeys(o for family in families() for o in family.options.get(str(command), ())))
 
 
-class FamilyCommand(click.Command):
+_SEVERAL = "Options of several families"
+
+
+class FamilyCommand(Command):
     """A command with the options of all families, also of those that were registered after it was made."""
+
+    choice = ""  # how the family is chosen, where it is
+
+    def _owners(self, name: str) -> list[Family]:
+        """The families that have an option of this name."""
+        return [f for f in families() if any(o.name == name for o in f.options.get(str(self.name), ()))]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options: those of the command, those of several families, and those of each."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": [], _SEVERAL: []}
+        for family in families():
+            groups[self._heading(family)] = []
+        for param in self.get_params(ctx):
+            record, owners = param.get_help_record(ctx), self._owners(str(param.name))
+            if record is None or isinstance(param, click.Argument):
+                continue
+            if len(owners) == 1:
+                groups[self._heading(owners[0])].append(record)
+            elif owners and len(owners) < len(families()):
+                names = ", ".join(family.short for family in owners)
+                groups[_SEVERAL].append((record[0], f"{record[1]}  [{names}]"))
+            else:
+                groups["Options"].append(record)
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def _heading(self, family: Family) -> str:
+        """Heading of the options of one family."""
+        return f"{family.name[0].upper()}{family.name[1:]}{self.choice.format(family.short)}"
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The arguments, the families' options, and those of the command."""

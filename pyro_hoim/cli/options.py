@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,22 @@ import click
 from ..core.command.options import LARGEST_SEED
 from ..core.family import Option
 from ..core.words import with_options
-from ..errors import InputError, out_of_range
+from ..errors import InputError, out_of_range, refused
 from .writing import flag
 
-__all__ = ["SEED", "Number", "WholeNumber", "click_option", "option_of"]
+__all__ = ["SEED", "Command", "Number", "WholeNumber", "click_option", "option_of"]
+
+
+class Command(click.Command):
+    """A command that refuses an option given twice, unless it may be repeated: click would take the last."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param, times in Counter(order).items():
+            if times > 1 and isinstance(param, click.Option) and not param.multiple:
+                raise refused(option_of(param), "given more than once", "give it once", code="repeated-name")
+        return super().parse_args(ctx, args)
 
 
 def option_of(param: click.Parameter | None) -> str:
@@ -43,6 +56,12 @@ class WholeNumber(click.IntRange):
             bounds = "" if low is None else f" of at least {low:g}" if high is None else f" from {low:g} to {high:.0f}"
             raise _refused(param, f"a whole number{bounds}", value) from None
 
+    def _describe_range(self) -> str:
+        """What the help says of the bounds."""
+        if self.min is None:
+            return ""
+        return f"at least {self.min:g}" if self.max is None else f"{self.min:g} to {self.max:.0f}"
+
 
 class Number(click.FloatRange):
     """A number above 0, or with ``zero`` from 0, up to a bound."""
@@ -62,6 +81,10 @@ class Number(click.FloatRange):
             least = "above" if self.min_open else "from"
             raise _refused(param, f"a number {least} 0, up to {self.max:g}", value) from None
         return found
+
+    def _describe_range(self) -> str:
+        """What the help says of the bounds."""
+        return f"{'above' if self.min_open else 'from'} 0, up to {self.max:g}"
 
 
 SEED = WholeNumber(0, LARGEST_SEED)

@@ -63,15 +63,15 @@ _SCORES = (
 _OPTIONS = (
     Option(
         "alpha",
-        "With a dependency network: total of the Dirichlet prior of every leaf; 0 is no smoothing.",
+        "Total of the Dirichlet prior of every leaf; 0 is no smoothing.",
         kind="number",
         high=1e6,
         default=1.0,
     ),
-    Option("max_leaves", "With a dependency network: most leaves of a graph.", kind="whole", low=1, metavar="N"),
+    Option("max_leaves", "Most leaves of a graph.", kind="whole", low=1, metavar="N"),
     Option(
         "lossless",
-        "With a dependency network: also try asking all other columns at once, where they have few states.",
+        "Also try asking all other columns at once, where they have few states.",
         kind="flag",
     ),
     JOBS,

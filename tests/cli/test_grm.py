@@ -31,7 +31,8 @@ from pyro_hoim.generalized_root.command.fit import parse_l1
 from pyro_hoim.generalized_root.study.analysis import AUTO_L1
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
-GRM = ["--model", "grm", "--split", "1,0,0"]
+GRM = ["--model", "grm"]
+ALL = [*GRM, "--split", "1,0,0"]
 NAMES = ["flow", "heat", "wing", "count_of_words"]
 
 
@@ -59,7 +60,7 @@ def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     rows = np.minimum(made_rows()[:, :2], 3)
     pd.DataFrame(rows, columns=NAMES[:2]).to_csv(folder / "rows.csv", index=False)
-    arguments = ["fit", str(folder / "rows.csv"), *GRM, "--family", "truncated-poisson", "--maximum", "3"]
+    arguments = ["fit", str(folder / "rows.csv"), *ALL, "--family", "truncated-poisson", "--maximum", "3"]
     assert run([*arguments, "--out", str(folder / "out")]) == 0
     return folder
 
@@ -151,7 +152,7 @@ def test_several_penalties(fitted):
 
 
 def test_text_names_scores_tuples_and_files(fitted, shell):
-    captured = shell("fit", str(fitted / "rows.csv"), *GRM, "--order", "2", "--out", "again")
+    captured = shell("fit", str(fitted / "rows.csv"), *ALL, "--order", "2", "--out", "again")
     assert "1 column without a count, left out of the model: count_of_words." in captured.out
     assert "independent negative binomial" in captured.out
     assert "flow + heat" in captured.out
@@ -161,18 +162,18 @@ def test_text_names_scores_tuples_and_files(fitted, shell):
 
 def test_other_families_and_options(fitted, shell):
     pd.DataFrame(np.random.default_rng(0).gamma(2, size=(60, 2)), columns=["x", "y"]).to_csv("r.csv", index=False)
-    found = shell.json("fit", "r.csv", *GRM, "--family", "gaussian")
+    found = shell.json("fit", "r.csv", *ALL, "--family", "gaussian")
     assert (found["family"], found["order"], list(found["baselines"])) == ("gaussian", 2, ["normal"])
     assert found["nll"]["train"] is not None
     assert found["is_full"] is True  # the columns' means
     assert found["pseudo_nll"]["train"] <= found["baselines"]["normal"]["train"] + 0.01
-    found = shell.json("fit", "r.csv", *GRM, "--family", "gaussian", "--no-full")
+    found = shell.json("fit", "r.csv", *ALL, "--family", "gaussian", "--no-full")
     assert found["is_full"] is False
     assert found["pseudo_nll"]["train"] > found["baselines"]["normal"]["train"]
-    found = shell.json("fit", "r.csv", *GRM, "--family", "exponential", "--order", "1")
+    found = shell.json("fit", "r.csv", *ALL, "--family", "exponential", "--order", "1")
     assert found["nll"]["train"] == pytest.approx(found["baselines"]["exponential"]["train"], rel=1e-6)
     options = ["--stagewise", "--symmetrize", "and", "--full"]
-    found = shell.json("fit", str(fitted / "rows.csv"), *GRM, *options)
+    found = shell.json("fit", str(fitted / "rows.csv"), *ALL, *options)
     rows = CountTable.from_csv(fitted / "rows.csv")
     expected = fit_roots(rows, settings=RootSettings(stagewise=True, symmetrize="and"), full=True, refit="all")
     assert found["num_parameters"] == expected.structure.num_terms
@@ -186,7 +187,7 @@ def test_gaussian_columns_of_other_units(shell):
     frame = pd.DataFrame(x * units + 50 * units, columns=["mass", "price", "length"])
     frame.to_csv("units.csv", index=False)
     (frame / frame.std(ddof=0)).to_csv("scaled.csv", index=False)
-    options = [*GRM, "--family", "gaussian", "--order", "2", "--l1", "0"]
+    options = [*ALL, "--family", "gaussian", "--order", "2", "--l1", "0"]
     found, other = (shell.json("fit", name, *options) for name in ("units.csv", "scaled.csv"))
     expected = norm.logpdf(frame, frame.mean(), frame.std(ddof=0)).sum(1).mean()
     assert found["independent_pseudo_nll"]["train"] == pytest.approx(-expected, rel=1e-9)
@@ -205,12 +206,12 @@ def test_gaussian_columns_of_other_units(shell):
 
 
 def test_refits(fitted, shell):
-    found = shell.json("fit", str(fitted / "rows.csv"), *GRM)
+    found = shell.json("fit", str(fitted / "rows.csv"), *ALL)
     assert found["refit"]["method"] == "all"
     assert found["refit"]["pseudo_nll"] <= found["refit"]["independent_pseudo_nll"]
     rows = CountTable.from_csv(fitted / "rows.csv")
     for words, refit in (([], "all"), (["--refit-terms", "singles"], "singles"), (["--refit-terms", "none"], "none")):
-        found = shell.json("fit", str(fitted / "rows.csv"), *GRM, *words)
+        found = shell.json("fit", str(fitted / "rows.csv"), *ALL, *words)
         expected = fit_roots(rows, refit=refit)
         assert found["pseudo_nll"]["train"] == pytest.approx(-float(expected.log_pseudo_prob(rows).mean()), rel=1e-9)
         assert (found["refit"] or {"method": "none"})["method"] == refit
@@ -240,7 +241,7 @@ def test_interactions_of_real_numbers_do_not_depend_on_units(shell):
     for name, units in (("m", (1.0, 1.0, 1.0)), ("mm", (1000.0, 1.0, 0.01))):
         lines = [",".join(f"{value!r}" for value in line) for line in (x * units).tolist()]
         Path(f"{name}.csv").write_text("\n".join(["a,b,c", *lines]) + "\n")
-        options = [*GRM, "--family", "gaussian", "--order", "2", "--l1", "0", "--split", "1,0,0", "--out", name]
+        options = [*ALL, "--family", "gaussian", "--order", "2", "--l1", "0", "--out", name]
         shell("fit", f"{name}.csv", *options)
         rows.append(shell.json("interactions", name)["interactions"])
         text = shell("interactions", name).out
@@ -318,7 +319,7 @@ def test_an_interrupted_run_is_continued(fitted, monkeypatch, shell):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "analyse_roots", interrupted)
-    arguments = ["fit", str(fitted / "rows.csv"), *GRM, "--out", "run"]
+    arguments = ["fit", str(fitted / "rows.csv"), *ALL, "--out", "run"]
     shell(*arguments, status=130)
     assert sorted(path.name for path in Path("run/checkpoint").iterdir()) == [
         "roots-2.safetensors", "roots-3.safetensors", "run.json"
@@ -327,7 +328,7 @@ def test_an_interrupted_run_is_continued(fitted, monkeypatch, shell):
     told = shell.refused(*arguments, "--l1", "0.02", "--resume", progress=True)
     assert "was started with no --l1, and received --l1 0.02" in told
     found = shell.json(*arguments, "--resume")
-    whole = shell.json("fit", str(fitted / "rows.csv"), *GRM)
+    whole = shell.json("fit", str(fitted / "rows.csv"), *ALL)
     assert found["pseudo_nll"] == whole["pseudo_nll"]
     assert "is complete" in shell.refused(*arguments, "--resume")
 
@@ -385,7 +386,7 @@ def test_words_of_penalties():
     ],
 )
 def test_bad_options(options, message, fitted, shell):
-    assert message in shell.refused("fit", str(fitted / "rows.csv"), *GRM, *options)
+    assert message in shell.refused("fit", str(fitted / "rows.csv"), *ALL, *options)
 
 
 @pytest.mark.parametrize(
@@ -413,22 +414,22 @@ def test_options_of_grm_belong_to_it(option, shell):
 )
 def test_bad_files(text, message, shell):
     Path("bad.csv").write_text(text)
-    assert message in shell.refused("fit", "bad.csv", *GRM)
+    assert message in shell.refused("fit", "bad.csv", *ALL)
 
 
 def test_bad_matrices(fitted, shell):
     sparse.save_npz("m.npz", sparse.csr_matrix(made_rows()))
-    assert "m_vocab.txt" in shell.refused("fit", "m.npz", *GRM)
+    assert "m_vocab.txt" in shell.refused("fit", "m.npz", *ALL)
     Path("v.txt").write_text("a\nb\n")
-    assert "v.txt: expected 4 names" in shell.refused("fit", "m.npz", *GRM, "--vocab", "v.txt")
+    assert "v.txt: expected 4 names" in shell.refused("fit", "m.npz", *ALL, "--vocab", "v.txt")
     objects = np.array([{}], dtype=object)
     np.savez("o.npz", data=objects, format=np.array("csr"), shape=np.array([1, 1]), indices=[0], indptr=[0, 1])
-    assert "o.npz: holds Python objects, which are never read" in shell.refused("fit", "o.npz", *GRM)
+    assert "o.npz: holds Python objects, which are never read" in shell.refused("fit", "o.npz", *ALL)
     Path("d.npz").write_bytes(Path("m.npz").read_bytes()[:200])
-    assert "d.npz: damaged or no .npz file" in shell.refused("fit", "d.npz", *GRM)
-    assert "no such file, nor one of the data sets of counts classic3" in shell.refused("fit", "none.npz", *GRM)
-    assert "expected a FILE of counts" in shell.refused("fit", *GRM)
-    assert "received the data set classic3" in shell.refused("fit", "classic3", *GRM, "--vocab", "v.txt")
+    assert "d.npz: damaged or no .npz file" in shell.refused("fit", "d.npz", *ALL)
+    assert "no such file, nor one of the data sets of counts classic3" in shell.refused("fit", "none.npz", *ALL)
+    assert "expected a FILE of counts" in shell.refused("fit", *ALL)
+    assert "received the data set classic3" in shell.refused("fit", "classic3", *ALL, "--vocab", "v.txt")
 
 
 @pytest.mark.parametrize(

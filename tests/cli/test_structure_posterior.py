@@ -132,7 +132,8 @@ def test_killed_run_is_resumed(how, shell, table):
     kill([*options, "broken"], Path("broken/checkpoint/structures.safetensors"), how, OFTEN)
     assert not Path("broken/fit.json").exists()
     assert "--resume" in shell.refused(*options, "broken")
-    told = shell.refused(*options, "broken", "--resume", "--prior", "unit:2", progress=True)
+    wider = ["unit:2" if word == "unit" else word for word in options]
+    told = shell.refused(*wider, "broken", "--resume", progress=True)
     assert "--resume: the run in broken was started with --prior unit, and received --prior unit:2" in told
     told = shell.refused(*options, "broken", "--resume", "--inclusion", "0.3", progress=True)
     assert "was started with no --inclusion, and received --inclusion 0.3" in told

@@ -27,18 +27,18 @@ _PATIENCE = 10  # evaluations, of 100
 _PARTS = ("nll", "kl", "pseudo_nll", "gain", "gain_std_error", "independent_kl")
 
 MACHINE_OPTIONS = (
-    Option("hidden", "With rbm: hidden units; 0 makes the columns independent.", kind="whole", low=0, default=8),
+    Option("hidden", "Hidden units; 0 makes the columns independent.", kind="whole", low=0, default=8),
     Option(
         "method",
-        "With rbm: pcd: gradients from chains that are kept; cd: contrastive divergence, from chains that start at the "
+        "pcd: gradients from chains that are kept; cd: contrastive divergence, from chains that start at the "
         "rows; exact: exact gradients, where the smaller layer has few states.",
         choices=("pcd", "cd", "exact"),
         default="pcd",
     ),
-    Option("steps", "With rbm: sweeps of the chains for a step of cd or pcd.", kind="whole", low=1, default=1),
-    Option("rate", "With rbm: rate of cd and pcd.", kind="number", high=100, is_open=True, default=0.1),
-    Option("iterations", "With rbm: steps of the gradient, at most.", kind="whole", low=1, default=10_000),
-    Option("decay", "With rbm: weight of half the squared weights.", kind="number", high=1e6, default=0.0),
+    Option("steps", "Sweeps of the chains for a step of cd or pcd.", kind="whole", low=1, default=1),
+    Option("rate", "Rate of cd and pcd.", kind="number", high=100, is_open=True, default=0.1),
+    Option("iterations", "Steps of the gradient, at most.", kind="whole", low=1, default=10_000),
+    Option("decay", "Weight of half the squared weights.", kind="number", high=1e6, default=0.0),
     *LABELLED,
 )
 

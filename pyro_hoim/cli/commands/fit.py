@@ -30,6 +30,8 @@ __all__ = ["fit"]
 class _FitCommand(FamilyCommand):
     """The command with the choice of a family."""
 
+    choice = " (--model {})"
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The argument, the choice of a family, the families' options, and those of every fit."""
         model = click.Option(

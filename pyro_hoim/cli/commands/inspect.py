@@ -11,7 +11,7 @@ from ...core.command.answers import describe_log_z
 from ...datasets.tables import tables as tables_of_library
 from ...errors import InputError
 from ..asking import JSON, MODEL, FamilyCommand, ask
-from ..options import WholeNumber
+from ..options import Command, WholeNumber
 from ..output import echo_json
 
 __all__ = ["interactions", "log_z", "tables"]
@@ -66,7 +66,7 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
         click.echo("\n".join(answer.lines) if answer.json["interactions"] else "no interactions")
 
 
-@click.command()
+@click.command(cls=Command)
 @JSON
 def tables(as_json: bool) -> None:
     """List the published tables that come with the library."""

@@ -12,7 +12,7 @@ import torch
 from ...core.family import Question
 from ...core.words import plural
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, unexpected
+from ...errors import conflict, out_of_range, refused, unexpected
 from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, parse_given, show, with_rows, write
 from ..options import SEED, WholeNumber
 
@@ -21,7 +21,7 @@ __all__ = ["predict", "sample", "score"]
 
 @click.command(cls=FamilyCommand)
 @MODEL
-@click.option("-n", "number", type=WholeNumber(1), required=True, metavar="N", help="How many rows.")
+@click.option("-n", "number", type=WholeNumber(1), metavar="N", help="How many rows; with --complete how often each.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
@@ -41,6 +41,10 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         raise conflict("--burn-in", "belongs to --method gibbs, received --method exact")
     file = question.values.get("complete")
     check_new_file(out)
+    if question["number"] is None:
+        if file is None:
+            raise refused("-n", "how many rows to draw must be given, such as -n 100", code="missing-part")
+        question = replace(question, values={**question.values, "number": 1})
     if file is None or family.complete is None:
         for name in ("most_probable", "missing"):
             if name in question.given:

@@ -42,13 +42,13 @@ VOCAB = Option(
 ROOT_OPTIONS = (
     Option(
         "family",
-        "With grm: law of a column given all others.",
+        "Law of a column given all others.",
         choices=("poisson", "truncated-poisson", "exponential", "gaussian"),
         default="poisson",
     ),
     Option(
         "l1",
-        "With grm: penalty of every coefficient, nats a row. Several (or auto: "
+        "Penalty of every coefficient, nats a row. Several (or auto: "
         f"{', '.join(f'{value:g}' for value in AUTO_L1)}) are compared on the validation rows.  [default: 0.01]",
         multiple=True,
         metavar="LAMBDA|auto",
@@ -56,7 +56,7 @@ ROOT_OPTIONS = (
     VOCAB,
     Option(
         "maximum",
-        "With grm: largest count of {family} truncated-poisson.",
+        "Largest count of {family} truncated-poisson.",
         kind="whole",
         low=1,
         high=2**53,
@@ -64,22 +64,22 @@ ROOT_OPTIONS = (
     ),
     Option(
         "symmetrize",
-        "With grm: how the coefficients of a tuple at its columns become one: their mean, absent ones as zero; and: "
+        "How the coefficients of a tuple at its columns become one: their mean, absent ones as zero; and: "
         "zero where one is absent; or: the mean of those present.",
         choices=("mean", "and", "or"),
         default="mean",
     ),
     Option(
         "refit_terms",
-        "With grm: which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
+        "Which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
         "published way, which can predict worse than independent columns.",
         choices=("none", "singles", "all"),
         default="all",
     ),
-    Option("stagewise", "With grm: learn pairs first, then only triples of mutually tied columns.", kind="flag"),
+    Option("stagewise", "Learn pairs first, then only triples of mutually tied columns.", kind="flag"),
     Option(
         "full",
-        "With grm: also lower roots: square and cube roots of single columns (which let counts spread more than "
+        "Also lower roots: square and cube roots of single columns (which let counts spread more than "
         "Poisson ones do), cube roots of pairs. Of gaussian columns these hold the mean.  [default: gaussian only]",
         kind="switch",
     ),
