@@ -94,10 +94,10 @@ def test_backends_are_as_exact_as_the_table_says(name, domain):
     assert rows.sample_is_exact is (says["samples of `HierarchicalLogLinear`"] == "exact")
     assert counts.sample_is_exact is (says["samples of `LogLinearStatistics`, up to 2^20 states"] == "exact")
     exact = HierarchicalLogLinear(hypergraph, theta)
-    assert says["mode and marginal laws of `HierarchicalLogLinear`"].startswith("exact")
+    assert says["mode and marginal distributions of `HierarchicalLogLinear`"].startswith("exact")
     assert torch.equal(rows.mode, exact.mode)
     assert torch.allclose(rows.marginal(["a"]).probs, exact.marginal(["a"]).probs)
-    assert says["energies, conditional laws, log pseudo-likelihood"] == "exact"
+    assert says["energies, conditional distributions, log pseudo-likelihood"] == "exact"
     state = torch.tensor([1, 2, 0])
     assert rows.log_pseudo_prob(state) == exact.log_pseudo_prob(state)
 
@@ -153,8 +153,8 @@ def test_networks_are_as_exact_as_their_table_says():
         draws = sample_network_posterior(leaves, pyro_hoim.Observations(domain, state[None]), num_draws=2)
         told = says["posterior of leaf probabilities given the graphs, `sample_network_posterior`"][column]
         assert draws.is_exact is (told == "exact")
-        is_exact = says["stationary law, `log_prob`, marginals of `DependencyNetwork`"][column] == "exact"
-        assert is_exact is (says["full conditional divergence from the stationary law"][column] == "exact")
+        is_exact = says["stationary distribution, `log_prob`, marginals of `DependencyNetwork`"][column] == "exact"
+        assert is_exact is (says["full conditional divergence from the stationary distribution"][column] == "exact")
         assert network.sample_is_exact is is_exact
         assert is_exact is (says["samples of `DependencyNetwork`, given evidence or not"][column] == "exact")
         if is_exact:
@@ -201,7 +201,7 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
         assert posterior.reweighted("unit:4" if prior == "unit" else "conjugate:8").is_exact is (told == "exact")
         others = says["the list under another prior, `reweighted` of `StructurePosterior`"]
         assert others == says["`enumerate_structures`: probabilities of collections and interactions"]
-        chains = says["`sample_structures` and `BirthDeath`: the law that chains leave unchanged"]
+        chains = says["`sample_structures` and `BirthDeath`: the distribution that chains leave unchanged"]
         assert chains == says["`enumerate_structures`: probabilities of collections and interactions"]
         assert BirthDeath(data, prior, structures, method=posterior.method).is_exact is (told == "exact")
         told = says["both with `collapsed=False`, which draw theta, too"][column]
@@ -216,7 +216,7 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
         else:
             with pytest.raises(InputError):
                 average_decomposable(data, prior, structures, num_draws=10)
-        told = says["`MixedGibbs` on `structure_model`: the law that chains leave unchanged"][column]
+        told = says["`MixedGibbs` on `structure_model`: the distribution that chains leave unchanged"][column]
         if told == "refused":
             with pytest.raises(InputError):
                 structure_model(data, structures, prior)
@@ -355,7 +355,7 @@ def test_tensors_are_as_exact_as_the_table_says():
     tensor = log_linear.SymmetricInteractionTensor(theta, num_variables=3, order=3)
     law = tensor.law()
     states = law.enumerate_support()
-    assert says.pop("theta, entries, law and node conditionals of `SymmetricInteractionTensor`") == "exact"
+    assert says.pop("theta, entries, distribution and node conditionals of `SymmetricInteractionTensor`") == "exact"
     assert law.log_partition.kind == "exact"
     torch.testing.assert_close(law.log_prob(states), (-tensor.energy(states)).log_softmax(0), rtol=1e-12, atol=0)
     logits = tensor.node_logits(states)

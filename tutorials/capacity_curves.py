@@ -111,7 +111,7 @@ figure
 # parameters of all triples and describes new rows better.
 #
 # How low can a validation divergence be? The 1,219 validation rows are themselves a sample, so even the truth has a
-# positive divergence from them. The law of all 8,124 rows, which has seen these very rows, shows how much:
+# positive divergence from them. The distribution of all 8,124 rows, which has seen these very rows, shows how much:
 
 # %%
 everything = table.unique()

@@ -11,12 +11,13 @@
 # %% [markdown]
 # # How far from the truth can a dependency network settle?
 #
-# A dependency network is learned one conditional at a time, and its joint law is wherever pseudo-Gibbs sampling
-# settles. Nothing makes the conditionals fit together. So three questions are answered here by measurement, with laws
-# small enough (twelve binary variables, 4,096 states) that all is computed exactly, and nothing is sampled but rows:
+# A dependency network is learned one conditional at a time, and its joint distribution is wherever pseudo-Gibbs
+# sampling settles. Nothing makes the conditionals fit together. So three questions are answered here by measurement,
+# with distributions small enough (twelve binary variables, 4,096 states) that all is computed exactly, and nothing is
+# sampled but rows:
 #
-# 1. **Is the FC-limit tight?** It bounds the distance of that law from the rows (table 1 of paper 5).
-# 2. **Does the law converge to the true one** as rows are added (theorem 6), and how fast?
+# 1. **Is the FC-limit tight?** It bounds the distance of that distribution from the rows (table 1 of paper 5).
+# 2. **Does the distribution converge to the true one** as rows are added (theorem 6), and how fast?
 # 3. **How good are answers about some variables given others** (section 5), when what is given is rare?
 #
 # [](dependency_networks.py) explains the terms on real data.
@@ -49,14 +50,16 @@ repeats = 10 if long else 2
 torch.set_num_threads(1)
 
 # %% [markdown]
-# ## The laws
+# ## The distributions
 #
-# The paper names two kinds of laws and gives few details. Fixed before anything was run with the seeds of this page:
+# The paper names two kinds of distributions and gives few details. Fixed before anything was run with the seeds of
+# this page:
 #
 # * *Ising*: spins on a 4 by 3 grid, $p(x) \propto \exp(J \sum_{i \sim j} s_i s_j + h \sum_i s_i)$ with $J = 0.3$ and
 #   $h = 0.1$, no wrapping around.
 # * *Bayes*: variable $v$ has two parents drawn from those before it (as many as there are), $0 + 1 + 10 \cdot 2 = 21$
-#   edges; every row of its conditional table is drawn from a Dirichlet(1, 1) law. Each repeat has a network of its own.
+#   edges; every row of its conditional table is drawn from a Dirichlet(1, 1) distribution. Each repeat has a network
+#   of its own.
 #
 # and two more for comparison: *Ising strong* with $J = 1$, and *Bayes anywhere* with 21 of the 66 possible edges drawn
 # at random, so that some variables have many parents. (Trials with other seeds decided which reading of "12 nodes, 21
@@ -116,7 +119,7 @@ def rows_of(law, number_of_rows, random):
 # ## Table 1: the FC-limit and what it bounds
 #
 # Decision graphs are learned with the MDL penalty, and the leaf tables are frequencies without smoothing, as in the
-# paper. $\hat p$ is the law of the training rows and $\pi$ the stationary law of the random scan.
+# paper. $\hat p$ is the distribution of the training rows and $\pi$ the stationary distribution of the random scan.
 #
 # $$FC(\hat p \,\|\, \pi) \;\le\; FC_{\lim}(\hat p) = \tfrac1{12} \sum_i KL(\hat p \,\|\, E(\theta_i))$$
 
@@ -157,7 +160,7 @@ summary.join(published).round(5)
 # %% [markdown]
 # **The bound holds every time, and it is tight.** Ten repeats (`PYRO_HOIM_LONG=1`; a minute and a half of one core):
 #
-# | law | rows | FC-limit | FC | ratio | least ratio | ergodic | published FC-limit, FC |
+# | distribution | rows | FC-limit | FC | ratio | least ratio | ergodic | published FC-limit, FC |
 # |---|---|---|---|---|---|---|---|
 # | Ising | 1,000 | 0.313 | 0.307 | 0.980 | 0.976 | 10 | 0.0053, 0.0040 |
 # | Ising | 100,000 | 0.01083 | 0.01082 | 0.999 | 0.998 | 10 | 0.0011, 0.0011 |
@@ -169,14 +172,16 @@ summary.join(published).round(5)
 # | Bayes anywhere | 100,000 | 0.0100 | 0.0077 | 0.788 | 0.658 | 10 | |
 #
 # *Bayes* agrees with the published figures, which suggests that "12 nodes, 21 edges" means two parents each. *Ising*
-# does not: 1,000 rows of a law with $J = 0.3$ lie scattered over hundreds of states, most of them seen once or twice,
-# and a graph of four leaves cannot follow their conditionals, nor should it. The published values are those of a law
-# that is concentrated on fewer states, such as that with $J = 1$. With edges *anywhere* the conditionals are harder
-# to describe by graphs, fit together less well, and the bound is less tight: two of ten ratios are near 0.66.
+# does not: 1,000 rows of a distribution with $J = 0.3$ lie scattered over hundreds of states, most of them seen once
+# or twice, and a graph of four leaves cannot follow their conditionals, nor should it. The published values are those
+# of a distribution that is concentrated on fewer states, such as that with $J = 1$. With edges *anywhere* the
+# conditionals are harder to describe by graphs, fit together less well, and the bound is less tight: two of ten
+# ratios are near 0.66.
 #
-# Theorem 3 is about ergodic networks. Frequencies without smoothing may be zero, and with few rows of a strong law they
-# often are: then a chain may leave some state of the rows for ever, and FC is infinite (column "ergodic": repeats
-# without that; FC and the ratios are means over those alone). The default `alpha=1` leaves no zeros.
+# Theorem 3 is about ergodic networks. Frequencies without smoothing may be zero, and with few rows of a strong
+# distribution they often are: then a chain may leave some state of the rows for ever, and FC is infinite (column
+# "ergodic": repeats without that; FC and the ratios are means over those alone). The default `alpha=1` leaves no
+# zeros.
 #
 # **How to read the FC-limit.** It compares with the *rows*, noise included. With few rows it is large because the
 # frequencies of rows seen once cannot be matched, not because the network is bad. On new rows it is larger for the same
@@ -200,7 +205,7 @@ if long:
 plt.show()
 
 # %% [markdown]
-# ## Convergence to the true law
+# ## Convergence to the true distribution
 #
 # $KL(p^* \| \pi)$ against the number of rows. *Lossless* sources know all eleven other variables, $2^{11}$ contexts for
 # each variable, as condition 1 of theorem 5 demands. Their tables have a Dirichlet prior of total weight 1 per context,
@@ -284,16 +289,16 @@ plt.show()
 # their divergence falls as fast (-1.07 and -0.88) although nothing promises it: MDL's steps stop where a split does
 # not pay, and an interaction that no single split shows is never found.
 #
-# ![Convergence to the true law](../_static/dependency_limits_convergence.png)
+# ![Convergence to the true distribution](../_static/dependency_limits_convergence.png)
 #
 # ![FC against the FC-limit](../_static/dependency_limits_table1.png)
 #
 # ## Questions about some variables given others
 #
-# Conditional pseudo-Gibbs sampling clamps what is given and lets the others settle, at a law
-# $\pi'(x_{\bar C} \mid x_C)$ that belongs to this question alone. Equation 21 says that the FC-limits of all questions
-# average, with weights $p^*(x_C)$, to that of the whole: common evidence is answered well, rare evidence need not be.
-# Here eight variables of *Bayes* are given, in all 256 ways, after learning from 100,000 rows.
+# Conditional pseudo-Gibbs sampling clamps what is given and lets the others settle, at a distribution $\pi'(x_{\bar
+# C} \mid x_C)$ that belongs to this question alone. Equation 21 says that the FC-limits of all questions average,
+# with weights $p^*(x_C)$, to that of the whole: common evidence is answered well, rare evidence need not be. Here
+# eight variables of *Bayes* are given, in all 256 ways, after learning from 100,000 rows.
 
 
 # %%
@@ -351,15 +356,16 @@ plt.show()
 # Ten repeats, 2,560 questions. The rarer what is given, the worse the answer: half of the answers are within 0.0005
 # nats where it is more common than one in a hundred, and within about 0.01 below one in ten thousand.
 #
-# The conditional $\pi(x \mid x_C)$ of the network's own law looks like another way to the same answer. It is not the
-# same: below one in a million it is off by 0.4 nats (median), for an error that is small for the whole law is large for
-# a rare part. For common evidence it has fewer bad answers than the clamped network, and the mean over all questions,
-# as often as they come up, is 0.0022 against 0.0055. It needs the whole law, which only small networks have.
+# The conditional $\pi(x \mid x_C)$ of the network's own distribution looks like another way to the same answer. It is
+# not the same: below one in a million it is off by 0.4 nats (median), for an error that is small for the whole
+# distribution is large for a rare part. For common evidence it has fewer bad answers than the clamped network, and
+# the mean over all questions, as often as they come up, is 0.0022 against 0.0055. It needs the whole distribution,
+# which only small networks have.
 #
-# Sixteen clamped answers, all of one repeat, are off by 2 nats. One leaf of one variable holds a rare context (0.3 % of
-# the law) together with common ones, for only two further splits made together would tell them apart, and neither pays
-# alone. There this variable is drawn from a wrong table, which costs little on the average. The FC-limits of these
-# questions, 0.5 nats against a median of 0.001, give them away.
+# Sixteen clamped answers, all of one repeat, are off by 2 nats. One leaf of one variable holds a rare context (0.3 %
+# of the distribution) together with common ones, for only two further splits made together would tell them apart, and
+# neither pays alone. There this variable is drawn from a wrong table, which costs little on the average. The
+# FC-limits of these questions, 0.5 nats against a median of 0.001, give them away.
 #
 # ![Error of an answer against the probability of what is given](../_static/dependency_limits_inference.png)
 #

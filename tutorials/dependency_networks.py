@@ -11,14 +11,14 @@
 # %% [markdown]
 # # What a dependency network is, and when to trust it
 #
-# A log-linear model is one law, from which all conditionals follow. A **dependency network** goes the other way: one
-# conditional law $\theta_i(x_i \mid x_{-i})$ per variable, each learned by itself as a table, a decision graph or any
-# classifier. That is fast and works for hundreds of variables. But conditionals learned one by one need not belong to
-# any joint law. The network's law is *defined* as where a chain settles that redraws one variable at a time from its
-# conditional: pseudo-Gibbs sampling.
+# A log-linear model is one distribution, from which all conditionals follow. A **dependency network** goes the other
+# way: one conditional distribution $\theta_i(x_i \mid x_{-i})$ per variable, each learned by itself as a table, a
+# decision graph or any classifier. That is fast and works for hundreds of variables. But conditionals learned one by
+# one need not belong to any joint distribution. The network's distribution is *defined* as where a chain settles that
+# redraws one variable at a time from its conditional: pseudo-Gibbs sampling.
 #
-# The question of this page: **is that law anything like the law of the rows?** There is a bound, the FC-limit, that
-# answers without sampling. The fate of the 2,201 people on board the Titanic serves as an example.
+# The question of this page: **is that distribution anything like the distribution of the rows?** There is a bound,
+# the FC-limit, that answers without sampling. The fate of the 2,201 people on board the Titanic serves as an example.
 
 # %%
 import math
@@ -78,7 +78,7 @@ plt.show()
 # %% [markdown]
 # Arrows that meet are merges: groups with the same chances share a leaf, and so its rows.
 #
-# ## Do the conditionals have a law?
+# ## Do the conditionals have a distribution?
 #
 # First, does the chain forget its start? If some probabilities are zero it may be caught. The leaf tables have a
 # Dirichlet prior (`alpha=1` in all per leaf), so here none is:
@@ -88,9 +88,9 @@ ergodic = check_ergodic(network)
 ergodic.is_ergodic, ergodic.message
 
 # %% [markdown]
-# Then there is one stationary law, and with few states it is found exactly. It depends on how the chain picks the next
-# variable: at random, with any probabilities, or in turn. If the conditionals belonged to one law, all of these would
-# be that law, and all places in a sweep too.
+# Then there is one stationary distribution, and with few states it is found exactly. It depends on how the chain
+# picks the next variable: at random, with any probabilities, or in turn. If the conditionals belonged to one
+# distribution, all of these would be that distribution, and all places in a sweep too.
 
 # %%
 law = Law(domain, stationary_law(network).probs)
@@ -108,8 +108,8 @@ pd.Series(
 ).round(4).to_frame()
 
 # %% [markdown]
-# The conditionals disagree a little. How much, on the scale of the bound below: the mean divergence of the law from the
-# conditionals that made it. It needs no rows and would be zero if they belonged together.
+# The conditionals disagree a little. How much, on the scale of the bound below: the mean divergence of the
+# distribution from the conditionals that made it. It needs no rows and would be zero if they belonged together.
 
 # %%
 inconsistency = fc_limit(law, network)
@@ -118,13 +118,14 @@ round(inconsistency.value, 5)
 # %% [markdown]
 # ## The FC-limit
 #
-# How far is the law $p$ of the rows from the network's law $\pi$? Compare conditionals with conditionals:
+# How far is the distribution $p$ of the rows from the network's distribution $\pi$? Compare conditionals with
+# conditionals:
 #
 # $$FC(p \,\|\, \pi) = \frac1n \sum_i \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{\pi(x_i \mid x_{-i})}$$
 #
 # This *full conditional divergence* stands to the pseudo-likelihood as KL to the likelihood; it is at most the KL
-# divergence, and zero only if the laws are equal (where all states are possible). Nothing in it can be computed when
-# there are many variables, because it needs $\pi$. But for the random scan it is bounded by
+# divergence, and zero only if the distributions are equal (where all states are possible). Nothing in it can be
+# computed when there are many variables, because it needs $\pi$. But for the random scan it is bounded by
 #
 # $$FC(p \,\|\, \pi) \;\le\; FC_{\lim}(p)
 # = \frac1n \sum_i \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{\theta_i(x_i \mid x_{-i})}$$
@@ -186,8 +187,8 @@ comparison.round(4)
 # %% [markdown]
 # ## Sampling
 #
-# As a Pyro distribution the network draws from the stationary law itself while the states can be enumerated, and by
-# pseudo-Gibbs chains beyond. `log_prob` exists in the first case only; `log_pseudo_prob` always.
+# As a Pyro distribution the network draws from the stationary distribution itself while the states can be enumerated,
+# and by pseudo-Gibbs chains beyond. `log_prob` exists in the first case only; `log_pseudo_prob` always.
 
 # %%
 pyro.set_rng_seed(seed)
@@ -199,8 +200,8 @@ pd.DataFrame({v.name: [v.labels[int(c)] for c in people[:, i]] for i, v in enume
 ).round(3)
 
 # %% [markdown]
-# Many chains at once, for networks of any size. Marginals come with standard errors; here they can be held against the
-# exact law.
+# Many chains at once, for networks of any size. Marginals come with standard errors; here they can be held against
+# the exact distribution.
 
 # %%
 chains = PseudoGibbsChains(network, 256, edges=[("Class", "Survived")], seed=seed)
@@ -224,10 +225,10 @@ answer = distribution.condition(given)
 answer.domain.names, answer.marginal(["Survived"]).probs
 
 # %% [markdown]
-# Each question has a clamped network of its own, whose law is not the conditional of the whole network's law. The
-# FC-limits of all questions average, with the probabilities of what is given, to that of the whole network; so common
-# cases are answered well, and rare ones need not be. All eight, with the FC-limit, and the KL divergence that it
-# stands for:
+# Each question has a clamped network of its own, whose distribution is not the conditional of the whole network's
+# distribution. The FC-limits of all questions average, with the probabilities of what is given, to that of the whole
+# network; so common cases are answered well, and rare ones need not be. All eight, with the FC-limit, and the KL
+# divergence that it stands for:
 
 # %%
 errors = conditional_inference_error(rows, network, ["Class", "Sex"])
@@ -239,7 +240,7 @@ questions.round(4)
 #
 # With the graphs fixed the likelihood is the product of the conditionals, every leaf has its own probabilities, and
 # their Dirichlet prior is conjugate: the posterior is known, and its draws are independent. Each draw is a network
-# again, with a law of its own, so anything that is computed from a network gets an interval.
+# again, with a distribution of its own, so anything that is computed from a network gets an interval.
 
 # %%
 posterior = sample_network_posterior(learned, rows, num_draws=50, seed=seed)
@@ -251,13 +252,13 @@ print(f"survival: {float(saved.mean()):.3f} +- {float(saved.std()):.3f}, in the 
 # ## In short
 #
 # * Trust the conditionals first: they are what was learned, and held-out rows judge them.
-# * Trust the joint law as far as the FC-limit on held-out rows is small, if the chain is ergodic and picks variables at
-#   random with the weights of the limit.
-# * Look at the inconsistency where there are few states: if laws of different scans differ by more than you care about,
-#   the joint law is a matter of taste.
+# * Trust the joint distribution as far as the FC-limit on held-out rows is small, if the chain is ergodic and picks
+#   variables at random with the weights of the limit.
+# * Look at the inconsistency where there are few states: if distributions of different scans differ by more than you
+#   care about, the joint distribution is a matter of taste.
 # * Give rare evidence to a dependency network with care, and look at the FC-limit of that very question.
 #
-# [](dependency_network_limits.py) measures all of this on laws that are known.
+# [](dependency_network_limits.py) measures all of this on distributions that are known.
 #
 # ## The claims of this page, checked
 

@@ -69,11 +69,11 @@ away = (exchanged.mean(0) - nuts.theta.flatten(0, 1).mean(0)) / spread
 float(away.abs().max()), float((exchanged.std(0) / spread).min()), float((exchanged.std(0) / spread).max())
 
 # %% [markdown]
-# `sample_stats` tells the acceptance of every draw and whether the kernel is exact, which it is here: a table of 1,841
-# rows is drawn from 64 cells without any Markov chain. Half of the noise in the ratio comes from $w$. *Bridges*
-# (`num_bridges=K`) lead it from $\theta'$ back to $\theta$ over K laws in between; each lowers the noise, costs one
-# more draw, and leaves the chain exact. `NoisyExchange` averages over M auxiliary data sets instead: as cheap, and not
-# exact, with an error of O(1 / M).
+# `sample_stats` tells the acceptance of every draw and whether the kernel is exact, which it is here: a table of
+# 1,841 rows is drawn from 64 cells without any Markov chain. Half of the noise in the ratio comes from $w$. *Bridges*
+# (`num_bridges=K`) lead it from $\theta'$ back to $\theta$ over K distributions in between; each lowers the noise,
+# costs one more draw, and leaves the chain exact. `NoisyExchange` averages over M auxiliary data sets instead: as
+# cheap, and not exact, with an error of O(1 / M).
 
 # %%
 kernels = {

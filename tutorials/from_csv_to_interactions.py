@@ -19,8 +19,8 @@
 # pyro-hoim fit survey.csv --select --target lung
 # ```
 #
-# The file here is made by a law that we know, so that at the end we can say whether the answers were right: a survey of
-# 4,000 people with eight columns. Seed of everything: 7.
+# The file here is made by a distribution that we know, so that at the end we can say whether the answers were right:
+# a survey of 4,000 people with eight columns. Seed of everything: 7.
 
 # %%
 # %matplotlib inline
@@ -190,8 +190,8 @@ shares.round(3)
 # %% [markdown]
 # ## 6. Synthetic rows
 #
-# Rows drawn from the model can be passed on where the originals cannot. How good are they? The two-column tables of the
-# test rows are compared with theirs, and with those of the training rows, which come from the same law.
+# Rows drawn from the model can be passed on where the originals cannot. How good are they? The two-column tables of
+# the test rows are compared with theirs, and with those of the training rows, which come from the same distribution.
 
 # %%
 synthetic = synthesise(learned.energy, 2_000, SEED)

@@ -125,13 +125,13 @@ plt.show()
 # Both signs, for both. Positive numbers near the edge of what can be normalised are nearly proportional. Repulsion has
 # a floor: variables that are positive cannot do more than leave each other at zero.
 #
-# ## Two ways to cut through the law
+# ## Two ways to cut through the distribution
 #
-# All that the library does with these models goes through two kinds of one-dimensional laws. Hold all variables but
-# one: the **node conditional** (upper row) is $\exp(\eta_1 x + \eta_2 \sqrt x + \dots + B(x))$, where the $\eta$ are
-# sums over the others. It is what Gibbs sampling draws from and what regressions fit. Hold the proportions and let the
-# total $z$ vary: along a ray the **radial conditional** (lower row) is $\exp(\eta_1(v) z + \dots)$, and it tells
-# whether the law can be normalised.
+# All that the library does with these models goes through two kinds of one-dimensional distributions. Hold all
+# variables but one: the **node conditional** (upper row) is $\exp(\eta_1 x + \eta_2 \sqrt x + \dots + B(x))$, where
+# the $\eta$ are sums over the others. It is what Gibbs sampling draws from and what regressions fit. Hold the
+# proportions and let the total $z$ vary: along a ray the **radial conditional** (lower row) is $\exp(\eta_1(v) z +
+# \dots)$, and it tells whether the distribution can be normalised.
 
 # %%
 pair = model(ExponentialFamily(), {"a": -1.0, "b": -1.0}, {("a", "b"): 1.2})
@@ -189,7 +189,7 @@ finer = {number: node_bounds(PoissonFamily(), natural, num_subdomains=number) fo
 pd.DataFrame({n: {"lower": b.lower, "upper": b.upper, "gap": b.upper - b.lower} for n, b in finer.items()}).T.round(4)
 
 # %% [markdown]
-# ## When is there a law at all?
+# ## When is there a distribution at all?
 #
 # Counts: always, whatever the parameters and the order, because $\log x!$ beats every root product. For positive
 # numbers nothing else bends down, so $\eta_1(v)$ must be negative along every ray. That asks less than a definite
@@ -336,7 +336,8 @@ plt.show()
 #
 # ## In short
 #
-# * Roots of products let counts and positive numbers attract each other, in pairs and in threes, and still have a law.
+# * Roots of products let counts and positive numbers attract each other, in pairs and in threes, and still have a
+#   distribution.
 # * For counts every parameter is allowed. For positive numbers ask `check_normalizable` first.
 # * A triple means that two variables go together more, or less, the more there is of a third.
 # * A fit with pairs only shows pairs where there is a triple. Fit both, and compare them on other rows.

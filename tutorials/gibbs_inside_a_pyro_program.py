@@ -52,9 +52,9 @@ received = true_voltage[picture.long()] + true_noise * torch.randn(size, size, g
 # %% [markdown]
 # ## The program
 #
-# The prior of the picture is a log-linear law with one interaction for every pair of neighbours and a common strength,
-# an Ising model. Its strength is unknown, so NUTS needs the normalising constant and its gradient: on a 10 by 10 grid
-# both are exact, by elimination. The Gibbs moves of the pixels never need it.
+# The prior of the picture is a log-linear distribution with one interaction for every pair of neighbours and a common
+# strength, an Ising model. Its strength is unknown, so NUTS needs the normalising constant and its gradient: on a 10
+# by 10 grid both are exact, by elimination. The Gibbs moves of the pixels never need it.
 #
 # Black is defined as the higher voltage. Without that, a picture and its negative would be equally probable and no
 # chain could be trusted to find both.
@@ -80,8 +80,8 @@ def program(received):
 # %% [markdown]
 # ## The kernel
 #
-# Single pixels inside a black area rarely turn white alone. Blocks of half a row, 32 joint states each, are drawn from
-# their exact conditional law instead. `run_mcmc` keeps the pixels as integers.
+# Single pixels inside a black area rarely turn white alone. Blocks of half a row, 32 joint states each, are drawn
+# from their exact conditional distribution instead. `run_mcmc` keeps the pixels as integers.
 #
 # A chain that starts from random pixels may begin by explaining everything as noise around one colour, and a Gibbs
 # sampler leaves such a state slowly. So both chains start from a rough guess: dark where the voltage is above average.

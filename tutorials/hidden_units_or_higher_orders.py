@@ -11,18 +11,19 @@
 # %% [markdown]
 # # Hidden units or higher orders?
 #
-# A Boltzmann machine of pairs is too poor for most laws. It can be enriched in two ways: by interactions of more
-# variables (a higher-order machine, HBM: the log-linear model of an order) or by hidden units (a restricted machine,
-# RBM). **Which of the two costs less error for its parameters?** Luo and Sugiyama, *Bias-Variance Trade-Off in
-# Hierarchical Probabilistic Models Using Higher-Order Feature Interactions* (2019), split the error of what is learned
-# from $N$ rows into bias and variance:
+# A Boltzmann machine of pairs is too poor for most distributions. It can be enriched in two ways: by interactions of
+# more variables (a higher-order machine, HBM: the log-linear model of an order) or by hidden units (a restricted
+# machine, RBM). **Which of the two costs less error for its parameters?** Luo and Sugiyama, *Bias-Variance Trade-Off
+# in Hierarchical Probabilistic Models Using Higher-Order Feature Interactions* (2019), split the error of what is
+# learned from $N$ rows into bias and variance:
 #
 # $$E\,D(P^*; \hat P_B) = \underbrace{D(P^*; P^*_B)}_{\text{bias}}
 # + \underbrace{E\,D(P^*_B; \hat P_B)}_{\text{variance}} + \text{remainder}$$
 #
 # The remainder is zero for the HBM, by the theorem of Pythagoras in exponential families. An RBM is none: it has a
 # remainder. The paper learns by Gibbs samples, annealed importance sampling and contrastive divergence; with ten
-# variables all of this can be done without: a law has 1,024 cells, and every gradient, log Z and divergence is a sum.
+# variables all of this can be done without: a distribution has 1,024 cells, and every gradient, log Z and divergence
+# is a sum.
 
 # %%
 import tempfile
@@ -44,9 +45,9 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## The bias is not constant
 #
-# The paper's laws are uniform draws, normalised. Its most surprising sentence is that the bias "does not show any clear
-# correlation" with the number of parameters. The bias of an order is the divergence from the projection on its
-# interactions, and needs no sample:
+# The paper's distributions are uniform draws, normalised. Its most surprising sentence is that the bias "does not
+# show any clear correlation" with the number of parameters. The bias of an order is the divergence from the
+# projection on its interactions, and needs no sample:
 
 # %%
 domain = Domain.from_cardinalities([2] * 6)
@@ -57,13 +58,14 @@ numbers = [order.num_parameters for order in orders]
 pd.DataFrame({"parameters": numbers, "mean bias": biases.mean(), "sd": biases.std()}).round(4)
 
 # %% [markdown]
-# It falls in every law, and on average along a straight line: the cells are nearly independent, so that every parameter
-# takes the same share of the $\log 2 - \tfrac12 = 0.193$ nats that separate such a law from the uniform one. Order $n$
-# has no bias at all.
+# It falls in every distribution, and on average along a straight line: the cells are nearly independent, so that
+# every parameter takes the same share of the $\log 2 - \tfrac12 = 0.193$ nats that separate such a distribution from
+# the uniform one. Order $n$ has no bias at all.
 #
 # ## A small experiment
 #
-# Six variables, the same law for all, eight samples of each size, 10,000 plain gradient steps of 0.1 as in the paper.
+# Six variables, the same distribution for all, eight samples of each size, 10,000 plain gradient steps of 0.1 as in
+# the paper.
 
 # %%
 design = Design(num_variables=6, reference_rows=100_000, seed=seed)
@@ -75,7 +77,8 @@ plt.show()
 small[["kind", "complexity", "num_parameters", "num_rows", "bias", "variance", "total", "remainder"]].round(4)
 
 # %% [markdown]
-# The library's own `bias_variance` gives the same three terms for any laws, here of one machine and one sample.
+# The library's own `bias_variance` gives the same three terms for any distributions, here of one machine and one
+# sample.
 
 # %%
 truth, rows = true_law(design), sample(design, 300, 0)
@@ -138,15 +141,16 @@ columns = ["parameters", "bias", "variance 50", "500", "5,000", "50,000", "total
 pd.DataFrame(rows_of, index=columns).T.round(4)
 
 # %% [markdown]
-# * *Bias.* That of the HBM falls from 0.189 to 0 nats. That of the RBM hardly moves, 0.189 to 0.185: after 10,000 steps
-#   hidden units have learned next to nothing of such a law, because the gradient of their weights begins near zero.
+# * *Bias.* That of the HBM falls from 0.189 to 0 nats. That of the RBM hardly moves, 0.189 to 0.185: after 10,000
+#   steps hidden units have learned next to nothing of such a distribution, because the gradient of their weights
+#   begins near zero.
 # * *Small samples.* At equal numbers of parameters the HBM has no lower variance than the RBM, but a higher one.
 # * *Large samples.* At 175 parameters the RBM has the lower variance, as printed; at 55 there is no difference. It is
 #   the variance of a machine that was stopped early: after 100,000 steps that RBM has 0.0090 nats, the mean of four
 #   samples, five times those of the HBM of as many parameters, and a bias of 0.164 in place of 0.185.
 # * *Order of magnitude.* With 50 rows the errors differ by a factor of up to 26, with 50,000 by 2.3.
 # * Of the variance of high orders at 50,000 rows most is no noise: the steps have not come to the end. Measured from
-#   what the same steps make of the law itself, it is 0.0047 and not 0.082.
+#   what the same steps make of the distribution itself, it is 0.0047 and not 0.082.
 #
 # [](../published_experiments.md) goes through all sentences.
 

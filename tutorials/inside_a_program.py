@@ -145,8 +145,8 @@ comparison = compare_by_cell(results)
 comparison.iloc[:, :6]
 
 # %% [markdown]
-# The interaction is worth having for department A alone. Here is one more use of the same law: what would one more
-# applicant's sex say about admission in A? Conditioning is exact and works on all posterior draws at once.
+# The interaction is worth having for department A alone. Here is one more use of the same distribution: what would
+# one more applicant's sex say about admission in A? Conditioning is exact and works on all posterior draws at once.
 
 # %%
 theta = torch.as_tensor(results["gender matters"].posterior["theta"].values)[0, :, 0]

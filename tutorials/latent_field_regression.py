@@ -17,9 +17,9 @@
 #
 # $$ z \sim \mathrm{Ising}(J), \qquad y_{it} = \alpha + \beta z_i + \gamma x_{it} + \sigma \varepsilon_{it} $$
 #
-# Twelve binary unknowns with a law of their own, five real ones: `MixedGibbs` draws plots by Gibbs, a row of the
-# orchard at a time, and the others by NUTS. The orchard is small enough to check every number by summing over all 4,096
-# states of the ground; the program would be the same for one that is not.
+# Twelve binary unknowns with a distribution of their own, five real ones: `MixedGibbs` draws plots by Gibbs, a row of
+# the orchard at a time, and the others by NUTS. The orchard is small enough to check every number by summing over all
+# 4,096 states of the ground; the program would be the same for one that is not.
 
 # %%
 import math
@@ -93,7 +93,7 @@ summary.round(2)
 #
 # Given the state of the ground and the noise, this is a linear regression with normal priors, of which everything is
 # known in closed form. What is left is a sum over 4,096 states, 101 values of the noise and 100 of the coupling. The
-# law of the field is spelled out with spins here and shares no code with the program.
+# distribution of the field is spelled out with spins here and shares no code with the program.
 
 # %%
 states = torch.cartesian_prod(*[torch.arange(2)] * len(names))
@@ -144,7 +144,7 @@ comparison["errors apart"] = (comparison["mean"] - comparison["exact mean"]).abs
 comparison.round(3)
 
 # %% [markdown]
-# The plots, and the whole law of the cost: a mixture of 4,096 times 101 normals.
+# The plots, and the whole distribution of the cost: a mixture of 4,096 times 101 normals.
 
 # %%
 exact_probability = weights.sum(1) @ states.double()

@@ -81,9 +81,9 @@ print(f"{estimate.verdict}, between {float(estimate.lower):.4f} and {float(estim
 # %% [markdown]
 # ## What has it learned?
 #
-# Weights are not identified: permuting the hidden units, or switching one over, gives the same law. What the units
-# bring among the columns is: sum them out, and every set of columns has an interaction. With eight columns there are
-# 247 of them, all tied to 24 weights.
+# Weights are not identified: permuting the hidden units, or switching one over, gives the same distribution. What the
+# units bring among the columns is: sum them out, and every set of columns has an interaction. With eight columns
+# there are 247 of them, all tied to 24 weights.
 
 # %%
 interactions = effective_interactions(law, 8)

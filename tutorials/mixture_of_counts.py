@@ -12,12 +12,12 @@
 # # A mixture of counts whose parts hang together
 #
 # Abstracts on library science and on aeronautics both speak of *number*, *system*, *results* and *method*, but not as
-# often. A mixture of independent Poisson laws sorts them by that. Inside each subject the counts are not independent,
-# either: does a component that knows it describe the abstracts better, and **does it sort them better?** The first
-# yes, the second no: without labels it sorts worse, with labels as well.
+# often. A mixture of independent Poisson distributions sorts them by that. Inside each subject the counts are not
+# independent, either: does a component that knows it describe the abstracts better, and **does it sort them better?**
+# The first yes, the second no: without labels it sorts worse, with labels as well.
 #
-# The component is a `GeneralizedRoot`, an ordinary Pyro law: with four words its normalising constant is exact, and so
-# is its gradient. Which subject a row belongs to is enumerated. All seeds are shown.
+# The component is a `GeneralizedRoot`, an ordinary Pyro distribution: with four words its normalising constant is
+# exact, and so is its gradient. Which subject a row belongs to is enumerated. All seeds are shown.
 
 # %%
 from itertools import combinations
@@ -51,9 +51,9 @@ pd.DataFrame(means.numpy(), index=subjects, columns=table.domain.names).round(2)
 # %% [markdown]
 # ## The program
 #
-# Two components, each with its own $\psi$. One structure has no interactions: with it the law is a product of Poisson
-# laws. The other has all six pairs. A few rows may come with their subject; they are observed under their own
-# component, all others under both.
+# Two components, each with its own $\psi$. One structure has no interactions: with it the distribution is a product
+# of Poisson distributions. The other has all six pairs. A few rows may come with their subject; they are observed
+# under their own component, all others under both.
 
 # %%
 family = PoissonFamily()

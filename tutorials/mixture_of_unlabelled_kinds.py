@@ -59,8 +59,9 @@ rows.double().mean(0)
 # %% [markdown]
 # ## The program
 #
-# People with equal answers have equal likelihoods, so the data are 64 counts. The law takes a batch of two thetas,
-# which makes it a component of Pyro's `MixtureSameFamily`: labels are summed out exactly, and NUTS sees 25 numbers.
+# People with equal answers have equal likelihoods, so the data are 64 counts. The distribution takes a batch of two
+# thetas, which makes it a component of Pyro's `MixtureSameFamily`: labels are summed out exactly, and NUTS sees 25
+# numbers.
 
 # %%
 cells = torch.cartesian_prod(*[torch.arange(2)] * 6)
@@ -278,7 +279,7 @@ plt.show()
 # %% [markdown]
 # ## The claim, checked
 #
-# Limits on errors are those of a normal law at the false-alarm rate of all tests, $10^{-6}$.
+# Limits on errors are those of a normal distribution at the false-alarm rate of all tests, $10^{-6}$.
 
 # %%
 errors = float(scipy.stats.norm.isf(FALSE_ALARM_RATE / 2 / len(truth)))

@@ -76,12 +76,12 @@ blond, blue = hair.labels.index("Blond"), eye.labels.index("Blue")
 model = InteractionHypergraph(table.domain, [("Hair", "Eye"), ("Hair", "Sex")], closure=True)
 
 # %% [markdown]
-# ## A fitted law, by sums and by chains
+# ## A fitted distribution, by sums and by chains
 #
-# The fit gives one $\theta$. The law is a Pyro distribution: conditioned on blond hair it is another law of the same
-# kind, whose marginal is a sum over 8 states. The same number by three samplers: block Gibbs on the joint law, in
-# Pyro's own `MCMC`; pseudo-Gibbs on the network of the law's conditionals; and that network's stationary law, by
-# linear algebra.
+# The fit gives one $\theta$. The distribution is a Pyro distribution: conditioned on blond hair it is another
+# distribution of the same kind, whose marginal is a sum over 8 states. The same number by three samplers: block Gibbs
+# on the joint distribution, in Pyro's own `MCMC`; pseudo-Gibbs on the network of the distribution's conditionals; and
+# that network's stationary distribution, by linear algebra.
 
 # %%
 law = HierarchicalLogLinear(model, fit(model, table).theta)
@@ -112,7 +112,8 @@ pd.DataFrame(
 ).round(4)
 
 # %% [markdown]
-# The network has a Pyro site of its own; where the conditionals belong to one joint law, as here, it is that law.
+# The network has a Pyro site of its own; where the conditionals belong to one joint distribution, as here, it is that
+# distribution.
 
 # %%
 site = DependencyNetwork(network)
@@ -123,8 +124,8 @@ print(f"largest difference of log_prob: {float((site.log_prob(states) - law.log_
 # ## A posterior, in closed form and by NUTS
 #
 # A point estimate hides what 592 students cannot tell. The collection of this page is decomposable, so its conjugate
-# prior updates in closed form and its posterior is drawn without a chain; NUTS has to find the same law by following
-# gradients of $\log Z$.
+# prior updates in closed form and its posterior is drawn without a chain; NUTS has to find the same distribution by
+# following gradients of $\log Z$.
 
 # %%
 prior = DiaconisYlvisaker.uniform(model, 4.0)

@@ -53,8 +53,8 @@ counts.shape  # countries, clinics, marginal counts of ten edges
 # %% [markdown]
 # ## The programs
 #
-# The law takes a batch of parameters, so 60 tables are one site in two plates and every gradient is one pass. Countries
-# share nothing; they are six repetitions of the experiment.
+# The distribution takes a batch of parameters, so 60 tables are one site in two plates and every gradient is one
+# pass. Countries share nothing; they are six repetitions of the experiment.
 #
 # NUTS draws `part`, of which theta is a function: with few patients theta hangs together with the spread, and offsets
 # from the common theta mix better; with many it does not, and theta itself mixes better. `centred` lies between, and
@@ -124,8 +124,8 @@ worst_r_hat
 # %% [markdown]
 # ## Which estimates are nearer to the truth?
 #
-# Posterior means, judged by squared error and by the exact divergence of the true law of a clinic from the estimated
-# one. `separate` has a prior, too, which keeps its estimates finite and near zero.
+# Posterior means, judged by squared error and by the exact divergence of the true distribution of a clinic from the
+# estimated one. `separate` has a prior, too, which keeps its estimates finite and near zero.
 
 
 # %%

@@ -11,11 +11,11 @@
 # %% [markdown]
 # # Orders, coordinates and machines
 #
-# Sets of variables are ordered by inclusion, and the interactions of a model are a law's coordinates along that order.
-# **What does this view give that tables of parameters do not?** Coordinates that any order has, projections that split
-# a divergence like the sides of a right triangle, and with them the error of an estimate in two parts: what its family
-# cannot say, and what the rows did not. It follows Luo and Sugiyama, *Bias-Variance Trade-Off in Hierarchical
-# Probabilistic Models Using Higher-Order Feature Interactions* (2019).
+# Sets of variables are ordered by inclusion, and the interactions of a model are a distribution's coordinates along
+# that order. **What does this view give that tables of parameters do not?** Coordinates that any order has,
+# projections that split a divergence like the sides of a right triangle, and with them the error of an estimate in
+# two parts: what its family cannot say, and what the rows did not. It follows Luo and Sugiyama, *Bias-Variance
+# Trade-Off in Hierarchical Probabilistic Models Using Higher-Order Feature Interactions* (2019).
 
 # %%
 # %matplotlib inline
@@ -58,8 +58,8 @@ print(dict(zip(divisors.elements, totients.int().tolist(), strict=True)))
 display(hasse_figure(divisors))
 
 # %% [markdown]
-# A law on the divisors has coordinates along the order: theta adds up from below to log-probabilities, probabilities
-# add up from above to eta. Each is the gradient of a potential in the other.
+# A distribution on the divisors has coordinates along the order: theta adds up from below to log-probabilities,
+# probabilities add up from above to eta. Each is the gradient of a potential in the other.
 
 # %%
 theta = 0.5 * torch.randn(len(divisors) - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -70,9 +70,9 @@ print("theta to eta and back:", f"{float((back - theta).abs().max()):.0e}", " ps
 # %% [markdown]
 # ## Two projections, two right angles
 #
-# Keep theta on a collection B only, and choose it so that eta on B stays: that is the maximum-likelihood estimate, the
-# closest law without other interactions. The divergence to any further law of that kind is then a sum. The other
-# projection changes eta on B to what is wanted and leaves theta elsewhere alone.
+# Keep theta on a collection B only, and choose it so that eta on B stays: that is the maximum-likelihood estimate,
+# the closest distribution without other interactions. The divergence to any further distribution of that kind is then
+# a sum. The other projection changes eta on B to what is wanted and leaves theta elsewhere alone.
 
 # %%
 collection = [2, 3, 12]
@@ -124,10 +124,10 @@ print(f"log Z of the second: {float(annealed.value):.4f} annealed ({annealed.ver
 # %% [markdown]
 # ## The error of an estimate, in two parts
 #
-# A law whose 64 probabilities are uniform numbers, divided by their sum, and machines of every order from data sets of
-# 1,000 rows. Bias is the divergence to the closest machine, variance that from it to the estimate, and together they
-# are the error, exactly. The number of parameters over twice the number of rows is what variance is near when the law
-# is close to the family and rows are many.
+# A distribution whose 64 probabilities are uniform numbers, divided by their sum, and machines of every order from
+# data sets of 1,000 rows. Bias is the divergence to the closest machine, variance that from it to the estimate, and
+# together they are the error, exactly. The number of parameters over twice the number of rows is what variance is
+# near when the distribution is close to the family and rows are many.
 
 # %%
 generator = torch.Generator().manual_seed(seed)

@@ -11,9 +11,9 @@
 # %% [markdown]
 # # Positive numbers that depend on each other
 #
-# Waiting times, amounts of rain, incomes: positive, skewed, many near zero and a few large. A normal law does not fit,
-# and taking logarithms makes the small ones, which say least, weigh most. The **exponential root model** is what the
-# exponential law becomes when variables interact:
+# Waiting times, amounts of rain, incomes: positive, skewed, many near zero and a few large. A normal distribution
+# does not fit, and taking logarithms makes the small ones, which say least, weigh most. The **exponential root
+# model** is what the exponential distribution becomes when variables interact:
 #
 # $$p(x) \propto \exp\Bigl(\sum_s c_s x_s + \sum_{st} c_{st} \sqrt{x_s x_t}\Bigr), \qquad x \ge 0$$
 #
@@ -88,8 +88,8 @@ pd.DataFrame(
 # %% [markdown]
 # ## May we use it?
 #
-# Regressions know nothing of each other, and attraction may be learned so strong that no law has these conditionals.
-# The question has an answer before anything is sampled:
+# Regressions know nothing of each other, and attraction may be learned so strong that no distribution has these
+# conditionals. The question has an answer before anything is sampled:
 
 # %%
 verdict = check_normalizable(energy)
@@ -122,7 +122,7 @@ nll = {
 pd.Series(nll, name="nats a row").round(3).to_frame()
 
 # %% [markdown]
-# And rows drawn from the learned law look like the data:
+# And rows drawn from the learned distribution look like the data:
 
 # %%
 pyro.set_rng_seed(seed)

@@ -53,7 +53,7 @@ def short(hypergraph: InteractionHypergraph) -> str:
 
 
 # %% [markdown]
-# ## A law over collections
+# ## A distribution over collections
 #
 # `StructurePrior` is a Pyro distribution over vectors of 0 and 1, one entry for every set of two and more variables;
 # main effects are always present. A *space* says which vectors are possible: hierarchical collections, graphs,
@@ -112,10 +112,10 @@ print(f"log evidence of the best: {best:.3f}")
 comparison.round(3)
 
 # %% [markdown]
-# The last column is the price of Laplace's method with this prior: one fictive row spread over 64 cells is a law far
-# from normal, its constant comes out too small by nats, and the more so the more parameters there are. The posterior
-# of theta given 1,841 rows is nearly normal; that part is right to 0.02 nats. Annealing in the number of rows (`path`)
-# finds the constant for any collection, with a standard error:
+# The last column is the price of Laplace's method with this prior: one fictive row spread over 64 cells is a
+# distribution far from normal, its constant comes out too small by nats, and the more so the more parameters there
+# are. The posterior of theta given 1,841 rows is nearly normal; that part is right to 0.02 nats. Annealing in the
+# number of rows (`path`) finds the constant for any collection, with a standard error:
 
 # %%
 checked = log_evidence(model("ace,bc,de,f"), table, "conjugate:1", method="path", seed=0)

@@ -40,7 +40,7 @@ pd.DataFrame(
 #
 # ## Gains over independence
 #
-# The Kullback-Leibler divergence of a model from the empirical law of the test rows is its mean negative
+# The Kullback-Leibler divergence of a model from the empirical distribution of the test rows is its mean negative
 # log-likelihood less the entropy of those rows. The entropy depends on the split only, so models are compared by what
 # they gain over the model of independent columns, whose probabilities are the smoothed frequencies of the training
 # rows. All models are trained alike; the penalty has a strength for every interaction, found from the training rows.

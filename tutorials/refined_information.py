@@ -9,13 +9,14 @@
 # ---
 
 # %% [markdown]
-# # How much of a law is in each interaction?
+# # How much of a distribution is in each interaction?
 #
 # Mutual information says how much two variables tell about each other. For three or more variables its usual
-# extension can be negative, so it is no amount of anything. **Can the distance of a law from "nothing is known" be
-# divided among the sets of variables, each share an amount that is never negative?** It can: along any order in which
-# interactions are added one by one, each adds its *refined information*. This page follows the figures of Enouen and
-# Sugiyama, *A Complete Decomposition of KL Error using Refined Information and Mode Interaction Selection* (2024).
+# extension can be negative, so it is no amount of anything. **Can the distance of a distribution from "nothing is
+# known" be divided among the sets of variables, each share an amount that is never negative?** It can: along any
+# order in which interactions are added one by one, each adds its *refined information*. This page follows the figures
+# of Enouen and Sugiyama, *A Complete Decomposition of KL Error using Refined Information and Mode Interaction
+# Selection* (2024).
 
 # %%
 import itertools
@@ -77,16 +78,16 @@ panels[0].set(ylabel="bits", yticks=[-1, 0, 1, 2])
 plt.show()
 
 # %% [markdown]
-# $J$ puts the one bit where it is, in the set of all three. On other laws $J$ of three variables may as well be
-# negative. Refined information has the same value here and is never negative.
+# $J$ puts the one bit where it is, in the set of all three. On other distributions $J$ of three variables may as well
+# be negative. Refined information has the same value here and is never negative.
 #
 # ## Figures 11 and 12: the ways to add interactions
 #
 # A collection of interactions is *hierarchical* when every subset of a member is a member. Each such collection
-# $\mathcal I$ has a family of laws, and in it one law $p_{\mathcal I}$ closest to $p$. Going along an arrow adds one
-# set $S$ and brings the closest law nearer by the refined information of $S$ at $\mathcal I$,
-# $D(p_{\mathcal I + S}; p_{\mathcal I})$. For three variables there are 19 collections and 31 arrows. Drawn in heavy
-# line: the chain that adds sets in their order. (A collection is named by its largest members.)
+# $\mathcal I$ has a family of distributions, and in it one distribution $p_{\mathcal I}$ closest to $p$. Going along
+# an arrow adds one set $S$ and brings the closest distribution nearer by the refined information of $S$ at $\mathcal
+# I$, $D(p_{\mathcal I + S}; p_{\mathcal I})$. For three variables there are 19 collections and 31 arrows. Drawn in
+# heavy line: the chain that adds sets in their order. (A collection is named by its largest members.)
 
 # %%
 chain = InteractionHypergraph.saturated(three).chain()
@@ -153,8 +154,8 @@ plt.show()
 # %% [markdown]
 # ## The decomposition
 #
-# Along any path from left to right the values sum to the divergence from the uniform law,
-# $D(p; u) = \sum_t RI_{\mathcal I_{t-1}, S_t}(p)$. Here for the heavy chain and a random law:
+# Along any path from left to right the values sum to the divergence from the uniform distribution, $D(p; u) = \sum_t
+# RI_{\mathcal I_{t-1}, S_t}(p)$. Here for the heavy chain and a random distribution:
 
 # %%
 rng = torch.Generator().manual_seed(seed)
@@ -167,9 +168,9 @@ decomposition.to_pandas().round(4)
 # ## Figure 3: the value depends on what is there already
 #
 # The same set can be added at many collections, and its refined information differs between them. For four variables
-# there are 167 collections; one projection each gives all 453 values. The law is the paper's of high complexity: five
-# levels each, all interactions, standard normal parameters. Its *marginal* value adds $S$ to its own subsets alone, its
-# *conditional* value to everything that does not contain $S$.
+# there are 167 collections; one projection each gives all 453 values. The distribution is the paper's of high
+# complexity: five levels each, all interactions, standard normal parameters. Its *marginal* value adds $S$ to its own
+# subsets alone, its *conditional* value to everything that does not contain $S$.
 
 # %%
 four = Domain.from_cardinalities({"1": 5, "2": 5, "3": 5, "4": 5})
@@ -238,13 +239,14 @@ plt.show()
 # %% [markdown]
 # ## Figure 9: how good is |J| as a stand-in?
 #
-# A search over thousands of candidate sets cannot project for each. $J$ comes from counts alone
-# (`InformationTable`), and the paper ranks candidates by $|J|$. How well does it follow the marginal refined
-# information of the set of all variables, over 100 random laws of 3, 4 and 5 variables with 5 levels each? The paper
-# prints the correlations 0.87, 0.76 and 0.64 and does not say there how these laws were drawn. Log-linear laws with
-# standard normal tables, as in figure 3 and the paper's appendix B.2, do not give them: their highest order holds so
-# little that $J$ is about the lower ones. Dirichlet laws of concentration 0.3 give about these numbers. They were found
-# by a search over some thirty generators, so they show that such laws exist, not which ones the authors used.
+# A search over thousands of candidate sets cannot project for each. $J$ comes from counts alone (`InformationTable`),
+# and the paper ranks candidates by $|J|$. How well does it follow the marginal refined information of the set of all
+# variables, over 100 random distributions of 3, 4 and 5 variables with 5 levels each? The paper prints the
+# correlations 0.87, 0.76 and 0.64 and does not say there how these distributions were drawn. Log-linear distributions
+# with standard normal tables, as in figure 3 and the paper's appendix B.2, do not give them: their highest order
+# holds so little that $J$ is about the lower ones. Dirichlet distributions of concentration 0.3 give about these
+# numbers. They were found by a search over some thirty generators, so they show that such distributions exist, not
+# which ones the authors used.
 
 # %%
 published = {3: 0.8741, 4: 0.7563, 5: 0.6376}
@@ -277,8 +279,8 @@ for axes in grid[1]:
 plt.show()
 
 # %% [markdown]
-# So $|J|$ is a screen, not a measurement: among candidates of one order on laws without a strong hierarchy it ranks
-# well, and it says little where lower orders dominate. Where it matters, project.
+# So $|J|$ is a screen, not a measurement: among candidates of one order on distributions without a strong hierarchy
+# it ranks well, and it says little where lower orders dominate. Where it matters, project.
 #
 # The claims of this page, checked:
 

@@ -11,11 +11,12 @@
 # %% [markdown]
 # # How many rows does structure cost?
 #
-# A model that leaves out interactions of the true law is wrong however many rows there are. One that has interactions
-# which the law lacks must learn from the rows that they are zero. **How many rows does it take until the right
-# structure pays, and until it can be found?** Here the law is known, so every model is judged exactly: by sums over all
-# cells of the law and not by test rows. The page follows figures 2, 7 and 8 of Enouen and Sugiyama, *A Complete
-# Decomposition of KL Error using Refined Information and Mode Interaction Selection* (2024).
+# A model that leaves out interactions of the true distribution is wrong however many rows there are. One that has
+# interactions which the distribution lacks must learn from the rows that they are zero. **How many rows does it take
+# until the right structure pays, and until it can be found?** Here the distribution is known, so every model is
+# judged exactly: by sums over all cells of the distribution and not by test rows. The page follows figures 2, 7 and 8
+# of Enouen and Sugiyama, *A Complete Decomposition of KL Error using Refined Information and Mode Interaction
+# Selection* (2024).
 
 # %%
 import os
@@ -49,10 +50,10 @@ seed = 2024
 torch.set_num_threads(1)
 
 # %% [markdown]
-# ## Three laws
+# ## Three distributions
 #
-# Four variables of five levels, 625 cells. Parameters are standard normal and then centred (appendix B.2). Every law
-# has all single variables and these interactions:
+# Four variables of five levels, 625 cells. Parameters are standard normal and then centred (appendix B.2). Every
+# distribution has all single variables and these interactions:
 
 # %%
 domain = Domain.from_cardinalities(dict.fromkeys("1234", 5))
@@ -188,11 +189,12 @@ def searched(score, threshold, evidence_rounds=0, is_pruned=True):
 
 
 # %% [markdown]
-# ## Figures 2 and 7: three models for each law
+# ## Figures 2 and 7: three models for each distribution
 #
-# One law of each complexity, independent samples from it. `train` is the divergence of the model from the law of
-# the sample, `test` that from the true law. The last column is the error of predicting each variable from the other
-# three, between 0 (the best possible, which knows the law) and 1 (always the most frequent level).
+# One distribution of each complexity, independent samples from it. `train` is the divergence of the model from the
+# distribution of the sample, `test` that from the true distribution. The last column is the error of predicting each
+# variable from the other three, between 0 (the best possible, which knows the distribution) and 1 (always the most
+# frequent level).
 
 # %%
 sizes = [10 * 2**k for k in range(11)] if long else [40, 640, 10240]
@@ -250,9 +252,9 @@ if long:
 plt.show()
 
 # %% [markdown]
-# Top row: the law has few interactions; the model with all of them (red) needs many times the rows for the same
-# divergence. Bottom row: the law has all of them, and a model without (green) stops improving. The ridge (dashed)
-# takes away most of the price of too much structure, and none of the price of too little.
+# Top row: the distribution has few interactions; the model with all of them (red) needs many times the rows for the
+# same divergence. Bottom row: the distribution has all of them, and a model without (green) stops improving. The
+# ridge (dashed) takes away most of the price of too much structure, and none of the price of too little.
 #
 # The same for each variable:
 
@@ -281,8 +283,8 @@ one_law.pivot_table(index=["law", "method"], columns="num_rows", values="kl", so
 # ## Figure 8: selection against the oracle
 #
 # The *oracle* is told the true structure and has only to fit it. Published: selection comes near the oracle for large
-# samples and beats it for small ones. One law may be an accident, so here many laws are drawn and each sample is given
-# to both. The ratio of the two divergences is below 1 where selection wins.
+# samples and beats it for small ones. One distribution may be an accident, so here many distributions are drawn and
+# each sample is given to both. The ratio of the two divergences is below 1 where selection wins.
 
 # %%
 many_sizes = [10, 40, 160, 640, 2560, 10240] if long else [40, 10240]
@@ -357,15 +359,15 @@ verdict
 
 # %% [markdown]
 # Whether the published claim holds depends on how the oracle is trained. Against one that makes 3,000 steps whatever
-# comes (grey), selection wins below some hundred rows: it wins by stopping, not by structure. Against an oracle that is
-# stopped as selection is, it does not win at any size, nor with a ridge: with few rows it finds little, and to know the
-# structure is worth most just then. Given a good prior, no selection at all (red) is nearer to the oracle at 10 and 40
-# rows. With many rows $|J|$ alone does not come near the oracle on every law, because it ranks by what the present
-# model may know already. From 640 rows on, `refined` is within 3 % of the oracle on the average.
+# comes (grey), selection wins below some hundred rows: it wins by stopping, not by structure. Against an oracle that
+# is stopped as selection is, it does not win at any size, nor with a ridge: with few rows it finds little, and to
+# know the structure is worth most just then. Given a good prior, no selection at all (red) is nearer to the oracle at
+# 10 and 40 rows. With many rows $|J|$ alone does not come near the oracle on every distribution, because it ranks by
+# what the present model may know already. From 640 rows on, `refined` is within 3 % of the oracle on the average.
 #
-# In full (set `PYRO_HOIM_LONG=1`; about six minutes), eleven sizes with five samples, and 20 laws:
+# In full (set `PYRO_HOIM_LONG=1`; about six minutes), eleven sizes with five samples, and 20 distributions:
 #
-# ![Three models for each law](../_static/sample_complexity_models.png)
+# ![Three models for each distribution](../_static/sample_complexity_models.png)
 #
 # ![Error of each variable](../_static/sample_complexity_errors.png)
 #

@@ -138,8 +138,8 @@ pd.DataFrame(
 # ## A guide for stochastic variational inference
 #
 # Structure can be a site of a larger program. `structure_model` is the program of one table: parameters of absent
-# interactions are masked, so that one law over the largest collection serves all of them. `AutoStructure` follows such
-# programs: indicators one after the other, theta normal given them.
+# interactions are masked, so that one distribution over the largest collection serves all of them. `AutoStructure`
+# follows such programs: indicators one after the other, theta normal given them.
 
 # %%
 prior = StructurePrior(table.domain, space="pairwise")

@@ -69,7 +69,7 @@ for state, p, q in zip(itertools.product((0, 1), repeat=3), observed, fitted, st
 # ## More orders, more entries
 #
 # How many parameters a model of order K over n variables has (table 1.1); the last number of a row is that of all
-# laws:
+# distributions:
 
 # %%
 for n in range(2, 7):

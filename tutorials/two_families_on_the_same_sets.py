@@ -13,7 +13,8 @@
 #
 # A log-linear model is a sum of tables, one for every set of variables in a collection. When every subset of a set is
 # in the collection, too, it does not matter how the tables are made unique: with a reference level (*corner* coding)
-# or with fibres that sum to zero (*balanced* coding), the laws are the same. When subsets are missing it does matter.
+# or with fibres that sum to zero (*balanced* coding), the distributions are the same. When subsets are missing it
+# does matter.
 #
 # Two questions of this tutorial: **what do three variables with a triple alone look like in either coding, and what is
 # it to penalise one coding rather than the other?**
@@ -48,8 +49,8 @@ print("corner  ", corner.probs.flatten().numpy().round(3))
 # %% [markdown]
 # One parameter each, and two families. In the balanced one a state's probability depends on whether the number of
 # variables at their first level is even; every pair of variables is independent. In the corner one the one state
-# without a first level is more probable than all others, and every pair depends. The law says which family it belongs
-# to, through its collection:
+# without a first level is more probable than all others, and every pair depends. The distribution says which family
+# it belongs to, through its collection:
 
 # %%
 print(balanced.hypergraph, corner.hypergraph, sep="\n")
@@ -85,7 +86,7 @@ for edge, table in (
 # ## Log Z belongs to a coding
 #
 # Corner tables vanish at the state of first levels, so there log Z is all that is left: it is $\psi(\theta) = -\log
-# p(0, \dots, 0)$. Balanced tables have mean zero over all states. One function gives either, of one law.
+# p(0, \dots, 0)$. Balanced tables have mean zero over all states. One function gives either, of one distribution.
 
 # %%
 psi = log_partition(corner.energy_model, "corner")

@@ -94,9 +94,9 @@ print(*estimate.notes, sep="\n")
 # %% [markdown]
 # ## What the error bar claims
 #
-# Annealed importance sampling leads chains from a law whose constant is known to the model, in small steps of an
-# inverse temperature, and weights each chain by what it met on the way. The mean weight is an unbiased estimate of
-# $Z / Z_0$. The standard error comes from the spread of the weights.
+# Annealed importance sampling leads chains from a distribution whose constant is known to the model, in small steps
+# of an inverse temperature, and weights each chain by what it met on the way. The mean weight is an unbiased estimate
+# of $Z / Z_0$. The standard error comes from the spread of the weights.
 #
 # An error bar is a claim about repetitions: in 99.7 of 100 runs the truth should lie within three standard errors.
 # That can be tested where the truth is known. Here is a model of 14 variables with interactions up to order three,
@@ -135,9 +135,9 @@ print(f"{100 * covered:.1f} % within three standard errors; mean distance {float
 # ## From both sides
 #
 # A run can also go in reverse: from perfect samples of the model (elimination or enumeration draws them where they
-# are within reach) back to the simple law. The forward estimate of $\log Z$ is low on average, the reverse one is
-# high, so together they hold the truth from both sides, and the gap between them says how far to trust either. Strong
-# interactions and a short path open the gap; more temperatures close it.
+# are within reach) back to the simple distribution. The forward estimate of $\log Z$ is low on average, the reverse
+# one is high, so together they hold the truth from both sides, and the gap between them says how far to trust either.
+# Strong interactions and a short path open the gap; more temperatures close it.
 
 # %%
 strong = LogLinearEnergy.from_theta(small, 4 * theta)

@@ -54,23 +54,23 @@ groups = pd.Series(np.minimum(boundary, 6)).astype(int).rename("boundary (6: or 
 pd.Series(layer).groupby(groups).agg(["size", "mean"]).round(2).T
 
 # %% [markdown]
-# A Poisson law whose log rate grows in proportion to another count cannot be normalised: as both grow, $x_s x_t$
-# outruns $\log x_s! + \log x_t!$. So the earlier Poisson models of networks could only repel. A *root* model replaces
-# the product of counts by the product of their roots, which grows no faster than the counts do, and is normalisable
-# whatever the signs:
+# A Poisson distribution whose log rate grows in proportion to another count cannot be normalised: as both grow, $x_s
+# x_t$ outruns $\log x_s! + \log x_t!$. So the earlier Poisson models of networks could only repel. A *root* model
+# replaces the product of counts by the product of their roots, which grows no faster than the counts do, and is
+# normalisable whatever the signs:
 #
 # $$\log q(x) = \sum_s c_s x_s + \sum_{s<t} c_{st} \sqrt{x_s x_t} + \sum_{s<t<r} c_{str} \sqrt[3]{x_s x_t x_r}
 #   - \sum_s \log x_s!$$
 #
 # ## One regression
 #
-# Given all other words, one word has a law with three parameters,
+# Given all other words, one word has a distribution with three parameters,
 #
 # $$p(x_s \mid x_{-s}) \propto \frac{\exp(\eta_1 x_s + \eta_2 \sqrt{x_s} + \eta_3 \sqrt[3]{x_s})}{x_s!}, \qquad
 #   \eta_1 = c_s, \quad \eta_2 = \sum_t c_{st} \sqrt{x_t}, \quad \eta_3 = \sum_{t<r} c_{str} \sqrt[3]{x_t x_r}.$$
 #
-# It is a Poisson law of rate $e^{c_s}$ until one of its words occurs. The coefficients of each word maximise its mean
-# log-likelihood less $\lambda \sum |c|$: a regression of one column on all others, with the squared roots of
+# It is a Poisson distribution of rate $e^{c_s}$ until one of its words occurs. The coefficients of each word maximise
+# its mean log-likelihood less $\lambda \sum |c|$: a regression of one column on all others, with the squared roots of
 # single words and the cube roots of pairs of words as features. Here are four words alone.
 
 # %%
@@ -84,8 +84,8 @@ pd.DataFrame([(", ".join(term.names), term.key[0], term.coefficient) for term in
 
 # %% [markdown]
 # The regressions know of each other only afterwards: a tuple's coefficient in the joint model is the mean over its
-# member words, zero where a word's regression does without it. With it the conditional law of *layer* is at hand, and
-# can be held against the counts.
+# member words, zero where a word's regression does without it. With it the conditional distribution of *layer* is at
+# hand, and can be held against the counts.
 
 # %%
 weak = fit_roots(table.columns(few.domain.names), "poisson", order=3, l1=1e-4)
