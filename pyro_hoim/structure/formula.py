@@ -1,8 +1,10 @@
-"""A small formula language for hyperedge collections: ``smoke*mental + phys:systol + (a + b + c)^2``.
+"""A small formula language for hyperedge collections: ``smoke*mental + phys:systol + (a + b + c)^2 - a:b``.
 
-Operators, binding tightest first: ``^k`` (products of up to k of the terms), ``:`` (product of sets), ``*`` (both
-factors and their product), ``+`` (union). ``.`` is the sum of all variables, ``1`` no interaction; unusual names are in
-backquotes.
+Operators, binding tightest first: ``^k`` (products of up to k of the terms), ``:`` (product of sets), ``*``
+(both factors and their product), ``+`` (union) and ``-`` (what stands before it without these sets and without those
+that contain them, so that a hierarchical collection stays one; ``- a`` leaves out the variable). ``.`` is the sum of
+all variables, ``1`` no interaction; unusual names are in backquotes. A hyphen inside a known name belongs to the name.
+R's leading ``~`` may be written; the left side ``count ~`` of :func:`split_formula` names a column of counts.
 """
 
 from __future__ import annotations
@@ -10,19 +12,32 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import InputError, check_names, out_of_reach, refused, unexpected
 
-__all__ = ["parse_formula"]
+__all__ = ["parse_formula", "split_formula"]
 
-_TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[+*:^().]))")
+_TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().~]))")
 _Terms = frozenset[frozenset[str]]
 _MAX_SETS = 2**20
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    """Split a formula into (kind, text) pairs."""
+def split_formula(text: str) -> tuple[str | None, str]:
+    """The name on the left of ``~``, None where there is none, and the right side.
+
+    Example:
+        >>> split_formula("Freq ~ Sex*Survived"), split_formula("~ a + b"), split_formula("a:b")
+        (('Freq', 'Sex*Survived'), (None, 'a + b'), (None, 'a:b'))
+    """
+    tokens = _tokens(text)
+    if len(tokens) > 1 and tokens[0][0] == "name" and tokens[1] == ("symbol", "~"):
+        return tokens[0][1], text.partition("~")[2].strip()
+    return None, text.strip().removeprefix("~").strip()
+
+
+def _tokens(text: str, names: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Split a formula into (kind, text) pairs; an unknown name ends before a hyphen where a known one does."""
     found: list[tuple[str, str]] = []
     position = 0
     stripped = text.rstrip()
@@ -32,8 +47,11 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             rest = stripped[position:].lstrip()
             raise refused(f"formula {text!r}", f"unexpected character {rest[0]!r} at position {len(text) - len(rest)}")
         kind = match.lastgroup or ""
-        found.append(("name" if kind == "quoted" else kind, match.group(kind)))
-        position = match.end()
+        token, position = match.group(kind), match.end()
+        if kind == "name" and token not in names:
+            ends = [i for i, letter in enumerate(token) if letter == "-" and token[:i] in names]
+            token, position = (token[: ends[-1]], match.start(kind) + ends[-1]) if ends else (token, position)
+        found.append(("name" if kind == "quoted" else kind, token))
     return found
 
 
@@ -42,28 +60,27 @@ def _products(first: _Terms, second: _Terms) -> _Terms:
     return frozenset(a | b for a in first for b in second)
 
 
-_OPERATORS: tuple[tuple[str, Callable[[_Terms, _Terms], _Terms]], ...] = (
-    ("+", frozenset.union),
-    ("*", lambda a, b: a | b | _products(a, b)),
-    (":", _products),
-)
-
-
 class _Parser:
     """Recursive descent over the tokens; every rule returns a set of variable sets."""
 
-    def __init__(self, text: str, names: Sequence[str]) -> None:
+    def __init__(self, text: str, names: Sequence[str], closure: bool) -> None:
         self.text = text
         self.names = names
-        self.tokens = _tokens(text)
+        self.closure = closure
+        self.tokens = _tokens(text, names)
         self.next = 0
 
     def parse(self) -> _Terms:
         if not self.tokens:
             hint = "write 1 for a model without interactions"
             raise unexpected(f"formula {self.text!r}", "at least one term", hint=hint, code="empty")
+        self.accept("~")
         terms = self.sum()
         if self.next < len(self.tokens):
+            if self.tokens[self.next] == ("symbol", "~"):
+                problem = "a log-linear model has no response, so nothing stands on the left of ~"
+                hint = "write the right side alone; a column of counts is named by count="
+                raise refused(f"formula {self.text!r}", problem, hint)
             raise self.unexpected("an operator or the end")
         return terms
 
@@ -81,11 +98,23 @@ class _Parser:
         """Operands of one of the operators, each made of those that bind tighter."""
         if level == len(_OPERATORS):
             return self.power()
-        symbol, combine = _OPERATORS[level]
         terms = self.sum(level + 1)
-        while self.accept(symbol):
-            terms = combine(terms, self.sum(level + 1))
+        while found := [combine for symbol, combine in _OPERATORS[level].items() if self.accept(symbol)]:
+            terms = found[0](self, terms, self.sum(level + 1))
         return terms
+
+    def without(self, terms: _Terms, removed: _Terms) -> _Terms:
+        """Terms without the sets that contain a removed one; of a closed collection their other subsets stay."""
+        left = terms
+        for gone in removed:
+            held = frozenset(term for term in left if gone <= term)
+            if not any(gone <= term for term in terms):
+                problem = f"there is no {':'.join(sorted(gone))} to remove"
+                raise refused(f"formula {self.text!r}", problem, code="unknown-name")
+            facets = {term - {name} for term in held for name in gone} if self.closure else set[frozenset[str]]()
+            left = (left - held) | (facets - {frozenset()})
+            self.check_size(len(left))
+        return left
 
     def power(self) -> _Terms:
         terms = self.atom()
@@ -135,6 +164,17 @@ class _Parser:
         raise self.unexpected("a variable name")
 
 
-def parse_formula(text: str, names: Sequence[str]) -> frozenset[frozenset[str]]:
-    """Set of variable sets that a formula (see the module) stands for, without closure; others are refused."""
-    return _Parser(text, names).parse()
+_OPERATORS: tuple[Mapping[str, Callable[[_Parser, _Terms, _Terms], _Terms]], ...] = (
+    {"+": lambda _, a, b: a | b, "-": lambda self, a, b: self.without(a, b)},
+    {"*": lambda _, a, b: a | b | _products(a, b)},
+    {":": lambda _, a, b: _products(a, b)},
+)
+
+
+def parse_formula(text: str, names: Sequence[str], *, closure: bool = False) -> frozenset[frozenset[str]]:
+    """Set of variable sets that a formula (see the module) stands for; others are refused.
+
+    With ``closure`` the subsets of every set belong to the collection although they are not listed: then
+    ``a:b:c - a:b`` leaves ``a:c`` and ``b:c``.
+    """
+    return _Parser(text, names, closure).parse()

@@ -193,9 +193,11 @@ class InteractionHypergraph:
         """Edges from a formula such as ``"smoke*mental + phys*systol"``; refused as in the constructor.
 
         ``+`` is union, ``a*b`` is a, b and their pair, ``a:b`` the pair alone, ``(a + b + c)^2`` all sets of up to
-        two, ``.`` all variables, ``1`` nothing. Unusual names go between backquotes.
+        two, ``- a:b`` leaves out the pair and all sets that contain it, ``.`` is all variables, ``1`` nothing. Unusual
+        names go between backquotes.
         """
-        return cls(domain, parse_formula(formula, domain.names), closure=closure, hierarchical=hierarchical)
+        sets = parse_formula(formula, domain.names, closure=closure)
+        return cls(domain, sets, closure=closure, hierarchical=hierarchical)
 
     edge_indices: tuple[tuple[int, ...], ...]
     """The edges as tuples of schema positions."""
