@@ -26,6 +26,7 @@ __all__ = [
     "design_entries",
     "design_matrix",
     "edge_basis",
+    "row_statistics",
 ]
 
 MAX_DESIGN_ENTRIES = 2**26
@@ -43,12 +44,18 @@ def edge_basis(shape: tuple[int, ...], coding: Coding = "free") -> np.ndarray:
     return reduce(np.kron, [factor(n) for n in shape])
 
 
-def _build(hypergraph: InteractionHypergraph, coding: Coding) -> np.ndarray:
-    codes = cell_codes(hypergraph).T
-    design = np.empty((hypergraph.domain.num_states, hypergraph.num_parameters))
+def row_statistics(hypergraph: InteractionHypergraph, codes: np.ndarray, coding: Coding | None = None) -> np.ndarray:
+    """Statistics (N, num_parameters) of complete rows (N, d) in a coding, the family's own by default."""
+    coding = coding or parametrization(hypergraph).coding
+    result = np.empty((len(codes), hypergraph.num_parameters))
     shapes = zip(hypergraph.parameter_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
     for where, members, shape in shapes:
-        design[:, where] = edge_basis(shape, coding)[np.ravel_multi_index(tuple(codes[list(members)]), shape)]
+        result[:, where] = edge_basis(shape, coding)[np.ravel_multi_index(tuple(codes.T[list(members)]), shape)]
+    return result
+
+
+def _build(hypergraph: InteractionHypergraph, coding: Coding) -> np.ndarray:
+    design = row_statistics(hypergraph, cell_codes(hypergraph), coding)
     design.flags.writeable = False
     return design
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from ...checks import check_exact_shape
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import MissingDataError, out_of_reach, refused, size_text, unexpected
+from ...errors import MissingDataError, check_choice, out_of_reach, refused, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ..energy import LogLinearEnergy
+from ..sandwich import WeightKind, effective_size, score_products
 from .design import cell_codes, design_matrix, edge_basis
 from .existence import Face, MLEExistence, identified_directions
 from .penalties import Conjugate, Penalty, SmoothPenalty, coding_of
 
-__all__ = ["FitResult"]
+__all__ = ["CovarianceKind", "FitResult"]
+
+CovarianceKind = Literal["model", "robust"] | torch.Tensor
+"""Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""
 
 _MAX_COVARIANCE_PARAMETERS = 3000
 _CHUNK = 256
@@ -336,12 +343,7 @@ class FitResult:
             return True
         assert self.margins is not None
         coordinates = parametrization(self.hypergraph)
-        if self._design is not None:
-            fitted = torch.from_numpy(self.probs.numpy() @ self._design)
-        else:
-            assert self.partition is not None
-            fitted = coordinates.mean_statistics(self.partition.expectations(self.model).detach())
-        gradient = vectors.T @ (fitted - coordinates.mean_statistics(self.margins) / self.num_rows)
+        gradient = vectors.T @ (self.mean_statistics - coordinates.mean_statistics(self.margins) / self.num_rows)
         decrement = float((gradient**2 * self.num_rows / values).sum().sqrt())
         shapes = self.hypergraph.edge_shapes
         diameter = 2 * math.sqrt(sum(math.prod(1 - 1 / n for n in shape) for shape in shapes))
@@ -373,28 +375,108 @@ class FitResult:
             moved.append(effect[:, self._empty].norm(dim=1))
         return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
-    def standard_errors(self, coding: Coding | None = None) -> torch.Tensor:
+    @cached_property
+    def mean_statistics(self) -> torch.Tensor:
+        """Expected statistics (num_parameters,) of the fitted model in its own coding."""
+        if self._design is not None:
+            return torch.from_numpy(self.probs.numpy() @ self._design)
+        assert self.partition is not None
+        return parametrization(self.hypergraph).mean_statistics(self.partition.expectations(self.model).detach())
+
+    @cached_property
+    def effective_num_rows(self) -> float:
+        r"""Kish's effective number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`; N where all weights are whole."""
+        if self.data is None or self.data.has_whole_counts:
+            return self.num_rows
+        return effective_size(self.data.counts.numpy())
+
+    def robust_covariance(
+        self,
+        *,
+        clusters: Sequence[Any] | None = None,
+        strata: Sequence[Any] | None = None,
+        weights: WeightKind = "auto",
+    ) -> torch.Tensor:
+        r"""Sandwich covariance (num_parameters, num_parameters), valid for survey weights, clusters and wrong models.
+
+        .. math:: A^{-1} B A^{-1}, \qquad A = \sum_i w_i \operatorname{Cov}_\theta[X], \qquad
+            B = \sum_h \frac{n_h}{n_h - 1} \sum_{u \in h} (z_u - \bar z_h)(z_u - \bar z_h)^\top, \qquad
+            z_u = \sum_{i \in u} w_i (X(x_i) - \operatorname{E}_\theta X)
+
+        The scores are added up over the sampling units u, which are drawn with replacement within strata h: rows, or
+        clusters of them. Multiplying all sampling weights by a number changes nothing here, whereas it divides
+        :attr:`covariance`, which takes weights for numbers of observations. The rows must be those that were sampled:
+        equal rows that were merged have lost their weights and their clusters. Rows of weight zero are left out. A
+        penalty's Hessian is part of A, so that errors are those of the penalised estimate about its own limit.
+
+        Args:
+            clusters: what every row of :attr:`data` belongs to (primary sampling units, persons), (N,).
+            strata: the stratum of every row, (N,); a cluster lies in one stratum.
+            weights: ``sampling`` (a row is one unit, whatever its weight), ``frequency`` (a row of weight c is c units)
+                or ``auto``: frequency where all weights are whole. Clusters make it the same.
+
+        Raises:
+            InputError: see :attr:`information`; a column of another length or with missing values, a cluster in two
+                strata, a stratum of one unit, or a fit to sufficient statistics.
+            MissingDataError: a fit to rows with missing cells.
+            IntractableError: see :attr:`covariance`; or too many clusters times parameters.
+
+        References:
+            Halbert White, Maximum likelihood estimation of misspecified models, 1982, theorem 3.2; David Binder, On the
+            variances of asymptotically normal estimators from complex surveys, 1983, section 3.
+
+        Example:
+            >>> from pyro_hoim import Domain, fit
+            >>> domain = Domain.from_cardinalities({"a": 2})
+            >>> data = Observations(domain, torch.tensor([[0], [0], [1], [1]]), torch.tensor([0.5, 2.0, 1.5, 1.0]))
+            >>> result = fit(InteractionHypergraph.from_order(domain, 1), data)
+            >>> errors = [result.standard_errors("corner", kind).item() for kind in ("model", "robust")]
+            >>> [round(error, 3) for error in errors]
+            [0.894, 1.265]
+        """
+        data = self.complete_data()
+        bread = self.covariance
+        middle = score_products(
+            self.hypergraph, self.mean_statistics.numpy(), data, clusters=clusters, strata=strata, weights=weights
+        )
+        return bread @ torch.from_numpy(middle) @ bread
+
+    @cached_property
+    def _robust(self) -> torch.Tensor:
+        return self.robust_covariance()
+
+    def covariance_of_kind(self, kind: CovarianceKind) -> torch.Tensor:
+        """:attr:`covariance` for "model", :meth:`robust_covariance` of the rows for "robust", a given one as it is."""
+        if isinstance(kind, torch.Tensor):
+            size = self.hypergraph.num_parameters
+            check_exact_shape(kind, (size, size), "covariance")
+            return kind
+        check_choice(kind, ("model", "robust"), "covariance")
+        return self.covariance if kind == "model" else self._robust
+
+    def standard_errors(self, coding: Coding | None = None, covariance: CovarianceKind = "model") -> torch.Tensor:
         """Standard errors (num(coding),) of theta in a coding, its own by default, infinite where not identified.
 
-        See :attr:`covariance`; codings are refused as in :meth:`coefficients`.
+        They are those of :attr:`covariance`, or of what :meth:`robust_covariance` gave, or "robust" for its defaults.
+        Codings are refused as in :meth:`coefficients`.
         """
         coding = coding or self.coding
         if coding != "balanced" or self.coding == "corner":
-            return self.contrast_errors(parametrization(self.hypergraph).matrix(self.coding, coding))
+            return self.contrast_errors(parametrization(self.hypergraph).matrix(self.coding, coding), covariance)
         # A balanced table depends on its own hyperedge's parameters alone.
-        pieces = [torch.zeros(0, dtype=torch.float64)]
+        matrix, pieces = self.covariance_of_kind(covariance), [torch.zeros(0, dtype=torch.float64)]
         size = self.hypergraph.num_parameters
         shapes = self.hypergraph.edge_shapes
         for where, shape in zip(self.hypergraph.parameter_slices.values(), shapes, strict=True):
             basis = torch.from_numpy(edge_basis(shape))
-            errors = ((basis @ self.covariance[where, where]) * basis).sum(1).clamp(min=0).sqrt()
+            errors = ((basis @ matrix[where, where]) * basis).sum(1).clamp(min=0).sqrt()
             padded = torch.nn.functional.pad(basis, (where.start, size - where.stop))
             pieces.append(errors.masked_fill(~self.is_identified(padded), float("inf")))
         return torch.cat(pieces)
 
-    def contrast_errors(self, contrasts: torch.Tensor) -> torch.Tensor:
+    def contrast_errors(self, contrasts: torch.Tensor, covariance: CovarianceKind = "model") -> torch.Tensor:
         """Standard errors (k,) of linear functions (k, num_parameters) of theta, likewise."""
-        variances = ((contrasts @ self.covariance) * contrasts).sum(1).clamp(min=0)
+        variances = ((contrasts @ self.covariance_of_kind(covariance)) * contrasts).sum(1).clamp(min=0)
         return variances.sqrt().masked_fill(~self.is_identified(contrasts), float("inf"))
 
 

@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 from ...errors import check_fraction, conflict, out_of_reach, size_text, unexpected
 from ..coding import Coding, parametrization
 from .design import cell_codes, cell_counts
-from .result import FitResult
+from .result import CovarianceKind, FitResult
 
 __all__ = ["cell_table", "coefficient_table", "odds_ratio_table"]
 
@@ -42,7 +42,9 @@ def _with_errors(
     return pd.DataFrame({**columns, **{name: values.numpy() for name, values in added.items()}})
 
 
-def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: float = 0.95) -> pd.DataFrame:
+def coefficient_table(
+    result: FitResult, *, coding: Coding = "corner", level: float = 0.95, covariance: CovarianceKind = "model"
+) -> pd.DataFrame:
     """Coefficients with standard errors and Wald intervals.
 
     Args:
@@ -50,6 +52,7 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
         coding: ``corner`` (treatment contrasts against the first level), ``balanced`` (deviations that sum to zero over
             every axis) or ``free`` (see :class:`~pyro_hoim.log_linear.Parametrization`).
         level: coverage of the interval.
+        covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
 
     Returns:
         One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
@@ -69,7 +72,7 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
     """
     _quantile(level)
     estimate = result.coefficients(coding)
-    error = result.standard_errors(coding)
+    error = result.standard_errors(coding, covariance)
     interactions: list[str] = []
     levels: list[str] = []
     domain = result.hypergraph.domain
@@ -92,6 +95,7 @@ def odds_ratio_table(
     second_levels: tuple[str | int, str | int] | None = None,
     given: Mapping[str, str | int] | None = None,
     level: float = 0.95,
+    covariance: CovarianceKind = "model",
 ) -> pd.DataFrame:
     r"""Conditional log odds ratios of two variables given all others, with Wald intervals.
 
@@ -108,6 +112,7 @@ def odds_ratio_table(
         second_levels: likewise.
         given: levels at which to hold modifiers; the others run over all their levels.
         level: coverage of the interval.
+        covariance: as in :func:`coefficient_table`.
 
     Returns:
         Columns: the two pairs of levels ("reference -> level"), one per modifier, log_odds_ratio, std_error, z,
@@ -148,7 +153,7 @@ def odds_ratio_table(
     functions = parametrization(graph).mean_statistics(torch.from_numpy(np.array(contrasts)))
     estimate = functions @ result.theta
     columns = {name: [record[name] for record in records] for name in records[0]}
-    frame = _with_errors(columns, estimate, result.contrast_errors(functions), level)
+    frame = _with_errors(columns, estimate, result.contrast_errors(functions, covariance), level)
     frame = frame.rename(columns={"estimate": "log_odds_ratio"})
     limits = frame[["lower", "upper"]].to_numpy(float)
     with np.errstate(over="ignore"):

@@ -16,7 +16,7 @@ from ..fitting.result import FitResult
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
 from .conditional_test import conditional_cost, conditional_tables
 
-__all__ = ["MAX_MEAN_EXCESS", "NUM_TABLES", "Comparison", "PValue", "p_value_of"]
+__all__ = ["MAX_MEAN_EXCESS", "NUM_TABLES", "Comparison", "PValue", "asymptotic_verdict", "p_value_of"]
 
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
@@ -110,9 +110,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             return PValue(
                 p_value_note="of rows with missing cells it is not known where the chi-square distribution holds"
             )
-        leverage = _leverage(test.larger, _cells(result), expected)
-        excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
-        reason = f"{_excess_text(excess)} (limit {MAX_MEAN_EXCESS})"
+        excess, reason = _mean_excess(test, expected)
         if excess <= MAX_MEAN_EXCESS:
             return _by_chi_square(test, reason)
     refusal = _refusal(test, expected)
@@ -127,6 +125,24 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         return _none(reason, refusal)
     method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
     return _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
+
+
+def _mean_excess(test: Comparison, expected: np.ndarray) -> tuple[float, str]:
+    """Most by which the mean of G2 exceeds df, in standard deviations of chi-square, and a sentence that says so."""
+    leverage = _leverage(test.larger, _cells(test.result), expected)
+    excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
+    shown = f"{excess:.2g}" if excess < 100 else "more than 100"
+    problem = f"small expected counts raise the mean of G\N{SUPERSCRIPT TWO} by up to {shown} standard deviations"
+    return excess, f"{problem} (limit {MAX_MEAN_EXCESS})"
+
+
+def asymptotic_verdict(test: Comparison, num_rows: float) -> tuple[bool, str]:
+    """Whether a chi-square distribution may be relied on for so many effective rows, and why."""
+    expected = _expected(test.result)
+    if expected is None:
+        return False, "the table is too large to list its expected counts"
+    excess, reason = _mean_excess(test, expected * (num_rows / test.result.num_rows))
+    return excess <= MAX_MEAN_EXCESS, reason
 
 
 def _leverage(larger: FitResult | None, cells: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -237,11 +253,6 @@ def _why_no_maximum(result: FitResult) -> str:
     if result.penalty is not None:
         return "the fit is penalised"
     return _NONE_OF.get(result.status, "the fit has not converged")
-
-
-def _excess_text(excess: float) -> str:
-    shown = f"{excess:.2g}" if excess < 100 else "more than 100"
-    return f"small expected counts raise the mean of G\N{SUPERSCRIPT TWO} by up to {shown} standard deviations"
 
 
 def _cells(result: FitResult) -> np.ndarray:

@@ -1,0 +1,142 @@
+r"""The middle of the sandwich covariance: sums of products of weighted scores over sampling units.
+
+.. math:: B = \sum_h \frac{n_h}{n_h - 1} \sum_{u \in h} (z_u - \bar z_h)(z_u - \bar z_h)^\top, \qquad
+    z_u = \sum_{i \in u} w_i s_i
+
+with the scores :math:`s_i` of the rows, units u (rows, or clusters of them) and strata h of :math:`n_h` units; at a
+maximum without strata the mean vanishes. It is the covariance of the total score of units drawn with replacement within
+strata (David Binder, On the variances of asymptotically normal estimators from complex surveys, 1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_matrix
+
+from ..data.observations import Observations
+from ..errors import check_choice, conflict, out_of_reach, refused, size_text, wrong_shape
+from ..structure.hypergraph import InteractionHypergraph
+from .fitting.design import row_statistics
+
+__all__ = ["WeightKind", "effective_size", "score_products"]
+
+WeightKind = Literal["auto", "frequency", "sampling"]
+"""Whether weights are numbers of observations or say how many others a row stands for; ``auto``: whole ones are."""
+
+_CHUNK = 2**22  # entries of the statistics of rows that are held at once
+_MAX_ENTRIES = 2**27  # of the total scores of units
+
+
+def effective_size(weights: np.ndarray) -> float:
+    r"""Kish's effective number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`."""
+    return float(weights.sum() ** 2 / np.square(weights).sum())
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Distinct rows; the weight of each in every unit or stratum; factors and sizes of strata."""
+
+    rows: np.ndarray  # distinct rows (U, d)
+    totals: Any  # sparse (units, U): weights of the distinct rows in a cluster, or in a stratum where rows are units
+    squares: np.ndarray | None  # (U,) factors times squared weights, where rows are units
+    strata: np.ndarray  # of the rows of ``totals``
+    sizes: np.ndarray  # units of every stratum
+
+
+def score_products(
+    hypergraph: InteractionHypergraph,
+    mean: np.ndarray,
+    data: Observations,
+    *,
+    clusters: Sequence[Any] | None = None,
+    strata: Sequence[Any] | None = None,
+    weights: WeightKind = "auto",
+) -> np.ndarray:
+    """Products of weighted scores (num_parameters, num_parameters) of complete rows, see the module.
+
+    Args:
+        hypergraph: the interactions.
+        mean: expected statistics of the fitted model (num_parameters,).
+        data: the rows as they were sampled, (N,).
+        clusters: what every row belongs to, (N,), or None where rows are the units.
+        strata: likewise; a cluster lies in one stratum.
+        weights: see :data:`WeightKind`; it makes no difference with clusters.
+    """
+    units = _units(data, clusters, strata, weights)
+    size = hypergraph.num_parameters
+    if units.totals.shape[0] * size > _MAX_ENTRIES:
+        problem = (
+            f"{size_text(units.totals.shape[0], 'units')} by {size} parameters, the limit is {_MAX_ENTRIES} numbers"
+        )
+        raise out_of_reach("robust_covariance", problem, "use larger clusters or fewer interactions")
+    middle, scores = np.zeros((size, size)), np.zeros((units.totals.shape[0], size))
+    step = max(1, _CHUNK // max(size, 1))
+    for start in range(0, len(units.rows), step):
+        part = slice(start, start + step)
+        found = row_statistics(hypergraph, units.rows[part]) - mean
+        scores += units.totals[:, part] @ found
+        if units.squares is not None:
+            middle += (found * units.squares[part, None]).T @ found
+    factor = units.sizes / (units.sizes - 1)
+    by_stratum = scores
+    if units.squares is None:
+        middle = (scores * factor[units.strata, None]).T @ scores
+        by_stratum = np.zeros((len(units.sizes), size))
+        np.add.at(by_stratum, units.strata, scores)
+    return middle - (by_stratum * (factor / units.sizes)[:, None]).T @ by_stratum
+
+
+def _units(data: Observations, clusters: Any, strata: Any, weights: WeightKind) -> _Units:
+    check_choice(weights, ("auto", "frequency", "sampling"), "weights")
+    kept = data.counts.numpy() > 0
+    values = data.counts.numpy()[kept]
+    by_cluster, by_stratum = (
+        None if given is None else _codes(given, len(kept), name)[kept]
+        for name, given in (("clusters", clusters), ("strata", strata))
+    )
+    rows, cell = np.unique(data.codes.numpy()[kept], axis=0, return_inverse=True)
+    cell, num_rows = cell.reshape(-1), len(rows)
+    stratum = np.zeros(len(values), dtype=np.int64) if by_stratum is None else _packed(by_stratum)
+    if by_cluster is not None:
+        unit = _packed(by_cluster)
+        first = np.unique(unit, return_index=True)[1]
+        if (stratum != stratum[first][unit]).any():
+            hint = "name the clusters of different strata differently"
+            raise conflict("clusters", "expected each inside one stratum, one lies in two", hint)
+        strata_of_units, multiplicity, squares = stratum[first], np.ones(len(first)), None
+    else:
+        is_frequency = weights == "frequency" or (weights == "auto" and bool((values % 1 == 0).all()))
+        unit, strata_of_units = stratum, np.unique(stratum)
+        multiplicity, squares = (values, values) if is_frequency else (np.ones(len(values)), np.square(values))
+    where = stratum if by_cluster is None else strata_of_units
+    sizes = np.bincount(where, weights=multiplicity, minlength=len(np.unique(stratum)))
+    if (sizes <= 1).any():
+        problem = f"{int((sizes <= 1).sum())} of {len(sizes)} strata hold one sampling unit, whose variance is unknown"
+        problem = problem if strata is not None else "there is one sampling unit, whose variance is unknown"
+        raise refused("strata" if strata is not None else "clusters", problem, "merge strata", code="empty")
+    if squares is not None:
+        squares = np.bincount(cell, weights=squares * (sizes / (sizes - 1))[stratum], minlength=num_rows)
+    totals = csr_matrix((values, (unit, cell)), shape=(int(unit.max()) + 1, num_rows))
+    return _Units(rows, totals, squares, strata_of_units, sizes)
+
+
+def _codes(given: Any, num_rows: int, argument: str) -> np.ndarray:
+    """Numbers of the distinct values of a column, one a row; missing ones are refused."""
+    column = pd.Series(given).reset_index(drop=True) if not isinstance(given, pd.Series) else given
+    if len(column) != num_rows:
+        hint = "the rows must be those of the fit, before equal ones were merged or incomplete ones dropped"
+        raise wrong_shape(argument, f"({num_rows},), one value a row", (len(column),), hint)
+    codes = pd.factorize(column)[0]
+    if (codes < 0).any():
+        raise refused(argument, f"{int((codes < 0).sum())} rows have no value", code="missing-cells")
+    return codes
+
+
+def _packed(codes: np.ndarray) -> np.ndarray:
+    """The same codes, numbered from 0 without gaps."""
+    return np.unique(codes, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,224 @@
+"""Robust covariances against statsmodels, expanded counts, closed forms and the bootstrap."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import torch
+from scipy.stats import binom
+
+from pyro_hoim.data import Observations
+from pyro_hoim.log_linear import (
+    L2,
+    Enumeration,
+    coefficient_table,
+    fit,
+    fit_incomplete,
+    odds_ratio_table,
+)
+from pyro_hoim.log_linear.fitting.design import design_matrix
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
+
+ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+AB = Domain.from_cardinalities({"a": 2, "b": 2})
+PAIRS = InteractionHypergraph.from_order(ABC, 2)
+
+WEIGHTED = pytest.mark.filterwarnings("ignore:cov_type not fully supported")  # statsmodels uses them as we do
+
+
+def _survey(num_rows, seed, domain=ABC, low=0.2):
+    """Rows of dependent variables with weights from ``low`` to 5."""
+    random = np.random.default_rng(seed)
+    latent = random.normal(size=num_rows)
+    columns = [(latent[:, None] + random.normal(size=(num_rows, n - 1)) > 0).sum(1) for n in domain.cardinalities]
+    return Observations.from_tensor(np.stack(columns, 1), domain, weights=random.uniform(low, 5, num_rows))
+
+
+@WEIGHTED
+def test_a_saturated_binary_model_has_the_errors_of_a_weighted_logit():
+    """The corner parameters of b and a:b are those of the logistic regression of b on a."""
+    data, clusters = _survey(200, 0, AB), np.arange(200) // 8
+    codes, weights = data.codes.numpy(), data.counts.numpy()
+    result = fit(InteractionHypergraph.saturated(AB), data)
+    logit = sm.GLM(codes[:, 1], sm.add_constant(codes[:, 0]), sm.families.Binomial(), var_weights=weights)
+    plain = logit.fit(tol=1e-13)
+    rows = logit.fit(tol=1e-13, cov_type="HC0")
+    groups = logit.fit(tol=1e-13, cov_type="cluster", cov_kwds={"groups": clusters, "use_correction": False})
+    np.testing.assert_allclose(result.coefficients("corner")[1:], plain.params, rtol=1e-8)
+    for covariance, peer, factor in (
+        ("model", plain, 1),
+        ("robust", rows, 200 / 199),
+        (result.robust_covariance(clusters=clusters), groups, 25 / 24),
+    ):
+        own = result.standard_errors("corner", covariance)[1:].numpy()
+        np.testing.assert_allclose(own, peer.bse * factor**0.5, rtol=1e-7)
+    robust, model = (result.standard_errors("corner", kind) for kind in ("robust", "model"))
+    assert bool(((robust - model).abs() > 0.1 * model).any())  # control: weights from 0.2 to 5 are far from equal
+
+
+@WEIGHTED
+@pytest.mark.parametrize("partition", [None, Enumeration()])
+def test_pairs_of_three_variables_have_the_errors_of_a_poisson_regression_of_all_rows_and_cells(partition):
+    """A row is a cluster of Poisson counts, one for every cell, with one intercept."""
+    data, clusters = _survey(90, 1), np.arange(90) % 15
+    cells = np.ravel_multi_index(tuple(data.codes.numpy().T), ABC.cardinalities)
+    counts = np.eye(12)[cells]
+    design = np.tile(np.column_stack([np.ones(12), design_matrix(PAIRS, "corner")]), (90, 1))
+    weights, unit = np.repeat(data.counts.numpy(), 12), np.repeat(np.arange(90), 12)
+    poisson = sm.GLM(counts.reshape(-1), design, sm.families.Poisson(), var_weights=weights)
+    result = fit(PAIRS, data, partition=partition)
+    for groups, covariance, factor in (
+        (unit, "robust", 90 / 89),
+        (np.repeat(clusters, 12), result.robust_covariance(clusters=clusters), 15 / 14),
+    ):
+        kwds = {"groups": groups, "use_correction": False}
+        peer = poisson.fit(tol=1e-13, maxiter=200, cov_type="cluster", cov_kwds=kwds)
+        own = result.standard_errors("corner", covariance).numpy()
+        np.testing.assert_allclose(own, peer.bse[1:] * factor**0.5, rtol=1e-8 if partition is None else 1e-4)
+
+
+def test_whole_counts_are_expanded_rows():
+    random = np.random.default_rng(2)
+    table = random.integers(1, 9, ABC.cardinalities)
+    merged = Observations.from_table(ABC, table)
+    expanded = Observations.from_tensor(np.repeat(merged.codes.numpy(), merged.counts.numpy().astype(int), axis=0), ABC)
+    results = [fit(PAIRS, rows) for rows in (merged, expanded)]
+    one, two = (result.robust_covariance() for result in results)
+    torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+    strata = merged.codes[:, 0].numpy()
+    by_stratum = np.repeat(strata, merged.counts.numpy().astype(int))
+    one, two = (r.robust_covariance(strata=s) for r, s in zip(results, (strata, by_stratum), strict=True))
+    torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+    sampled = results[0].robust_covariance(weights="sampling")  # control: twelve rows of unequal weight
+    assert float((sampled - results[0].robust_covariance()).abs().max()) > 0.01
+    assert results[0].effective_num_rows == merged.total_count
+
+
+def test_sampling_weights_have_no_unit_in_robust_errors_alone():
+    data = _survey(150, 3)
+    scaled = Observations(ABC, data.codes, 7.5 * data.counts)
+    one, two = (fit(PAIRS, rows) for rows in (data, scaled))
+    torch.testing.assert_close(one.robust_covariance(), two.robust_covariance(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(one.covariance, 7.5 * two.covariance, rtol=1e-9, atol=1e-12)
+    weights = data.counts
+    assert one.effective_num_rows == pytest.approx(float(weights.sum() ** 2 / (weights**2).sum()), rel=1e-12)
+    assert one.effective_num_rows == pytest.approx(two.effective_num_rows, rel=1e-12)
+
+
+def test_strata_are_those_of_a_stratified_mean():
+    """One binary variable: the log odds of a weighted mean, linearised, stratum by stratum."""
+    random = np.random.default_rng(4)
+    domain = Domain.from_cardinalities({"a": 2})
+    strata = np.repeat(["north", "south", "west"], [20, 30, 50])
+    values = (random.random(100) < np.repeat([0.2, 0.5, 0.8], [20, 30, 50])).astype(int)
+    weights, clusters = random.uniform(0.5, 4, 100), np.arange(100) // 5
+    result = fit(
+        InteractionHypergraph.from_order(domain, 1), Observations.from_tensor(values[:, None], domain, weights=weights)
+    )
+    mean = np.average(values, weights=weights)
+    frame = pd.DataFrame({"z": weights * (values - mean), "stratum": strata, "cluster": clusters})
+    for columns, options in (
+        (["stratum"], {"strata": strata}),
+        (["stratum", "cluster"], {"strata": pd.Series(strata), "clusters": list(clusters)}),
+    ):
+        sums = frame.groupby(columns)["z"].sum().reset_index() if len(columns) > 1 else frame
+        total = sum(len(z) * z.var(ddof=1) for _, z in sums.groupby("stratum")["z"])
+        expected = total / (weights.sum() * mean * (1 - mean)) ** 2
+        error = result.standard_errors("corner", result.robust_covariance(**options))
+        assert float(error) ** 2 == pytest.approx(expected, rel=1e-9)
+    assert abs(float(result.standard_errors("corner", "robust")) ** 2 / expected - 1) > 0.05  # control
+
+
+def test_the_bootstrap_of_rows_agrees():
+    data = _survey(600, 5, AB)
+    result = fit(InteractionHypergraph.saturated(AB), data)
+    cell = data.codes[:, 0].numpy() * 2 + data.codes[:, 1].numpy()
+    weighted = np.eye(4)[cell] * data.counts.numpy()[:, None]
+    draws = np.random.default_rng(6).multinomial(600, np.full(600, 1 / 600), size=4000) @ weighted
+    spread = (np.log(draws) @ [1, -1, -1, 1]).std()
+    robust, model = (float(result.standard_errors("corner", kind)[-1]) for kind in ("robust", "model"))
+    assert robust == pytest.approx(spread, rel=0.06)  # of the bootstrap: sampling error 1.1 %, curvature 2 %
+    assert abs(model / spread - 1) > 0.1
+
+
+def test_robust_intervals_cover_under_unequal_weights_and_model_based_ones_do_not():
+    graph, random, covered = InteractionHypergraph.saturated(AB), np.random.default_rng(7), []
+    probs, number = np.array([0.35, 0.15, 0.2, 0.3]), 250
+    truth = float(np.log(probs) @ [1, -1, -1, 1])
+    for _ in range(number):
+        cell = random.choice(4, size=300, p=probs)
+        weights = random.choice([0.05, 1.01], size=300, p=[0.8, 0.2])  # a fifth of the rows stands for most others
+        data = Observations.from_tensor(np.stack([cell // 2, cell % 2], 1), AB, weights=weights * 300 / weights.sum())
+        result = fit(graph, data)
+        distance = abs(float(result.coefficients("corner")[-1]) - truth)
+        covered.append([distance <= 1.96 * float(result.standard_errors("corner", kind)[-1]) for kind in KINDS])
+    robust, model = np.sum(covered, 0)
+    assert robust >= binom.ppf(FALSE_ALARM_RATE, number, 0.92)  # 3 % less than the level, for some sixty effective rows
+    assert model < binom.ppf(FALSE_ALARM_RATE, number, 0.92)
+
+
+KINDS = ("robust", "model")
+
+
+def test_tables_take_either_covariance():
+    data = _survey(200, 8)
+    result = fit(PAIRS, data)
+    robust = result.standard_errors("corner", "robust").numpy()
+    np.testing.assert_allclose(coefficient_table(result, covariance="robust")["std_error"], robust, rtol=1e-12)
+    given = odds_ratio_table(result, "a", "c", covariance=result.robust_covariance())
+    assert given["std_error"].item() == pytest.approx(robust[list(_names(result)).index("a:c")], rel=1e-9)
+    balanced = coefficient_table(result, coding="balanced", covariance="robust")
+    assert balanced["std_error"].iloc[0] == pytest.approx(balanced["std_error"].iloc[1], rel=1e-9)
+    assert balanced["std_error"].iloc[0] != coefficient_table(result, coding="balanced")["std_error"].iloc[0]
+
+
+def _names(result):
+    return coefficient_table(result)["interaction"]
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+def test_what_is_not_identified_has_an_infinite_error():
+    data = Observations.from_tensor([[0, 0], [1, 0], [1, 1], [0, 0], [1, 1]], AB, weights=[0.5, 1.5, 2, 1, 0.25])
+    result = fit(InteractionHypergraph.saturated(AB), data)
+    errors = result.standard_errors("corner", "robust")
+    assert torch.isinf(errors[-1])
+    assert torch.isfinite(errors[0])
+
+
+def test_a_penalty_takes_part_in_the_slope():
+    data = _survey(100, 9)
+    free, tied = fit(PAIRS, data), fit(PAIRS, data, penalty=L2(5.0))
+    assert bool((tied.standard_errors(None, "robust") < free.standard_errors(None, "robust")).all())
+
+
+def test_refusals():
+    data = _survey(40, 10)
+    result = fit(PAIRS, data)
+    with raises("wrong-shape", "clusters"):
+        result.robust_covariance(clusters=[1, 2, 3])
+    with raises("missing-cells", "clusters"):
+        result.robust_covariance(clusters=[None, *range(39)])
+    with raises("conflict", "clusters"):
+        result.robust_covariance(clusters=np.arange(40) % 4, strata=np.arange(40) // 20)
+    with raises("empty", "strata"):
+        result.robust_covariance(strata=[0] * 39 + [1])
+    with raises("empty", "clusters"):
+        result.robust_covariance(clusters=[0] * 40)
+    with raises("unknown-choice", "weights"):
+        result.robust_covariance(weights="survey")
+    with raises("unknown-choice", "covariance"):
+        result.standard_errors("corner", "sandwich")
+    with raises("wrong-shape", "covariance"):
+        result.standard_errors("corner", torch.eye(3))
+    with raises("missing-part", "result"):
+        fit(PAIRS, data.marginal_counts(PAIRS.edges)).robust_covariance()
+
+
+def test_missing_cells_are_refused():
+    codes = _survey(60, 11).codes.clone()
+    codes[0, 0] = -1
+    result = fit_incomplete(PAIRS, Observations(ABC, codes))
+    with raises("missing-cells", "result"):
+        result.robust_covariance()
