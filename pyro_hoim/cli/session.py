@@ -14,10 +14,10 @@ from typing import Any, cast
 import click
 
 from ..data.counts import CountTable
+from ..data.digest import digest
 from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
 from .options import option_of
-from .seen import digest
 
 __all__ = ["Session", "announce", "session"]
 

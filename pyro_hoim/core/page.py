@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import isfinite
 from typing import Any, Literal
 
-from .words import BASELINE, against_majority, number, short_edge, shorten
+from .words import BASELINE, against_majority, digits, number
 
-__all__ = ["CELL_WIDTH", "Block", "Hint", "Page", "Section", "edge_cell"]
+__all__ = ["Block", "Cell", "Page", "Section", "cell"]
 
-CELL_WIDTH = 56
-"""Characters of a cell that holds names."""
+_MOST = 500  # rows of a table on a page
+_ALIKE = 3  # rows from which on a column that repeats itself is said once
 
 
 @dataclass(frozen=True)
-class Hint:
-    """A cell whose text is shortened; the page shows the full text when the pointer rests on it."""
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        shown: what a reader sees.
+        value: what the file of the table holds, at full precision; None for nothing.
+        error: standard error that ``shown`` tells beside the value; the file gives it a column of its own.
+    """
 
     shown: str
-    full: str
+    value: str | float | None
+    error: float | None = None
+
+
+def cell(
+    value: float | None,
+    write: Callable[[float], str] = digits,
+    error: float | None = None,
+    write_error: Callable[[float], str] = "{:.1g}".format,
+    before: str = "",
+) -> Cell:
+    """A number as ``write`` has it, after some words and before its standard error; a dash for nothing.
+
+    Example:
+        >>> cell(0.123456, error=0.02).shown, cell(None).shown
+        ('0.1235 ± 0.02', '–')
+    """
+    if value is None:
+        return Cell(number(None), None)
+    has_error = error is not None and isfinite(error)
+    shown = before + write(value) + (f" ± {write_error(error)}" if error is not None and has_error else "")
+    return Cell(shown, value, error if has_error else None)
 
 
 @dataclass(frozen=True)
@@ -30,23 +59,58 @@ class Block:
         kind: what it is.
         text: of a paragraph or heading, description of a figure.
         drawing: a :class:`matplotlib.figure.Figure`.
-        dpi: dots of it per inch.
         columns: of a table.
-        rows: of a table.
-        chosen: row that is marked, -1 for none.
-        folded: label that a table is hidden behind, empty to show it.
+        rows: of a table, all of them.
+        chosen: row that is marked as the one kept, -1 for none.
+        folded: label that a table or a figure is hidden behind, empty to show it.
+        first: rows of a table that are shown, where others are hidden behind a label; 0 for all.
+        further: label of these others.
         brief: rows of a table that a terminal shows, of a text or heading whether it does.
     """
 
     kind: Literal["text", "note", "heading", "figure", "table"]
     text: str = ""
     drawing: Any = None
-    dpi: int = 120
     columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str | Hint, ...], ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
     chosen: int = -1
     folded: str = ""
+    first: int = 0
+    further: str = ""
     brief: int = 0
+
+    @cached_property
+    def varying(self) -> tuple[int, ...]:
+        """Columns that a reader sees: the first, and those that do not say the same in every row of a longer table."""
+        every = range(len(self.columns))
+        if len(self.rows) < _ALIKE:
+            return tuple(every)
+        return tuple(i for i in every if not i or len({row[i].shown for row in self.rows}) > 1)
+
+    @property
+    def told_once(self) -> str:
+        """A sentence on the other columns; empty where there are none."""
+        nothing = number(None)
+        alike = {self.columns[i]: self.rows[0][i].shown for i in range(len(self.columns)) if i not in self.varying}
+        same = ", ".join(f"{name} {shown}" for name, shown in alike.items() if shown != nothing)
+        absent = ", ".join(name for name, shown in alike.items() if shown == nothing)
+        told = [f"The same in every row: {same}." if same else "", f"Not available: {absent}." if absent else ""]
+        return " ".join(filter(None, told))
+
+    def parts(self) -> list[tuple[str, int, int]]:
+        """Label, first row and end of each table that a page shows; an empty label for one that is not hidden."""
+        size = len(self.rows)
+        end = self.first if 0 < self.first < size else min(size, _MOST)
+        parts = [(self.folded + _left_out(0, end, size) if self.folded else "", 0, end)]
+        last = min(size, max(end, _MOST))
+        if last > end:
+            parts.append((f"{self.further}{_left_out(end, last, size) or f' ({last - end})'}", end, last))
+        return parts
+
+
+def _left_out(begin: int, end: int, size: int) -> str:
+    """Which rows these are, where rows are left to the file."""
+    return f" ({begin + 1:,} to {end:,} of {size:,})" if end < size else ""
 
 
 @dataclass(frozen=True)
@@ -68,9 +132,9 @@ class Section:
         """A heading inside a section."""
         self.blocks.append(Block("heading", words, brief=int(brief)))
 
-    def figure(self, drawing: Any, description: str, dpi: int = 120) -> None:
-        """A picture with its description for those who cannot see it."""
-        self.blocks.append(Block("figure", description, drawing=drawing, dpi=dpi))
+    def figure(self, drawing: Any, description: str, folded: str = "") -> None:
+        """A picture with its description, which is shown below it and read to those who cannot see it."""
+        self.blocks.append(Block("figure", description, drawing=drawing, folded=folded))
 
     def table(
         self,
@@ -79,24 +143,17 @@ class Section:
         *,
         chosen: int = -1,
         folded: str = "",
+        first: int = 0,
+        further: str = "",
         brief: int = 0,
     ) -> None:
-        """A table of anything :func:`~pyro_hoim.core.words.number` can write, with the fields of :class:`Block`."""
-        cells = tuple(tuple(cell if isinstance(cell, Hint) else number(cell) for cell in row) for row in rows)
-        self.blocks.append(
-            Block("table", columns=tuple(columns), rows=cells, chosen=chosen, folded=folded, brief=brief)
-        )
-
-    def folded_tables(
-        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], first: int, label: str, brief: int = 0
-    ) -> None:
-        """A table of the first rows and, where there are more, one of the others behind a label with their number."""
-        self.table(columns, rows[:first], brief=brief)
-        if len(rows) > first:
-            self.table(columns, rows[first:], folded=f"{label} ({len(rows) - first})")
+        """A table of cells, or of anything :func:`~pyro_hoim.core.words.number` can write; fields of :class:`Block`."""
+        cells = tuple(tuple(c if isinstance(c, Cell) else Cell(number(c), c) for c in row) for row in rows)
+        table = Block("table", "", None, tuple(columns), cells, chosen, folded, first, further, brief)
+        self.blocks.append(table)
 
     def names_in_full(self, labels: Mapping[str, str]) -> None:
-        """A table of the names that were shortened, by their labels; nothing where none was."""
+        """A table of the names that pictures shorten, by their labels; nothing where none is shortened."""
         rows = [(label, name) for name, label in labels.items() if label != name]
         if rows:
             self.table(["shortened", "name"], rows, folded=f"Names in full ({len(rows)})")
@@ -106,9 +163,9 @@ class Section:
         rows = [
             [
                 part,
-                shorten(found["target"]),
-                f"{found['accuracy']:.4f}",
-                f"{found['majority_accuracy']:.4f}",
+                found["target"],
+                cell(found["accuracy"]),
+                cell(found["majority_accuracy"]),
                 against_majority(found).replace(BASELINE, "") or f"better (p = {found['majority_p_value']:.1g})",
                 found["rows"],
             ]
@@ -143,9 +200,3 @@ class Page:
     about: Sequence[str]
     sections: Sequence[Section]
     seed: int
-
-
-def edge_cell(parts: Sequence[str], between: str = ":", width: int = CELL_WIDTH) -> Hint | str:
-    """Names or levels in a table: shortened where they are long, with the full text at hand."""
-    full = between.join(parts)
-    return full if len(full) <= width else Hint(short_edge(parts, width, between), full)

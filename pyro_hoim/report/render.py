@@ -1,32 +1,28 @@
-"""A page of any family as one self-contained HTML file and as plain text for a terminal."""
+"""A page of any family: one self-contained HTML file with its tables and pictures beside it, or text for a terminal."""
 
 from __future__ import annotations
 
 import os
-import platform
+import re
+import unicodedata
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
-from ..core.figures.drawing import as_data_uri
-from ..core.page import Block, Page
-from ..core.words import columns_of, listed, plural, shorten
+from ..core.page import Block, Cell, Page
+from ..core.words import columns_of, plural, shorten
+from .origin import provenance as made_now, provenance_lines
+from .pictures import Picture, picture
+from .tables import csv_text
 
 __all__ = ["plain_text", "render_page", "write_page"]
 
 _NAMED = 12
 _LINE = 110  # characters at a terminal
-_CELLS = (44, 28)  # of them in a cell with names: in the first column, in others
-_PACKAGES = ("pyro-hoim", "pyro-ppl", "torch", "arviz", "numpy")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+_CELLS = (44, 36)  # of them in a cell of text: in the first column, in others
+_STEM = 60  # characters of a file's name
 
 
 def _rows_text(rows: Mapping[str, float]) -> str:
@@ -39,28 +35,105 @@ def _rows_text(rows: Mapping[str, float]) -> str:
     return f"{', '.join(words[:-1])}{' and ' * (len(words) > 1)}{words[-1]} {noun}"
 
 
-def render_page(page: Page) -> str:
-    """HTML of a page, with every picture inside; it loads nothing from elsewhere."""
+def _subtitle(page: Page) -> str:
+    names = list(page.names)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{_rows_text(page.rows)} of {plural(len(names), 'variable')}: {', '.join(names[:_NAMED])}{more}"
+
+
+def slug(words: str) -> str:
+    """Words as a part of an address or of a file's name; what stands in parentheses is left out.
+
+    Example:
+        >>> slug("Observed against fitted cells (20)")
+        'observed-against-fitted-cells'
+    """
+    plain = unicodedata.normalize("NFKD", re.sub(r"\([^)]*\)", "", words)).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:_STEM].strip("-") or "part"
+
+
+def _unique(stem: str, taken: set[str]) -> str:
+    """The stem, numbered where another has it."""
+    name, number = stem, 1
+    while name in taken:
+        number += 1
+        name = f"{stem}-{number}"
+    taken.add(name)
+    return name
+
+
+def file_names(page: Page) -> dict[int, str]:
+    """Files of the tables and pictures of a page, by the ``id`` of their blocks: named by section and heading."""
+    found: dict[int, str] = {}
+    taken: dict[str, set[str]] = {"table": set(), "figure": set()}
+    for section in page.sections:
+        stem = slug(section.title)
+        for block in section.blocks:
+            if block.kind == "heading":
+                stem = slug(f"{section.title} {block.text}")
+            elif block.kind in taken:
+                folder, end = ("tables", "csv") if block.kind == "table" else ("figures", "svg")
+                found[id(block)] = f"{folder}/{_unique(stem, taken[block.kind])}.{end}"
+    return found
+
+
+def render_page(
+    page: Page, provenance: Mapping[str, Any] | None = None, pictures: Mapping[int, Picture] | None = None
+) -> str:
+    """HTML of a page, with every picture inside; it loads nothing from elsewhere.
+
+    Args:
+        page: what to show.
+        provenance: as :func:`~pyro_hoim.report.provenance` makes it; by default versions, date and the page's seed.
+        pictures: of the blocks, by their ``id``, of a page whose tables and pictures lie beside it; without them they
+            are drawn and nothing is linked.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pyro_hoim.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    files = {} if pictures is None else file_names(page)
+    taken: set[str] = {"in-short", "please-note", "how-this-was-made"}
     return environment.get_template("template.html.j2").render(
         page=page,
-        subtitle=f"{_rows_text(page.rows)} of {plural(len(page.names), 'variable')}: {listed(page.names, _NAMED)}",
-        image=lambda block: as_data_uri(block.drawing, block.dpi),
-        provenance=[
-            ("seed", str(page.seed)),
-            ("Python", platform.python_version()),
-            *((name, _version(name)) for name in _PACKAGES),
-        ],
+        anchors=[_unique(slug(section.title), taken) for section in page.sections],
+        subtitle=_subtitle(page),
+        shown=_shown,
+        is_number=lambda cell: not isinstance(cell.value, str),
+        drawn=lambda block: picture(block.drawing) if pictures is None else pictures[id(block)],
+        file=lambda block: files.get(id(block), ""),
+        provenance=provenance_lines(provenance or made_now(seed=page.seed)),
     )
 
 
-def write_page(page: Page, folder: Path) -> None:
-    """Write ``report.html`` into an existing folder in one step, so that no half-written page is ever seen."""
+def _shown(cell: Cell) -> str:
+    """Text of a cell, with true minus signs in numbers."""
+    return cell.shown if isinstance(cell.value, str) else cell.shown.replace("-", "−")
+
+
+def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = None) -> None:
+    """Write ``report.html``, ``tables`` and ``figures`` into a folder that exists.
+
+    The page is written last and in one step, so that no half-written page is ever seen. Tables are CSV files with all
+    rows and columns at full precision, pictures are SVG; the page links to them and holds the pictures itself.
+
+    Args:
+        page: what to show.
+        folder: where to; files of the same names are replaced.
+        provenance: as of :func:`render_page`.
+    """
+    pictures: dict[int, Picture] = {}
+    blocks = {id(block): block for section in page.sections for block in section.blocks}
+    for key, name in file_names(page).items():
+        target = folder / name
+        target.parent.mkdir(exist_ok=True)
+        if blocks[key].kind == "table":
+            target.write_text(csv_text(blocks[key]), encoding="utf-8", newline="")
+        else:
+            pictures[key] = picture(blocks[key].drawing)
+            target.write_bytes(pictures[key].svg)
     target = folder / "report.html"
     draft = target.with_suffix(".html.part")
-    draft.write_text(render_page(page), encoding="utf-8")
+    draft.write_text(render_page(page, provenance, pictures), encoding="utf-8")
     os.replace(draft, target)
 
 
@@ -78,12 +151,11 @@ def _lines(block: Block) -> list[str]:
     """A block at a terminal; columns that make lines too long are left to the page."""
     if block.kind != "table":
         return [f"({block.text})" if block.kind == "note" else block.text]
-    cells = [
-        [cell if isinstance(cell, str) else shorten(cell.full, _CELLS[k > 0]) for k, cell in enumerate(row)]
-        for row in block.rows[: block.brief]
-    ]
-    for number in range(len(block.columns), 1, -1):
-        lines = columns_of(block.columns[:number], [row[:number] for row in cells])
+    head = [block.columns[i] for i in block.varying]
+    cells = [[shorten(row[i].shown, _CELLS[i > 0]) for i in block.varying] for row in block.rows[: block.brief]]
+    told = [f"({block.told_once})"] if block.told_once else []
+    for number in range(len(head), 1, -1):
+        lines = columns_of(head[:number], [row[:number] for row in cells])
         if len(lines[0]) <= _LINE:
-            return lines
-    return columns_of(block.columns[:1], [row[:1] for row in cells])
+            return [*lines, *told]
+    return [*columns_of(head[:1], [row[:1] for row in cells]), *told]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.page import Section, edge_cell
+from ..core.page import Section
 from ..core.words import fixed, short_edge
 from ..log_linear.scores import CoefficientInterval
 from .analysis import ModelAnalysis
@@ -13,8 +13,6 @@ from .analysis import ModelAnalysis
 __all__ = ["add_interactions", "coefficient_rows", "finite_contrast_lines"]
 
 _EDGE = 48  # characters
-
-_LEVELS = 34  # characters
 _INTERVAL = 1.959963984540054
 _SHOWN, _BRIEF = 10, 12
 _OF_ONE = 3
@@ -76,15 +74,12 @@ def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> Non
     some = any(row["is_infinite"] for row in model.interactions)
     section.table(
         ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],
-        [
-            [edge_cell(r["edge"]), *_coefficients(r, some), edge_cell(r["levels"], ", ", _LEVELS)]
-            for r in model.interactions
-        ],
+        [[":".join(r["edge"]), *_coefficients(r, some), ", ".join(r["levels"])] for r in model.interactions],
         folded=folded,
         brief=_BRIEF,
     )
     contrasts = [
-        [edge_cell(edge), _words(edge, found), found["estimate"], *_interval(found)]
+        [":".join(edge), _words(edge, found), found["estimate"], *_interval(found)]
         for edge, found in _contrasts(model.interactions, _SHOWN)
     ]
     if contrasts:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.figures.hypergraph_figure import hypergraph_figure
 from ..core.figures.pair_matrix_figure import pair_matrix_figure
-from ..core.page import Page, Section, edge_cell
+from ..core.page import Cell, Page, Section, cell
 from ..core.words import (
     distinct_sentence,
     fixed,
@@ -26,11 +26,10 @@ from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
 
-_FIRST, _MOST, _BRIEF = 20, 500, 12
-_WORTHY = 0.01
+_FIRST, _BRIEF = 20, 12
+_NOTABLE = 0.01  # nats a row
 _DRAWN = 60
 _MATRIX = 60
-_LEVELS = 34  # characters
 _STATUS = {
     "stopped early": "the validation rows gained nothing more",
     "exhausted": "no set of variables was left that promised a gain",
@@ -104,12 +103,12 @@ def _worth_sentence(analysis: LearnedAnalysis) -> str:
     valued = [line["removal"] for line in analysis.interactions if line["removal"] is not None]
     if not valued:
         return ""
-    many, of = sum(value.value >= _WORTHY for value in valued), plural(len(valued), "interaction")
+    many, of = sum(value.value >= _NOTABLE for value in valued), plural(len(valued), "interaction")
     if all(value.kind == "exact" for value in valued):
-        return f" Without it the model loses {_WORTHY} nats a row or more for {many} of {of}."
+        return f" Without it the model loses {_NOTABLE} nats a row or more for {many} of {of}."
     return (
-        f" Of {of} valued, {len(valued) - many} {'is' if len(valued) - many == 1 else 'are'} worth less than {_WORTHY} "
-        "nats a row by the estimated upper bound of what the model loses without it."
+        f" For {len(valued) - many} of {of} the loss without it is less than {_NOTABLE} nats a row, by an estimated "
+        "upper bound."
     )
 
 
@@ -159,14 +158,14 @@ def _warnings(analysis: LearnedAnalysis) -> list[str]:
     return found
 
 
-def _worth_text(removal: object) -> str:
-    """Removal value with its error."""
+def _loss_without(removal: Any) -> Cell:
+    """What the model loses without an interaction, with its error."""
     if removal is None:
-        return "–"
-    value, error, kind = (getattr(removal, n) for n in ("value", "std_error", "kind"))
-    if kind == "exact":
-        return number(value if abs(value) > 1e-12 else 0.0)
-    return f"≤ {fixed(value)}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
+        return cell(None)
+    value = float(removal.value)
+    if removal.kind == "exact":
+        return Cell(number(value if abs(value) > 1e-12 else 0.0), value)
+    return cell(value, fixed, float(removal.std_error), before="≤ ")
 
 
 def _scores(analysis: LearnedAnalysis) -> Section:
@@ -206,9 +205,10 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
     columns = ["round", "interactions", "parameters of the family", "training loss", "validation loss"]
     rows: list[list[object]] = []
     for r in selection.rounds:
-        error = f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""
-        losses = [f"{r.train_loss:.4f}", f"{r.validation_loss:.4f}{error}"]
-        rows.append([r.number, r.num_interactions, r.num_parameters, *losses, r.verdict, f"{r.seconds:.1f}"])
+        error = r.validation_std_error or None
+        losses = [cell(r.train_loss), cell(r.validation_loss, error=error, write_error="{:.2g}".format)]
+        sizes = [r.number, r.num_interactions, r.num_parameters]
+        rows.append([*sizes, *losses, r.verdict, cell(r.seconds, "{:.1f}".format)])
     section.table([*columns, "verdict", "seconds"], rows, chosen=selection.best_round)
     section.note(
         "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
@@ -251,17 +251,17 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
 
     rows = [
         [
-            edge_cell(line["edge"]),
-            _worth_text(line["removal"]),
-            fixed(line["strength"]),
-            fixed(line["coefficient"]),
-            edge_cell(line["levels"], ", ", _LEVELS),
+            ":".join(line["edge"]),
+            _loss_without(line["removal"]),
+            cell(line["strength"]),
+            cell(line["coefficient"]),
+            ", ".join(line["levels"]),
             line["ridge"],
         ]
-        for line in lines[:_MOST]
+        for line in lines
     ]
     columns = ["interaction", "worth", "strength", "coefficient", "levels", "penalty"]
-    section.folded_tables(columns, rows, _FIRST, "Further interactions", brief=_BRIEF)
+    section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
     kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
     meaning = (
         "exactly"

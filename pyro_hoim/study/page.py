@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.figures.hypergraph_figure import hypergraph_figure
-from ..core.page import CELL_WIDTH, Page, Section, edge_cell
+from ..core.page import Page, Section
 from ..core.words import (
     distinct_sentence,
     elpd_sentence,
@@ -17,7 +17,6 @@ from ..core.words import (
     number,
     plural,
     short_edge,
-    shorten,
 )
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from .analysis import Analysis, ModelAnalysis
@@ -32,13 +31,12 @@ __all__ = ["analysis_page"]
 _SHOWN_INTERACTIONS = 15
 _SHOWN_TRACES = 6
 _SHOWN_CELLS = 20
-_SHOWN_INDEPENDENCES = 15
 _MIN_ESS = 400
-_LEVELS = 34  # characters
+_LABEL, _LEVELS = 56, 34  # characters of an interaction, and of its levels, in a picture or a sentence
 
 
 def _label(edge: Sequence[str]) -> str:
-    return short_edge(edge, CELL_WIDTH)
+    return short_edge(edge, _LABEL)
 
 
 def _whole(value: float) -> str:
@@ -253,7 +251,7 @@ def _compare_elpd(analysis: Analysis, section: Section) -> None:
         frame = analysis.comparison[["rank", "elpd_diff", "dse", "weight"]]
         columns = ["model", "rank", "elpd difference", "SE of difference", "weight"]
         rows = [[str(name), *values] for name, values in zip(frame.index, frame.to_numpy(float), strict=True)]
-        section.table(columns, rows)
+        section.table(columns, rows, chosen=int(np.argmin(frame["rank"])))
 
 
 def _structure(model: ModelAnalysis) -> Section:
@@ -277,7 +275,7 @@ def _structure(model: ModelAnalysis) -> Section:
         if model.hypergraph.is_graphical
         else "not graphical"
     )
-    listed = ", ".join(f"[{short_edge(e, CELL_WIDTH, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
+    listed = ", ".join(f"[{short_edge(e, _LABEL, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
     more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
     section.text(f"Generating class: {listed}{more}. The model is {kind}.")
     if len(model.hypergraph.domain) > 40:
@@ -287,11 +285,8 @@ def _structure(model: ModelAnalysis) -> Section:
     if statements:
         section.table(
             ["independent pair", "given"],
-            [
-                [edge_cell((a, b), " ⫫ "), edge_cell(c, ", ") or "nothing"]
-                for a, b, c in statements[:_SHOWN_INDEPENDENCES]
-            ],
-            folded=f"Implied independences ({len(statements)})",
+            [[f"{a} ⫫ {b}", ", ".join(c) or "nothing"] for a, b, c in statements],
+            folded=f"Implied conditional independences ({len(statements)})",
         )
     else:
         section.note("Every two variables share an interaction, so no conditional independence is implied.")
@@ -329,7 +324,7 @@ def _interactions(model: ModelAnalysis) -> Section:
         section.heading("Conditional odds ratios")
         section.table(
             ["pair", "levels", "given", "odds ratio", "lower", "upper"],
-            [[*(edge_cell([str(v)]) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
+            [[*map(str, row[:3]), *map(float, row[3:])] for row in frame.to_numpy()],
             folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
         )
         section.note("With 95 % large-sample intervals of the fit. Variables not named do not matter.")
@@ -353,11 +348,13 @@ def _cells(model: ModelAnalysis) -> Section | None:
         f"{0.0455 * len(finite):.1f} would by chance if the model held."
     )
     names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]
-    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:_SHOWN_CELLS]
+    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")
     section.table(
-        [*(shorten(n) for n in names), "observed", "expected", "adjusted residual"],
-        [[*(edge_cell([str(frame[n].iloc[i])]) for n in names), observed[i], expected[i], residual[i]] for i in order],
-        folded=f"The {len(order)} cells that fit worst",
+        [*names, "observed", "expected", "adjusted residual"],
+        [[*(str(frame[n].iloc[i]) for n in names), observed[i], expected[i], residual[i]] for i in order],
+        folded=f"The {min(len(order), _SHOWN_CELLS)} cells that fit worst",
+        first=_SHOWN_CELLS,
+        further="Further cells",
     )
     return section
 
@@ -370,17 +367,14 @@ def _posterior(model: ModelAnalysis) -> Section | None:
     section.text(run.description)
     shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
     section.heading("Densities and traces")
-    section.figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions", dpi=90)
+    section.figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions")
     section.heading("Ranks")
     section.figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions")
     section.note("Chains that agree give level bars at the dashed line.")
     frame = run.summary
     section.table(
         ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
-        [
-            [edge_cell([str(name)]), *(float(v) for v in row)]
-            for name, row in zip(frame.index, frame.to_numpy(), strict=True)
-        ],
+        [[str(name), *map(float, row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)],
         folded=f"All parameters ({len(frame)})",
     )
     return section

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.page import Section
+from ..core.page import Section, cell
 from ..core.scores import rows_are_distinct
-from ..core.words import digits
 from ..log_linear.scores import RowScores
 
 __all__ = ["PartScores", "PredictivePart", "distinct_parts", "num_rows", "score_section"]
@@ -82,8 +81,8 @@ def score_section(
         [
             name,
             part.model.rows,
-            *map(digits, (part.gain, part.gain_std_error, part.model.nll, part.model.pseudo_nll)),
-            *(digits(getattr(part, law).kl) for law in laws.values()),
+            *map(cell, (part.gain, part.gain_std_error, part.model.nll, part.model.pseudo_nll)),
+            *(cell(getattr(part, law).kl) for law in laws.values()),
         ]
         for name, part in held.items()
     ]

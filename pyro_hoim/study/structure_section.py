@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..core.page import Section, edge_cell
-from ..core.words import digits, fixed, plural
+from ..core.page import Cell, Section, cell
+from ..core.words import fixed, plural
 from ..log_linear.search.elimination import InteractionTest
 from .learned import LearnedAnalysis
 
 __all__ = ["structure_section", "structure_sentences"]
 
-_SHOWN, _MOST = 20, 500
+_SHOWN = 20
 _LEAST = 1e-16  # below it a normal tail is no more than a name for a large z
 
 
@@ -55,10 +55,10 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     compared = [
         [
             name,
-            digits(entry.gain),
-            digits(entry.independent.nll - entry.predictive.model.nll),
-            f"{fixed(entry.predictive.advantage, 4, True)} ± {entry.predictive.advantage_std_error:.1g}",
-            *(f"{found['accuracy']:.4f}" for found in (entry.accuracy, entry.predictive.accuracy) if found is not None),
+            cell(entry.gain),
+            cell(entry.independent.nll - entry.predictive.model.nll),
+            cell(entry.predictive.advantage, _signed, entry.predictive.advantage_std_error),
+            *(cell(found["accuracy"]) for found in (entry.accuracy, entry.predictive.accuracy) if found is not None),
         ]
         for name, entry in analysis.held.items()
         if entry.predictive is not None
@@ -70,14 +70,14 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         section.table(head, compared)
     lines = [
         [
-            edge_cell(test.edge),
+            ":".join(test.edge),
             *_statistics(test),
             "kept" if test.is_kept else "others stand in for it" if test.is_confirmed else "not confirmed",
         ]
         for test in elimination.tests
     ]
-    columns = ["interaction", "held-out gain", "z", "p", ""]
-    section.folded_tables(columns, lines[:_MOST], _SHOWN, "Further interactions")
+    columns = ["interaction", "held-out gain", "z", "p", "decision"]
+    section.table(columns, lines, first=_SHOWN, further="Further interactions")
     refitted = (
         "" if not any(t.is_refitted for t in elimination.tests) else " (of the confirmed, with all others fitted again)"
     )
@@ -97,10 +97,14 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     return section
 
 
-def _statistics(test: InteractionTest) -> list[str]:
+def _signed(value: float) -> str:
+    return fixed(value, 4, True)
+
+
+def _statistics(test: InteractionTest) -> list[Cell]:
     """Gain with its error, z and p; the gain alone where too few rows differ for the others."""
-    gain = fixed(test.gain, 4, True)
     if not test.has_normal_law:
-        return [gain, "–", "–"]
+        return [cell(test.gain, _signed), cell(None), cell(None)]
     p_value = f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}"
-    return [f"{gain} ± {test.gain_std_error:.1g}", f"{test.z:.1f}", p_value]
+    gain = cell(test.gain, _signed, test.gain_std_error)
+    return [gain, cell(test.z, "{:.1f}".format), Cell(p_value, test.p_value)]

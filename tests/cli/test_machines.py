@@ -138,7 +138,7 @@ def test_page_and_file(shell):
     page = Path("o/report.html").read_text(encoding="utf-8")
     for words in ("Boltzmann machine of t", "<h2>Weights</h2>", "<h2>Learning</h2>", "NLL (exact)", "validation"):
         assert words in page
-    assert page.count("data:image/png") >= 2
+    assert page.count("data:image/svg+xml") >= 2
     assert json.loads(Path("o/fit.json").read_text(encoding="utf-8"))["independent_kl"]["test"] > 0
 
 

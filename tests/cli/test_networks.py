@@ -1,6 +1,7 @@
 """Dependency networks at the command line: what is printed and written agrees with the library; bad input is named."""
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -67,7 +68,7 @@ def test_fit_prints_what_the_library_finds(shell):
         assert sum(n["nll"][name] for n in found["nodes"]) == pytest.approx(pseudo, abs=1e-10)
     assert json.loads(Path("pyro-hoim-czech_autoworkers/fit.json").read_text()) == found
     assert load_network(found["model"]).conditionals.edges == network.edges
-    assert Path(found["report"]).read_text().count("data:image/png") == 5
+    assert Path(found["report"]).read_text().count("data:image/svg+xml") == 5
     assert not Path("pyro-hoim-czech_autoworkers/checkpoint").exists()
 
 
@@ -85,7 +86,7 @@ def test_options_of_learning_reach_the_learner(shell):
 def test_text_names_scores_arrows_and_files(fitted, shell):
     out = shell("fit", str(fitted / "rows.csv"), *NETWORK, "--out", "again").out
     assert "train  1,841" in out
-    assert "mental → phys" in out
+    assert re.search("mental +phys +0", out)
     assert "report: again/report.html" in out
 
 

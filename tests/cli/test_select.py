@@ -76,7 +76,7 @@ def test_json_and_files(shell):
     for keys in (found, *inner):
         assert {key for key in keys if not key.endswith("_std_error")} <= documented, set(keys) - documented
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "v2:v3:v4" in page and "data:image/png" in page and "The search" in page
+    assert "v2:v3:v4" in page and "data:image/svg+xml" in page and "The search" in page
     assert not Path("out/checkpoint").exists()
     model = load_model("out/model.safetensors")
     test = Observations.from_csv(source, domain=model.hypergraph.domain).split([0.35, 0.15, 0.5], 0)[2]

@@ -40,10 +40,6 @@ def texts(section):
     return " ".join(block.text for block in section.blocks)
 
 
-def cell(value):
-    return value if isinstance(value, str) else value.shown
-
-
 def test_the_sections_of_each_route(found):
     record, sections = found
     titles = ["Which interactions exist", "Most probable models", "Where the chains disagree", "Other priors"]
@@ -66,18 +62,19 @@ def test_the_picture_is_as_wide_as_the_probabilities(found):
     assert widths == pytest.approx(sorted(0.5 + 5.5 * p for p in pairs if p >= 0.05))
     (table,) = tables(sections["Which interactions exist"])[:1]
     for row in table.rows:
-        assert row[1] == digits(inclusion[cell(row[0]).split(":")])
+        assert row[1].value == float(inclusion[row[0].shown.split(":")]) and row[1].shown == digits(row[1].value)
     assert ("R-hat" in table.columns) is ("Monte Carlo SE" in table.columns) is (record.route == "chains")
 
 
 def test_models_stand_beside_their_evidence_and_leave_one_out(found):
     record, sections = found
     table, generators = tables(sections["Most probable models"])
-    assert [row[1] for row in generators.rows] == [rival.name for rival in record.rivals]
+    assert [row[1].shown for row in generators.rows] == [rival.name for rival in record.rivals]
     assert table.columns[:5] == ("collection", "probability", "log evidence", "elpd (LOO)", "stacking weight")
     for row, rival in zip(table.rows, record.rivals, strict=True):
-        assert row[1] == digits(rival.probability) and float(row[2]) == pytest.approx(rival.log_evidence, abs=0.005)
-        assert float(row[3]) == pytest.approx(rival.left_out.elpd, abs=0.005)
+        assert row[1].shown == digits(rival.probability) and row[2].value == rival.log_evidence
+        assert float(row[2].shown) == pytest.approx(rival.log_evidence, abs=0.005)
+        assert float(row[3].shown) == pytest.approx(rival.left_out.elpd, abs=0.005)
 
 
 def test_dots_are_at_the_probabilities(found):

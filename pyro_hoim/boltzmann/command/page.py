@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ...core.command.answers import describe_log_z
-from ...core.page import Page, Section, edge_cell
-from ...core.words import digits, fixed, gain_sentence, num_states_text, plural
+from ...core.page import Page, Section, cell
+from ...core.words import fixed, gain_sentence, num_states_text, plural
 from .analysis import MachineAnalysis
 from .figures import curve_figure, weights_figure
 from .use import strongest
 
 __all__ = ["machine_page"]
 
-_FIRST, _MOST, _BRIEF = 20, 200, 8
+_FIRST, _BRIEF = 20, 8
 _METHODS = {
     "exact": "exact gradients",
     "cd": "contrastive divergence with {steps}",
@@ -69,7 +69,7 @@ def _warnings(analysis: MachineAnalysis) -> list[str]:
 def _scores(analysis: MachineAnalysis) -> Section:
     section = Section("How well it predicts rows")
     rows = [
-        [name, part.rows, digits(part.nll), digits(part.kl), digits(part.pseudo_nll), digits(part.gain)]
+        [name, part.rows, *map(cell, (part.nll, part.kl, part.pseudo_nll, part.gain))]
         for name, part in analysis.parts.items()
         if part is not None
     ]
@@ -93,9 +93,14 @@ def _interactions(analysis: MachineAnalysis) -> Section:
         "interactions, the change of the log-probability when all of the columns are at level 1 that no smaller set "
         "explains, the others at level 0."
     )
-    rows = [[edge_cell(edge), fixed(value, sign=True)] for edge, value in values[:_MOST]]
-    section.folded_tables(["interaction", "value (nats)"], rows, _FIRST, "More interactions", brief=_BRIEF)
+    rows = [[":".join(edge), cell(value, _signed)] for edge, value in values]
+    columns = ["interaction", "value (nats)"]
+    section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
     return section
+
+
+def _signed(value: float) -> str:
+    return fixed(value, sign=True)
 
 
 def _weights(analysis: MachineAnalysis) -> Section:

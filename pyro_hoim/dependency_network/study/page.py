@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from ...core.page import Hint, Page, Section
+from ...core.page import Page, Section, cell
 from ...core.scores import rows_are_distinct
 from ...core.words import (
     PSEUDO,
     against_majority,
-    digits,
     distinct_sentence,
-    fixed,
     gain_sentence,
     listed,
     num_states_text,
@@ -28,7 +26,7 @@ from .network_figure import dependency_figure, dependency_matrix_figure
 
 __all__ = ["network_page"]
 
-_FIRST, _MOST, _BRIEF = 20, 500, 12
+_FIRST, _BRIEF = 20, 12
 _DRAWN, _KEPT = 60, 40  # variables in a picture
 _GRAPHS = 3
 _NODES = 60
@@ -139,7 +137,7 @@ def _scores(analysis: NetworkAnalysis) -> Section:
     for name, entry in held.items():
         found, apart = entry.scores, entry.independent
         values = (found.pseudo_nll, apart.pseudo_nll, entry.gain, found.gain_std_error, found.nll, found.kl, apart.kl)
-        rows.append([name, found.rows, *map(digits, values), number(found.fc), number(found.fc_limit)])
+        rows.append([name, found.rows, *map(cell, values), found.fc, found.fc_limit])
     section.table([*columns, "FC-limit"], rows, brief=len(held))
     section.note(
         "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
@@ -172,12 +170,9 @@ def _structure(analysis: NetworkAnalysis) -> Section:
             f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them."
         )
 
-    rows = [
-        [_cell(f"{labels[e.parent]} → {labels[e.child]}", f"{e.parent} → {e.child}"), f"{e.value:.4f}", e.num_splits]
-        for e in edges[:_MOST]
-    ]
-    columns = ["from → to", "information", "questions"]
-    section.folded_tables(columns, rows, _FIRST, "Further arrows", brief=_BRIEF)
+    rows = [[e.parent, e.child, cell(e.value), e.num_splits] for e in edges]
+    columns = ["predictor", "predicted", "gain (nats a row)", "questions"]
+    section.table(columns, rows, first=_FIRST, further="Further arrows", brief=_BRIEF)
     section.note(
         "Information: nats a row that the reader's graph gained on the training rows when it asked the variable, "
         "question by question. What two variables both tell is credited to the one asked first; so a missing arrow "
@@ -185,10 +180,6 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     )
     section.names_in_full(labels)
     return section
-
-
-def _cell(shown: str, full: str) -> Hint | str:
-    return shown if shown == full else Hint(shown, full)
 
 
 def _drawn(analysis: NetworkAnalysis) -> Domain:
@@ -209,28 +200,26 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
     held = analysis.held
     columns = ["variable", "levels", "reads", "leaves", "parameters", "entropy", "information"]
     columns += [f"{name} NLL" for name in held] + ["all others at once"]
-    labels = short_labels(analysis.domain.names)
     lossless = {None: "–", True: "costs less", False: "costs no less"}
 
     def row(i: int) -> list[object]:
         node, graph = analysis.learned.nodes[i], analysis.graphs[i]
         parents = [edge.parent for edge in sorted(graph.edges, key=lambda e: -e.value)]
-        reads = Hint(str(len(parents)), ", ".join(parents)) if parents else "0"
         return [
-            _cell(labels[node.variable], node.variable),
+            node.variable,
             analysis.domain.cardinalities[i],
-            reads,
+            ", ".join(parents) or "none",
             node.num_leaves,
             node.num_parameters,
-            fixed(graph.entropy),
-            fixed(graph.gain),
-            *(digits(entry.scores.nodes[node.variable]) for entry in held.values()),
+            cell(graph.entropy),
+            cell(graph.gain),
+            *(cell(entry.scores.nodes[node.variable]) for entry in held.values()),
             lossless[node.lossless_wins],
         ]
 
     size = len(analysis.domain)
     order = sorted(range(size), key=lambda i: -analysis.graphs[i].gain)
-    section.folded_tables(columns, [row(i) for i in order], _NODES, "Further variables", brief=_BRIEF)
+    section.table(columns, [row(i) for i in order], first=_NODES, further="Further variables", brief=_BRIEF)
     section.note(
         "Entropy and information are those of the training rows, in nats; NLL is the mean of minus the "
         "log-probability of the variable's cell given the others. The names that a variable reads show when the "

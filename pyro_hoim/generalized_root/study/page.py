@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...core.page import Page, Section, edge_cell
+from ...core.page import Cell, Page, Section, cell
 from ...core.scores import rows_are_distinct
 from ...core.words import (
     PSEUDO,
@@ -14,7 +14,6 @@ from ...core.words import (
     distinct_sentence,
     gain_sentence,
     listed,
-    number,
     option,
     plural,
 )
@@ -25,7 +24,7 @@ from .scores import RootScores
 
 __all__ = ["root_page"]
 
-_FIRST, _MOST, _BRIEF = 15, 200, 10
+_FIRST, _BRIEF = 15, 10
 _DRAWN_PAIRS, _DRAWN_SETS = 40, 12
 _NODES = 20
 _LAWS = {
@@ -194,9 +193,9 @@ def _scores(analysis: RootAnalysis) -> Section:
     for name, held in analysis.held.items():
         drawn[name] = {names[law]: scores for law, scores in {**held.baselines, "": held.scores}.items()}
         for law, found in drawn[name].items():
-            pseudo, gain = digits(found.pseudo_nll), digits(held.independent.pseudo_nll - found.pseudo_nll)
-            error = number(found.pseudo_nll_std_error)
-            rows.append([name, law, found.rows, pseudo, error, gain, digits(found.nll), digits(found.kl)])
+            pseudo, gain = cell(found.pseudo_nll), cell(held.independent.pseudo_nll - found.pseudo_nll)
+            error = found.pseudo_nll_std_error
+            rows.append([name, law, found.rows, pseudo, error, gain, cell(found.nll), cell(found.kl)])
     columns = ["part", "law", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
     section.table(columns, rows, brief=len(rows))
     if any(math.isfinite(s.pseudo_nll) for held in analysis.held.values() for s in held.baselines.values()):
@@ -242,13 +241,12 @@ def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int, has_roo
         values = [term.coefficient, term.coefficient / math.factorial(term.key[1])]
         if analysis.scales:
             values.append(standardise_term(term, analysis.scales).coefficient)
-        cells.append([edge_cell(term.names, between), *map(_signed, values), *([term.key[0]] if has_roots else [])])
+        cells.append([between.join(term.names), *map(_signed, values), *([term.key[0]] if has_roots else [])])
     return cells
 
 
-def _signed(value: float | None) -> str:
-    """A coefficient, with a true minus sign."""
-    return "–" if value is None else coefficient(value).replace("-", "−")
+def _signed(value: float | None) -> Cell:
+    return cell(value, coefficient)
 
 
 def _tuples(analysis: RootAnalysis, size: int) -> Section:
@@ -260,12 +258,13 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
         columns = ["columns", "coefficient", "tensor entry"]
         if analysis.scales:
             columns.append("per standard deviation")
-        has_roots = len({term.key[0] for term in terms[:_MOST]}) > 1
+        has_roots = len({term.key[0] for term in terms}) > 1
         if has_roots:
             columns.append("root")
-        cells = _cells(analysis, terms[:_MOST], sign, has_roots)
-        section.heading(f"{words} ({len(terms)})", brief=True)
-        section.folded_tables(columns, cells, _FIRST, "Further ones", brief=_BRIEF)
+        cells = _cells(analysis, terms, sign, has_roots)
+        shown = f", the {_FIRST} strongest first" if len(terms) > _FIRST else ""
+        section.heading(f"{words} ({plural(len(terms), 'set')}{shown})", brief=True)
+        section.table(columns, cells, first=_FIRST, further="Further sets", brief=_BRIEF)
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
     units = ""
     if analysis.scales:  # Gaussian, whose statistic is the square: x itself for pairs
@@ -295,10 +294,10 @@ def _singles(analysis: RootAnalysis) -> Section:
     columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
     singles = sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
     rows: list[list[object]] = []
-    for term in singles[:_MOST]:
+    for term in singles:
         values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
-        rows.append([edge_cell(term.names, ""), *map(_signed, values)])
-    section.folded_tables(columns, rows, _FIRST, "Further ones", brief=_BRIEF)
+        rows.append(["".join(term.names), *map(_signed, values)])
+    section.table(columns, rows, first=_FIRST, further="Further columns", brief=_BRIEF)
     told = "The coefficient of the column's own statistic, which no penalty shrinks; largest first."
     if lower:
         told += " Those of its roots let it spread more (or less) than the family's independent law."
@@ -311,7 +310,13 @@ def _path(analysis: RootAnalysis) -> Section:
     section.table(
         ["penalty", "tuples", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
         [
-            [f"{s.l1:g}", s.num_terms, digits(s.train), digits(s.validation), f"{s.kkt_residual:.1e}"]
+            [
+                cell(s.l1, "{:g}".format),
+                s.num_terms,
+                cell(s.train),
+                cell(s.validation),
+                cell(s.kkt_residual, "{:.1e}".format),
+            ]
             for s in analysis.path
         ],
         chosen=next(i for i, s in enumerate(analysis.path) if s.l1 == analysis.l1),
@@ -343,7 +348,7 @@ def _trust(analysis: RootAnalysis) -> Section:
     section.text(words)
     slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
     rows = [
-        [edge_cell([n.variable]), len(n.terms), digits(n.objective), f"{n.kkt_residual:.1e}", n.num_steps, n.status]
+        [n.variable, len(n.terms), cell(n.objective), cell(n.kkt_residual, "{:.1e}".format), n.num_steps, n.status]
         for n in slowest
     ]
     columns = ["column", "tuples", "objective", "residual", "steps", "state"]

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...core.figures.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
-from ...core.page import CELL_WIDTH, Section
+from ...core.page import Section
 from ...core.words import number, plural, short_edge
 from .record import ConstrainedRecord
 
 __all__ = ["constrained_section", "constrained_sentences", "constrained_warnings"]
 
-_SHOWN = 20
+_SHOWN, _LABEL = 20, 56  # entries in a picture, characters of an interaction there
 _NORMS = {"sparse": "l1 norm", "low_rank": "overlapped Schatten 1 norm"}
 _WORDS = {"sparse": "sparse", "low_rank": "low-rank"}
 
@@ -75,7 +75,7 @@ def _sparse(record: ConstrainedRecord) -> Figure:
     axes.barh(
         range(len(largest)), values[largest], color=[BLUE if values[i] > 0 else ORANGE for i in largest], height=0.7
     )
-    axes.set_yticks(range(len(largest)), [short_edge(edges[i], CELL_WIDTH) for i in largest])
+    axes.set_yticks(range(len(largest)), [short_edge(edges[i], _LABEL) for i in largest])
     axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.set_xlabel(f"theta, nats ({plural(len(largest), 'entry', 'entries')})", color=INK, fontsize=9)
     plain_axes(axes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.figures.hypergraph_figure import hypergraph_figure
-from ...core.page import CELL_WIDTH, Hint, Section, edge_cell
-from ...core.words import digits, fixed, number, plural, short_edge, shorten
+from ...core.page import Section, cell
+from ...core.words import fixed, number, plural, short_edge, shorten
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -16,7 +16,8 @@ from .record import RivalModel, StructureRecord
 __all__ = ["structure_sections", "structure_sentences", "structure_warnings"]
 
 _SHOWN, _SHOWN_DOTS, _SHOWN_CELLS = 20, 15, 20
-_MAX_SETS, _MOST = 12, 500
+_MAX_SETS = 12
+_LABEL = 56  # characters of an interaction in a picture or a sentence
 _MAX_PARETO_K = 0.7  # as of fits with a posterior
 _LEAST = 0.05  # probability of an interaction in the picture
 _ROUTES = {
@@ -34,7 +35,7 @@ def structure_sentences(record: StructureRecord) -> list[str]:
     sentences = [
         f"Posterior over which interactions exist, in the {space} space with the prior {record.prior}: {num}{met}.",
         f"{_ROUTES[record.route]} Evidence: {_evidence(record)}.",
-        f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * CELL_WIDTH)}.",
+        f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * _LABEL)}.",
     ]
     likely = [edge for edge, mean in _ranked(record) if mean > 0.5]
     if likely:
@@ -75,7 +76,7 @@ def structure_sections(record: StructureRecord, fit: FitResult) -> list[Section]
 
 
 def _label(edge: Edge) -> str:
-    return short_edge(edge, CELL_WIDTH)
+    return short_edge(edge, _LABEL)
 
 
 def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
@@ -117,14 +118,12 @@ def _interactions(record: StructureRecord) -> Section:
     rows: list[list[object]] = []
     for edge, mean in _ranked(record):
         k = position[edge]
-        row: list[object] = [edge_cell(edge), digits(mean), digits(None if before is None else before[k])]
-        row += [digits(float(inclusion.mcse[k]))] if is_drawn else []
-        row += [number(float(inclusion.r_hat[k]))] if inclusion.r_hat is not None else []
+        row: list[object] = [":".join(edge), cell(mean), cell(None if before is None else before[k])]
+        row += [cell(float(inclusion.mcse[k]))] if is_drawn else []
+        row += [float(inclusion.r_hat[k])] if inclusion.r_hat is not None else []
         rows.append(row)
     if rows:
-        section.folded_tables(columns, rows[:_MOST], _SHOWN, "Further interactions", brief=10)
-        if len(rows) > _MOST:
-            section.note(f"The {_MOST} most probable of {len(rows):,} interactions are shown; the JSON holds all.")
+        section.table(columns, rows, first=_SHOWN, further="Further interactions", brief=10)
     else:
         section.text("One variable has no interactions.")
     if before is None:
@@ -132,14 +131,18 @@ def _interactions(record: StructureRecord) -> Section:
     return section
 
 
-def _beside(record: StructureRecord, rival: RivalModel) -> Hint | str:
+def _beside(record: StructureRecord, rival: RivalModel) -> str:
     """The most probable collection by its generating class, another by what it has and lacks beside that one."""
     first, own = record.rivals[0].hypergraph.edges, rival.hypergraph.edges
     if rival is record.rivals[0]:
-        return edge_cell([rival.name])
+        return rival.name
     changes = [f"with {':'.join(edge)}" for edge in own if edge not in first]
     changes += [f"without {':'.join(edge)}" for edge in first if edge not in own]
-    return short_edge(changes, CELL_WIDTH, ", ")
+    return ", ".join(changes)
+
+
+def _two(value: float) -> str:
+    return fixed(value, 2)
 
 
 def _models(record: StructureRecord) -> Section:
@@ -150,16 +153,16 @@ def _models(record: StructureRecord) -> Section:
     rows: list[list[object]] = []
     for rival in record.rivals:
         left = rival.left_out
-        row: list[object] = [_beside(record, rival), digits(rival.probability), fixed(rival.log_evidence, 2)]
+        row: list[object] = [_beside(record, rival), cell(rival.probability), cell(rival.log_evidence, _two)]
         if left is not None:
             figures = (left.elpd, left.weight, left.std_error, left.num_effective_parameters, left.max_pareto_k)
-            row += [fixed(value, 2) for value in figures]
+            row += [cell(value, _two) for value in figures]
         rows.append(row)
-    section.table(head, rows, brief=len(rows))
+    section.table(head, rows, chosen=0, brief=len(rows))
     section.note("Collections after the first are named by the interactions that they have, and lack, beside it.")
     if len(rows) > 1:
         generators = [[str(k + 1), rival.name] for k, rival in enumerate(record.rivals)]
-        section.table(["", "generating class"], generators, folded=f"Generating classes ({len(rows)})")
+        section.table(["number", "generating class"], generators, folded=f"Generating classes ({len(rows)})")
     section.note(
         "Evidence is the probability of the rows averaged over the prior, in nats; it depends on the prior of theta "
         "even where the posterior of theta hardly does."
@@ -197,10 +200,7 @@ def _chains(record: StructureRecord) -> Section | None:
     )
     section.table(
         ["interaction", *(f"chain {c + 1}" for c in range(len(means))), "R-hat"],
-        [
-            [edge_cell(inclusion.edges[k]), *map(digits, means[:, k].tolist()), number(float(inclusion.r_hat[k]))]
-            for k in order
-        ],
+        [[":".join(inclusion.edges[k]), *map(cell, means[:, k].tolist()), float(inclusion.r_hat[k])] for k in order],
         folded=f"Probabilities by chain ({len(order)})",
     )
     section.text(
@@ -226,15 +226,15 @@ def _others(record: StructureRecord) -> Section | None:
     )
     section.table(
         ["interaction", *names],
-        [[edge_cell(edges[k]), *map(digits, means[:, k].tolist())] for k in order],
+        [[":".join(edges[k]), *map(cell, means[:, k].tolist())] for k in order],
         folded=f"Probabilities by prior ({len(order)})",
     )
     rows: list[list[object]] = []
     for name, other in record.others.items():
         top = other.models(1)[0]
-        worth = [] if record.route == "list" else [number(other.num_effective or _num_draws(record))]
+        worth = [] if record.route == "list" else [other.num_effective or _num_draws(record)]
         generators = "".join(f"[{' '.join(edge)}]" for edge in top.hypergraph.maximal_edges)
-        rows.append([name, edge_cell([generators]), digits(top.probability), *worth])
+        rows.append([name, generators, cell(top.probability), *worth])
     head = ["prior", "most probable collection", "its probability"]
     section.table(head + ([] if record.route == "list" else ["draws it is worth"]), rows)
     drawn = "" if record.route == "list" else " The draws are weighted; collections that none of them met stay unknown."
@@ -262,21 +262,23 @@ def _cells(record: StructureRecord, fit: FitResult) -> Section:
         "Averaged expected counts of cells against observed counts and against those of the most probable collection",
     )
     apart = np.abs(averaged - single)
-    order = np.argsort(-apart, kind="stable")[:_SHOWN_CELLS]
+    order = np.argsort(-apart, kind="stable")
     domain = rows.domain
     levels = np.stack(np.unravel_index(order, domain.cardinalities), 1)
     section.table(
-        [*(shorten(name) for name in domain.names), "observed", "averaged", "most probable collection"],
+        [*domain.names, "observed", "averaged", "most probable collection"],
         [
             [
-                *(edge_cell([v.labels[code]]) for v, code in zip(domain, codes, strict=True)),
+                *(v.labels[code] for v, code in zip(domain, codes, strict=True)),
                 observed[cell],
                 averaged[cell],
                 single[cell],
             ]
             for cell, codes in zip(order, levels, strict=True)
         ],
-        folded=f"The {plural(len(order), 'cell')} that averaging changes most",
+        folded=f"The {plural(min(len(order), _SHOWN_CELLS), 'cell')} that averaging changes most",
+        first=_SHOWN_CELLS,
+        further="Further cells",
     )
     section.note(
         "Posterior means of the probabilities of cells over collections and theta, times the number of rows; beside "

@@ -1,0 +1,36 @@
+"""Tables of a page as CSV: every row and column, numbers at full precision, as a program reads them."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from ..core.page import Block, Cell
+
+__all__ = ["csv_text"]
+
+
+def csv_text(block: Block) -> str:
+    """The rows of a table with a header; errors told beside a value have columns of their own, with ``SE`` behind."""
+    has_error = [any(row[i].error is not None for row in block.rows) for i in range(len(block.columns))]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    names = zip(block.columns, has_error, strict=True)
+    writer.writerow([field for name, also in names for field in ([name, f"{name} SE"] if also else [name])])
+    for row in block.rows:
+        cells = zip(row, has_error, strict=True)
+        writer.writerow([field for cell, also in cells for field in _fields(cell, also)])
+    return buffer.getvalue()
+
+
+def _fields(cell: Cell, has_error: bool) -> list[str]:
+    return [_written(cell.value), _written(cell.error)] if has_error else [_written(cell.value)]
+
+
+def _written(value: str | float | None) -> str:
+    """Text as it is, a number as Python reads it back, nothing for nothing and for NaN."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else repr(float(value) if not isinstance(value, int) else value)
