@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import click
 
 from ..errors import refused
 
-__all__ = ["echo_json", "is_terminal", "new_folder", "peak_memory_mb", "to_json_text"]
+__all__ = ["echo_json", "is_terminal", "new_folder", "peak_memory_mb", "to_json_text", "without_folder"]
 
 
 def _finite(value: Any) -> Any:
@@ -36,6 +37,15 @@ def to_json_text(value: Mapping[str, Any], indent: int | None = None) -> str:
 def echo_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on standard output."""
     click.echo(to_json_text(value))
+
+
+def without_folder(value: Any, folder: Path) -> Any:
+    """The same with paths inside a folder told from there, for a file in it that may be moved or passed on."""
+    if isinstance(value, Mapping):
+        return {k: without_folder(v, folder) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folder(v, folder) for v in value]
+    return value.removeprefix(f"{folder}{os.sep}") if isinstance(value, str) else value
 
 
 def is_terminal() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Generator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
 from ..data.counts import CountTable
 from ..data.digest import digest
@@ -19,7 +21,7 @@ from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
 from .options import option_of
 
-__all__ = ["Session", "announce", "session"]
+__all__ = ["Session", "announce", "command_line", "session"]
 
 _FILE = "run.json"
 _FREE = ("source", "target", "out", "resume", "as_json", "jobs")  # may differ when a run is continued
@@ -145,3 +147,23 @@ def _options() -> dict[str, str]:
 
 def _said(name: str, value: str | None) -> str:
     return f"no {name}" if value is None else f"{name} {value}".rstrip()
+
+
+def command_line() -> str:
+    """The command that runs with what was typed; of a path from the root of the machine only the last part."""
+    context = click.get_current_context()
+    words = ["pyro-hoim", str(context.info_name)]
+    for param in context.command.get_params(context):
+        if context.get_parameter_source(str(param.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[str(param.name)]
+        for part in value if isinstance(value, tuple) else (value,):
+            is_flag = isinstance(part, bool)
+            if isinstance(param, click.Option):
+                words.append(param.secondary_opts[0] if part is False else param.opts[-1 if not is_flag else 0])
+            words += [] if is_flag else [_without_root(str(part))]
+    return shlex.join(words)
+
+
+def _without_root(word: str) -> str:
+    return Path(word).name if Path(word).is_absolute() else word

@@ -92,7 +92,7 @@ class Block:
         """A sentence on the other columns; empty where there are none."""
         nothing = number(None)
         alike = {self.columns[i]: self.rows[0][i].shown for i in range(len(self.columns)) if i not in self.varying}
-        same = ", ".join(f"{name} {shown}" for name, shown in alike.items() if shown != nothing)
+        same = ", ".join(f"{name} {shown}" for name, shown in alike.items() if shown not in (nothing, ""))
         absent = ", ".join(name for name, shown in alike.items() if shown == nothing)
         told = [f"The same in every row: {same}." if same else "", f"Not available: {absent}." if absent else ""]
         return " ".join(filter(None, told))
@@ -100,17 +100,11 @@ class Block:
     def parts(self) -> list[tuple[str, int, int]]:
         """Label, first row and end of each table that a page shows; an empty label for one that is not hidden."""
         size = len(self.rows)
-        end = self.first if 0 < self.first < size else min(size, _MOST)
-        parts = [(self.folded + _left_out(0, end, size) if self.folded else "", 0, end)]
-        last = min(size, max(end, _MOST))
-        if last > end:
-            parts.append((f"{self.further}{_left_out(end, last, size) or f' ({last - end})'}", end, last))
-        return parts
-
-
-def _left_out(begin: int, end: int, size: int) -> str:
-    """Which rows these are, where rows are left to the file."""
-    return f" ({begin + 1:,} to {end:,} of {size:,})" if end < size else ""
+        last = min(size, max(self.first, _MOST))
+        end = min(self.first, size) or last
+        left = f", {size - last:,} more in the file" if last < size else ""
+        parts = [(self.folded + (left if self.folded and end == last else ""), 0, end)]
+        return [*parts, (f"{self.further} ({last - end:,}{left})", end, last)] if last > end else parts
 
 
 @dataclass(frozen=True)

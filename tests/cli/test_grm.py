@@ -100,7 +100,7 @@ def test_fit_prints_what_the_library_finds(file, fitted, shell):
     assert found["seconds"] > 0
     assert found["peak_memory_mb"] > 0
     folder = Path(f"pyro-hoim-{Path(file).stem}")
-    assert json.loads((folder / "fit.json").read_text()) == found
+    assert json.loads((folder / "fit.json").read_text()) == json.loads(json.dumps(found).replace(f'"{folder}/', '"'))
     assert load_roots(found["model"]).structure == fit.structure
     assert Path(found["report"]).exists()
     assert not (folder / "checkpoint").exists()

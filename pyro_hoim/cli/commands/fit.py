@@ -17,12 +17,12 @@ from ...data.counts import CountTable
 from ...data.observations import Observations
 from ...errors import refused, unexpected
 from ...families import DEFAULT, families
-from ...report.render import plain_text, write_page
+from ...report import plain_text, provenance, write_page
 from ..asking import JSON, FamilyCommand, own_options
 from ..options import SEED
-from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text
+from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text, without_folder
 from ..seen import keep_split
-from ..session import Session, announce, session
+from ..session import Session, announce, command_line, session
 
 __all__ = ["fit"]
 
@@ -109,10 +109,19 @@ def fit(
         say("writing the report")
         page = family.sections(study.analysis)
         files = family.save(study.analysis, run.folder)
-        write_page(page, run.folder)
+        made = provenance(
+            table.rows,
+            name=table.name,
+            source=source,
+            command=command_line(),
+            split=dict(zip(parts, fractions, strict=True)),
+            seed=seed,
+        )
+        write_page(page, run.folder, made)
         keep_split(run.folder, table.rows, fractions, seed)
-        summary = _summary(study, table.facts(), run, seed)
-        (run.folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
+        summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
+        inside = to_json_text(without_folder(summary, run.folder), indent=2)
+        (run.folder / "fit.json").write_text(inside + "\n", encoding="utf-8")
         shutil.rmtree(run.checkpoint)
     if as_json:
         echo_json(summary)

@@ -280,7 +280,7 @@ def _with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], argume
 def _about(name: str, source: str) -> list[str]:
     """What is known of the data: title, source and note of an embedded table, the path of a file."""
     if Path(source).exists():
-        return [f"Read from {source}."]
+        return [f"Read from {Path(source).name}."]
     if name in _LOADERS:
         return [f"The public data set {name}."]
     info = table_info(name)

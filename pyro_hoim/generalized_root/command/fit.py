@@ -114,7 +114,7 @@ class _CountSource(Source):
                 raise conflict("vocab", f"belongs to a .npz file, received {source}, whose header names its columns")
             else:
                 rows = CountTable.from_csv(path, kind=family.kind, columns=chosen)
-            found = cls(path.stem, rows, (f"Read from {source}.",))
+            found = cls(path.stem, rows, (f"Read from {path.name}.",))
         if not found.rows.num_rows:
             raise none_received(source, "at least one observation")
         check_support(found.rows, family)
