@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 
 __all__ = [
     "ConvergenceWarning",
+    "DataWarning",
     "ErrorCode",
     "FamilyWarning",
     "HoimError",
@@ -72,6 +73,7 @@ ErrorCode = Literal[
     "damaged-file",
     "file-version",
     "wrong-delimiter",
+    "wrong-encoding",
 ]
 """What went wrong, for programs; ``docs/api/errors.md`` defines each."""
 
@@ -176,6 +178,10 @@ class ConvergenceWarning(UserWarning):
 
 class NonexistentEstimateWarning(UserWarning):
     """The maximum-likelihood estimate has infinite components; the result names the combinations."""
+
+
+class DataWarning(UserWarning):
+    """Rows say less than a fit may make a reader believe: constant columns, more parameters than rows."""
 
 
 class FamilyWarning(UserWarning):

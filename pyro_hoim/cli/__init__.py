@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ..core.words import options_written
-from ..errors import ConvergenceWarning, FamilyWarning, HoimError, NonexistentEstimateWarning
+from ..errors import ConvergenceWarning, DataWarning, FamilyWarning, HoimError, NonexistentEstimateWarning
 from .writing import written
 
 __all__ = ["cli", "main"]
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
     """
     with warnings.catch_warnings(), options_written(written):
         warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only
-        for category in (ConvergenceWarning, FamilyWarning, NonexistentEstimateWarning):
+        for category in (ConvergenceWarning, DataWarning, FamilyWarning, NonexistentEstimateWarning):
             warnings.simplefilter("always", category)
         warnings.showwarning = _show_warning
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
 from .output import echo_json, is_terminal
-from .reading import read_counts, read_known
+from .reading import file_options, read_counts, read_known
 from .seen import score_seen, seen_lines
 from .writing import flag
 
@@ -38,8 +38,12 @@ __all__ = [
 ]
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
-DATA = click.argument("file", type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def DATA(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 (a decorator beside MODEL and JSON)
+    """The rows that a command takes, a file or an embedded table, with options on how it is read."""
+    return click.argument("file", type=click.Path(path_type=Path))(file_options(command))
 
 
 def _options(command: str | None) -> list[Option]:
@@ -118,9 +122,10 @@ def with_rows(family: Family, question: Question, file: Path, target: str | None
     if target is not None:
         check_names([target], domain.names, "--target")
     if family.data_type == "numbers":
-        rows, has_target = read_counts(domain, file, question.values.get("vocab"), target)
+        rows, has_target = read_counts(domain, file, question.values.get("vocab"), target, question.values)
         return replace(question, rows=rows, has_target=has_target)
-    rows, unseen = read_known(domain, file, question.values.get("missing", ()), optional=target)
+    kept = question.stored.info.get("reading")
+    rows, unseen = read_known(domain, file, question.values, optional=target, kept=kept)
     values = {**question.values, "unseen": unseen}
     return replace(question, values=values, rows=rows, left_out=unseen.lines)
 

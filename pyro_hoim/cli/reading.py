@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import click
 import numpy as np
 import pandas as pd
 import torch
 from scipy import sparse
 
+from ..core.command.reading import cut_columns, read_cells
 from ..core.prediction import extend_rows
 from ..core.words import listed
+from ..data.bins import Bins
 from ..data.count_files import read_matrix, read_names
 from ..data.counts import CountTable
-from ..data.csv_file import read_csv
+from ..data.csv_file import CsvColumns
 from ..data.encoding import level_order
 from ..data.observations import Observations
 from ..data.readers import Source, encode_columns
 from ..errors import check_names, conflict
 from ..schema import Domain, NumberKind
 
-__all__ = ["UnseenLabels", "read_counts", "read_known"]
+__all__ = ["UnseenLabels", "file_options", "fit_file_options", "read_counts", "read_known", "say_notes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +66,81 @@ class UnseenLabels:
         return frame.reindex(range(len(self.is_unseen)))
 
 
-def read_known(
-    domain: Domain, file: Path, missing: tuple[str, ...], *, optional: str | None = None
-) -> tuple[Observations, UnseenLabels]:
-    """The rows of a CSV file whose labels are all levels of the model, and what is to be said of the others.
+_BINS = (
+    "Cut a column of numbers or dates into ordered levels: quantile:4 (as many rows in each), width:5 (units; of dates "
+    "days, or week, month, quarter, year) or edges:0,10,20. The cut points are kept in the model."
+)
 
-    Cells with a label among ``missing`` are missing, and the optional column where the file leaves it out.
+
+def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options on how a file is read, for a command that takes one."""
+    for name, metavar, what in (
+        ("--encoding", "NAME", "Encoding of a text FILE, such as cp1252 or utf-16.  [default: found]"),
+        ("--sep", "CHAR", "Character between the cells of a text FILE, or tab.  [default: found]"),
+    ):
+        command = click.option(name, metavar=metavar, help=what)(command)
+    return command
+
+
+def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options on how the rows of a fit are read."""
+    counts = (
+        ("--count-column", "Column that says how often its row was seen; none: no such column.  [default: count]"),
+        ("--weight-column", "Column of weights of the rows, fractions allowed; none: no such column."),
+    )
+    several = (
+        ("--allow", "NAME", "Take this column as it is, although it looks like an identifier, free text or numbers."),
+        (
+            "--bins",
+            "COL=RULE",
+            _BINS,
+        ),
+    )
+    for name, metavar, what in several:
+        command = click.option(name, multiple=True, metavar=metavar, help=what)(command)
+    for name, what in reversed(counts):
+        command = click.option(name, metavar="NAME|none", help=what)(command)
+    return file_options(command)
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Say on standard error how a file was read."""
+    for note in notes:
+        click.echo(f"pyro-hoim: note: {note}", err=True)
+
+
+def _cells(file: Path, values: Mapping[str, Any]) -> CsvColumns:
+    """Cells of a file or of an embedded table, with what was found told."""
+    table = read_cells(file, values.get("sep"), values.get("encoding"))
+    say_notes([f"{file}: {note}" for note in table.notes])
+    return table
+
+
+def read_known(
+    domain: Domain,
+    file: Path,
+    values: Mapping[str, Any],
+    *,
+    optional: str | None = None,
+    kept: Mapping[str, Any] | None = None,
+) -> tuple[Observations, UnseenLabels]:
+    """The rows of a file whose labels are all levels of the model, and what is to be said of the others.
+
+    Columns that the fit cut into levels are cut in the same way, as ``kept`` says, unless they hold these levels.
+
+    Args:
+        domain: of the model.
+        file: a file, or the name of an embedded table.
+        values: of options; cells with a label among ``missing`` are missing.
+        optional: a column that the file may leave out, whose cells are missing then.
+        kept: what the model keeps of how its own rows were read.
     """
-    table = read_csv(file)
+    missing: tuple[str, ...] = tuple(values.get("missing") or ())
+    table = _cells(file, values)
+    held = kept or {}
+    bins = {name: Bins.from_json(cut) for name, cut in held.get("bins", {}).items() if name in table.header}
+    raw = {name: cut for name, cut in bins.items() if not {*table.column(name)} <= {*domain[name].labels, "", *missing}}
+    table = replace(cut_columns(table, raw, missing)[0], categories={})
     present = domain
     if optional is not None and optional not in table.header:
         present = domain.project([name for name in domain.names if name != optional])
@@ -86,20 +157,29 @@ def read_known(
             cells = np.where(is_new, "", cells)
         return cells
 
-    held = Source(table.header, column, table.path, table.where, len(table.lines))
-    counting = "count" if "count" in table.header else None
-    rows = Observations(*encode_columns(held, present, counting, None, None, ("", *missing)))
-    if is_unseen.all():
-        Observations.from_csv(file, domain=present, missing_values=("", *missing))  # names the first label
-    kept = torch.from_numpy(~is_unseen)
-    found = UnseenLabels(float(rows.counts[~kept].sum()), labels, is_unseen)
-    return extend_rows(Observations(present, rows.codes[kept], rows.counts[kept]), domain), found
+    source = Source(table.header, column, table.path, table.where, len(table.lines))
+    names = [held.get(name) for name in ("count_column", "weight_column")]
+    count, weights = (name if name in table.header and name not in domain else None for name in names)
+    if count is None and weights is None and "count" in table.header and "count" not in domain:
+        count = "count"
+    rows = Observations(*encode_columns(source, present, count, weights, None, ("", *missing)))
+    if is_unseen.all():  # name the first label
+        Observations.from_csv(table, domain=present, count=count, weights=weights, missing_values=("", *missing))
+    is_kept = torch.from_numpy(~is_unseen)
+    found = UnseenLabels(float(rows.counts[~is_kept].sum()), labels, is_unseen)
+    return extend_rows(Observations(present, rows.codes[is_kept], rows.counts[is_kept]), domain), found
 
 
-def read_counts(domain: Domain, file: Path, vocab: Path | None, optional: str | None = None) -> tuple[CountTable, bool]:
+def read_counts(
+    domain: Domain,
+    file: Path,
+    vocab: Path | None,
+    optional: str | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> tuple[CountTable, bool]:
     """Rows of a file with the columns of a model, in their order, and whether the optional one, else zero, is there.
 
-    Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file.
+    Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file, and ``values`` are of options.
     """
     kind = cast(NumberKind, next((v.kind for v in domain), "count"))
     if file.suffix == ".npz":
@@ -109,7 +189,7 @@ def read_counts(domain: Domain, file: Path, vocab: Path | None, optional: str | 
     elif vocab is not None:
         raise conflict("--vocab", f"belongs to a .npz file, received {file}, whose header names its columns")
     else:
-        cells = read_csv(file)
+        cells = _cells(file, values or {})
         header = cells.header
         read = partial(CountTable.from_csv, cells)
     known = set(header)

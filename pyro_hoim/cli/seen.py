@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..core.command.rows import Fractions
+from ..core.family import Source
 from ..core.words import whole
 from ..data.counts import CountTable
 from ..data.digest import digest
@@ -20,8 +21,9 @@ _DIGITS = 32  # of the digest in a model file
 _TOLD = {"train": "fitted to", "validation": "that chose between models", "test": "not seen"}
 
 
-def keep_split(folder: Path, rows: Observations | CountTable, fractions: Fractions, seed: int) -> None:
-    """Add to every model file of a folder how all rows, in the order of the file, were split, and their digest."""
+def keep_split(folder: Path, source: Source, fractions: Fractions, seed: int) -> None:
+    """Add to every model file of a folder how all rows, in the order of the file, were read and split."""
+    rows = source.rows
     split = {
         "fractions": list(fractions),
         "seed": seed,
@@ -29,7 +31,7 @@ def keep_split(folder: Path, rows: Observations | CountTable, fractions: Fractio
         "digest": digest(rows)[:_DIGITS],
     }
     for path in sorted(folder.glob("*.safetensors")):
-        add_info(path, {"split": split})
+        add_info(path, {"split": split, **source.kept})
 
 
 def score_seen(

@@ -114,15 +114,22 @@ class Source:
         name: short name.
         rows: what is fitted: an :class:`~pyro_hoim.data.Observations` or a :class:`~pyro_hoim.data.CountTable`.
         about: sentences on where the rows come from.
+        notes: sentences on how a file was read, said once.
+        kept: what a model file keeps of that, to read other files in the same way.
     """
 
     name: str
     rows: Any
     about: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def told(self) -> tuple[str, ...]:
         """Sentences on what a reader may not expect of the rows."""
         return ()
+
+    def warn(self) -> None:
+        """Warn of what a reader may not expect of the rows, once."""
 
     def facts(self) -> dict[str, Any]:
         """What a program may want to know of the rows: keys of the summary."""

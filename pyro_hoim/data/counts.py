@@ -29,8 +29,9 @@ from ..errors import (
 from ..schema import Domain, NumberKind, Variable
 from .count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
-from .csv_file import CsvColumns, read_csv
+from .csv_file import CsvColumns
 from .encoding import parse_counts, parse_numbers, select_columns
+from .files.table_file import read_table_file
 from .readers import Source, row_position
 
 __all__ = ["LARGEST_COUNT", "CountTable"]
@@ -163,9 +164,10 @@ class CountTable:
         kind: NumberKind = "count",
         count: str | None = "count",
         columns: Sequence[str] | int | None = None,
-        delimiter: str = ",",
+        delimiter: str | None = None,
+        encoding: str | None = None,
     ) -> CountTable:
-        r"""Rows from a UTF-8 CSV file with a header and numbers below it.
+        r"""Rows from a file (see :func:`~pyro_hoim.data.read_table_file`) with a header and numbers below it.
 
         A column named ``count`` says how often its row was seen, and the row is repeated as often.
 
@@ -174,13 +176,14 @@ class CountTable:
             kind: ``count``, ``positive`` or ``real``.
             count: name of the column of repetitions; the default may be absent; None for no such column.
             columns: names to keep, or how many from the left.
-            delimiter: the character between cells.
+            delimiter: the character between cells; None finds it.
+            encoding: of the text; None finds it.
 
         Raises:
             MissingDataError: empty cells, with their number.
             InputError: an unreadable file, text among the numbers, or cells that are refused, with line and column.
         """
-        read = path if isinstance(path, CsvColumns) else read_csv(path, delimiter=delimiter)
+        read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=delimiter, encoding=encoding)
         return cls._from_columns(Source.of_csv(read), kind, count, columns, read.lines)
 
     @classmethod

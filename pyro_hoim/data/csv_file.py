@@ -5,35 +5,50 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..errors import check_unique, refused, unexpected
 
-__all__ = ["CsvColumns", "read_csv", "read_text"]
+__all__ = ["CsvColumns", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
 
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """Columns of a CSV file: path, column names, a tuple of text cells per column, and the last line of each row."""
+    """Columns of a table in a file.
+
+    Attributes:
+        path: of the file.
+        header: column names.
+        columns: cells of each column as text.
+        lines: the last line of each row, or its number in the table.
+        notes: sentences on how the file was read, where that is not as it stands there.
+        categories: categorical types of columns whose levels the file names.
+        unit: ``line``, or ``row`` where lines have no meaning.
+    """
 
     path: str
     header: tuple[str, ...]
     columns: tuple[Sequence[str], ...]
     lines: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    categories: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unit: str = "line"
 
     def where(self, row: int) -> str:
         """Words for the position of a row in the file."""
-        return f"{self.path} line {self.lines[row]}"
+        return f"{self.path} {self.unit} {self.lines[row]}"
 
     def column(self, name: str) -> Sequence[str]:
         """Cells of one column."""
         return self.columns[self.header.index(name)]
 
 
-def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str:
-    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
+def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file") -> bytes:
+    """Content of a file that is not empty; ``expected`` says in messages what it should be."""
     file = Path(path)
     if file.is_dir():
         raise unexpected(path, expected, received="a folder", code="no-file")
@@ -46,6 +61,12 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
     if not raw.strip():
         wanted = "a header and rows" if expected == "a CSV file" else expected
         raise unexpected(path, wanted, received="an empty file", code="empty")
+    return raw
+
+
+def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str:
+    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
+    raw = read_bytes(path, expected)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -64,32 +85,57 @@ def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumn
 
     Blanks around a cell are removed and lines without any character are skipped; cells may be quoted with ``"``.
     """
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    judge = partial(check_header, path, delimiter=delimiter)
+    header, rows, lines = parse_csv(path, read_text(path), delimiter, judge)
+    if not rows:
+        raise unexpected(path, "rows below the header", received="the header only", code="empty")
+    columns = tuple(tuple(map(str.strip, column)) for column in zip(*rows, strict=True))
+    return CsvColumns(str(path), header, columns, lines)
+
+
+def parse_csv(
+    path: str | os.PathLike[str],
+    text: str,
+    delimiter: str,
+    judge: Callable[[tuple[str, ...]], None] | None = None,
+    *,
+    first_line: int = 1,
+    spare: int = 0,
+) -> tuple[tuple[str, ...], list[list[str]], tuple[int, ...]]:
+    """Header, rows and their lines of a text; InputError for a row that is wider or narrower than the header.
+
+    All rows are wider than the header by ``spare`` cells; ``first_line`` is the number of the first line, and ``judge``
+    refuses headers before anything below is looked at.
+    """
+    stream = io.StringIO(text, newline="")
+    reader = csv.reader(stream, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
     header: tuple[str, ...] = ()
     rows: list[list[str]] = []
     lines: list[int] = []
+    width = 0
     try:
         for cells in reader:
             if not cells:
                 continue
             if not header:
                 header = tuple(cell.strip() for cell in cells)
-                _check_header(path, header, delimiter)
+                if judge is not None:
+                    judge(header)
+                width = len(header) + spare
                 continue
-            if len(cells) != len(header):
-                expected = f"{len(header)} cells as in the header"
-                raise unexpected(f"{path} line {reader.line_num}", expected, received=len(cells), code="wrong-shape")
+            if len(cells) != width:
+                expected = f"{width} cells as in the {'rows above' if spare else 'header'}"
+                place = f"{path} line {reader.line_num + first_line - 1}"
+                raise unexpected(place, expected, received=len(cells), code="wrong-shape")
             rows.append(cells)
-            lines.append(reader.line_num)
+            lines.append(reader.line_num + first_line - 1)
     except csv.Error as error:
-        raise refused(f"{path} line {reader.line_num}", f"not readable as CSV ({error})", code="damaged-file") from None
-    if not rows:
-        raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    columns = tuple(tuple(map(str.strip, column)) for column in zip(*rows, strict=True))
-    return CsvColumns(str(path), header, columns, tuple(lines))
+        place = f"{path} line {reader.line_num + first_line - 1}"
+        raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
+    return header, rows, tuple(lines)
 
 
-def _check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimiter: str) -> None:
+def check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimiter: str) -> None:
     """Raise :class:`InputError` for an unnamed or repeated column, or a header cut by another delimiter."""
     for position, name in enumerate(header, start=1):
         if not name:

@@ -17,7 +17,8 @@ from ..checks import check_exact_shape
 from ..errors import check_type, check_unique, out_of_reach, refused, size_text, unexpected, wrong_shape
 from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
-from .csv_file import read_csv
+from .csv_file import CsvColumns
+from .files.table_file import read_table_file
 from .readers import (
     Source,
     check_complete,
@@ -101,37 +102,39 @@ class Observations:
     @classmethod
     def from_csv(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | CsvColumns,
         *,
         domain: Domain | None = None,
         count: str | None = "count",
         weights: str | None = None,
         columns: Sequence[str] | int | None = None,
         missing_values: Collection[str] = ("",),
-        delimiter: str = ",",
+        delimiter: str | None = None,
+        encoding: str | None = None,
     ) -> Observations:
-        r"""Observations from a UTF-8 CSV file with a header, one row per observation or per cell.
+        r"""Observations from a file with a header, one row per observation or per cell.
 
         Without a column of counts every row is one observation. Blanks around cells are removed. An empty cell is
         missing and ``?`` is an ordinary level, unless ``missing_values`` says otherwise. Levels are ordered as in
-        :meth:`from_pandas`.
+        :meth:`from_pandas`. What files may be is said at :func:`~pyro_hoim.data.read_table_file`.
 
         Args:
-            path: the file.
+            path: the file, or its cells where they have been read already.
             domain: known variables, whose columns alone are read.
             count: name of the column of whole counts; the default may be absent from the file; None for no such column.
             weights: name of a column of weights, fractions allowed, in place of counts.
             columns: names of the columns to read, or how many from the left; default all but counts and weights.
             missing_values: labels that mean "missing".
-            delimiter: the character between cells.
+            delimiter: the character between cells; None finds it.
+            encoding: of the text; None finds it.
 
         Raises:
-            InputError: the file is missing, a folder, empty, without rows, not UTF-8, ragged (line number given) or
-                has repeated column names; a count is not a whole number or is negative, NaN or infinite.
+            InputError: the file is missing, a folder, empty, without rows, no table, ragged (line number given) or has
+                repeated column names; a count is not a whole number or is negative, NaN or infinite.
             UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
         """
-        held = Source.of_csv(read_csv(path, delimiter=delimiter))
-        return cls(*encode_columns(held, domain, count, weights, columns, missing_values))
+        read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=delimiter, encoding=encoding)
+        return cls(*encode_columns(Source.of_csv(read), domain, count, weights, columns, missing_values))
 
     @classmethod
     def from_numpy(

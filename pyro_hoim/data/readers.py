@@ -69,7 +69,12 @@ class Source(NamedTuple):
     @classmethod
     def of_csv(cls, table: CsvColumns) -> Source:
         """A file that was read."""
-        return cls(table.header, table.column, table.path, table.where, len(table.lines))
+
+        def column(name: str) -> Any:
+            cells, dtype = table.column(name), table.categories.get(name)
+            return cells if dtype is None else pd.Categorical([cell or None for cell in cells], dtype=dtype)
+
+        return cls(table.header, column, table.path, table.where, len(table.lines))
 
     @classmethod
     def of_frame(cls, frame: Any) -> Source:

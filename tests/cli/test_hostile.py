@@ -81,8 +81,10 @@ def test_levels_absent_from_training(shell):
 def test_an_identifier_is_told_and_fitted_where_that_can_be_done(shell):
     source = table("id,a,b", [f"{i},{i % 2},{i % 3}" for i in range(900)])
     told = "id (900 levels) is (almost) unique per row, like an identifier"
-    assert shell("fit", source, "--order", "1", "--out", "one").out.startswith(told)
+    stop = shell.refused("fit", source, "--order", "1")
+    assert "'id' (900 levels in 900 rows)" in stop and "(--columns a,b)" in stop and "(--allow id)" in stop
+    assert shell("fit", source, "--order", "1", "--allow", "id", "--out", "one").out.startswith(told)
     assert told in Path("one/report.html").read_text(encoding="utf-8")
-    shell("fit", source, "--order", "2", "--out", "two")  # too many parameters to list the cells
+    shell("fit", source, "--order", "2", "--allow", "id", "--out", "two")  # too many parameters to list the cells
     assert json.loads(Path("two/fit.json").read_text())["goodness_of_fit"]["p_value"] is None
-    assert "'id' (900 levels in 900 rows)" in shell.refused("fit", source, "--select")
+    assert "'id' (900 levels in 900 rows)" in shell.refused("fit", source, "--select", "--allow", "id")

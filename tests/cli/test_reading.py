@@ -44,10 +44,10 @@ def readings(monkeypatch):
 
         monkeypatch.setattr(module, name, read)
 
-    counted("read_csv")
+    counted("read_cells")
     counted("read_matrix")
-    for name in ("read_csv", "read_matrix"):
-        monkeypatch.setattr(f"pyro_hoim.data.counts.{name}", getattr(module, name))
+    monkeypatch.setattr("pyro_hoim.data.counts.read_matrix", module.read_matrix)
+    monkeypatch.setattr("pyro_hoim.data.counts.read_table_file", module.read_cells)
     return found
 
 

@@ -25,7 +25,7 @@ NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' 
         ),
         ("sample", out_of_range("number", "at least 1", 0), "-n: expected at least 1, received 0"),
         ("fit", NO_LAWS, "--trainer: has no marginal laws; use --trainer sampled"),
-        ("fit", DELIMITED, "t.csv: expected cells separated by ','; convert the file to commas"),
+        ("fit", DELIMITED, "t.csv: expected cells separated by ','; give the other character with --sep"),
         ("fit", TAKEN, "checkpoint: run exists; pass --resume to continue that run, or choose another name"),
         ("log-z", BUDGET, "9e9 cells, the budget is 100"),
         ("log-z", BUDGET.replace(hint="--given fixes columns"), "9e9 cells, the budget is 100; --given fixes columns"),

@@ -21,6 +21,7 @@ from ...report import plain_text, provenance, write_page
 from ..asking import JSON, FamilyCommand, own_options
 from ..options import SEED
 from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text, without_folder
+from ..reading import fit_file_options, say_notes
 from ..seen import keep_split
 from ..session import Session, announce, command_line, session
 
@@ -48,6 +49,7 @@ class _FitCommand(FamilyCommand):
 @click.command(cls=_FitCommand)
 @click.argument("source", required=False, metavar="[TABLE|FILE]")
 @click.option("--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N.")
+@fit_file_options
 @click.option(
     "--split",
     metavar="TRAIN,VALIDATION,TEST",
@@ -71,9 +73,10 @@ def fit(
     as_json: bool,
     **_: Any,
 ) -> None:
-    """Fit a model to an embedded table or a CSV file and write a folder with report, model and posterior.
+    """Fit a model to an embedded table or a file and write a folder with report, model and posterior.
 
-    FILE has one row per observation, or one row per cell with a column named count. Without any argument the Czech
+    FILE has one row per observation, or one row per cell with a column of counts. It is text (CSV of any delimiter and
+    encoding, also packed), .xlsx, .parquet, .feather or .dta. Without any argument the Czech
     autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
 
     A dependency network (--model dependency-network) predicts every column from others by a decision graph.
@@ -90,6 +93,8 @@ def fit(
     table = plan.complete(read)
     fractions = plan.split(table) if asked.split is None else asked.split
     parts = _split_rows(table.rows, fractions, seed)
+    say_notes(read.notes)
+    table.warn()
     with session(new_folder(out, table.name, resume), started, read.rows) as run:
         say = partial(announce, begin=started)
         study = plan.run(
@@ -118,7 +123,7 @@ def fit(
             seed=seed,
         )
         write_page(page, run.folder, made)
-        keep_split(run.folder, table.rows, fractions, seed)
+        keep_split(run.folder, table, fractions, seed)
         summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
         (run.folder / "fit.json").write_text(inside + "\n", encoding="utf-8")

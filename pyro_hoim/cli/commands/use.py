@@ -15,6 +15,7 @@ from ...data.observations import Observations
 from ...errors import conflict, out_of_range, refused, unexpected
 from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, parse_given, show, with_rows, write
 from ..options import SEED, WholeNumber
+from ..reading import file_options
 
 __all__ = ["predict", "sample", "score"]
 
@@ -25,6 +26,7 @@ __all__ = ["predict", "sample", "score"]
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
+@file_options
 @click.pass_context
 def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | None, **_: Any) -> None:
     """Draw independent rows from MODEL as CSV, also given some columns, or fill the gaps of the rows of a file.

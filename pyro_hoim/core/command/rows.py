@@ -10,9 +10,11 @@ from typing import Any
 
 from typing_extensions import override
 
+from ...data.bins import Bins
 from ...data.columns import identifier_columns, ordered_columns, relabelled, with_ordinal
-from ...data.csv_file import read_csv, read_text
+from ...data.csv_file import read_text
 from ...data.encoding import label_of, level_order
+from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
 from ...datasets.tables import load_table, table_info, tables
 from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
@@ -29,6 +31,8 @@ from ...errors import (
 from ...schema import Variable
 from ..family import Asked, Source
 from ..words import listed, option, plural, whole
+from .guards import check_rows, warn_of_columns
+from .reading import Reading, cells_of, cut_columns, missing_words, read_cells
 
 __all__ = [
     "ALL_TRAIN",
@@ -90,10 +94,14 @@ class Table(Source):
     empty_levels: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...]) -> Table:
+    def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...], reading: Reading) -> Table:
         """A table by name or path, by default the main one; cells with one of ``labels`` are missing."""
-        name, rows = _read_source(source or _MAIN_TABLE, columns, labels)
-        return cls(name, rows, tuple(_about(name, source or _MAIN_TABLE)))
+        source = source or _MAIN_TABLE
+        name = Path(source).stem if Path(source).exists() else source
+        rows, notes, kept = _read_source(source, parse_columns(columns), labels, reading)
+        cut = [Bins.from_json(held).sentence(column) for column, held in kept.get("bins", {}).items()]
+        about = [*_about(name, source), *(f"{sentence}." for sentence in cut)]
+        return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {})
 
     @property
     def constant_columns(self) -> tuple[str, ...]:
@@ -134,6 +142,10 @@ class Table(Source):
             none = option("ordinal", "none")
             found.append(f"Taken as ordered: {listed(self.ordinal_columns)} ({none} takes no column so).")
         return tuple(found)
+
+    @override
+    def warn(self) -> None:
+        warn_of_columns(self.rows)
 
     @override
     def facts(self) -> dict[str, Any]:
@@ -204,24 +216,46 @@ class Table(Source):
         return f"leave out the columns that miss most by {option('columns')} (missing cells are in {listed(names, 3)})"
 
 
-def _read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
-    """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins."""
-    chosen = parse_columns(columns)
-    path = Path(source)
+def _read_source(
+    source: str, chosen: list[str] | int | None, missing: tuple[str, ...], reading: Reading
+) -> tuple[Observations, list[str], dict[str, Any]]:
+    """Observations of an embedded table, a public data set or a file, with notes and what a model keeps of the reading.
+
+    A file of that name wins.
+    """
     embedded = [info.name for info in tables()]
-    if not path.exists() and (source in embedded or source in _LOADERS):
+    if Path(source).exists():
+        table = read_cells(source, reading.sep, reading.encoding)
+        count, weights = reading.counting(table, chosen if isinstance(chosen, list) else ())
+    elif source in embedded or source in _LOADERS:
+        reading.check_unused(source)
         data = load_table(source) if source in embedded else _LOADERS[source]()
-        if isinstance(chosen, int):
-            if not 1 <= chosen <= len(data.domain):
-                raise out_of_range("columns", f"1 to {len(data.domain)} columns", received=chosen)
-            chosen = list(data.domain.names[:chosen])
-        if chosen is not None:
-            check_names(chosen, data.domain.names, "columns", noun="column")
-        return source, _without_labels(data if chosen is None else data.project(chosen), missing)
-    if not path.exists():
+        if not reading.bins:
+            return _known_table(data, chosen, missing), [], {}
+        table, weights = cells_of(data, source), None
+        count = "count" if "count" in table.header else None
+    else:
         problem = f"no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}"
         raise refused(source, problem, code="no-file")
-    return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
+    table, cuts = cut_columns(table, reading.bins, missing, count or weights)
+    rows = Observations.from_csv(table, count=count, weights=weights, columns=chosen, missing_values=("", *missing))
+    kept: dict[str, Any] = {"bins": {name: cut.to_json() for name, cut in cuts.items()}} if cuts else {}
+    if reading.count_column is not None:
+        kept["count_column"] = reading.count_column
+    if reading.weight_column is not None:
+        kept["weight_column"] = reading.weight_column
+    return rows, [f"{source}: {note}" for note in table.notes], kept
+
+
+def _known_table(data: Observations, chosen: list[str] | int | None, missing: tuple[str, ...]) -> Observations:
+    """Columns of an embedded table or a public data set."""
+    if isinstance(chosen, int):
+        if not 1 <= chosen <= len(data.domain):
+            raise out_of_range("columns", f"1 to {len(data.domain)} columns", received=chosen)
+        chosen = list(data.domain.names[:chosen])
+    if chosen is not None:
+        check_names(chosen, data.domain.names, "columns", noun="column")
+    return _without_labels(data if chosen is None else data.project(chosen), missing)
 
 
 def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
@@ -246,7 +280,7 @@ def _read_levels(path: Path) -> dict[str, list[str]]:
             raise unexpected("levels", f'{{"column": ["level", ...]}} in {path}', received="something else")
         levels = {str(name): [label_of(value) for value in values] for name, values in found.items()}
     else:
-        table = read_csv(path)
+        table = read_table_file(path)
         if list(table.header) != _LEVEL_COLUMNS:
             raise unexpected("levels", f"columns column, level in {path}", received=listed(table.header))
         levels = {}
@@ -259,7 +293,7 @@ def _read_levels(path: Path) -> dict[str, list[str]]:
 
 def _levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> dict[str, list[str]]:
     """Levels of the columns of some rows together with those of the same columns of a file, in the order of labels."""
-    table = read_csv(path)
+    table = read_table_file(path)
     shared = [variable for variable in rows.domain if variable.name in table.header]
     if not shared:
         raise other_domain("levels_from", f"columns of the table in {path}", received=listed(table.header))
@@ -309,7 +343,11 @@ def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
 def read_labelled(asked: Asked) -> Table:
     """The table that was asked for with the levels that were asked for."""
     missing = Missing.parse(asked["missing"])
-    table = Table.read(asked.source, asked.columns, missing.labels)
+    reading = Reading.of(asked.values)
+    table = Table.read(asked.source, asked.columns, missing.labels, reading)
+    check_rows(table.rows, reading.allow)
+    if note := missing_words(table.rows):
+        table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
     table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)
     if asked["target"] is not None:
         check_names([asked["target"]], table.rows.domain.names, "target")

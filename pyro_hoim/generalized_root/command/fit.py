@@ -14,10 +14,12 @@ from typing_extensions import override
 
 from ...core.command.answers import by_part, log_partition_json, rows_by_part
 from ...core.command.options import JOBS, ORDER
+from ...core.command.reading import Reading
 from ...core.command.rows import Fractions, held_out_split, parse_columns
 from ...core.family import Asked, Option, Request, Source, Study
 from ...core.words import listed, option, plural
 from ...data.counts import CountTable
+from ...data.files.table_file import read_table_file
 from ...datasets.classic3 import classic3_info, load_classic3
 from ...errors import conflict, none_received, out_of_range, refused, unexpected
 from ...runs.options import RunOptions
@@ -95,10 +97,15 @@ class _CountSource(Source):
     rows: CountTable
 
     @classmethod
-    def read(cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily) -> _CountSource:
+    def read(
+        cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily, reading: Reading
+    ) -> _CountSource:
         """A table by path or name; a file of that name wins."""
         path, chosen = Path(source), parse_columns(columns)
+        reading.check_numbers()
+        notes: tuple[str, ...] = ()
         if not path.exists() and source in _LOADERS:
+            reading.check_unused(source)
             if vocab is not None:
                 raise conflict("vocab", f"belongs to a .npz file, received the data set {source}")
             rows = _LOADERS[source]()
@@ -109,12 +116,16 @@ class _CountSource(Source):
             raise refused(source, problem, code="no-file")
         else:
             if path.suffix == ".npz":
+                reading.check_unused(source)
                 rows = CountTable.from_npz(path, vocab, kind=family.kind, columns=chosen)
             elif vocab is not None:
                 raise conflict("vocab", f"belongs to a .npz file, received {source}, whose header names its columns")
             else:
-                rows = CountTable.from_csv(path, kind=family.kind, columns=chosen)
-            found = cls(path.stem, rows, (f"Read from {path.name}.",))
+                cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
+                count = None if reading.count_column == "none" else reading.count_column or "count"
+                rows = CountTable.from_csv(cells, kind=family.kind, count=count, columns=chosen)
+                notes = tuple(f"{source}: {note}" for note in cells.notes)
+            found = cls(path.stem, rows, (f"Read from {path.name}.",), notes)
         if not found.rows.num_rows:
             raise none_received(source, "at least one observation")
         check_support(found.rows, family)
@@ -169,7 +180,9 @@ class _RootPlan:
 
     def read(self) -> _CountSource:
         """The counts or real numbers."""
-        return _CountSource.read(self.asked.source or "", self.asked.columns, self.asked["vocab"], self.family)
+        asked = self.asked
+        reading = Reading.of(asked.values)
+        return _CountSource.read(asked.source or "", asked.columns, asked["vocab"], self.family, reading)
 
     def complete(self, source: _CountSource) -> _CountSource:
         """The same rows, refused where they have fewer columns than the order asked for."""

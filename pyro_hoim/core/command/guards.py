@@ -1,0 +1,122 @@
+"""Judging rows before any work: what stops a fit, with what to say to go on, and what is only worth a warning."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...data.bins import is_dates
+from ...data.columns import identifier_columns
+from ...data.observations import Observations
+from ...errors import DataWarning, check_names, refused
+from ..words import listed, option, plural, shorten
+
+__all__ = ["check_rows", "warn_of_columns", "warn_of_size"]
+
+_MOST_DATES = 12
+_MOST_NUMBERS = 30
+_MOST_LEVELS = 100
+_FEW_LEVELS = 20
+_WORDS = 3  # blanks in an answer of free text, on average
+_SHOWN = 6
+
+
+def check_rows(rows: Observations, allow: Sequence[str] = ()) -> None:
+    """Refuse columns whose levels say nothing or cannot be learned.
+
+    These are identifiers, dates and numbers that nearly all differ, free text, and more than 100 levels; columns that
+    are allowed by name pass.
+
+    Raises:
+        UnknownNameError: an allowed column that is not there.
+        InputError: such columns, each with the reason, and what to do about them.
+    """
+    names = rows.domain.names
+    check_names(list(allow), names, "allow", noun="column")
+    identifiers = dict(identifier_columns(rows))
+    faults = {name: _fault(rows, name, name in identifiers) for name in names if name not in allow}
+    bad = {name: fault for name, fault in faults.items() if fault is not None}
+    if bad:
+        reasons = [f"{name!r} {words}" for name, (words, _) in list(bad.items())[:_SHOWN]]
+        more = f", and {len(bad) - _SHOWN} more are no better" if len(bad) > _SHOWN else ""
+        problem = f"expected columns that describe rows by few levels, but {', '.join(reasons)}{more}"
+        raise refused("columns", problem, _way_on([n for n in names if n not in bad], bad))
+
+
+def warn_of_columns(rows: Observations) -> None:
+    """Warn of constant columns.
+
+    Warns:
+        DataWarning: columns with one level.
+    """
+    constant = [name for name in rows.domain.names if len(_held(rows, name)) < 2]
+    if constant:
+        noun = "constant column" + "s" * (len(constant) > 1)
+        warnings.warn(DataWarning(f"{noun}, which no interaction can hold: {listed(constant)}"), stacklevel=2)
+
+
+def _way_on(good: Sequence[str], bad: dict[str, tuple[str, str | None]]) -> str:
+    """What to say to go on."""
+    names = ",".join(good)
+    leave = option("columns", names) if good and len(names) <= 60 else f"{option('columns')} with the others"
+    ways = [f"leave them out ({leave})"]
+    rules = [option("bins", f"{name}={rule}") for name, (_, rule) in bad.items() if rule is not None]
+    if rules:
+        ways.append(f"cut numbers and dates into levels ({' '.join(rules[:3])}{' ...' if len(rules) > 3 else ''})")
+    return f"{', '.join(ways)}, or keep a column as it is ({option('allow', next(iter(bad)))})"
+
+
+def _held(rows: Observations, name: str) -> np.ndarray:
+    codes = rows.codes[:, rows.domain.index(name)].numpy()
+    return np.unique(codes[(codes >= 0) & (rows.counts.numpy() > 0)])
+
+
+def _fault(rows: Observations, name: str, is_identifier: bool) -> tuple[str, str | None] | None:
+    """Why a column should not be taken as it is, and a rule that would cut it into levels; None where it may be."""
+    variable = rows.domain[name]
+    labels = [variable.labels[code] for code in _held(rows, name)]
+    levels, total = len(labels), rows.total_count
+    if levels <= _MOST_DATES or variable.kind == "ordinal":
+        return None
+    if is_dates(labels):
+        return f"holds {levels:,} dates", "width:year"
+    if levels > min(_MOST_NUMBERS, total / 2) and all(map(_is_number, labels)):
+        if is_identifier and _are_row_numbers(labels):
+            return f"({levels:,} levels in {total:g} rows) is unique per row, like an identifier", None
+        return f"holds {levels:,} different numbers", "quantile:4"
+    if is_identifier or (levels > _FEW_LEVELS and 2 * levels > total):
+        blanks = sum(label.count(" ") for label in labels) / levels
+        if blanks >= _WORDS:
+            return f"holds free text ({shorten(labels[0])!r})", None
+        return f"({levels:,} levels in {total:g} rows) is (almost) unique per row, like an identifier", None
+    return (f"has {levels:,} levels", None) if levels > _MOST_LEVELS else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _are_row_numbers(labels: Sequence[str]) -> bool:
+    """Whether whole numbers follow each other without large gaps."""
+    numbers = sorted(map(float, labels))
+    return all(number.is_integer() for number in numbers) and numbers[-1] - numbers[0] < 2 * len(numbers)
+
+
+def warn_of_size(rows: Observations, num_parameters: int) -> None:
+    """Warn where a model has more parameters than there are rows.
+
+    Warns:
+        DataWarning: with both numbers.
+    """
+    if num_parameters > rows.total_count:
+        told = (
+            f"{plural(num_parameters, 'parameter')} for {plural(rows.total_count, 'row')}: estimates will be poor or "
+            f"infinite; use {option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
+        )
+        warnings.warn(DataWarning(told), stacklevel=2)

@@ -1,0 +1,176 @@
+"""How a file of rows is read: its delimiter and encoding, its column of counts, and its columns cut into levels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...data.bins import Bins, find_bins, parse_bins
+from ...data.csv_file import CsvColumns
+from ...data.encoding import parse_counts
+from ...data.files.table_file import read_table_file
+from ...data.observations import Observations
+from ...datasets.tables import load_table, tables
+from ...errors import check_names, conflict, refused
+from ..words import listed, option
+
+__all__ = ["Reading", "cells_of", "cut_columns", "missing_words", "read_cells"]
+
+_COUNT_NAMES = {"count", "counts", "freq", "freqs", "frequency", "frequencies"}
+_MAYBE_COUNT_NAMES = {"n", "number", "total", "cases"}
+_WEIGHT_NAMES = {"weight", "weights", "wt", "wgt"}
+_NONE = "none"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was asked of a file of rows.
+
+    Attributes:
+        sep: the character between cells; None finds it.
+        encoding: of the text; None finds it.
+        count_column: name of the column of whole counts, or ``none`` for no such column.
+        weight_column: name of the column of weights, or ``none``.
+        bins: rules by column.
+        allow: columns that are taken as they are.
+    """
+
+    sep: str | None = None
+    encoding: str | None = None
+    count_column: str | None = None
+    weight_column: str | None = None
+    bins: Mapping[str, str] = field(default_factory=dict[str, str])
+    allow: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Reading:
+        """From the values of options, of which any may be absent."""
+        count, weight = (values.get(name) for name in ("count_column", "weight_column"))
+        if count not in (None, _NONE) and weight not in (None, _NONE):
+            raise conflict("weight_column", f"cannot be combined with {option('count_column')}", "give one of them")
+        allow = tuple(name.strip() for text in values.get("allow") or () for name in text.split(","))
+        bins = parse_bins(values.get("bins") or ())
+        return cls(values.get("sep"), values.get("encoding"), count, weight, bins, allow)
+
+    def check_unused(self, source: str) -> None:
+        """Refuse options on how a file is read where there is no file."""
+        for name in ("sep", "encoding", "count_column", "weight_column"):
+            if getattr(self, name) not in (None, _NONE):
+                raise conflict(name, f"belongs to a table of text, received {source}")
+
+    def check_numbers(self) -> None:
+        """Refuse options that rows of numbers have no use for."""
+        for name in ("weight_column", "bins", "allow"):
+            if getattr(self, name):
+                raise conflict(name, f"has no use with {option('model', 'grm')}, which takes numbers as they are")
+
+    def counting(self, table: CsvColumns, chosen: Collection[str] = ()) -> tuple[str | None, str | None]:
+        """Names of the column of counts and of that of weights; a column that may be one and was not named stops.
+
+        Columns that were ``chosen`` by name are taken as variables.
+        """
+        count = None if self.count_column == _NONE else self.count_column
+        weight = None if self.weight_column == _NONE else self.weight_column
+        for argument, name in (("count_column", count), ("weight_column", weight)):
+            if name is not None:
+                check_names([name], table.header, argument, noun="column")
+        if count is not None or weight is not None:
+            return count, weight
+        if self.count_column is None and "count" in table.header:
+            return "count", None
+        for name in table.header:
+            if name in chosen:
+                continue
+            if self.count_column is None and _may_be_counts(table, name):
+                raise _unnamed(table, name, "count_column", "how often each row was seen")
+            if self.weight_column is None and name.lower() in _WEIGHT_NAMES and (_numbers(table, name) >= 0).all():
+                raise _unnamed(table, name, "weight_column", "weights of the rows")
+        return None, None
+
+
+def _unnamed(table: CsvColumns, name: str, argument: str, what: str) -> Exception:
+    problem = f"column {name!r} seems to hold {what}"
+    hint = f"say {option(argument, name)} if it does, {option(argument, _NONE)} if it is a variable"
+    return refused(table.path, problem, hint, code="conflict")
+
+
+def _numbers(table: CsvColumns, name: str) -> np.ndarray:
+    """Numbers of a column, NaN where there is none."""
+    return np.asarray(pd.to_numeric(pd.Series(table.column(name)), errors="coerce"), dtype=float)
+
+
+def _may_be_counts(table: CsvColumns, name: str) -> bool:
+    """Whether a column is named as counts are and holds whole numbers; rows must differ where the name is vague."""
+    word = name.lower()
+    if word not in _COUNT_NAMES | _MAYBE_COUNT_NAMES:
+        return False
+    numbers = _numbers(table, name)
+    if not (np.isfinite(numbers) & (numbers >= 0) & (numbers == np.floor(numbers))).all():
+        return False
+    others = [column for other, column in zip(table.header, table.columns, strict=True) if other != name]
+    return word in _COUNT_NAMES or len(set(zip(*others, strict=True))) == len(numbers)
+
+
+def cut_columns(
+    table: CsvColumns,
+    bins: Mapping[str, str | Bins],
+    missing: Collection[str] = (),
+    counting: str | None = None,
+) -> tuple[CsvColumns, dict[str, Bins]]:
+    """A table with columns cut into ordered levels, and the cut points; labels that mean missing are left empty."""
+    check_names(list(bins), table.header, "bins", noun="column")
+    columns, categories, cuts = list(table.columns), dict(table.categories), dict[str, Bins]()
+    weights = None
+    if bins and counting is not None:
+        weights = parse_counts(table.column(counting), name=f"column {counting!r}", where=table.where, fractional=True)
+    for name, rule in bins.items():
+        cells = ["" if cell in missing else cell for cell in table.column(name)]
+        how = rule if isinstance(rule, Bins) else find_bins(cells, rule, weights, where=table.where, name=name)
+        labels = how.apply(cells, table.where, name)
+        held = set(labels)
+        columns[table.header.index(name)] = tuple(labels)
+        categories[name] = pd.CategoricalDtype([label for label in how.labels if label in held], ordered=True)
+        cuts[name] = how
+    return replace(table, columns=tuple(columns), categories=categories), cuts
+
+
+def cells_of(data: Observations, name: str) -> CsvColumns:
+    """A table in memory as if it had been read."""
+    frame = data.to_pandas(count=None)
+    header = tuple(str(column) for column in frame.columns)
+    columns = [tuple(frame[column].astype(object).fillna("")) for column in frame.columns]
+    types = dict(zip(header, frame.dtypes, strict=True))
+    if not bool((data.counts == 1).all()):
+        header, columns = (*header, "count"), [*columns, tuple(f"{count:.17g}" for count in data.counts.tolist())]
+    return CsvColumns(name, header, tuple(columns), tuple(range(1, data.num_rows + 1)), (), types, "row")
+
+
+def read_cells(source: Path | str, sep: str | None = None, encoding: str | None = None) -> CsvColumns:
+    """Cells of a file, or of an embedded table where no file has that name."""
+    embedded = [info.name for info in tables()]
+    if str(source) in embedded and not Path(source).exists():
+        Reading(sep, encoding).check_unused(str(source))
+        return cells_of(load_table(str(source)), str(source))
+    return read_table_file(source, sep=sep, encoding=encoding)
+
+
+def missing_words(rows: Observations) -> str | None:
+    """A sentence on labels that mostly mean missing and are levels."""
+    found = {
+        label: [variable.name for variable in rows.domain if label in variable.labels]
+        for label in dict.fromkeys(label for variable in rows.domain for label in variable.labels)
+        if label.lower() in _MISSING_WORDS
+    }
+    if not found:
+        return None
+    names = listed(list(dict.fromkeys(name for names in found.values() for name in names)), 3)
+    options = " ".join(option("missing", repr(label) if label in "." else label) for label in found)
+    return f"{listed([repr(label) for label in found])} in {names} are levels like others; {options} makes them missing"
+
+
+_MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "none", "nil", ".", "-", "?", "missing", "unknown"}

@@ -1,0 +1,276 @@
+"""Numbers and dates cut into ordered levels: the cut points are found once and serve new rows as well."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from ..errors import check_names, check_type, none_received, out_of_range, refused, unexpected
+from .readers import row_position
+
+__all__ = ["Bins", "bin_columns", "find_bins", "parse_bins"]
+
+_MOST_LEVELS = 1000
+_RULES = "quantile:4, width:5 or edges:0,10,20"
+_PERIODS = {"week": "W", "month": "M", "quarter": "Q", "year": "Y"}
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:[ T].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
+_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Cut points of one column, each the smallest value of its upper level.
+
+    Attributes:
+        cuts: increasing numbers; of dates, days since 1970-01-01.
+        kind: what the column holds.
+        rule: how the cut points were asked for, such as ``quantile:4``.
+
+    Example:
+        >>> bins = Bins((20.0, 65.0))
+        >>> bins.labels, [bins.label(value) for value in (19, 20, 80)]
+        (('<20', '[20, 65)', '>=65'), ['<20', '[20, 65)', '>=65'])
+    """
+
+    cuts: tuple[float, ...]
+    kind: Literal["numbers", "dates"] = "numbers"
+    rule: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.cuts:
+            raise none_received("cuts", "at least one cut point")
+        if any(not math.isfinite(cut) for cut in self.cuts) or list(self.cuts) != sorted(set(self.cuts)):
+            raise unexpected("cuts", "finite numbers, each larger than the one before", self.cuts)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The levels, lowest first."""
+        texts = [self._text(cut) for cut in self.cuts]
+        between = [f"[{low}, {high})" for low, high in pairwise(texts)]
+        return (f"<{texts[0]}", *between, f">={texts[-1]}")
+
+    def label(self, value: float) -> str:
+        """The level of a number, or of days since 1970-01-01."""
+        return self.labels[bisect_right(self.cuts, value)]
+
+    def apply(self, values: Any, where: Callable[[int], str] = row_position, name: str = "") -> list[str]:
+        """Levels of values or their text, empty where missing; InputError for what is no number or date."""
+        numbers = _numbers(values, self.kind, where, name)
+        labels = np.array([*self.labels, ""], dtype=object)
+        places = np.searchsorted(self.cuts, numbers, side="right")
+        return list(labels[np.where(np.isnan(numbers), len(labels) - 1, places)])
+
+    def to_json(self) -> dict[str, Any]:
+        """What a model file keeps."""
+        return {"cuts": list(self.cuts), "kind": self.kind, "rule": self.rule}
+
+    @classmethod
+    def from_json(cls, held: Mapping[str, Any]) -> Bins:
+        """From what a model file keeps."""
+        return cls(tuple(map(float, held["cuts"])), held["kind"], str(held["rule"]))
+
+    def sentence(self, name: str) -> str:
+        """What a reader has to know."""
+        return f"{name} was cut at {', '.join(self._text(cut) for cut in self.cuts)} ({self.rule})"
+
+    def _text(self, cut: float) -> str:
+        if self.kind == "dates":
+            return pd.Timestamp(round(cut * 86400), unit="s").isoformat().removesuffix("T00:00:00")
+        return str(int(cut)) if cut.is_integer() and abs(cut) < 1e15 else repr(cut)
+
+
+def parse_bins(words: Sequence[str], argument: str = "bins") -> dict[str, str]:
+    """Rules by column from ``COLUMN=RULE``."""
+    found: dict[str, str] = {}
+    for text in words:
+        name, equals, rule = text.rpartition("=")
+        if not equals or not name.strip():
+            raise unexpected(argument, f"COLUMN=RULE, the rule being {_RULES}", text)
+        if name.strip() in found:
+            raise refused(argument, f"column {name.strip()!r} is cut twice", code="repeated-name")
+        found[name.strip()] = rule.strip()
+    return found
+
+
+def find_bins(
+    values: Any,
+    rule: str,
+    weights: Any = None,
+    *,
+    where: Callable[[int], str] = row_position,
+    name: str = "column",
+) -> Bins:
+    """Cut points of a column by a rule.
+
+    Args:
+        values: numbers or dates, or their text; missing ones do not count.
+        rule: ``quantile:K``, K levels of about the same number of rows, cut at values; ``width:W``, levels W units (of
+            dates: days) wide that begin at multiples of W, or ``width:week``, ``month``, ``quarter``, ``year`` of
+            dates; ``edges:A,B,...``, the cut points themselves.
+        weights: of the rows (N,), which quantiles respect; ones by default.
+        where: words for the position of a row in messages.
+        name: of the column, in messages.
+
+    Raises:
+        InputError: another rule, a value that is no number or date, or a rule that leaves one level, or too many.
+
+    Example:
+        >>> find_bins([1, 2, 3, 4, 5, 6], "quantile:3").labels
+        ('<3', '[3, 5)', '>=5')
+    """
+    kind: Literal["numbers", "dates"] = "dates" if is_dates(values) else "numbers"
+    numbers = _numbers(values, kind, where, name)
+    is_held = ~np.isnan(numbers)
+    shares = np.ones(len(numbers)) if weights is None else np.asarray(weights, dtype=float)
+    numbers, shares = numbers[is_held], shares[is_held]
+    if not len(numbers) or not shares.sum() > 0:
+        raise none_received(f"bins of {name!r}", "at least one value")
+    method, _, text = rule.partition(":")
+    if method == "quantile":
+        cuts = _quantile_cuts(numbers, shares, _number(text, rule, name, whole=True))
+    elif method == "width" and text in _PERIODS and kind == "dates":
+        cuts = _period_cuts(numbers, _PERIODS[text])
+    elif method == "width":
+        cuts = _width_cuts(numbers, _number(text, rule, name))
+    elif method == "edges":
+        cuts = _edges(text.split(","), kind, rule, name)
+    else:
+        raise unexpected(f"bins of {name!r}", _RULES, rule, code="unknown-choice")
+    if not cuts:
+        raise refused(
+            f"bins of {name!r}", f"{rule} leaves one level of values from {numbers.min():g} on", _hint(method)
+        )
+    if len(cuts) >= _MOST_LEVELS:
+        raise out_of_range(f"bins of {name!r}", f"at most {_MOST_LEVELS} levels", received=f"{len(cuts) + 1} by {rule}")
+    return Bins(tuple(cuts), kind, rule)
+
+
+def _hint(method: str) -> str:
+    return "leave the column out, or use other edges" if method == "edges" else "use more levels, or give edges"
+
+
+def _number(text: str, rule: str, name: str, whole: bool = False) -> float:
+    """The number of a rule."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0) or (whole and (value < 2 or not value.is_integer())):
+        expected = "a whole number of levels of at least 2" if whole else "a positive width"
+        raise unexpected(f"bins of {name!r}", f"{expected} behind the colon", rule)
+    return value
+
+
+def _quantile_cuts(numbers: np.ndarray, shares: np.ndarray, parts: float) -> list[float]:
+    """Values that leave shares below them as near as possible to 1/K, 2/K, ..."""
+    distinct, places = np.unique(numbers, return_inverse=True)
+    counts = np.bincount(places, shares)
+    below = np.concatenate([[0.0], np.cumsum(counts)[:-1]]) / counts.sum()
+    nearest = {int(np.argmin(abs(below - k / parts))) for k in range(1, int(parts))}
+    return [float(distinct[i]) for i in sorted(nearest) if i > 0]
+
+
+def _width_cuts(numbers: np.ndarray, width: float) -> list[float]:
+    """Multiples of the width above the smallest value, up to the largest."""
+    first, last = math.floor(numbers.min() / width) + 1, math.floor(numbers.max() / width)
+    if last - first >= _MOST_LEVELS:
+        raise out_of_range("bins", f"at most {_MOST_LEVELS} levels", received=f"{last - first + 2} by width:{width:g}")
+    return [float(f"{k * width:.12g}") for k in range(first, last + 1)]
+
+
+def _period_cuts(days: np.ndarray, period: str) -> list[float]:
+    """First days of the weeks, months, quarters or years that begin among the dates."""
+    low, high = (pd.Timestamp(round(day * 86400), unit="s") for day in (days.min(), days.max()))
+    starts = pd.period_range(low, high, freq=period).start_time
+    return [float(start.value // 10**9 / 86400) for start in starts[1:]]
+
+
+def _edges(words: Sequence[str], kind: Literal["numbers", "dates"], rule: str, name: str) -> list[float]:
+    """Cut points that were written."""
+    found = _numbers([word.strip() for word in words], kind, lambda i: f"bins of {name!r} edge {i + 1}", name)
+    if np.isnan(found).any() or list(found) != sorted(set(found.tolist())):
+        raise unexpected(f"bins of {name!r}", "edges in increasing order", rule)
+    return found.tolist()
+
+
+def is_dates(values: Any) -> bool:
+    """Whether all values that are not missing are dates, or text that looks like them."""
+    dtype = getattr(values, "dtype", None)
+    if dtype is not None and np.issubdtype(getattr(dtype, "numpy_dtype", dtype), np.datetime64):
+        return True
+    texts = {value for value in values if isinstance(value, str) and value.strip()}
+    return bool(texts) and all(_DATE.fullmatch(text.strip()) for text in texts)
+
+
+def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> np.ndarray:
+    """Numbers, or days since 1970-01-01, (N,) float64; NaN where missing."""
+    given = pd.Series(values).astype(object)
+    is_empty = given.isna() | (given.astype(str).str.strip() == "")
+    present = given[~is_empty]
+    if kind == "dates":
+        found = _days(present, name)
+    else:
+        found = pd.Series(pd.to_numeric(present, errors="coerce")).astype(float)
+    numbers = np.full(len(given), math.nan)
+    numbers[~is_empty.to_numpy()] = found.to_numpy(dtype=float, na_value=math.nan)
+    bad = ~is_empty.to_numpy() & ~np.isfinite(numbers)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        expected = f"a {'date' if kind == 'dates' else 'number'} in column {name!r}, which is cut into levels"
+        raise unexpected(where(row), expected, given.iloc[row])
+    return numbers
+
+
+def _days(present: Any, name: str) -> pd.Series:
+    """Days since 1970-01-01 of dates, read in the one order of day and month that fits them all."""
+    parsed = pd.to_datetime(present, format="ISO8601", errors="coerce")
+    if parsed.isna().any():
+        texts = present.astype(str).str.strip()
+        fitting = [
+            found
+            for form in _FORMATS
+            if not (found := pd.to_datetime(texts, format=form, errors="coerce")).isna().any()
+        ]
+        if len(fitting) > 1 and not fitting[0].equals(fitting[1]):
+            hint = "write dates as 2024-12-31"
+            raise refused(f"column {name!r}", "day and month of its dates can be read in two ways", hint)
+        parsed = fitting[0] if fitting else parsed
+    return (parsed - pd.Timestamp(0)) / pd.Timedelta(days=1)
+
+
+def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataFrame:
+    """A data frame with columns of numbers or dates cut into ordered levels.
+
+    The cut points are kept in ``frame.attrs["bins"]``, which cuts another frame in the same way.
+
+    Args:
+        frame: the rows; it is not changed.
+        bins: by column a rule of :func:`find_bins`, or cut points.
+
+    Raises:
+        UnknownNameError: no such column; InputError: as :func:`find_bins`.
+
+    Example:
+        >>> frame = pd.DataFrame({"age": [18, 25, 40, 70], "smoker": ["no", "yes", "no", "no"]})
+        >>> cut = bin_columns(frame, {"age": "edges:30,60"})
+        >>> list(cut["age"]), list(bin_columns(frame.head(1), cut.attrs["bins"])["age"])
+        (['<30', '<30', '[30, 60)', '>=60'], ['<30'])
+    """
+    check_type(frame, pd.DataFrame, "frame")
+    check_names(list(bins), [str(name) for name in frame.columns], "bins", noun="column")
+    found = frame.copy()
+    cuts: dict[str, Bins] = {}
+    for name, rule in bins.items():
+        cuts[name] = rule if isinstance(rule, Bins) else find_bins(frame[name], rule, name=name)
+        labels = cuts[name].apply(frame[name], name=name)
+        found[name] = pd.Categorical([label or None for label in labels], cuts[name].labels, ordered=True)
+    found.attrs["bins"] = cuts
+    return found

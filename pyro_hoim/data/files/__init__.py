@@ -1,0 +1,1 @@
+"""Files of rows as people have them."""

@@ -1,0 +1,318 @@
+"""Tables as people have them: text of any delimiter and encoding, packed or not, Excel, Parquet, Feather and Stata."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ...errors import check_unique, refused, unexpected
+from ..csv_file import CsvColumns, parse_csv, read_bytes
+from ..encoding import label_of
+from .packed_file import is_excel, unpacked
+
+__all__ = ["read_table_file"]
+
+_DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
+_SAMPLE_CHARACTERS, _SAMPLE_ROWS = 2**18, 200
+_TYPED: dict[str, Callable[[Any], Any]] = {
+    ".parquet": lambda file: pd.read_parquet(file, engine="pyarrow"),
+    ".pq": lambda file: pd.read_parquet(file, engine="pyarrow"),
+    ".feather": pd.read_feather,
+    ".arrow": pd.read_feather,
+    ".dta": pd.read_stata,
+}
+_OTHERS = {
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),
+    **dict.fromkeys((".sav", ".zsav", ".por"), "an SPSS file"),
+    **dict.fromkeys((".rds", ".rda", ".rdata"), "an R file"),
+    **dict.fromkeys((".npz", ".npy"), "a NumPy file"),
+    ".sas7bdat": "a SAS file",
+    ".xls": "an Excel file of the years before 2007",
+    ".ods": "an OpenDocument file",
+    ".pdf": "a PDF file",
+    ".safetensors": "a model file",
+}
+_SIGNATURES = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"%PDF": ".pdf", b"\xd0\xcf\x11\xe0": ".xls"}
+_SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
+_SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
+_COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+class _Rows(NamedTuple):
+    """Header and rows of cells, with lines and notes; of text also the delimiter."""
+
+    header: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    lines: tuple[int, ...]
+    notes: list[str]
+    unit: str = "line"
+    delimiter: str = ","
+
+
+def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, encoding: str | None = None) -> CsvColumns:
+    """Columns of a table in a file; InputError names the line of what is wrong in it.
+
+    Text may be packed (gzip, bzip2, xz, zip with one file). Its delimiter is the one that divides header and rows
+    alike: comma, semicolon, tab, bar or blanks, also named by Excel's line ``sep=;``. Its encoding is that of a
+    byte-order mark, else UTF-8, else Windows-1252. Decimal commas become points where commas do not divide cells.
+    Comment lines above the header (``#``), row numbers under no name and empty last columns are left out. What differs
+    from comma and UTF-8 is said in ``notes``.
+
+    Args:
+        path: the file. By its name Parquet, Feather (extra ``parquet``), Excel (extra ``excel``, its first sheet that
+            holds anything) or Stata; else text.
+        sep: the character between cells, or ``tab``; None finds it.
+        encoding: of the text, a name that Python knows; None finds it.
+
+    Raises:
+        InputError: no table, or one with a fault: the line and what to do are named.
+    """
+    if sep is not None and sep not in ("tab", "\\t") and len(sep) != 1:
+        raise unexpected("sep", "one character or tab", sep)
+    if encoding is not None:
+        _check_encoding(encoding)
+    raw = read_bytes(path)
+    kind = next((suffix for mark, suffix in _SIGNATURES.items() if raw.startswith(mark)), Path(path).suffix.lower())
+    if kind in _OTHERS:
+        hint = "save it as CSV (UTF-8), .xlsx or .parquet"
+        raise unexpected(path, "a table", received=_OTHERS[kind], hint=hint, code="damaged-file")
+    if kind in _TYPED:
+        return _typed(path, kind)
+    if is_excel(raw):
+        return _of_rows(path, _excel(path))
+    text, notes = _decoded(path, unpacked(path, raw), encoding)
+    if text.lstrip()[:1] in ("{", "[", "<") and sep is None:
+        found = "HTML or XML" if text.lstrip().startswith("<") else "JSON"
+        hint = "save it as a table with a header line, such as CSV"
+        raise unexpected(path, "a table", received=found, hint=hint, code="damaged-file")
+    return _of_rows(path, _text_rows(path, text, {"tab": "\t", "\\t": "\t"}.get(str(sep), sep), notes))
+
+
+def _check_encoding(encoding: str) -> None:
+    """Refuse an encoding that Python does not know."""
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        expected = "an encoding that Python knows, such as utf-8, cp1252, latin-1, utf-16 or shift_jis"
+        raise unexpected("encoding", expected, encoding, code="unknown-choice") from None
+
+
+def _decoded(path: Any, raw: bytes, encoding: str | None) -> tuple[str, list[str]]:
+    """Text of bytes, and a note on its encoding where it was found and is not UTF-8."""
+    marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+    found = encoding or next((name for mark, name in marks.items() if raw.startswith(mark)), None)
+    if found is None and b"\0" in raw[:4000] and len(raw) % 2 == 0:
+        even, odd = raw[0:4000:2].count(0), raw[1:4000:2].count(0)
+        half = min(len(raw), 4000) // 4
+        found = "utf-16-le" if even == 0 and odd > half else "utf-16-be" if odd == 0 and even > half else None
+    if b"\0" in raw and found is None:
+        line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
+        hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
+        raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+    for name in [found] if found else ["utf-8", "cp1252", "latin-1"]:
+        try:
+            text = raw.decode("utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name)
+        except UnicodeDecodeError as error:
+            if found is None:
+                continue
+            line = raw.count(b"\n", 0, error.start) + 1
+            problem = f"not {name} (byte 0x{raw[error.start]:02x})"
+            raise refused(f"{path} line {line}", problem, _SAY_ENCODING, code="wrong-encoding") from None
+        if found is None and name != "utf-8":
+            _check_western(path, raw)
+        return text, [name] if encoding is None and not name.startswith("utf-8") else []
+    raise AssertionError
+
+
+def _check_western(path: Any, raw: bytes) -> None:
+    """Refuse text that is not UTF-8 and in which letters beyond ASCII are too many for a language of Western Europe."""
+    letters = sum(map(bytes.isalpha, map(bytes, zip(raw[:4000], strict=True))))
+    beyond = sum(byte > 0x7F for byte in raw[:4000])
+    is_control = any(byte < 9 for byte in raw[:4000])
+    if is_control or beyond > max(4, letters):
+        found = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
+        raise unexpected(path, "a table of text", received=found, hint=_SAY_ENCODING, code="wrong-encoding")
+
+
+def _text_rows(path: Any, text: str, sep: str | None, notes: list[str]) -> _Rows:
+    """Rows of a text, its delimiter given or found."""
+    first_line, skipped = 1, 0
+    if line := _SEP_LINE.match(text):
+        text, first_line, sep = text[line.end() :], 2, sep or line[1]
+    while line := _COMMENT.match(text):
+        head, below = (next(csv.reader([part]), []) for part in line.groups())
+        is_header = text[1:2].strip() and len(head) == len(below) and not below[0].startswith("#")
+        if not below or is_header:
+            break
+        text, skipped = text[line.start(2) :], skipped + 1
+    delimiter = _found_delimiter(text) if sep is None else sep
+    spare = _spare_cells(text, delimiter)
+    header, rows, lines = parse_csv(path, text, delimiter, first_line=first_line + skipped, spare=spare)
+    read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if sep is None and delimiter != "," else []
+    told = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
+    if skipped:
+        told.append(f"{skipped} comment line{'s' * (skipped > 1)} above the header left out")
+    if spare:
+        header = ("", *header) if any(row[-1].strip() for row in rows[:_SAMPLE_ROWS]) else (*header, "")
+    return _Rows(header, rows, lines, told, delimiter=delimiter)
+
+
+def _sample(text: str, delimiter: str) -> list[list[str]]:
+    """The first rows, without a last one that may be cut."""
+    part = text[:_SAMPLE_CHARACTERS]
+    if len(part) < len(text):
+        part = part[: part.rfind("\n") + 1] or part
+    found: list[list[str]] = []
+    try:
+        reader = csv.reader(part.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=delimiter == " ")
+        for row in reader:
+            if row:
+                found.append(row)
+            if len(found) > _SAMPLE_ROWS:
+                break
+    except csv.Error:
+        pass
+    return found
+
+
+def _found_delimiter(text: str) -> str:
+    """The character that divides the header and most rows alike; the comma where none does."""
+    best, chosen = (0.0, 0), ","
+    for delimiter in _DELIMITERS:
+        header, *rows = _sample(text, delimiter) or [[]]
+        width, least = len(header), 3 if delimiter == " " else 2
+        if width < least:
+            continue
+        widths = Counter(map(len, rows))
+        share = max(widths[width], widths[width + 1]) / max(1, len(rows))
+        if (delimiter != " " or share == 1) and (share, width) > best:
+            best, chosen = (share, width), delimiter
+    return chosen
+
+
+def _spare_cells(text: str, delimiter: str) -> int:
+    """1 where every row has a cell more than the header, as R writes row names and some programs a last delimiter."""
+    header, *rows = _sample(text, delimiter) or [[]]
+    return int(len(header) > 1 and bool(rows) and all(len(row) == len(header) + 1 for row in rows))
+
+
+def _excel(path: Any) -> _Rows:
+    """The first sheet of a workbook that holds anything."""
+    try:
+        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object, keep_default_na=False, na_values=[""])
+    except ImportError:
+        raise refused(
+            path, "an Excel file needs openpyxl", "pip install 'pyro-hoim[excel]'", code="no-method"
+        ) from None
+    except Exception as error:  # noqa: BLE001 (a damaged workbook raises what its parts raise)
+        problem = f"damaged Excel file ({' '.join(str(error).split())})"
+        raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
+    held = {name: sheet.dropna(how="all") for name, sheet in sheets.items()}
+    name = next((name for name, sheet in held.items() if len(sheet)), None)
+    if name is None:
+        raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
+    sheet = held[name].dropna(axis=1, how="all")
+    cells = [[_cell(value) for value in row] for row in sheet.itertuples(index=False)]
+    lines = tuple(int(line) + 1 for line in sheet.index)
+    others = sum(len(sheet) > 0 for sheet in held.values()) - 1
+    notes = [f"read the sheet {name!r}, the first of {others + 1}"] if others else []
+    return _Rows(tuple(cell.strip() for cell in cells[0]), cells[1:], lines[1:], notes, unit="row")
+
+
+def _cell(value: Any) -> str:
+    """Text of a cell: dates as ISO writes them, nothing for what is missing."""
+    if value is None or value is pd.NaT or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    if isinstance(value, pd.Timestamp | np.datetime64) or hasattr(value, "isoformat"):
+        return pd.Timestamp(value).isoformat().removesuffix("T00:00:00") if hasattr(value, "year") else str(value)
+    return label_of(value)
+
+
+def _typed(path: Any, kind: str) -> CsvColumns:
+    """A file that names the types of its columns; categorical ones keep their levels."""
+    try:
+        frame = _TYPED[kind](path)
+    except ImportError:
+        hint = "pip install 'pyro-hoim[parquet]'"
+        raise refused(path, f"a {kind} file needs pyarrow", hint, code="no-method") from None
+    except Exception as error:  # noqa: BLE001 (a damaged file raises what its reader raises)
+        problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
+        raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
+    if not len(frame) or not len(frame.columns):
+        raise unexpected(path, "columns and rows", received=f"{len(frame.columns)} and {len(frame)}", code="empty")
+    header = tuple(str(name).strip() for name in frame.columns)
+    check_unique(header, f"{path} columns")
+    columns = tuple(_typed_cells(frame.iloc[:, i]) for i in range(len(header)))
+    types = {name: _categories(dtype) for name, dtype in zip(header, frame.dtypes, strict=True)}
+    held = {name: dtype for name, dtype in types.items() if dtype is not None}
+    return CsvColumns(str(path), header, columns, tuple(range(1, len(frame) + 1)), (), held, "row")
+
+
+def _typed_cells(values: pd.Series) -> tuple[str, ...]:
+    codes, distinct = pd.factorize(values)
+    texts = [*(_cell(value).strip() for value in distinct), ""]
+    return tuple(texts[code] for code in codes)
+
+
+def _categories(dtype: Any) -> pd.CategoricalDtype | None:
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return None
+    return pd.CategoricalDtype([_cell(value).strip() for value in dtype.categories], dtype.ordered)
+
+
+def _of_rows(path: Any, read: _Rows) -> CsvColumns:
+    """Columns of rows, without those that have no name and hold nothing or number the rows; names are checked."""
+    header, notes = read.header, list(read.notes)
+    if not read.rows:
+        raise unexpected(path, "rows below the header", received="the header only", code="empty")
+    columns = [tuple(map(str.strip, column)) for column in zip(*read.rows, strict=True)]
+    keep = [bool(name) or any(column) for name, column in zip(header, columns, strict=True)]
+    if not all(keep):
+        notes.append(f"{keep.count(False)} empty column{'s' * (keep.count(False) > 1)} without a name left out")
+    if keep[0] and not header[0] and len(set(columns[0])) == len(columns[0]) and keep.count(True) > 1:
+        keep[0] = False
+        notes.append("the first column, row names without a name of their own, left out")
+    header = tuple(name for name, kept in zip(header, keep, strict=True) if kept)
+    columns = [column for column, kept in zip(columns, keep, strict=True) if kept]
+    for position, name in enumerate(header, start=1):
+        if not name:
+            found = f"none for column {position}"
+            hint = "name it in the first line, or remove the column"
+            raise unexpected(path, "a name for every column", received=found, hint=hint, code="missing-part")
+    _check_names(path, header, columns)
+    if read.unit == "line" and read.delimiter != ",":
+        commas = [i for i, column in enumerate(columns) if _has_decimal_commas(column)]
+        for i in commas:
+            columns[i] = tuple(cell.replace(",", ".") for cell in columns[i])
+        if commas:
+            notes.append(f"decimal commas in {', '.join(repr(header[i]) for i in commas[:6])} read as points")
+    return CsvColumns(str(path), header, tuple(columns), read.lines, tuple(notes), {}, read.unit)
+
+
+def _check_names(path: Any, header: tuple[str, ...], columns: Sequence[Sequence[str]]) -> None:
+    """Refuse a first line that is no header but a row of numbers, and names that occur twice."""
+    is_numbered = header in (tuple(map(str, range(len(header)))), tuple(map(str, range(1, len(header) + 1))))
+    if all(map(_NUMBER.fullmatch, header)) and not is_numbered:
+        held = sum(name in set(column) for name, column in zip(header, columns, strict=True))
+        if len(set(header)) < len(header) or 2 * held > len(header):
+            hint = "add a first line with the names of the columns"
+            raise unexpected(path, "a header", received="numbers in the first line", hint=hint, code="missing-part")
+    try:
+        check_unique(header, f"{path} header")
+    except ValueError as error:
+        raise error.replace(hint="rename or remove one of them") from None  # type: ignore[attr-defined]
+
+
+def _has_decimal_commas(column: Sequence[str]) -> bool:
+    return any("," in cell for cell in column) and all(_DECIMAL_COMMA.fullmatch(cell) for cell in column if cell)

@@ -1,0 +1,171 @@
+"""Tables as people have them: the same cells from every kind of file, and one clear error for each other one."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+
+import pandas as pd
+import pytest
+
+from pyro_hoim.data import Observations, read_table_file
+from pyro_hoim.errors import InputError
+from pyro_hoim.testing import raises
+
+ROWS = [("é" if i % 2 else "x", str(i % 3), "u v" if i % 5 % 2 else "u") for i in range(30)]
+NAMES = ("a", "b", "größe")
+
+
+def text(delimiter=",", newline="\n"):
+    cells = [NAMES, *([f'"{c}"' if delimiter in c else c for c in row] for row in ROWS)]
+    return newline.join(delimiter.join(row) for row in cells) + newline
+
+
+def written(folder, content, name="t.csv"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def check(table):
+    assert table.header == NAMES
+    assert list(zip(*table.columns, strict=True)) == ROWS
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
+def test_delimiter_and_encoding_are_found(delimiter, encoding, tmp_path):
+    table = read_table_file(written(tmp_path, text(delimiter).encode(encoding)))
+    check(table)
+    is_plain = delimiter == "," and encoding.startswith("utf-8")
+    assert bool(table.notes) is not is_plain
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_line_ends_blank_lines_and_comments(newline, tmp_path):
+    content = f"# made by hand, in a hurry{newline}{text(';', newline)}{newline}{newline}"
+    table = read_table_file(written(tmp_path, content))
+    check(table)
+    assert table.lines[0] == 3
+    assert table.notes == ("read as ';'-separated", "1 comment line above the header left out")
+
+
+def zipped(content):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as held:
+        held.writestr("inner.csv", content)
+        held.writestr("__MACOSX/inner.csv", b"x")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zipped])
+def test_packed_files(pack, tmp_path):
+    check(read_table_file(written(tmp_path, pack(text().encode()), "t.csv.packed")))
+    with raises("damaged-file", str(tmp_path / "bad")):
+        read_table_file(written(tmp_path, pack(text().encode())[:-12], "bad"))
+
+
+def test_files_of_other_programs(tmp_path):
+    frame = pd.DataFrame(ROWS, columns=list(NAMES))
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_feather(tmp_path / "t.feather")
+    frame.to_stata(tmp_path / "t.dta", write_index=False, version=118)
+    with pd.ExcelWriter(tmp_path / "t.xlsx") as book:
+        pd.DataFrame().to_excel(book, sheet_name="empty", index=False)
+        frame.to_excel(book, sheet_name="rows", index=False)
+        frame.to_excel(book, sheet_name="more", index=False)
+    for name in ("t.parquet", "t.feather", "t.dta", "t.xlsx"):
+        check(read_table_file(tmp_path / name))
+    assert read_table_file(tmp_path / "t.xlsx").notes == ("read the sheet 'rows', the first of 2",)
+
+
+def test_types_of_parquet_are_kept(tmp_path):
+    levels = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
+    frame = pd.DataFrame({"x": pd.Categorical(["low", None, "high"], dtype=levels), "y": [1.0, None, 2.5]})
+    frame["when"] = [pd.Timestamp("2024-01-31"), None, pd.Timestamp("2024-02-01 10:00")]
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert read_table_file(tmp_path / "t.parquet").columns == (
+        ("low", "", "high"),
+        ("1", "", "2.5"),
+        ("2024-01-31", "", "2024-02-01T10:00:00"),
+    )
+    read = Observations.from_csv(tmp_path / "t.parquet")
+    assert read.domain["x"].kind == "ordinal"
+    assert read.domain["x"].labels == ("low", "mid", "high")
+    assert read.codes[:, 0].tolist() == [0, -1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "header", "first", "note"),
+    [
+        ("sep=;\na;b\n1;x\n2;y\n", ("a", "b"), ("1", "x"), None),
+        (",a,b\n0,x,u\n1,y,v\n", ("a", "b"), ("x", "u"), "row names"),
+        ('"a" "b" "c"\n"1" 5 6 7\n"2" 6 7 8\n', ("a", "b", "c"), ("5", "6", "7"), "row names"),
+        ("a,b,\nx,u,\ny,v,\n", ("a", "b"), ("x", "u"), "1 empty column"),
+        ("a,b\nx,u,\ny,v,\n", ("a", "b"), ("x", "u"), "1 empty column"),
+        ("a;h\nx;0,5\ny;1\n", ("a", "h"), ("x", "0.5"), "decimal commas in 'h'"),
+        ("0,1\n5,6\n7,8\n", ("0", "1"), ("5", "6"), None),
+        ('a;b\n"x;\ny";1\nz;2\n', ("a", "b"), ("x;\ny", "1"), "';'"),
+        ("a\nvery good, indeed\nbad; or so\n".replace(",", ""), ("a",), ("very good indeed",), None),
+    ],
+)
+def test_habits_of_other_programs(content, header, first, note, tmp_path):
+    table = read_table_file(written(tmp_path, content))
+    assert table.header == header
+    assert tuple(column[0] for column in table.columns) == first
+    assert (note is None) or any(note in told for told in table.notes), table.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "code", "words"),
+    [
+        ("a,b\n1,2\n3\n", "t.csv", "wrong-shape", "line 3: expected 2 cells as in the header, received 1"),
+        ("1,0,1\n0,1,1\n1,1,0\n", "t.csv", "missing-part", "add a first line with the names"),
+        ("5.1,3.5\n4.9,3.5\n5.1,3.0\n", "t.csv", "missing-part", "add a first line with the names"),
+        ("a,b,a\n1,2,3\n", "t.csv", "repeated-name", "rename or remove one"),
+        ("a,,b\n1,2,3\n", "t.csv", "missing-part", "column 2"),
+        ("город,x\nМосква,1\nКазань,2\n".encode("cp1251"), "t.csv", "wrong-encoding", "encoding='cp1251'"),
+        ('[{"a": 1}]', "t.csv", "damaged-file", "JSON"),
+        ("<html></html>", "t.csv", "damaged-file", "HTML"),
+        (b"\x00\x01\x02\x03" * 9, "t.csv", "damaged-file", "zero byte"),
+        (b"$FL2@(#) SPSS", "t.sav", "damaged-file", "an SPSS file"),
+        (b"PAR1 nothing", "t.csv", "damaged-file", "damaged .parquet file"),
+        (zipped(b""), "t.csv", "empty", "empty file"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_do(content, name, code, words, tmp_path):
+    path = written(tmp_path, content, name)
+    with pytest.raises(InputError) as found:
+        read_table_file(path)
+    assert found.value.code == code
+    assert words in str(found.value)
+    assert str(path) in str(found.value)
+
+
+def test_what_is_given_is_not_found(tmp_path):
+    path = written(tmp_path, "город;x\nМосква;1\nКазань;2\n".encode("cp1251"))
+    table = read_table_file(path, encoding="cp1251")
+    assert table.header == ("город", "x")
+    assert read_table_file(path, sep=",", encoding="cp1251").header == ("город;x",)
+    assert read_table_file(written(tmp_path, "a\tb\n1\t2\n"), sep="tab").header == ("a", "b")
+    with raises("unknown-choice", "encoding"):
+        read_table_file(path, encoding="utf-88")
+    with raises("invalid-value", "sep"):
+        read_table_file(path, sep="ab")
+    with raises("wrong-encoding", f"{path} line 1"):
+        read_table_file(written(tmp_path, "é,b\n1,2\n".encode("cp1252")), encoding="utf-8")
+
+
+def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
+    def absent(*_, **__):
+        raise ImportError
+
+    frame = pd.DataFrame({"a": [1]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_excel(tmp_path / "t.xlsx")
+    monkeypatch.setattr(pd, "read_parquet", absent)
+    monkeypatch.setattr(pd, "read_excel", absent)
+    for name, extra in (("t.parquet", "parquet"), ("t.xlsx", "excel")):
+        with pytest.raises(InputError, match=rf"pip install 'pyro-hoim\[{extra}\]'"):
+            read_table_file(tmp_path / name)
