@@ -44,7 +44,7 @@ def test_exported_names_are_public_where_they_are_defined():
         package, found = importlib.import_module(name), set[str]()
         for node in ast.parse(stub.read_text(encoding="utf-8")).body:
             assert isinstance(node, ast.ImportFrom) and node.level == 1
-            home = importlib.import_module(f"{name}.{node.module}")
+            home = package if node.module is None else importlib.import_module(f"{name}.{node.module}")
             for alias in node.names:
                 assert alias.name in vars(home).get("__all__", ["__version__"]), alias.name
                 assert getattr(package, alias.name) is getattr(home, alias.name), alias.name

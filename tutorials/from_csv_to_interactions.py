@@ -152,10 +152,10 @@ table.head(10).round(4)
 # the city go with nothing.
 
 # %%
-from pyro_hoim.core.figures.hypergraph_figure import hypergraph_figure
+from pyro_hoim import plots
 
 worth = {tuple(line["edge"]): line["removal"].value for line in analysis.interactions}
-hypergraph_figure(learned.structure.hypergraph, worth)
+plots.plot_hypergraph(learned.structure.hypergraph, worth)
 
 # %% [markdown]
 # ## 4. Predict a column

@@ -13,8 +13,6 @@ from .family import (
     family_named as family_named,
     register as register,
 )
-from .figures.hypergraph_figure import hypergraph_figure as hypergraph_figure
-from .figures.pair_matrix_figure import pair_matrix_figure as pair_matrix_figure
 from .law import Law as Law
 from .laws.support import MarginalCounts as MarginalCounts, StateSpace as StateSpace
 from .model import ConditionalModel as ConditionalModel, EnergyModel as EnergyModel

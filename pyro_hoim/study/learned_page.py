@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..core.figures.hypergraph_figure import hypergraph_figure
-from ..core.figures.pair_matrix_figure import pair_matrix_figure
 from ..core.page import Cell, Page, Section, cell
 from ..core.words import (
     distinct_sentence,
@@ -20,6 +18,9 @@ from ..core.words import (
 )
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
+from ..plots.drawing import figure_of
+from ..plots.hypergraph import plot_hypergraph
+from ..plots.pairs import pair_matrix, plot_pairs
 from .learned import LearnedAnalysis
 from .parts import distinct_parts, num_rows, score_section
 from .structure_section import structure_section, structure_sentences
@@ -226,11 +227,14 @@ def _structure(analysis: LearnedAnalysis) -> Section | None:
     weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
     if len(graph.domain) <= _DRAWN:
         section.figure(
-            hypergraph_figure(graph, weights),
+            figure_of(plot_hypergraph, graph, weights, unit="nats a row"),
             "Variables on a circle, pairs as arcs as wide as they are worth, larger sets as regions or stars",
         )
     if len(graph.domain) <= _MATRIX:
-        section.figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
+        matrix = pair_matrix(graph, weights)
+        section.figure(
+            figure_of(plot_pairs, matrix, label="loss without it, nats a row"), "Worth of every pair as a matrix"
+        )
     if section.blocks:
         words = "Widths and colours show what the model loses, in nats a row, without the interaction" + (
             "." if all(line["removal"].kind == "exact" for line in lines) else ", by its estimated upper bound."

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.figures.hypergraph_figure import hypergraph_figure
 from ..core.page import Page, Section
 from ..core.words import (
     distinct_sentence,
@@ -19,9 +18,13 @@ from ..core.words import (
     short_edge,
 )
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit
+from ..plots.drawing import figure_of
+from ..plots.fitted import plot_fitted, plot_residuals
+from ..plots.hypergraph import plot_hypergraph
+from ..plots.intervals import plot_comparison, plot_forest
 from .analysis import Analysis, ModelAnalysis
 from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
-from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
+from .figures import rank_figure, trace_figure
 from .infinite import add_interactions, coefficient_rows
 from .parts import distinct_parts, num_rows, score_section
 from .structures.sections import structure_sections, structure_sentences, structure_warnings
@@ -241,7 +244,8 @@ def _compare_elpd(analysis: Analysis, section: Section) -> None:
     if len(runs) < 2:
         return
     elpd, errors = (np.array([getattr(r, name) for r in runs.values()]) for name in ("elpd_loo", "elpd_se"))
-    drawing = comparison_figure(list(runs), elpd, errors)
+    label = "expected log predictive density (nats)"
+    drawing = figure_of(plot_comparison, list(runs), elpd, errors, label=label)
     section.figure(drawing, "Expected log predictive density of each model with one standard error")
     section.note(
         "The standard errors of single models are large because observations differ; the difference between two "
@@ -261,7 +265,7 @@ def _structure(model: ModelAnalysis) -> Section:
     }
     if len(model.hypergraph.domain) <= 40:
         section.figure(
-            hypergraph_figure(model.hypergraph, strength),
+            figure_of(plot_hypergraph, model.hypergraph, strength, unit="nats"),
             "Variables on a circle, pairs as arcs as wide as they are strong, larger sets as regions or stars",
         )
         if any(row["is_infinite"] for row in model.interactions):
@@ -300,12 +304,13 @@ def _interactions(model: ModelAnalysis) -> Section:
         source = "posterior" if model.posterior is not None else "large-sample"
         level = f"{100 * rows[-1].level:.0f} %"
         section.figure(
-            forest_figure(
+            figure_of(
+                plot_forest,
                 [f"{_label(r.edge)}  ({short_edge(r.levels, _LEVELS, ', ')})" for r in rows],
                 np.array([r.estimate for r in rows]),
                 np.array([r.lower for r in rows]),
                 np.array([r.upper for r in rows]),
-                axis_label=f"balanced coefficient (nats), {level} {source} interval",
+                label=f"balanced coefficient (nats), {level} {source} interval",
             ),
             "Largest coefficient of each of the strongest interactions with its interval",
         )
@@ -337,10 +342,10 @@ def _cells(model: ModelAnalysis) -> Section | None:
     frame = model.cells
     section = Section("Observed against fitted cells")
     observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
-    section.figure(
-        fitted_figure(observed, expected, residual),
-        "Observed against expected counts, and adjusted residuals against expected counts",
-    )
+    fitted = figure_of(plot_fitted, observed, expected, residuals=residual)
+    section.figure(fitted, "Observed against expected counts")
+    residuals = figure_of(plot_residuals, expected, residual, label="adjusted residual")
+    section.figure(residuals, "Adjusted residuals against expected counts")
     finite = residual[np.isfinite(residual)]
     outside = int((np.abs(finite) > 2).sum())
     section.text(

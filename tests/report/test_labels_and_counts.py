@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pyro_hoim import Observations
-from pyro_hoim.core.figures.drawing import as_data_uri
-from pyro_hoim.core.figures.hypergraph_figure import hypergraph_figure
-from pyro_hoim.core.figures.pair_matrix_figure import pair_matrix_figure
 from pyro_hoim.log_linear import SelectionOptions, learn
+from pyro_hoim.plots.drawing import as_data_uri, figure_of
+from pyro_hoim.plots.hypergraph import plot_hypergraph
+from pyro_hoim.plots.pairs import pair_matrix, plot_pairs
 from pyro_hoim.report import plain_text, render_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -50,11 +50,10 @@ def test_page_shows_names_in_full(learned):
 
 def test_pictures_have_a_size_that_does_not_depend_on_names():
     long = InteractionHypergraph.from_order(DOMAIN, 3)
-    for draw in (hypergraph_figure, pair_matrix_figure):
-        figure = draw(long)
+    for figure in (figure_of(plot_hypergraph, long), figure_of(plot_pairs, pair_matrix(long))):
         assert max(figure.get_size_inches()) < 13
         assert as_data_uri(figure).startswith("data:image/png")
-    labels = [tick.get_text() for tick in pair_matrix_figure(long).axes[0].get_yticklabels()]
+    labels = [tick.get_text() for tick in figure_of(plot_pairs, pair_matrix(long)).axes[0].get_yticklabels()]
     assert len(set(labels)) == 3 and max(map(len, labels)) <= 22 and r"price in \$ or \$" in labels
 
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from pyro_hoim.core.figures.drawing import BLUE, INK, ORANGE, as_data_uri
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, node_bounds
 from pyro_hoim.generalized_root.study.figures import node_bounds_figure
+from pyro_hoim.plots.drawing import BLUE, INK, ORANGE, as_data_uri
 
 ETA = (3.0232, -4.4966)
 

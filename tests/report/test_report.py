@@ -10,13 +10,15 @@ import pytest
 from matplotlib import image
 
 from pyro_hoim import Observations, load_table
-from pyro_hoim.core.figures.drawing import as_data_uri
 from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
+from pyro_hoim.plots.drawing import as_data_uri, figure_of
+from pyro_hoim.plots.fitted import plot_fitted
+from pyro_hoim.plots.intervals import plot_comparison, plot_forest
 from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analyse, analysis_page, save_analysis
-from pyro_hoim.study.figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
+from pyro_hoim.study.figures import rank_figure, trace_figure
 
 pytestmark = pytest.mark.fixed_seed  # of the short chains below, whose convergence is not what is tested
 
@@ -82,7 +84,7 @@ def pixels(figure):
 
 def test_an_infinite_estimate_is_an_arrow():
     centre, lower, upper = np.array([-np.inf, 0.5]), np.array([-np.inf, 0.2]), np.array([-np.inf, 0.8])
-    (axes,) = forest_figure(["x", "y"], centre, lower, upper, axis_label="nats").axes
+    (axes,) = figure_of(plot_forest, ["x", "y"], centre, lower, upper, label="nats").axes
     (arrow,) = [text for text in axes.texts if text.arrow_patch is not None]
     assert arrow.xy == pytest.approx((-0.92, 1))
     assert axes.get_xlim()[0] < -0.92
@@ -91,7 +93,7 @@ def test_an_infinite_estimate_is_an_arrow():
 def test_other_figures_hold_their_data_and_render():
     rng = np.random.default_rng(0)
     centre = np.array([0.5, -0.2, 0.0])
-    figure = forest_figure(["p", "q", "r"], centre, centre - 0.1, centre + 0.1, axis_label="nats")
+    figure = figure_of(plot_forest, ["p", "q", "r"], centre, centre - 0.1, centre + 0.1, label="nats")
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["p", "q", "r"]
     points = [float(line.get_xdata()[0]) for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert points == centre.tolist()
@@ -101,8 +103,8 @@ def test_other_figures_hold_their_data_and_render():
         figure,
         trace_figure(draws),
         rank_figure(draws),
-        comparison_figure(["one", "two"], np.array([-5.0, -4.0]), np.array([1.0, 1.0])),
-        fitted_figure(observed, np.full(30, 9.0), np.where(np.arange(30) == 3, np.nan, (observed - 9) / 3)),
+        figure_of(plot_comparison, ["one", "two"], np.array([-5.0, -4.0]), np.array([1.0, 1.0])),
+        figure_of(plot_fitted, observed, np.full(30, 9.0)),
     ):
         assert pixels(drawing).std() > 0
     assert pixels(trace_figure({})).std() == pixels(rank_figure({})).std() == 0
@@ -126,7 +128,7 @@ def test_page_holds_the_numbers_of_the_analysis(analysis, tmp_path):
     plain = re.sub(r"<[^>]+>", " ", page)
     for value in ("20.204", "order 1", "order 2", "Admit:Gender", "Posterior", "chain"):
         assert value in plain
-    assert page.count("<img") == page.count("data:image/svg+xml;base64,") == 6
+    assert page.count("<img") == page.count("data:image/svg+xml;base64,") == 7
     assert page.count("<section") == page.count("</section>")
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {

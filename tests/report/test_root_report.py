@@ -67,7 +67,7 @@ def test_network_of_strongest_tuples():
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["a", "b", "c", "d"]
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend[0] == "pairs: 2"
-    assert legend[1] == "sets of 3: 1"
+    assert "sets of 3: 1, up to 0.5" in legend
     assert figure.axes[0].get_title() == "Rise"
     with pytest.raises(InputError, match="two or more"):
         root_network_figure([RootTerm((1, 1), ("a",), 2.0)])

@@ -7,10 +7,10 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch
 
 from pyro_hoim import Domain, Observations, load_table
-from pyro_hoim.core.figures.drawing import CHAINS, as_data_uri
 from pyro_hoim.core.words import digits
 from pyro_hoim.inference import ChainSettings, StructurePrior
 from pyro_hoim.log_linear import Prior, fit
+from pyro_hoim.plots.drawing import CHAINS, as_data_uri
 from pyro_hoim.runs.options import RunOptions
 from pyro_hoim.study.structures.figures import cells_figure, dots_figure
 from pyro_hoim.study.structures.record import find_structures, record_structures

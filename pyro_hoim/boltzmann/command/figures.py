@@ -9,8 +9,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from ...core.figures.drawing import BLUE, INK, ORANGE, plain_axes
 from ...core.words import literal, short_labels
+from ...plots.drawing import BLUE, INK, ORANGE, plain_axes
 
 __all__ = ["curve_figure", "weights_figure"]
 

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from ...core.figures.drawing import BLUE, FAINT, INK, SETS
 from ...core.words import literal, plural, short_labels, shorten
 from ...errors import check_type, out_of_range, unexpected
+from ...plots.drawing import BLUE, FAINT, INK, SETS
 from ..node_conditionals import LeafConditional
 
 __all__ = ["decision_graph_figure"]

@@ -1,27 +1,26 @@
-"""Picture of a dependency network: who reads whom, as arrows on a circle or as a matrix."""
+"""Picture of a dependency network: what is predicted from what, as arrows on a circle or as a matrix."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from ...core.figures.drawing import BLUE, INK, ORANGE
-from ...core.figures.hypergraph_figure import circle_order, draw_variables, new_canvas
-from ...core.figures.pair_matrix_figure import matrix_figure
-from ...core.words import literal, short_labels
 from ...errors import out_of_range
+from ...plots.drawing import BLUE, FONT, INK, ORANGE, figure_of, legend_below, wrapped
+from ...plots.hypergraph import circle_axes, circle_labels, circle_order, circle_places, draw_variables
+from ...plots.pairs import plot_pairs
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["dependency_figure", "dependency_matrix_figure"]
-
-_LABEL_WIDTH = 20  # characters
 
 Arrows = Mapping[tuple[str, str], float]
 
@@ -50,19 +49,17 @@ def dependency_figure(
     *,
     target: str | None = None,
     top: int | None = 80,
-    labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Variables on a circle, an arrow from every variable to those whose conditionals read it.
+    """Variables on a circle, an arrow from every variable to those that are predicted from it.
 
-    Arrows of two variables that read each other bend to different sides.
+    Arrows of two variables that are predicted from each other bend to different sides.
 
     Args:
         domain: the variables.
-        values: non-negative weight of every arrow by (from, to), such as the information the reader gains; widths and
+        values: non-negative weight of every arrow by (from, to), such as the information gained; widths and
             depths of colour are relative to the largest.
         target: arrows into and out of this variable are orange.
         top: at most so many arrows, the strongest; all when None.
-        labels: what is written for every name; by default the names, shortened where they are long.
 
     Raises:
         InputError: a negative or infinite value, or an arrow from a variable to itself.
@@ -75,16 +72,17 @@ def dependency_figure(
     """
     found = _checked(domain, values)
     order = _order(domain, found)
-    angle = {name: math.pi / 2 - 2 * math.pi * k / max(len(order), 1) for k, name in enumerate(order)}
-    place = {name: np.array([math.cos(a), math.sin(a)]) for name, a in angle.items()}
-    labels = {name: labels[name] for name in domain.names} if labels else short_labels(domain.names)
-    figure, axes = new_canvas(list(labels.values()))
+    place = circle_places(order)
     shown = list(found)[:top]
     highest = max(found.values(), default=0.0) or 1.0
+    handles = _legend(found, shown, target, len(order))
+    texts, key = circle_labels(domain.names)
+    figure = Figure()
+    axes = circle_axes(figure, texts, len(handles) + 2 * len(key))
     for edge in reversed(shown):
         _arrow(axes, place[edge[0]], place[edge[1]], found[edge] / highest, target in edge, len(order))
-    draw_variables(axes, labels, {}, place, angle)
-    _legend(axes, found, shown, target, len(order))
+    draw_variables(axes, dict(zip(domain.names, texts, strict=True)), {}, place)
+    legend_below(axes, handles, key)
     return figure
 
 
@@ -113,39 +111,37 @@ def _width(share: float, size: int) -> float:
     return 0.6 + (1.5 if size > 30 else 3.4) * share
 
 
-def _legend(axes: Axes, values: Arrows, shown: Sequence[tuple[str, str]], target: str | None, size: int) -> None:
-    """What arrows mean, how many there are, and the width of the strongest."""
+def _legend(values: Arrows, shown: Sequence[tuple[str, str]], target: str | None, size: int) -> list[Any]:
+    """What arrows mean, how many there are, and the scale of widths."""
     if not values:
-        return
+        return []
     count = f"{len(values)}" if len(shown) == len(values) else f"strongest {len(shown)} of {len(values)}"
     lines = [
-        Line2D([], [], linestyle="", label="a → b: the conditional of b reads a"),
+        Line2D([], [], linestyle="", label="a → b: b is predicted from a"),
         Line2D([], [], color=BLUE, linewidth=0, label=f"arrows: {count}"),
     ]
     highest = max(values.values()) or 1.0
-    for share in (1.0, 0.25):
+    for share in (1.0, 0.5, 0.25):
         label = f"{highest * share:.2g} nats a row"
         lines.append(Line2D([], [], color=BLUE, linewidth=_width(share, size), alpha=0.38 + 0.57 * share, label=label))
     if target is not None and any(target in edge for edge in shown):
-        lines.append(Line2D([], [], color=ORANGE, linewidth=3, label=f"with {literal(short_labels([target])[target])}"))
-    axes.legend(handles=lines, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
+        lines.append(Line2D([], [], color=ORANGE, linewidth=3, label=wrapped(f"into or out of {target}", 40)))
+    return lines
 
 
-def dependency_matrix_figure(domain: Domain, values: Arrows, *, labels: Mapping[str, str] | None = None) -> Figure:
-    """Who reads whom as a matrix: a row is a reader, a column what it reads; white where nothing is read.
+def dependency_matrix_figure(domain: Domain, values: Arrows) -> Figure:
+    """What is predicted from what as a matrix: a row is a variable, its columns are those it is predicted from.
 
     Arguments, errors and the order of variables are those of :func:`dependency_figure`; up to eight variables have the
     numbers written into their cells.
     """
     found = _checked(domain, values)
-    order = _order(domain, found)
-    at = {name: k for k, name in enumerate(order)}
-    matrix = np.full((len(order), len(order)), np.nan)
+    order = list(_order(domain, found))
+    matrix = pd.DataFrame(np.nan, index=order, columns=order)
     for (parent, child), value in found.items():
-        matrix[at[child], at[parent]] = value
-    names = [labels[name] for name in order] if labels else list(short_labels(order, _LABEL_WIDTH).values())
-    figure = matrix_figure(matrix, names, "information, nats a row")
-    if names:
-        figure.axes[0].set_xlabel("is read", color=INK, fontsize=9)
-        figure.axes[0].set_ylabel("reader", color=INK, fontsize=9)
+        matrix.loc[child, parent] = value
+    figure = figure_of(plot_pairs, matrix, label="information, nats a row", absent="not used")
+    if order:
+        figure.axes[0].set_xlabel("predicted from", color=INK, fontsize=FONT)
+        figure.axes[0].set_ylabel("predicted", color=INK, fontsize=FONT)
     return figure

@@ -160,11 +160,9 @@ def _structure(analysis: NetworkAnalysis) -> Section:
         return section
     drawn, labels = _drawn(analysis), short_labels(domain.names)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
-    drawing = dependency_figure(drawn, values, target=analysis.target, labels=labels)
+    drawing = dependency_figure(drawn, values, target=analysis.target)
     section.figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
-    section.figure(
-        dependency_matrix_figure(drawn, values, labels=labels), "The same as a matrix: rows read, columns are read"
-    )
+    section.figure(dependency_matrix_figure(drawn, values), "The same as a matrix: rows read, columns are read")
     if len(drawn) < len(domain):
         section.note(
             f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them."

@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from ...core.figures.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
-from ...core.figures.hypergraph_figure import hypergraph_figure
 from ...core.words import literal, plural, shorten
 from ...errors import conflict, none_received, refused, unexpected
+from ...plots.drawing import BLUE, FAINT, INK, ORANGE, figure_of, plain_axes
+from ...plots.hypergraph import plot_hypergraph
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..nodes.bounds import NodeBounds
@@ -65,7 +65,7 @@ def root_network_figure(
     domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
     found = {domain.project(edge).names: value for edge, value in weights.items()}
-    return hypergraph_figure(graph, found, top=None, max_sets=max_sets, title=title)
+    return figure_of(plot_hypergraph, graph, found, top=None, max_sets=max_sets, title=title)
 
 
 def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ...core.figures.drawing import INK, ORANGE, plain_axes
 from ...errors import refused
+from ...plots.drawing import INK, ORANGE, plain_axes
 
 __all__ = ["path_figure"]
 

@@ -10,8 +10,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...core.figures.drawing import FAINT, INK, SETS
 from ...errors import check_type, out_of_reach, size_text
+from ...plots.drawing import FAINT, INK, SETS
 from .poset import Poset
 
 __all__ = ["hasse_figure"]

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from ...core.figures.drawing import FAINT, INK, ORANGE, plain_axes
 from ...core.words import literal, shorten
 from ...errors import none_received, refused
+from ...plots.drawing import FAINT, INK, ORANGE, plain_axes
 
 __all__ = ["capacity_figure"]
 

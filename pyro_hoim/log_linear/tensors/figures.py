@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ...core.figures.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
 from ...errors import check_positive, check_whole, wrong_shape
+from ...plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
 
 __all__ = ["ball_figure", "slices_figure", "symmetric_ball_figure", "triangle_figure"]
 

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ...core.figures.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
 from ...core.page import Section
 from ...core.words import number, plural, short_edge
+from ...plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
 from .record import ConstrainedRecord
 
 __all__ = ["constrained_section", "constrained_sentences", "constrained_warnings"]

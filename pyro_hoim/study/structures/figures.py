@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ...core.figures.drawing import BLUE, CHAINS, FAINT, INK, ORANGE, plain_axes
 from ...core.words import literal
+from ...plots.drawing import BLUE, CHAINS, FAINT, INK, ORANGE, plain_axes
 
 __all__ = ["cells_figure", "dots_figure"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.figures.hypergraph_figure import hypergraph_figure
 from ...core.page import Section, cell
 from ...core.words import fixed, number, plural, short_edge, shorten
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.laws.law import HierarchicalLogLinear
+from ...plots.drawing import figure_of
+from ...plots.hypergraph import plot_hypergraph
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .figures import cells_figure, dots_figure
 from .record import RivalModel, StructureRecord
@@ -97,7 +98,7 @@ def _interactions(record: StructureRecord) -> Section:
         singles = [(name,) for name in space.domain.names]
         graph = InteractionHypergraph(space.domain, [*singles, *weights], hierarchical=False)
         section.figure(
-            hypergraph_figure(graph, weights, full=1.0),
+            figure_of(plot_hypergraph, graph, weights, full=1.0, unit="probability"),
             "Variables on a circle, pairs as arcs as wide as they are probable, larger sets as regions or stars",
         )
         section.note(

@@ -1,1 +1,0 @@
-"""Pictures that several families share."""

@@ -1,0 +1,148 @@
+"""Observed beside expected counts, and the residuals between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ..errors import out_of_range, wrong_shape
+from .drawing import BLUE, FAINT, FONT, INK, LABELLED, ORANGE, Target, axes_for, legend_below, plain_axes
+
+__all__ = ["pearson_residuals", "plot_fitted", "plot_residuals"]
+
+LARGE = 2.0
+"""Size of a residual from which it is emphasised."""
+
+
+def pearson_residuals(observed: Any, expected: Any) -> np.ndarray:
+    r"""Residuals :math:`(n - \hat m) / \sqrt{\hat m}` of cells, NaN where the expected count is 0.
+
+    Args:
+        observed: counts, of any shape.
+        expected: expected counts of the same shape.
+
+    Raises:
+        InputError: shapes that differ, or counts that are negative or not finite.
+
+    Example:
+        >>> pearson_residuals([12, 4], [9, 4]).tolist()
+        [1.0, 0.0]
+    """
+    n, m = np.asarray(observed, dtype=float), np.asarray(expected, dtype=float)
+    if n.shape != m.shape:
+        raise wrong_shape("expected", n.shape, m)
+    for argument, counts in (("observed", n), ("expected", m)):
+        if not (np.isfinite(counts) & (counts >= 0)).all():
+            raise out_of_range(argument, "finite counts of at least 0", received="other values")
+    return np.divide(n - m, np.sqrt(m), out=np.full(n.shape, np.nan), where=m > 0)
+
+
+def plot_fitted(observed: Any, expected: Any, *, residuals: Any = None, ax: Target = None) -> Axes:
+    """Observed against expected counts of cells on square-root axes; a model that fits puts them on the diagonal.
+
+    Args:
+        observed: counts, of any shape.
+        expected: expected counts of the same shape.
+        residuals: residuals of the same shape, those beyond 2 in size are emphasised; Pearson residuals when None.
+        ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: shapes that differ, or counts that are negative or not finite.
+        InputTypeError: ``ax`` is neither axes nor a figure.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = plot_fitted([30, 10], [20, 20], ax=Figure())
+        >>> axes.get_legend().get_texts()[0].get_text()
+        'residual beyond ±2'
+    """
+    found = pearson_residuals(observed, expected)
+    n, m, r = _flat(observed, expected, found if residuals is None else residuals)
+    axes = axes_for(ax, 4.6, 5.2)
+    top = float(max(n.max(initial=0), m.max(initial=0), 1.0)) * 1.3
+    axes.plot([0, top], [0, top], color=FAINT, linewidth=1)
+    large = np.abs(np.nan_to_num(r)) > LARGE
+    _points(axes, m, n, large)
+    _root_scale(axes, top)
+    axes.set_yscale("function", functions=_ROOT)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.set_ylim(0, top)
+    axes.set_ylabel("observed count", color=INK, fontsize=FONT)
+    plain_axes(axes)
+    legend_below(axes, [*_meanings(large), Line2D([], [], color=FAINT, linewidth=1, label="perfect fit")], gap=LABELLED)
+    return axes
+
+
+def plot_residuals(expected: Any, residuals: Any, *, label: str = "Pearson residual", ax: Target = None) -> Axes:
+    """Residuals of cells against expected counts on a square-root axis, with lines at plus and minus 2.
+
+    Args:
+        expected: expected counts, of any shape.
+        residuals: residuals of the same shape, NaN where undefined.
+        label: which residuals these are.
+        ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: shapes that differ.
+        InputTypeError: ``ax`` is neither axes nor a figure.
+    """
+    m, r = _flat(expected, residuals)
+    axes = axes_for(ax, 4.6, 5.2)
+    large = np.abs(np.nan_to_num(r)) > LARGE
+    axes.axhline(0, color=FAINT, linewidth=1)
+    for bound in (-LARGE, LARGE):
+        axes.axhline(bound, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+    _points(axes, m, r, large)
+    _root_scale(axes, float(max(m.max(initial=0), 1.0)) * 1.3)
+    axes.set_ylabel(label, color=INK, fontsize=FONT)
+    plain_axes(axes)
+    line = Line2D([], [], color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label="±2")
+    legend_below(axes, [*_meanings(large), line], gap=LABELLED)
+    return axes
+
+
+_ROOT = (lambda x: np.sqrt(np.maximum(x, 0.0)), np.square)
+
+
+def _flat(first: Any, *others: Any) -> list[np.ndarray]:
+    """Arrays of one shape as vectors."""
+    arrays = [np.asarray(values, dtype=float) for values in (first, *others)]
+    for array in arrays[1:]:
+        if array.shape != arrays[0].shape:
+            raise wrong_shape("residuals", arrays[0].shape, array)
+    return [array.ravel() for array in arrays]
+
+
+def _points(axes: Axes, x: np.ndarray, y: np.ndarray, large: np.ndarray) -> None:
+    """Cells, those with large residuals in another colour and shape."""
+    axes.plot(x[~large], y[~large], "o", color=BLUE, markersize=5, alpha=0.75)
+    axes.plot(x[large], y[large], "D", color=ORANGE, markersize=5, alpha=0.9)
+
+
+def _root_scale(axes: Axes, top: float) -> None:
+    """Expected counts on a square-root axis with few numbers."""
+    axes.set_xscale("function", functions=_ROOT)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlim(0, top)
+    axes.set_xlabel("expected count", color=INK, fontsize=FONT)
+
+
+def _meanings(large: np.ndarray) -> list[Any]:
+    """A legend of the points that occur."""
+    handles = list[Any]()
+    style: dict[str, Any] = {"linestyle": "", "markersize": 5}
+    if large.any():
+        handles.append(Line2D([], [], marker="D", color=ORANGE, label=f"residual beyond ±{LARGE:g}", **style))
+    if (~large).any():
+        handles.append(Line2D([], [], marker="o", color=BLUE, label=f"residual within ±{LARGE:g}", **style))
+    return handles

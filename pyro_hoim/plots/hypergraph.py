@@ -1,0 +1,392 @@
+"""Interactions of many variables at once: a hypergraph around a circle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations, permutations, product
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, PathPatch, Polygon
+from matplotlib.path import Path
+
+from ..errors import out_of_range, refused
+from ..structure.hypergraph import InteractionHypergraph
+from .drawing import BLUE, FONT, INK, ORANGE, Target, axes_for, label_lines, legend_below, wrapped
+
+__all__ = ["Weights", "circle_order", "circle_places", "draw_variables", "plot_hypergraph"]
+
+ORDERS = {3: "#d1662f", 4: "#5b8c5a", 5: "#8f5ea2"}
+HIGHER = "#a23e48"
+WIDEST = 6.6
+"""Width of the strongest pair of a picture, in points."""
+FINITE_SHARE = 0.6
+"""Width of the strongest finite pair beside an infinite one, of the widest."""
+_MAX_HULLS = 6
+_MAX_HORIZONTAL = 8  # variables whose labels are not turned
+_DASHES = (0, (1.2, 0.35))
+
+Weights = Mapping[tuple[str, ...], float]
+"""A number for some of the interactions; its sign, where it has one, becomes a colour."""
+_Edges = Sequence[tuple[str, ...]]
+_Places = Mapping[str, np.ndarray]
+
+
+def edge_weights(hypergraph: InteractionHypergraph, weights: Weights | None) -> dict[tuple[str, ...], float]:
+    """Weight of every edge, 1 without weights, 0 where none is given, looked up in schema order.
+
+    Raises:
+        InputError: NaN, or a weight for a set that is no edge.
+        UnknownNameError: a name that is no variable.
+    """
+    if weights is None:
+        return dict.fromkeys(hypergraph.edges, 1.0)
+    found = dict.fromkeys(hypergraph.edges, 0.0)
+    for names, value in weights.items():
+        edge = hypergraph.domain.project(names).names
+        if edge not in found:
+            raise refused("weights", f"{':'.join(edge)} is no interaction of the hypergraph", code="unknown-name")
+        if math.isnan(value):
+            raise out_of_range("weights", "numbers", received=f"{value} for {':'.join(edge)}")
+        found[edge] = float(value)
+    return found
+
+
+def _share(value: float, top: float) -> float:
+    """Size of a weight relative to the largest finite one; infinite weights count as the largest."""
+    return 1.0 if math.isinf(value) else abs(value) / top
+
+
+def top_weight(values: Sequence[float]) -> float:
+    """Largest finite size of a weight, 1 where there is none."""
+    return max((abs(v) for v in values if math.isfinite(v)), default=0.0) or 1.0
+
+
+def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = None) -> tuple[str, ...]:
+    """Variables in an order around the circle that puts strongly bound ones next to each other.
+
+    Single linkage by pair weight, greedily: the two open paths with the strongest bond between their ends are joined
+    until one path is left; up to six variables keep the order of the schema. Deterministic.
+
+    Args:
+        hypergraph: the interactions.
+        weights: weights of some of them, whose signs do not matter; all equal when None. A pair has
+            its own weight plus that of the larger sets that hold it, each divided by its number of pairs.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 7), 2)
+        >>> circle_order(graph, {("x0", "x5"): 3.0, ("x5", "x2"): 2.0})[:3]
+        ('x0', 'x5', 'x2')
+    """
+    names = hypergraph.domain.names
+    found = edge_weights(hypergraph, weights)
+    if len(names) <= 6:
+        return names
+    bond = _bonds(hypergraph, found)
+    paths = [[i] for i in range(len(names))]
+    while len(paths) > 1:
+        best, pick = -1.0, (0, 1, False, False)
+        for a, b in combinations(range(len(paths)), 2):
+            for flip_a, flip_b in product((False, True), repeat=2):
+                end = paths[a][0] if flip_a else paths[a][-1]
+                start = paths[b][-1] if flip_b else paths[b][0]
+                if bond[end, start] > best + 1e-12:
+                    best, pick = float(bond[end, start]), (a, b, flip_a, flip_b)
+        a, b, flip_a, flip_b = pick
+        first = paths[a][::-1] if flip_a else paths[a]
+        second = paths[b][::-1] if flip_b else paths[b]
+        paths[a] = first + second
+        del paths[b]
+    path = paths[0]
+    start = path.index(0)
+    turned = path[start:] + path[:start]
+    if bond[0, turned[-1]] > bond[0, turned[1]]:
+        turned = [turned[0], *turned[:0:-1]]
+    return tuple(names[i] for i in turned)
+
+
+def _bonds(hypergraph: InteractionHypergraph, weights: Weights) -> np.ndarray:
+    """Symmetric matrix of pair weights, larger sets shared out over their pairs, (d, d)."""
+    size = len(hypergraph.domain)
+    bond = np.zeros((size, size))
+    top = top_weight(list(weights.values()))
+    for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
+        if len(members) > 1:
+            share = _share(weights[edge], top) / math.comb(len(members), 2)
+            for i, j in permutations(members, 2):
+                bond[i, j] += share
+    return bond
+
+
+def plot_hypergraph(
+    hypergraph: InteractionHypergraph,
+    weights: Weights | None = None,
+    *,
+    ax: Target = None,
+    top: int | None = 60,
+    max_sets: int = 12,
+    full: float | None = None,
+    unit: str = "",
+    signs: tuple[str, str] | None = None,
+    title: str = "",
+) -> Axes:
+    """Interactions of many variables on a circle.
+
+    Pairs are arcs, wider and darker the heavier they are. Sets of three or more are translucent hulls when at most six
+    are shown, otherwise stars: a node with a spoke to every member. Circles of variables grow with the weight of their
+    own term. Without signs colour tells the order of an interaction; with signs blue is positive and orange negative.
+    Widths are relative to the heaviest shown of the same order; the legend gives the scale of widths, the meaning of
+    colours, and says how many of how many are drawn.
+
+    Args:
+        hypergraph: the interactions.
+        weights: weights of some of them, for instance strengths, refined information, or coefficients with their signs;
+            1 for all when None, 0 where not given. An infinite pair is dashed, wider than all finite ones and marked
+            with the sign of infinity.
+        ax: axes to draw into; an empty :class:`~matplotlib.figure.Figure` takes the size of the picture; None makes a
+            new figure of pyplot.
+        top: draw at most this many pairs, the heaviest first; all when None.
+        max_sets: draw at most this many sets of three or more, the heaviest first.
+        full: weight that has the full width, for pictures that are compared; None for the heaviest shown of an order.
+        unit: unit of the weights, for the legend.
+        signs: what a positive and what a negative weight mean, such as ``("rise together", "one rises, one falls")``;
+            None for "positive" and "negative", shown where some weight is negative.
+        title: text above.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: NaN, a weight for a set that is no edge, or negative limits.
+        InputTypeError: ``ax`` is neither axes nor a figure.
+        UnknownNameError: a weight with a name that is no variable.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 4), 2)
+        >>> axes = plot_hypergraph(graph, {("x0", "x1"): 0.4, ("x1", "x2"): -0.2}, ax=Figure(), unit="nats")
+        >>> [text.get_text() for text in axes.get_legend().get_texts()]
+        ['pairs: 2', '0.4 nats', '0.2 nats', '0.08 nats', 'positive', 'negative']
+    """
+    if max_sets < 0 or (top is not None and top < 0):
+        raise out_of_range("top, max_sets", "numbers of at least 0", received=f"{top}, {max_sets}")
+    found = edge_weights(hypergraph, weights)
+    place = circle_places(circle_order(hypergraph, weights))
+    heaviest = sorted((e for e in found if found[e]), key=lambda e: -abs(found[e]))
+    pairs, sets = [e for e in heaviest if len(e) == 2], [e for e in heaviest if len(e) > 2]
+    shown = (pairs[:top], sets[:max_sets])
+    is_signed = signs is not None or any(found[e] < 0 for e in (*pairs, *sets))
+    is_weighted = weights is not None
+    handles = _legend(found, (pairs, sets), shown, full=full, is_weighted=is_weighted, is_signed=is_signed, unit=unit)
+    handles += _signs(signs or ("positive", "negative"), [found[e] for e in (*shown[0], *shown[1])]) * is_signed
+    names = hypergraph.domain.names
+    labels, key = circle_labels(names)
+    axes = circle_axes(ax, labels, len(handles) + len(key) * 2)
+    _draw_sets(axes, shown[1], found, place, full, is_signed)
+    _draw_pairs(axes, shown[0], found, place, full)
+    draw_variables(axes, dict(zip(names, labels, strict=True)), found, place)
+    legend_below(axes, handles, key)
+    if title:
+        axes.set_title(wrapped(title, 60), color=INK, fontsize=12)
+    return axes
+
+
+def circle_places(order: Sequence[str]) -> dict[str, np.ndarray]:
+    """Places on the unit circle, the first on top, the others clockwise."""
+    angles = [math.pi / 2 - 2 * math.pi * k / max(len(order), 1) for k in range(len(order))]
+    return {name: np.array([math.cos(a), math.sin(a)]) for name, a in zip(order, angles, strict=True)}
+
+
+def circle_labels(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Labels around the circle and a key of those that are numbered."""
+    many = len(names) > _MAX_HORIZONTAL
+    return label_lines(names, 18 if many else 16, 3 if not many else 2 if len(names) <= 30 else 1)
+
+
+def circle_axes(ax: Target, labels: Sequence[str], num_lines: int) -> Axes:
+    """Axes for a circle of the same size whatever the labels, with room for them and for lines of a legend."""
+    many = len(labels) > _MAX_HORIZONTAL
+    radius = 2.0 if many else 1.5  # inches
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    label = longest * FONT * 0.0085 + 0.15
+    half_width = radius * 1.1 + label
+    half_height = half_width if many else radius * 1.1 + 0.45
+    axes = axes_for(ax, 2 * half_width, 2 * half_height + 0.2 * (num_lines + 1) / 2 + 0.3)
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.set_xlim(-half_width / radius, half_width / radius)
+    axes.set_ylim(-half_height / radius, half_height / radius)
+    return axes
+
+
+def _width(share: float, some_infinite: bool = False) -> float:
+    """Points of an arc."""
+    return 0.5 + (WIDEST - 1.1) * share * (FINITE_SHARE if some_infinite else 1.0)
+
+
+def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, place: _Places, full: float | None) -> None:
+    """Arcs bent towards the centre, the heaviest on top."""
+    heaviest = full or top_weight([weights[e] for e in pairs])
+    some_infinite = any(math.isinf(weights[e]) for e in pairs)
+    for edge in reversed(pairs):
+        share = _share(weights[edge], heaviest)
+        start, end = place[edge[0]], place[edge[1]]
+        middle = 0.5 * (start + end)
+        far = float(np.linalg.norm(end - start)) / 2
+        bend = middle * (0.35 + 0.4 * (1 - far))
+        colour = ORANGE if weights[edge] < 0 else BLUE
+        if math.isinf(weights[edge]):
+            step = np.linspace(0, 1, 41)[:, None]
+            points = (1 - step) ** 2 * start + 2 * step * (1 - step) * bend + step**2 * end
+            _draw_infinite(axes, points, "−∞" if weights[edge] < 0 else "∞", colour)
+            continue
+        arc = PathPatch(
+            Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3]),
+            facecolor="none",
+            edgecolor=colour,
+            linewidth=_width(share, some_infinite),
+            alpha=0.18 + 0.72 * share,
+            capstyle="round",
+            zorder=2 + share,
+        )
+        axes.add_patch(arc)
+
+
+def _draw_infinite(axes: Axes, points: np.ndarray, words: str, colour: str) -> None:
+    """An infinite pair along points (k, 2): wide, dashed, with the sign of infinity on it."""
+    style: dict[str, Any] = {"linewidth": WIDEST, "linestyle": _DASHES, "dash_capstyle": "butt", "zorder": 2}
+    axes.plot(points[:, 0], points[:, 1], color=colour, **style)
+    x, y = points[len(points) * 2 // 5]
+    axes.annotate(
+        words, (float(x), float(y)), ha="center", va="center", color=INK, fontsize=12, zorder=4,
+        bbox={"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": colour, "linewidth": 1.0},
+    )  # fmt: skip
+
+
+def _colour(edge: tuple[str, ...], value: float, is_signed: bool) -> str:
+    if is_signed:
+        return ORANGE if value < 0 else BLUE
+    return ORDERS.get(len(edge), HIGHER)
+
+
+def _draw_sets(axes: Axes, sets: _Edges, weights: Weights, place: _Places, full: float | None, is_signed: bool) -> None:
+    """Hulls where there are few sets, stars where there are many."""
+    heaviest = {k: full or top_weight([weights[e] for e in sets if len(e) == k]) for k in {len(e) for e in sets}}
+    as_hulls = len(sets) <= _MAX_HULLS
+    for edge in reversed(sets):
+        share = _share(weights[edge], heaviest[len(edge)])
+        colour = _colour(edge, weights[edge], is_signed)
+        corners = np.array([place[n] for n in edge])
+        if as_hulls:
+            middle = corners.mean(0)
+            outline = corners[np.argsort(np.arctan2(*(corners - middle).T[::-1]))]
+            style: dict[str, Any] = {"linewidth": 0.6 + 1.6 * share, "joinstyle": "round", "zorder": 1}
+            for fill, edgecolour, alpha in ((colour, "none", 0.06 + 0.2 * share), ("none", colour, 0.7)):
+                axes.add_patch(Polygon(outline, facecolor=fill, edgecolor=edgecolour, alpha=alpha, **style))
+            continue
+        hub = corners.mean(0) * 0.82
+        style: dict[str, Any] = {
+            "linewidth": 0.7 + 2.2 * share,
+            "alpha": 0.3 + 0.6 * share,
+            "solid_capstyle": "round",
+            "zorder": 4,
+        }
+        for corner in corners:
+            axes.plot(*np.stack([hub, corner], 1), color=colour, **style)
+        axes.plot(*hub, marker="o", markersize=4 + 5 * share, color=colour, markeredgecolor="white", zorder=4.5)
+
+
+def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, place: _Places) -> None:
+    """Circles with labels that point outward."""
+    heaviest = top_weight([w for e, w in weights.items() if len(e) == 1])
+    many = len(place) > _MAX_HORIZONTAL
+    for name, label in labels.items():
+        x, y = place[name]
+        share = _share(weights.get((name,), 0.0), heaviest)
+        size = (6.5 if many else 11) + 5 * share
+        axes.plot(x, y, "o", color="white", markeredgecolor=INK, markersize=size, markeredgewidth=1.5, zorder=5)
+        degrees = math.degrees(math.atan2(y, x)) % 360
+        is_middle = abs(x) < 1e-6
+        turn = 0.0
+        if many:
+            turn = 90.0 if is_middle else degrees - 180 if 90 < degrees < 270 else degrees
+            align, vertical = "right" if x < -1e-6 or (is_middle and y < 0) else "left", "center"
+        elif is_middle:
+            align, vertical = "center", "bottom" if y > 0 else "top"
+        else:
+            align, vertical = "right" if x < 0 else "left", "center"
+        out = 1.08 if many else 1.13
+        style: dict[str, Any] = {"rotation_mode": "anchor", "color": INK, "zorder": 6, "linespacing": 0.95}
+        size = FONT if many else FONT + 1.5
+        axes.text(x * out, y * out, label, rotation=turn, ha=align, va=vertical, fontsize=size, **style)
+
+
+def _counted(what: str, drawn: int, total: int) -> str:
+    """How many there are, and how many of them are drawn."""
+    return f"{what}: {total}" if drawn == total else f"{what}: heaviest {drawn} of {total}"
+
+
+def _scale(values: Sequence[float], full: float | None, unit: str) -> list[Any]:
+    """Three widths of arcs with their numbers, one where all weights are alike."""
+    finite = [abs(v) for v in values if math.isfinite(v)]
+    some_infinite = len(finite) < len(values)
+    top = full or top_weight(values)
+    shares = () if not finite else (1.0,) if min(finite) == max(finite) == top else (1.0, 0.5, 0.2)
+    return [
+        Line2D(
+            [], [], color=BLUE, linewidth=_width(share, some_infinite), alpha=0.18 + 0.72 * share,
+            label=f"{top * share:.2g} {unit}".rstrip(),
+        )
+        for share in shares
+    ]  # fmt: skip
+
+
+def _legend(
+    weights: Weights,
+    every: tuple[_Edges, _Edges],
+    shown: tuple[_Edges, _Edges],
+    *,
+    full: float | None,
+    is_weighted: bool,
+    is_signed: bool,
+    unit: str,
+) -> list[Any]:
+    """Counts, the scale of widths, and the names of the heaviest sets."""
+    handles = list[Any]()
+    (pairs, sets), (shown_pairs, shown_sets) = every, shown
+    if pairs:
+        values = [weights[e] for e in shown_pairs]
+        handles.append(Line2D([], [], color=BLUE, linewidth=3, label=_counted("pairs", len(shown_pairs), len(pairs))))
+        handles += _scale(values, full, unit) if is_weighted else []
+        if any(math.isinf(v) for v in values):
+            handles.append(Line2D([], [], color=BLUE, linewidth=4, linestyle=_DASHES, label="infinite"))
+    for size in sorted({len(e) for e in sets}):
+        drawn = [e for e in shown_sets if len(e) == size]
+        label = _counted(f"sets of {size}", len(drawn), sum(len(e) == size for e in sets))
+        if is_weighted and drawn:
+            label += f", up to {top_weight([weights[e] for e in drawn]):.2g} {unit}".rstrip()
+        colour = "#8a94a0" if is_signed else ORDERS.get(size, HIGHER)
+        handles.append(Patch(facecolor=colour, alpha=0.6, label=label))
+    for edge in shown_sets[:_MAX_HULLS]:
+        colour = _colour(edge, weights[edge], is_signed)
+        text = wrapped(" : ".join(edge), 40)
+        handles.append(Line2D([], [], marker="o", linestyle="", markersize=4, color=colour, label=text))
+    if len(shown_sets) > _MAX_HULLS:
+        handles.append(Line2D([], [], linestyle="", label=f"and {len(shown_sets) - _MAX_HULLS} more"))
+    own = [abs(w) for e, w in weights.items() if len(e) == 1 and math.isfinite(w)]
+    if is_weighted and max(own, default=0.0) > 0:
+        label = f"own term, up to {max(own):.2g} {unit}".rstrip()
+        style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK, "markersize": 10}
+        handles.append(Line2D([], [], marker="o", linestyle="", label=label, **style))
+    return handles
+
+
+def _signs(signs: tuple[str, str], values: Sequence[float]) -> list[Any]:
+    """Colours of the signs that occur."""
+    held = ((signs[0], BLUE, any(v > 0 for v in values)), (signs[1], ORANGE, any(v < 0 for v in values)))
+    return [Line2D([], [], color=colour, linewidth=3, label=words) for words, colour, occurs in held if occurs]

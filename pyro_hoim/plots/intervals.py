@@ -1,0 +1,193 @@
+"""Estimates with their intervals as a forest, and models compared with the best one emphasised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ..errors import check_names, check_whole, none_received, wrong_shape
+from .drawing import BLUE, FAINT, FONT, INK, LABELLED, ORANGE, Target, axes_for, legend_below, plain_axes, wrapped
+
+__all__ = ["plot_comparison", "plot_forest", "plot_interactions"]
+
+_LABEL_WIDTH = 34  # characters
+_LINE = 0.17  # inches
+_ARROW = 1.15  # of the reach of all finite ends
+
+
+def plot_interactions(
+    table: pd.DataFrame, *, ax: Target = None, top: int | None = 20, reference: float = 0.0, label: str = ""
+) -> Axes:
+    """Estimates of interactions with their intervals, one line a term, in the order of the table.
+
+    Args:
+        table: columns ``term``, ``estimate``, ``lower`` and ``upper``, and ``levels`` where a term has several numbers;
+            what ``summary()`` of a result gives. Rows without an estimate are left out.
+        ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
+        top: at most so many rows, those with the largest sizes of estimates; all when None.
+        reference: number that means no effect, drawn as a line.
+        label: what the estimates are, with their unit.
+
+    Returns:
+        The axes.
+
+    Raises:
+        UnknownNameError: a column is missing.
+        InputTypeError: ``ax`` is neither axes nor a figure.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> rows = [("a:b", 0.5, 0.2, 0.8), ("a", 0.1, -0.2, 0.4)]
+        >>> frame = pd.DataFrame(rows, columns=["term", "estimate", "lower", "upper"])
+        >>> [tick.get_text() for tick in plot_interactions(frame, ax=Figure()).get_yticklabels()]
+        ['a:b', 'a']
+    """
+    check_names(("term", "estimate", "lower", "upper"), [str(c) for c in table.columns], "table", noun="column")
+    table = table.loc[table["estimate"].notna(), :]
+    if top is not None:
+        check_whole(top, "top")
+        sizes = table["estimate"].to_numpy(dtype=float) - reference
+        table = table.iloc[np.sort(np.argsort(-np.abs(sizes), kind="stable")[:top])]
+    labels = [str(term) for term in table["term"]]
+    if "levels" in table.columns:
+        levels = ["" if pd.isna(held) else str(held) for held in table["levels"]]
+        labels = [f"{term}  ({held})" if held else term for term, held in zip(labels, levels, strict=True)]
+    centre, lower, upper = (table[name].to_numpy(dtype=float) for name in ("estimate", "lower", "upper"))
+    return plot_forest(labels, centre, lower, upper, ax=ax, reference=reference, label=label)
+
+
+def plot_forest(
+    labels: Sequence[str],
+    centre: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    *,
+    ax: Target = None,
+    reference: float = 0.0,
+    label: str = "",
+) -> Axes:
+    """Estimates with their intervals, the first label on top; an infinite estimate is an arrow.
+
+    Args:
+        labels: what is estimated, wrapped where long.
+        centre: estimates (num_labels,).
+        lower: lower ends (num_labels,), NaN where there is no interval.
+        upper: upper ends (num_labels,).
+        ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
+        reference: drawn as a line; intervals that hold it are grey.
+        label: what the estimates are, with their unit.
+
+    Raises:
+        InputError: arrays of other shapes.
+        InputTypeError: ``ax`` is neither axes nor a figure.
+    """
+    lower, centre, upper = (np.asarray(values, dtype=float) for values in (lower, centre, upper))
+    for values in (centre, lower, upper):
+        if values.shape != (len(labels),):
+            raise wrong_shape("centre, lower, upper", f"({len(labels)},)", values)
+    texts = [wrapped(text, _LABEL_WIDTH) for text in labels]
+    num_lines = sum(text.count("\n") + 1 for text in texts)
+    axes = axes_for(ax, 6.0, 1.4 + _LINE * (num_lines + len(labels) * 0.7))
+    rows = np.arange(len(labels))[::-1]
+    axes.axvline(reference, color=FAINT, linewidth=1)
+    is_clear = (lower > reference) | (upper < reference)
+    finite = np.concatenate([lower, centre, upper])
+    reach = float(np.abs(finite[np.isfinite(finite)] - reference).max(initial=0.0)) or 1.0
+    for row, mid, low, high, clear in zip(rows, centre, lower, upper, is_clear, strict=True):
+        if np.isinf(mid):
+            tip = reference + _ARROW * reach * np.sign(mid)
+            style = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 2.4}
+            axes.annotate("", (tip, row), (reference, row), arrowprops=style)
+            axes.plot(tip, row, alpha=0)  # the limits of the axes do not see annotations
+            continue
+        colour = BLUE if clear else FAINT
+        axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="round")
+        axes.plot(mid, row, "o", color=colour, markersize=6)
+    axes.set_yticks(rows, texts)
+    axes.set_ylim(-0.7, max(len(labels), 1) - 0.3)
+    axes.set_xlabel(wrapped(label, 60), color=INK, fontsize=FONT)
+    plain_axes(axes)
+    legend_below(axes, _meanings(centre, lower, is_clear, reference), gap=LABELLED)
+    return axes
+
+
+def _meanings(centre: np.ndarray, lower: np.ndarray, clear: np.ndarray, reference: float) -> list[Any]:
+    """A legend of the colours that occur."""
+    drawn = np.isfinite(centre) & ~np.isnan(lower)
+    style: dict[str, Any] = {"marker": "o", "linewidth": 2.4, "markersize": 6}
+    handles = list[Any]()
+    if (drawn & clear).any():
+        handles.append(Line2D([], [], color=BLUE, label=f"interval without {reference:g}", **style))
+    if (drawn & ~clear).any():
+        handles.append(Line2D([], [], color=FAINT, label=f"interval with {reference:g}", **style))
+    if np.isinf(centre).any():
+        handles.append(Line2D([], [], color=ORANGE, linewidth=2.4, marker=">", label="infinite"))
+    return handles
+
+
+def plot_comparison(
+    names: Sequence[str],
+    values: np.ndarray,
+    std_errors: np.ndarray | None = None,
+    *,
+    ax: Target = None,
+    label: str = "",
+    lower_is_better: bool = False,
+) -> Axes:
+    """Scores of models with one standard error, the best on top and emphasised.
+
+    Args:
+        names: of the models.
+        values: scores (num_models,), NaN where a model has none.
+        std_errors: standard errors (num_models,), None or NaN for none.
+        ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
+        label: what the scores are, with their unit.
+        lower_is_better: whether the smallest score wins, as with AIC.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: no model, or arrays of other shapes.
+        InputTypeError: ``ax`` is neither axes nor a figure.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = plot_comparison(["pairs", "independent"], np.array([-310.0, -325.0]), ax=Figure())
+        >>> [tick.get_text() for tick in axes.get_yticklabels()]
+        ['pairs', 'independent']
+    """
+    if not len(names):
+        raise none_received("names", "at least one model")
+    values = np.asarray(values, dtype=float)
+    errors = np.full(len(names), np.nan) if std_errors is None else np.asarray(std_errors, dtype=float)
+    for array in (values, errors):
+        if array.shape != (len(names),):
+            raise wrong_shape("values, std_errors", f"({len(names)},)", array)
+    order = np.argsort(values if lower_is_better else -values, kind="stable")  # NaN last
+    texts = [wrapped(str(names[int(k)]), _LABEL_WIDTH) for k in order]
+    axes = axes_for(ax, 6.0, 1.5 + _LINE * (sum(t.count("\n") + 1 for t in texts) + len(texts) * 0.7))
+    rows = np.arange(len(texts))[::-1]
+    values, errors = values[order], errors[order]
+    axes.axvline(values[0], color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))
+    for row, mid, error in zip(rows, values, np.nan_to_num(errors), strict=True):
+        colour, marker, size = (ORANGE, "D", 8) if row == rows[0] else (BLUE, "o", 6)
+        axes.plot([mid - error, mid + error], [row, row], color=colour, linewidth=2.4, solid_capstyle="round")
+        axes.plot(mid, row, marker, color=colour, markersize=size)
+    axes.set_yticks(rows, texts)
+    axes.get_yticklabels()[0].set_fontweight("bold")
+    axes.set_ylim(-0.7, len(texts) - 0.3)
+    side = "left" if lower_is_better else "right"
+    axes.set_xlabel(wrapped(f"{label or 'score'}; further {side} is better", 60), color=INK, fontsize=FONT)
+    plain_axes(axes)
+    bars = ", bars: one standard error" if np.isfinite(errors).any() else ""
+    handles = [Line2D([], [], color=ORANGE, marker="D", markersize=8, linewidth=2.4, label=f"best{bars}")]
+    if len(texts) > 1:
+        handles.append(Line2D([], [], color=BLUE, marker="o", markersize=6, linewidth=2.4, label="other models"))
+    legend_below(axes, handles, gap=LABELLED)
+    return axes
