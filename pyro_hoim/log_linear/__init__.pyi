@@ -77,6 +77,8 @@ from .posets.projection import (
     m_projection as m_projection,
 )
 from .predictions import predict as predict
+from .restricted.interactions import RestrictedInteractions as RestrictedInteractions
+from .restricted.terms import midranks as midranks, restricted_interactions as restricted_interactions
 from .scores import (
     CoefficientInterval as CoefficientInterval,
     RowScores as RowScores,

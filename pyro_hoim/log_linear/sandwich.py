@@ -1,4 +1,4 @@
-r"""The middle of the sandwich covariance: sums of products of weighted scores over sampling units.
+r"""Both sides of the sandwich covariance: information, and sums of products of weighted scores over sampling units.
 
 .. math:: B = \sum_h \frac{n_h}{n_h - 1} \sum_{u \in h} (z_u - \bar z_h)(z_u - \bar z_h)^\top, \qquad
     z_u = \sum_{i \in u} w_i s_i
@@ -16,20 +16,64 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.sparse import csr_matrix
 
+from ..core.partition import PartitionBackend
 from ..data.observations import Observations
 from ..errors import check_choice, conflict, out_of_reach, refused, size_text, wrong_shape
 from ..structure.hypergraph import InteractionHypergraph
-from .fitting.design import row_statistics
+from .coding import parametrization
+from .energy import LogLinearEnergy
+from .fitting.design import cell_codes, row_statistics
 
-__all__ = ["WeightKind", "effective_size", "score_products"]
+__all__ = [
+    "WeightKind",
+    "backend_hessian",
+    "covariance_of",
+    "effective_size",
+    "missing_information",
+    "score_products",
+]
 
 WeightKind = Literal["auto", "frequency", "sampling"]
 """Whether weights are numbers of observations or say how many others a row stands for; ``auto``: whole ones are."""
 
 _CHUNK = 2**22  # entries of the statistics of rows that are held at once
 _MAX_ENTRIES = 2**27  # of the total scores of units
+
+
+def covariance_of(design: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """Covariance of the statistics (parameters, parameters) under a distribution of the cells."""
+    mean = probs @ design
+    return (design * probs[:, None]).T @ design - np.outer(mean, mean)
+
+
+def missing_information(
+    hypergraph: InteractionHypergraph, data: Observations, design: np.ndarray, probs: np.ndarray
+) -> np.ndarray:
+    """Sum over rows of the covariance of the statistics given the known cells."""
+    rows, cells = data.unique(), cell_codes(hypergraph)
+    result = np.zeros((design.shape[1], design.shape[1]))
+    for codes, count in zip(rows.codes.numpy(), rows.counts.numpy(), strict=True):
+        if (codes < 0).any():
+            agree = ((cells == codes) | (codes < 0)).all(1)
+            result += count * covariance_of(design[agree], probs[agree] / probs[agree].sum())
+    return result
+
+
+def backend_hessian(
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
+) -> torch.Tensor:
+    """Covariance of the statistics (num_parameters, num_parameters), by a backward pass for every parameter."""
+    coordinates = parametrization(hypergraph)
+    with torch.enable_grad():
+        free = theta.clone().requires_grad_()
+        model = LogLinearEnergy(hypergraph, coordinates.to_tables(free), validate=False)
+        value = partition.log_partition(model).value
+        (gradient,) = torch.autograd.grad(value, free, create_graph=True)
+        rows = [torch.autograd.grad(g, free, retain_graph=True)[0] for g in gradient]
+    return torch.stack(rows) if rows else torch.zeros(0, 0, dtype=torch.float64)
 
 
 def effective_size(weights: np.ndarray) -> float:

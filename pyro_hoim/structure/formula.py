@@ -5,6 +5,8 @@ Operators, binding tightest first: ``^k`` (products of up to k of the terms), ``
 that contain them, so that a hierarchical collection stays one; ``- a`` leaves out the variable). ``.`` is the sum of
 all variables, ``1`` no interaction; unusual names are in backquotes. A hyphen inside a known name belongs to the name.
 R's leading ``~`` may be written; the left side ``count ~`` of :func:`split_formula` names a column of counts.
+
+Functions of variables, such as ``linear(a)`` or ``symmetric(a, b)``, are factors like names (:func:`parse_terms`).
 """
 
 from __future__ import annotations
@@ -13,14 +15,28 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..errors import InputError, check_names, out_of_reach, refused, unexpected
 
-__all__ = ["parse_formula", "split_formula"]
+__all__ = ["FunctionTerm", "parse_formula", "parse_terms", "split_formula"]
 
-_TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().~]))")
-_Terms = frozenset[frozenset[str]]
+_TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().,~]))")
 _MAX_SETS = 2**20
+
+
+class FunctionTerm(NamedTuple):
+    """A function of variables in a formula: ``linear(a, 1, 2, 4)``; other arguments are numbers or one word."""
+
+    function: str
+    variables: tuple[str, ...]
+    arguments: tuple[float, ...] | str = ()
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(self.variables)})"
+
+
+_Terms = frozenset[frozenset[str | FunctionTerm]]
 
 
 def split_formula(text: str) -> tuple[str | None, str]:
@@ -63,9 +79,10 @@ def _products(first: _Terms, second: _Terms) -> _Terms:
 class _Parser:
     """Recursive descent over the tokens; every rule returns a set of variable sets."""
 
-    def __init__(self, text: str, names: Sequence[str], closure: bool) -> None:
+    def __init__(self, text: str, names: Sequence[str], closure: bool, functions: Mapping[str, int]) -> None:
         self.text = text
         self.names = names
+        self.functions = functions
         self.closure = closure
         self.tokens = _tokens(text, names)
         self.next = 0
@@ -109,9 +126,13 @@ class _Parser:
         for gone in removed:
             held = frozenset(term for term in left if gone <= term)
             if not any(gone <= term for term in terms):
-                problem = f"there is no {':'.join(sorted(gone))} to remove"
+                problem = f"there is no {':'.join(sorted(map(str, gone)))} to remove"
                 raise refused(f"formula {self.text!r}", problem, code="unknown-name")
-            facets = {term - {name} for term in held for name in gone} if self.closure else set[frozenset[str]]()
+            facets = (
+                {term - {name} for term in held for name in gone}
+                if self.closure
+                else set[frozenset[str | FunctionTerm]]()
+            )
             left = (left - held) | (facets - {frozenset()})
             self.check_size(len(left))
         return left
@@ -154,14 +175,58 @@ class _Parser:
             return frozenset(frozenset([name]) for name in self.names)
         if self.next < len(self.tokens):
             kind, token = self.tokens[self.next]
+            if kind == "name" and self.tokens[self.next + 1 : self.next + 2] == [("symbol", "(")]:
+                return frozenset([frozenset([self.function(token)])])
             if kind == "name":
-                check_names([token], self.names, f"formula {self.text!r}")
-                self.next += 1
-                return frozenset([frozenset([token])])
+                return frozenset([frozenset([self.name()])])
             if (kind, token) == ("number", "1"):
                 self.next += 1
                 return frozenset()
         raise self.unexpected("a variable name")
+
+    def name(self) -> str:
+        """The variable that comes next."""
+        kind, token = self.tokens[self.next] if self.next < len(self.tokens) else ("", "")
+        if kind != "name":
+            raise self.unexpected("a variable name")
+        check_names([token], self.names, f"formula {self.text!r}")
+        self.next += 1
+        return token
+
+    def function(self, name: str) -> FunctionTerm:
+        """A function with its variables, and numbers or a word behind them."""
+        where = f"formula {self.text!r}"
+        if not self.functions:
+            hint = "pass the formula to fit, or use RestrictedInteractions.from_formula"
+            raise refused(where, f"a collection of interactions has no {name}(...)", hint, "no-method")
+        check_names([name], tuple(self.functions), where, "function")
+        self.next += 2
+        variables = [self.name()]
+        while len(variables) < self.functions[name]:
+            if not self.accept(","):
+                raise self.unexpected(f"{self.functions[name]} variables in {name}(...)")
+            variables.append(self.name())
+        word, numbers = "", list[float]()
+        while not word and self.accept(","):
+            kind, token = self.tokens[self.next] if self.next < len(self.tokens) else ("", "")
+            if kind == "name" and not numbers:
+                word, self.next = token, self.next + 1
+            else:
+                numbers.append(self.number())
+        if not self.accept(")"):
+            raise self.unexpected(")")
+        return FunctionTerm(name, tuple(variables), word or tuple(numbers))
+
+    def number(self) -> float:
+        """A decimal number, whose sign and point are symbols."""
+        sign, parts = (-1.0 if self.accept("-") else 1.0), list[str]()
+        while not parts or self.accept("."):
+            kind, token = self.tokens[self.next] if self.next < len(self.tokens) else ("", "")
+            if kind != "number" or len(parts) == 2:
+                raise self.unexpected("a number")
+            parts.append(token)
+            self.next += 1
+        return sign * float(".".join(parts))
 
 
 _OPERATORS: tuple[Mapping[str, Callable[[_Parser, _Terms, _Terms], _Terms]], ...] = (
@@ -177,4 +242,15 @@ def parse_formula(text: str, names: Sequence[str], *, closure: bool = False) -> 
     With ``closure`` the subsets of every set belong to the collection although they are not listed: then
     ``a:b:c - a:b`` leaves ``a:c`` and ``b:c``.
     """
-    return _Parser(text, names, closure).parse()
+    terms = _Parser(text, names, closure, {}).parse()
+    return frozenset(frozenset(map(str, term)) for term in terms)
+
+
+def parse_terms(text: str, names: Sequence[str], functions: Mapping[str, int], *, closure: bool = False) -> _Terms:
+    """As :func:`parse_formula`, with functions of so many variables as factors of the terms.
+
+    Example:
+        >>> [sorted(map(str, term)) for term in parse_terms("linear(a):b", ["a", "b"], {"linear": 1})]
+        [['b', 'linear(a)']]
+    """
+    return _Parser(text, names, closure, functions).parse()

@@ -67,9 +67,17 @@ def check_data(
 
 
 def check_options(
-    objective: str, penalty: Penalty | None, partition: PartitionBackend | None, stopping: Stopping | None
+    objective: str,
+    penalty: Penalty | None,
+    partition: PartitionBackend | None,
+    stopping: Stopping | None,
+    restriction: object = None,
 ) -> None:
-    """Refuse options that have no meaning on their own."""
+    """Refuse options that have no meaning on their own, or for restricted interactions."""
+    if restriction is not None and (penalty is not None or objective != "likelihood"):
+        argument = "penalty" if penalty is not None else "objective"
+        problem = "restricted interactions are fitted by maximum likelihood without a penalty"
+        raise conflict(argument, problem, "fit their hypergraph, which has the whole tables")
     check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
     if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
         raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))

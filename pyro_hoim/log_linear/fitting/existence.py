@@ -217,8 +217,13 @@ def find_face(
     counts: np.ndarray,
     possible: np.ndarray | None,
     rows: Observations,
+    space: np.ndarray | None = None,
 ) -> tuple[MLEExistence, Face | None]:
-    """Existence on a small table, and the face when it is not everything or when cells are impossible."""
+    """Existence on a small table, and the face when it is not everything or when cells are impossible.
+
+    With the basis of a subspace of theta, ``design`` has a column for each of its columns; empty margins then need not
+    force anything.
+    """
     allowed = np.ones(len(counts), dtype=bool) if possible is None else possible
     positive = counts > 0
     if possible is None and positive.all():
@@ -229,7 +234,7 @@ def find_face(
         possible_rows = Observations.from_table(hypergraph.domain, table)
         structural = set(zero_margins(hypergraph, possible_rows.marginal_counts(hypergraph.edges)))
     found: list[tuple[Edge, tuple[int, ...]]] = []
-    if hypergraph.is_hierarchical:
+    if hypergraph.is_hierarchical and space is None:
         found = [f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural]
     codes = cell_codes(hypergraph)
     dead = np.zeros(len(counts), dtype=bool)
@@ -243,10 +248,10 @@ def find_face(
     undecided = np.flatnonzero(allowed & ~positive & ~dead)
     augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
     is_small = undecided.size + int(positive.sum()) <= _MAX_FACIAL_CELLS
-    if is_small and hypergraph.num_parameters <= _MAX_FACIAL_PARAMETERS:
+    if is_small and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
         solution = forced_zeros(augmented, np.flatnonzero(positive), undecided)
     if solution is None:
-        return _from_margins(hypergraph, found if possible is None or found else None), None
+        return _from_margins(hypergraph, found if (possible is None and space is None) or found else None), None
     forced, recession = solution
     face = allowed & ~dead
     face[forced] = False
@@ -261,14 +266,14 @@ def find_face(
     parts = recession[:-1].copy()
     if found:
         parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
-    result = Face(face, rank, basis, parts)
+    result = Face(face, rank, basis, parts) if space is None else Face(face, rank, space @ basis, space @ parts)
     if lost == 0:
-        return MLEExistence(True, "interior", (), 0, 0, hypergraph.num_parameters - rank, face), result
+        return MLEExistence(True, "interior", (), 0, 0, design.shape[1] - rank, face), result
     cells = [(hypergraph.domain.names, tuple(int(c) for c in codes[i])) for i in forced]
     offending = _named(hypergraph, found + cells)
     kind = "zero margin" if found else "facial"
     number = len(found) + len(cells)
-    return MLEExistence(False, kind, offending, number, lost, hypergraph.num_parameters - rank, face), result
+    return MLEExistence(False, kind, offending, number, lost, design.shape[1] - rank, face), result
 
 
 def _from_margins(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:

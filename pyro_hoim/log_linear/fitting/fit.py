@@ -19,6 +19,7 @@ from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
+from ..restricted.interactions import RestrictedInteractions
 from .arguments import check_data, check_options, check_validation, choose_method
 from .coordinates import working_coordinates
 from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
@@ -89,7 +90,7 @@ class _Monitor:
 
 
 def fit(
-    hypergraph: InteractionHypergraph,
+    hypergraph: InteractionHypergraph | RestrictedInteractions,
     data: Observations | torch.Tensor,
     *,
     method: Method = "auto",
@@ -112,7 +113,9 @@ def fit(
     iterate KeyboardInterrupt is raised.
 
     Args:
-        hypergraph: the interaction structure; it says the family of a collection that lacks subsets.
+        hypergraph: the interaction structure; it says the family of a collection that lacks subsets. Or interactions
+            restricted by scores, symmetry and diagonals (:func:`~pyro_hoim.log_linear.restricted_interactions`), for
+            the likelihood without penalty.
         data: complete observations, or flat marginal counts in the layout of ``hypergraph.term_slices``.
         method: ``newton`` (exact Hessian, dense design), ``lbfgs``, ``proximal-gradient`` (penalties that are not
             smooth), ``gradient`` (the paper's fixed step of 0.5) or ``auto``: proximal gradient for penalties that are
@@ -154,8 +157,11 @@ def fit(
         >>> result.status, round(float(result.coefficients("corner")[-1]), 6)  # log(30 * 40 / (10 * 20))
         ('converged', 1.791759)
     """
+    restriction, space = None, None
+    if isinstance(hypergraph, RestrictedInteractions):
+        restriction, space, hypergraph = hypergraph, hypergraph.basis, hypergraph.hypergraph
     check_data(hypergraph, data, "data")
-    check_options(objective, penalty, partition, stopping)
+    check_options(objective, penalty, partition, stopping, restriction)
     coordinates = working_coordinates(hypergraph, penalty)
     stopping, run = stopping or Stopping(), checked_run(run)
     stops_early = stopping.patience is not None
@@ -171,20 +177,15 @@ def fit(
         assert isinstance(data, Observations)
         problem = pseudo_problem(coordinates, data, penalty)
     elif is_dense and isinstance(data, Observations):
-        problem = dense_problem(coordinates, data, possible, penalty, stops_early or chosen == "gradient")
+        from_zero = stops_early or chosen == "gradient"
+        problem = dense_problem(coordinates, data, possible, penalty, from_zero, space)
     else:
-        problem = general_problem(coordinates, data, penalty, None if is_dense else partition)
+        problem = general_problem(coordinates, data, penalty, None if is_dense else partition, space)
     if kept is not None:
         problem.start = problem.lower(kept["theta"].numpy())
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
-
-    patience, entropies = None, (0.0, 0.0)
-    if run.progress or validation is not None:
-        entropies = (_entropy(problem, problem.rows), _entropy(problem, validation))
-    if validation is not None:
-        patience = Patience(problem.held_out(validation), stopping.patience)
-    monitor = _Monitor(problem, patience, entropies, file, stopping.max_iterations if run.progress else None)
+    monitor = _monitor(problem, validation, stopping, file, run.progress)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor)
     _warn(problem, outcome, chosen, stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
@@ -208,9 +209,10 @@ def fit(
         possible=possible,
         best_iteration=best,
         validation_kl=monitor.validation_kl(),
+        restriction=restriction,
         _face=problem.face,
         _design=problem.design,
-        _penalised=None if problem.reduced else torch.from_numpy(outcome.point.theta),
+        _penalised=None if problem.basis is not None else torch.from_numpy(outcome.point.theta),
     )
 
 
@@ -237,6 +239,18 @@ def _checked_possible(
     if validation is not None:
         check_impossible_counts(cell_counts(validation), possible, "validation")
     return possible
+
+
+def _monitor(
+    problem: Problem, validation: Observations | None, stopping: Stopping, file: RunFile | None, progress: bool
+) -> _Monitor:
+    """What follows a fit, with its validation rows and its bar."""
+    patience, entropies = None, (0.0, 0.0)
+    if progress or validation is not None:
+        entropies = (_entropy(problem, problem.rows), _entropy(problem, validation))
+    if validation is not None:
+        patience = Patience(problem.held_out(validation), stopping.patience)
+    return _Monitor(problem, patience, entropies, file, stopping.max_iterations if progress else None)
 
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:

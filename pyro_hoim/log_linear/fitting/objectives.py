@@ -71,7 +71,10 @@ class DenseLikelihood:
 
 
 class Likelihood:
-    """Mean negative log-likelihood through a partition backend: one log Z and one sweep of autograd, for any N."""
+    """Mean negative log-likelihood through a partition backend: one log Z and one sweep of autograd, for any N.
+
+    With the basis of a subspace of theta, parameters are coordinates along its columns.
+    """
 
     name = "likelihood"
 
@@ -81,14 +84,22 @@ class Likelihood:
         statistics: np.ndarray,
         partition: PartitionBackend,
         coordinates: Coordinates | None = None,
+        space: np.ndarray | None = None,
     ) -> None:
         self.hypergraph = hypergraph
         self.statistics = statistics
         self.partition = partition
         self._coordinates = coordinates or own_coordinates(hypergraph)
+        self._space = space
 
     def evaluate(self, theta: np.ndarray) -> Point:
         """Loss and gradient at parameters (num_parameters,)."""
+        if self._space is not None:
+            point = self._evaluate(self._space @ theta)
+            return replace(point, theta=theta, gradient=point.gradient @ self._space)
+        return self._evaluate(theta)
+
+    def _evaluate(self, theta: np.ndarray) -> Point:
         with torch.enable_grad():
             tables = torch.from_numpy(self._coordinates.tables(theta)).requires_grad_()
             value = self.partition.log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value

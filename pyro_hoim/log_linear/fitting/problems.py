@@ -30,9 +30,9 @@ _PUSH = 32.0  # forced zeros get at most exp(-32) of the probability together
 class Problem:
     """Everything a solver run needs, in the coordinates it works in, and what its result is made of.
 
-    ``start`` is in those coordinates, ``coordinates`` or, where ``reduced`` says so, those of the ``face``;
-    ``own_mean`` are the empirical means of the statistics of the family, empty for the pseudo-likelihood; ``design`` is
-    that of the family, too.
+    ``start`` is in those coordinates: ``coordinates``, or with ``basis`` (num_parameters, rank) those along its
+    columns, which are directions of the ``face`` or of a restriction. ``own_mean`` are the empirical means of the
+    statistics of the family, empty for the pseudo-likelihood; ``design`` is that of the family, too.
     """
 
     coordinates: Coordinates
@@ -45,7 +45,7 @@ class Problem:
     possible: np.ndarray | None = None
     existence: MLEExistence | None = None
     face: Face | None = None
-    reduced: bool = False
+    basis: np.ndarray | None = None
     design: np.ndarray | None = None
 
     @property
@@ -60,11 +60,11 @@ class Problem:
 
     def lift(self, theta: np.ndarray) -> np.ndarray:
         """Theta of the family from the solver's coordinates."""
-        return self.face.basis @ theta if self.reduced and self.face is not None else self.coordinates.to_own(theta)
+        return self.coordinates.to_own(theta) if self.basis is None else self.basis @ theta
 
     def lower(self, theta: np.ndarray) -> np.ndarray:
         """The solver's coordinates from theta of the family."""
-        return theta @ self.face.basis if self.reduced and self.face is not None else self.coordinates.from_own(theta)
+        return self.coordinates.from_own(theta) if self.basis is None else theta @ self.basis
 
     def held_out(self, rows: Observations) -> HeldOut:
         """Mean loss of other rows, as a function of the solver's coordinates and the training loss there.
@@ -75,7 +75,7 @@ class Problem:
         if isinstance(self.objective, PseudoLikelihood):
             other = PseudoLikelihood(self.hypergraph, rows, self.coordinates)
             return lambda theta, _: other.value(theta)
-        if self.reduced and self.face is not None and (cell_counts(rows)[~self.face.cells] > 0).any():
+        if self.basis is not None and self.face is not None and (cell_counts(rows)[~self.face.cells] > 0).any():
             return lambda *_: math.inf
         margins = rows.marginal_counts(self.hypergraph.edges)
         mean = own_coordinates(self.hypergraph).statistics(margins) / rows.total_count
@@ -85,7 +85,7 @@ class Problem:
     def limit(self, theta: np.ndarray) -> np.ndarray:
         """Theta of the family moved along the direction of recession until the forced zeros are negligible."""
         face, design = self.face, self.design
-        if not (self.reduced and self.is_infinite and face is not None and design is not None):
+        if not (self.basis is not None and self.is_infinite and face is not None and design is not None):
             return theta
         forced = ~face.cells if self.possible is None else self.possible & ~face.cells
         if not forced.any():
@@ -115,8 +115,12 @@ def general_problem(
     data: Observations | torch.Tensor,
     penalty: Penalty | None,
     partition: PartitionBackend | None,
+    space: np.ndarray | None = None,
 ) -> Problem:
-    """Likelihood from marginal counts, through a backend, or without one through the dense design."""
+    """Likelihood from marginal counts, through a backend, or without one through the dense design.
+
+    ``space`` is the basis of a subspace that theta is restricted to.
+    """
     hypergraph = coordinates.hypergraph
     rows = data if isinstance(data, Observations) else None
     margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
@@ -127,16 +131,19 @@ def general_problem(
     mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
     design = None
     if partition is None:
-        design = design_matrix(hypergraph)
-        objective: Objective = DenseLikelihood(coordinates.design(), mean)
+        design, working = design_matrix(hypergraph), coordinates.design()
+        used = (working, mean) if space is None else (working @ space, mean @ space)
+        objective: Objective = DenseLikelihood(*used)
     else:
-        objective = Likelihood(hypergraph, mean, partition, coordinates)
-    start = np.zeros(hypergraph.num_parameters)
-    existence = None
-    if penalty is None:
+        objective = Likelihood(hypergraph, mean, partition, coordinates, space)
+    start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
+    existence = None if space is None else MLEExistence(None, "unknown")
+    if penalty is None and space is None:
         is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
         existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
-    return Problem(coordinates, objective, start, num_rows, own_mean, rows, margins, None, existence, design=design)
+    return Problem(
+        coordinates, objective, start, num_rows, own_mean, rows, margins, None, existence, basis=space, design=design
+    )
 
 
 def dense_problem(
@@ -145,8 +152,12 @@ def dense_problem(
     possible: np.ndarray | None,
     penalty: Penalty | None,
     from_zero: bool,
+    space: np.ndarray | None = None,
 ) -> Problem:
-    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted."""
+    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted.
+
+    ``space`` is the basis of a subspace that theta is restricted to.
+    """
     num_rows, hypergraph = rows.total_count, coordinates.hypergraph
     design, working = design_matrix(hypergraph), coordinates.design()
     counts = cell_counts(rows)
@@ -155,17 +166,18 @@ def dense_problem(
     mean = own_mean if working is design else counts @ working / num_rows
     existence, face = None, None
     if penalty is None:
-        existence, face = find_face(hypergraph, design, counts, possible, rows)
+        within = design if space is None else design @ space
+        existence, face = find_face(hypergraph, within, counts, possible, rows, space)
     elif possible is not None:
         face = Face(possible, hypergraph.num_parameters, np.eye(hypergraph.num_parameters), np.zeros(design.shape[1]))
-    reduced = penalty is None and face is not None and not from_zero
-    if face is not None and (reduced or possible is not None):
-        cells = face.cells if reduced else np.asarray(possible)
+    basis, used = space, working
+    if face is not None and not from_zero and penalty is None:
+        basis = face.basis
+    if face is not None and (basis is face.basis or possible is not None):
+        cells = face.cells if basis is face.basis else np.asarray(possible)
         used, counts = working[cells], counts[cells]
-        if reduced:
-            used, mean = used @ face.basis, mean @ face.basis
-    else:
-        used = working
+    if basis is not None:
+        used, mean = used @ basis, mean @ basis
     objective = DenseLikelihood(used, mean)
     if from_zero:
         face = None if possible is None else face
@@ -173,7 +185,7 @@ def dense_problem(
     else:
         start = _least_squares(objective, counts, num_rows)
     return Problem(
-        coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, reduced, design
+        coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, basis, design
     )
 
 

@@ -18,8 +18,16 @@ from ...errors import MissingDataError, check_choice, out_of_reach, refused, siz
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ..energy import LogLinearEnergy
-from ..sandwich import WeightKind, effective_size, score_products
-from .design import cell_codes, design_matrix, edge_basis
+from ..restricted.interactions import RestrictedInteractions
+from ..sandwich import (
+    WeightKind,
+    backend_hessian,
+    covariance_of,
+    effective_size,
+    missing_information,
+    score_products,
+)
+from .design import design_matrix, edge_basis
 from .existence import Face, MLEExistence, identified_directions
 from .penalties import Conjugate, Penalty, SmoothPenalty, coding_of
 
@@ -59,6 +67,7 @@ class FitResult:
         best_iteration: iteration whose parameters these are, after early stopping.
         validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for
             the pseudo-likelihood their mean negative log pseudo-likelihood; None without such rows.
+        restriction: the subspace that :attr:`theta` was restricted to, if it was.
     """
 
     hypergraph: InteractionHypergraph
@@ -79,6 +88,7 @@ class FitResult:
     possible: np.ndarray | None = field(default=None, repr=False)
     best_iteration: int | None = None
     validation_kl: float | None = None
+    restriction: RestrictedInteractions | None = None
     _face: Face | None = field(default=None, repr=False)
     _design: np.ndarray | None = field(default=None, repr=False)
     _penalised: torch.Tensor | None = field(default=None, repr=False)
@@ -136,6 +146,11 @@ class FitResult:
         return parametrization(self.hypergraph).convert(self.theta, self.coding, target, validate=False)
 
     @property
+    def num_parameters(self) -> int:
+        """Free parameters of the family: those of the interactions, or the coefficients of restricted ones."""
+        return (self.restriction or self.hypergraph).num_parameters
+
+    @property
     def num_cells_fitted(self) -> int:
         """Possible cells that are not fitted as zero."""
         if self._face is not None:
@@ -147,9 +162,10 @@ class FitResult:
     def num_parameters_possible(self) -> int:
         """Free parameters that tables with the possible cells identify (all, unless cells are impossible)."""
         if self.possible is None:
-            return self.hypergraph.num_parameters
+            return self.num_parameters
         assert self._design is not None
-        return identified_directions(self._design, self.possible).shape[1]
+        design = self._design if self.restriction is None else self._design @ self.restriction.basis
+        return identified_directions(design, self.possible).shape[1]
 
     @property
     def num_parameters_fitted(self) -> int:
@@ -157,7 +173,7 @@ class FitResult:
         if self._face is not None:
             return self._face.rank
         found = self.existence.num_parameters_identified(self.hypergraph) if self.existence is not None else None
-        return self.hypergraph.num_parameters if found is None or self.status != "infinite" else found
+        return self.num_parameters if found is None or self.status != "infinite" else found
 
     @property
     def is_counted_by_family(self) -> bool:
@@ -220,15 +236,17 @@ class FitResult:
             raise out_of_reach("covariance", problem, "use a posterior instead")
         num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
         if self._design is not None:
-            information = torch.from_numpy(num_rows * _covariance(self._design, self.probs.numpy()))
+            information = torch.from_numpy(num_rows * covariance_of(self._design, self.probs.numpy()))
             if self.data is not None and self.data.has_missing:
-                information = information - torch.from_numpy(self._missing_information(self.data, self._design))
+                lost = missing_information(self.hypergraph, self.data, self._design, self.probs.numpy())
+                information = information - torch.from_numpy(lost)
         elif self.data is not None and self.data.has_missing:
             problem = f"{self.data.num_missing_cells} missing cells and a table without a dense design"
             hint = "refit to data.drop_missing(), or use a posterior"
             raise MissingDataError(problem, argument="covariance", hint=hint)
         else:
-            information = num_rows * self._backend_hessian()
+            assert self.partition is not None
+            information = num_rows * backend_hessian(self.hypergraph, self.theta, self.partition)
         if isinstance(self.penalty, SmoothPenalty):
             coding = coding_of(self.penalty)
             theta = self.coefficients(coding).numpy()
@@ -239,27 +257,6 @@ class FitResult:
                 added = (change.T * diagonal) @ change
             information = information + added
         return information
-
-    def _missing_information(self, data: Observations, design: np.ndarray) -> np.ndarray:
-        """Sum over rows of the covariance of the statistics given the known cells."""
-        rows, cells, probs = data.unique(), cell_codes(self.hypergraph), self.probs.numpy()
-        result = np.zeros((design.shape[1], design.shape[1]))
-        for codes, count in zip(rows.codes.numpy(), rows.counts.numpy(), strict=True):
-            if (codes < 0).any():
-                agree = ((cells == codes) | (codes < 0)).all(1)
-                result += count * _covariance(design[agree], probs[agree] / probs[agree].sum())
-        return result
-
-    def _backend_hessian(self) -> torch.Tensor:
-        assert self.partition is not None
-        coordinates = parametrization(self.hypergraph)
-        with torch.enable_grad():
-            free = self.theta.clone().requires_grad_()
-            model = LogLinearEnergy(self.hypergraph, coordinates.to_tables(free), validate=False)
-            value = self.partition.log_partition(model).value
-            (gradient,) = torch.autograd.grad(value, free, create_graph=True)
-            rows = [torch.autograd.grad(g, free, retain_graph=True)[0] for g in gradient]
-        return torch.stack(rows) if rows else torch.zeros(0, 0, dtype=torch.float64)
 
     @cached_property
     def covariance(self) -> torch.Tensor:
@@ -282,6 +279,8 @@ class FitResult:
             problem = "the information is singular, so the observed cells do not identify every parameter"
             hint = "add a penalty such as L2, or remove interactions"
             raise out_of_reach("covariance", problem, hint, code="no-method")
+        if basis is not None:
+            vectors = basis @ vectors
         if self.existence is not None and self.existence.exists is None and not self._is_finite(values, vectors):
             problem = (
                 "whether the estimate is finite was not decided for this table, and a gradient of "
@@ -289,8 +288,6 @@ class FitResult:
             )
             hint = "refit with a smaller tolerance, or with a penalty such as L2"
             raise out_of_reach("covariance", problem, hint, code="no-method")
-        if basis is not None:
-            vectors = basis @ vectors
         return (vectors / values) @ vectors.T
 
     @cached_property
@@ -298,6 +295,8 @@ class FitResult:
         """Basis (num_parameters, rank) of what the data identify; None for all."""
         if self._face is not None:
             return torch.from_numpy(np.ascontiguousarray(self._face.basis))
+        if self.restriction is not None:
+            return torch.from_numpy(self.restriction.basis)
         if self.existence is None or self.existence.exists is not False:
             return None
         if self.existence.facial_set is not None:
@@ -358,6 +357,9 @@ class FitResult:
         certain, True means that no empty margin stands against it.
         """
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
+        if self.restriction is not None:  # what theta cannot do needs no data
+            space = torch.from_numpy(self.restriction.basis)
+            contrasts = (contrasts @ space) @ space.T
         if self._face is not None or (self.existence is not None and self.existence.facial_set is not None):
             basis = self.identified
             if basis is None:
@@ -478,9 +480,3 @@ class FitResult:
         """Standard errors (k,) of linear functions (k, num_parameters) of theta, likewise."""
         variances = ((contrasts @ self.covariance_of_kind(covariance)) * contrasts).sum(1).clamp(min=0)
         return variances.sqrt().masked_fill(~self.is_identified(contrasts), float("inf"))
-
-
-def _covariance(design: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """Covariance of the statistics (parameters, parameters) under a law of the cells."""
-    mean = probs @ design
-    return (design * probs[:, None]).T @ design - np.outer(mean, mean)

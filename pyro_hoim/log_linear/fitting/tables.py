@@ -57,7 +57,9 @@ def coefficient_table(
     Returns:
         One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
         estimate at infinity has an infinite std_error; its finite value stands for the limit. The frame's ``attrs`` say
-        the coding of the coefficients and the penalty, with the coding that it acts on.
+        the coding of the coefficients and the penalty, with the coding that it acts on. Restricted interactions have
+        the coefficients of their terms, in any coding: levels of whole tables are compared with the first one in
+        balanced tables, and the coefficient of ``linear(a):linear(b)`` is that of the products of the scores.
 
     Raises:
         InputError: unknown coding or level; see :attr:`FitResult.information`.
@@ -71,6 +73,13 @@ def coefficient_table(
         (['a', 'b', 'a:b'], [-0.405, -1.099, 1.792])
     """
     _quantile(level)
+    if (restriction := result.restriction) is not None:
+        readings = torch.from_numpy(restriction.readings)
+        named = {"interaction": list(restriction.terms), "levels": list(restriction.levels)}
+        error = result.contrast_errors(readings, covariance)
+        found = _with_errors(named, readings @ result.theta, error, level)
+        found.attrs = {"coding": "restricted", "penalty": None}
+        return found
     estimate = result.coefficients(coding)
     error = result.standard_errors(coding, covariance)
     interactions: list[str] = []

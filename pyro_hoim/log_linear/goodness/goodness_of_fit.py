@@ -12,6 +12,7 @@ import torch
 from ...errors import conflict, other_domain, refused, unexpected
 from ..fitting.result import FitResult
 from ..margins import MARGIN_TOLERANCE
+from ..restricted.interactions import RestrictedInteractions
 from .p_values import NUM_TABLES, Comparison, PValue, p_value_of
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
@@ -137,7 +138,7 @@ def goodness_of_fit(
         num_rows=total,
         num_cells=num_cells,
         num_cells_zero=num_cells - result.num_cells_fitted if known else None,
-        num_parameters=result.hypergraph.num_parameters,
+        num_parameters=result.num_parameters,
         num_parameters_fitted=fitted,
     )
 
@@ -215,7 +216,12 @@ def likelihood_ratio_test(
     if surplus:
         shown = ", ".join(":".join(edge) for edge in sorted(surplus)[:4])
         raise refused("small", f"expected a model nested in big, but {shown} is in small alone", code="other-domain")
-    if len(small.hypergraph.edges) == len(big.hypergraph.edges):
+    if small.restriction is not None or big.restriction is not None:
+        lesser, greater = (r.restriction or RestrictedInteractions.whole(r.hypergraph) for r in (small, big))
+        if not greater.holds(lesser):
+            problem = "expected a model nested in big, but big is restricted to tables that small need not have"
+            raise refused("small", problem, code="other-domain")
+    if small.num_parameters == big.num_parameters:
         raise conflict("big", "expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):
         raise other_domain("small, big", "fits to the same observations")

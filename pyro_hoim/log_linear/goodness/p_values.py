@@ -150,7 +150,8 @@ def _leverage(larger: FitResult | None, cells: np.ndarray, expected: np.ndarray)
     design = None if larger is None else larger._design
     if design is None or len(expected) * (design.shape[1] + 1) ** 2 > _MAX_LEVERAGE_COST:
         return np.ones(len(expected))
-    scaled = np.column_stack([np.ones(len(expected)), design[cells]]) * np.sqrt(expected)[:, None]
+    used = design[cells] if larger is None or larger.restriction is None else design[cells] @ larger.restriction.basis
+    scaled = np.column_stack([np.ones(len(expected)), used]) * np.sqrt(expected)[:, None]
     left, values, _ = np.linalg.svd(scaled, full_matrices=False)
     return np.square(left[:, values > values[0] * _RANK_TOLERANCE]).sum(1)
 
@@ -276,6 +277,8 @@ def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
         return "the cells are too many to be listed"
     if not all(fitted.hypergraph.is_hierarchical for fitted in (result, test.larger) if fitted is not None):
         return "the collection is not hierarchical"
+    if result.restriction is not None or (test.larger is not None and test.larger.restriction is not None):
+        return "drawn tables are not refitted to restricted interactions"
     if result.data is None or result.data.has_missing:
         return "the fit is not one to complete rows"
     if result.num_rows % 1 or result.num_rows > _MAX_TOTAL or bool((result.data.counts % 1 != 0).any()):

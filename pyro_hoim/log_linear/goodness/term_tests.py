@@ -202,7 +202,9 @@ def _without(result: FitResult, removal: _Removal) -> FitResult:
     zeros = None if result.possible is None else ~result.possible.reshape(result.hypergraph.domain.cardinalities)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonexistentEstimateWarning)  # the fit that is tested has warned
-        return fit(removal.left, result.complete_data(), partition=result.partition, structural_zeros=zeros)
+        whole = result.restriction
+        left = removal.left if whole is None else whole.without(removal.removed, removal.left)
+        return fit(left, result.complete_data(), partition=result.partition, structural_zeros=zeros)
 
 
 def _ratio(result: FitResult, removal: _Removal, p_value: Any, num_tables: int, seed: int) -> dict[str, Any]:
@@ -238,23 +240,22 @@ def _corrected(result: FitResult, removal: _Removal, matrix: torch.Tensor, _: bo
 
 def _wald(result: FitResult, removal: _Removal, matrix: torch.Tensor, is_model: bool, p_value: str) -> dict[str, Any]:
     """Wald's test, for any covariance."""
-    where = _positions(result, removal)
-    units = torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)[where]
-    row: dict[str, Any] = {"df": len(where), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
+    contrasts = _contrasts(result, removal)
+    row: dict[str, Any] = {"df": len(contrasts), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
     if not is_model:
         effects = _design_effects(result, removal, matrix)
         row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
-    if not bool(result.is_identified(units).all()):
+    if not bool(result.is_identified(contrasts).all()):
         return row | {"note": "the estimate of the interaction is infinite; use the likelihood ratio"}
-    theta = result.theta[where].numpy()
-    variance = matrix[where][:, where].numpy()
-    if np.linalg.matrix_rank(variance, hermitian=True) < len(where):
+    theta = (contrasts @ result.theta).numpy()
+    variance = (contrasts @ matrix @ contrasts.T).numpy()
+    if np.linalg.matrix_rank(variance, hermitian=True) < len(theta):
         return row | {"note": "there are too few sampling units for the degrees of freedom"}
     row["statistic"] = float(theta @ np.linalg.solve(variance, theta))
-    is_reliable, note = _judged(result, Comparison(result, result, row["statistic"], math.nan, len(where)), p_value)
+    is_reliable, note = _judged(result, Comparison(result, result, row["statistic"], math.nan, len(theta)), p_value)
     if not is_reliable:
         return row | {"note": note}
-    found = float(chdtrc(len(where), row["statistic"]))
+    found = float(chdtrc(len(theta), row["statistic"]))
     return row | {"p_value": found, "p_value_method": "chi-square", "note": note}
 
 
@@ -266,16 +267,19 @@ def _judged(result: FitResult, comparison: Comparison, p_value: str) -> tuple[bo
     return is_reliable, note if is_reliable else f"{note}, too much for the chi-square distribution"
 
 
-def _positions(result: FitResult, removal: _Removal) -> torch.Tensor:
-    """Coordinates of theta that are removed."""
+def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:
+    """Linear functions of theta (df, num_parameters) that are zero without what is removed."""
+    if result.restriction is not None:
+        return torch.from_numpy(result.restriction.readings[result.restriction.belongs(removal.removed)])
     slices = result.hypergraph.parameter_slices
-    return torch.tensor(list(itertools.chain(*(range(slices[e].start, slices[e].stop) for e in removal.removed))))
+    where = list(itertools.chain(*(range(slices[e].start, slices[e].stop) for e in removal.removed)))
+    return torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)[where]
 
 
 def _design_effects(result: FitResult, removal: _Removal, matrix: torch.Tensor) -> np.ndarray:
     """Eigenvalues of the covariance of what is removed in units of the model's, over what the data identify."""
-    where = _positions(result, removal)
-    own, other = (m[where][:, where].numpy() for m in (result.covariance, matrix))
+    contrasts = _contrasts(result, removal)
+    own, other = ((contrasts @ m @ contrasts.T).numpy() for m in (result.covariance, matrix))
     values, vectors = np.linalg.eigh(own)
     kept = values > 1e-10 * values.max(initial=0.0)
     scaled = vectors[:, kept] / np.sqrt(values[kept])

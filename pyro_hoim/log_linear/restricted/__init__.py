@@ -1,0 +1,1 @@
+"""Interactions restricted to subspaces: scores of ordered categories, symmetry, diagonals."""

@@ -1,0 +1,222 @@
+r"""Formulas with scores of ordered categories, symmetry and diagonals, as linear subspaces of theta.
+
+===================  ===================================================================================================
+factor of a term     tables that it allows
+===================  ===================================================================================================
+``a``                any
+``linear(a)``        proportional to scores of the levels: 1, 2, ... by default
+``symmetric(a, b)``  symmetric ones of two variables with the same levels: with both variables, quasi-symmetry
+``diagonal(a, b)``   any on the diagonal, zero off it: with both variables, quasi-independence
+``tied(a, b)``       those of ``symmetric(a, b)`` and one table for both variables: complete symmetry; a term of its own
+===================  ===================================================================================================
+
+The factors of a term are multiplied: ``linear(a):linear(b)`` is linear-by-linear (uniform) association with the tables
+:math:`\beta (u_i - \bar u)(v_j - \bar v)`, so that
+
+.. math:: \log \frac{q_{ij}\, q_{i'j'}}{q_{ij'}\, q_{i'j}} = \beta (u_i - u_{i'})(v_j - v_{j'})
+
+and ``linear(a):b`` gives every level of b a slope along the scores of a (column effects). Spaces of terms over the same
+variables are added. Sets of variables that only functions name are restricted; subsets that no term names have any
+table, so that ``linear(a):linear(b)`` keeps the single variables a and b whole, and ``linear(a)*linear(b)`` does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+
+from ...data.observations import Observations
+from ...errors import check_names, check_type, conflict, refused, unexpected, wrong_type
+from ...schema import Domain
+from ...structure.formula import FunctionTerm, parse_terms
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from .._kronecker import level_contrasts
+from .interactions import RestrictedInteractions
+
+__all__ = ["FUNCTIONS", "midranks", "restricted_interactions"]
+
+FUNCTIONS = {"linear": 1, "symmetric": 2, "diagonal": 2, "tied": 2}
+"""Functions of a formula and the number of their variables."""
+
+_Part = tuple[Edge, list[tuple[str, str]], np.ndarray]
+"""Variables, term and level of the columns, and their free coordinates (n - 1 of every variable, columns)."""
+
+
+def midranks(data: Observations, name: str) -> list[float]:
+    """Scores of the levels of a variable: the mean rank of its rows in each, of all rows from 1 to N.
+
+    Args:
+        data: rows, whose weights count.
+        name: a variable.
+
+    Raises:
+        UnknownNameError: an unknown variable.
+        MissingDataError: it has missing cells.
+
+    References:
+        Alan Agresti, Categorical Data Analysis, 2013, section 3.4.4.
+
+    Example:
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 3}), [2, 4, 4])
+        >>> midranks(data, "a")
+        [1.5, 4.5, 8.5]
+    """
+    counts = data.marginal_counts([(name,)]).numpy()
+    return (np.cumsum(counts) - counts + (counts + 1) / 2).tolist()
+
+
+def restricted_interactions(
+    domain: Domain, formula: str, *, scores: Mapping[str, Sequence[float] | str] | None = None
+) -> RestrictedInteractions:
+    r"""The interactions of a formula with functions, such as ``a*c + linear(a):linear(b)`` (see the module).
+
+    Args:
+        domain: the finite variables.
+        formula: as of :meth:`InteractionHypergraph.from_formula`, closed under subsets, with the functions above.
+        scores: of the levels of ``linear(name)``: a number for each, or "labels" for the labels read as numbers;
+            1, 2, ... by default. ``linear(a, 1, 2, 4)`` and ``linear(a, labels)`` say them in the formula.
+
+    Raises:
+        InputError: a formula that cannot be read; a variable twice in a term; scores that are no finite numbers, of
+            another number than the levels or all equal; two variables with other levels; ``tied`` beside factors.
+        UnknownNameError: an unknown variable or function.
+
+    References:
+        Leo Goodman, Simple models for the analysis of association in cross-classifications having ordered categories,
+        1979; Alan Agresti, Categorical Data Analysis, 2013, sections 10.4 and 11.4.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 3, "b": 4})
+        >>> found = restricted_interactions(domain, "linear(a):linear(b)")
+        >>> list(zip(found.terms, found.levels))
+        [('a', '1'), ('a', '2'), ('b', '1'), ('b', '2'), ('b', '3'), ('linear(a):linear(b)', '')]
+    """
+    check_type(domain, Domain, "domain")
+    given = dict(scores or {})
+    check_names(given, domain.names, "scores")
+    terms = parse_terms(formula, domain.names, FUNCTIONS, closure=True)
+    whole, parts = set[frozenset[str]](), list[tuple[frozenset[str], list[_Part]]]()
+    for term in sorted(terms, key=lambda term: sorted(map(str, term))):
+        factors = sorted(term, key=lambda factor: min(domain.indices(_variables(factor))))
+        names = [name for factor in factors for name in _variables(factor)]
+        if len(set(names)) < len(names):
+            shown = ":".join(map(str, factors))
+            raise conflict(f"formula {formula!r}", f"a variable occurs twice in {shown}", "write every variable once")
+        if not any(isinstance(factor, FunctionTerm) for factor in factors):
+            whole.add(frozenset(names))
+        elif any(isinstance(factor, FunctionTerm) and factor.function == "tied" for factor in factors):
+            if len(factors) > 1:
+                raise conflict(f"formula {formula!r}", f"{factors[0]} is no factor", "use symmetric(...)")
+            parts.append((frozenset(names), _tied(domain, factors[0])))
+        else:
+            found = [_factor(domain, factor, given) for factor in factors]
+            parts.append((frozenset(names), [reduce(lambda a, b: _product(domain, a, b), found)]))
+    hypergraph = InteractionHypergraph(domain, [*whole, *(names for names, _ in parts)], closure=True)
+    restricted = {frozenset(edge) for _, part in parts for edge, _, _ in part} - whole
+    for edge in hypergraph.edges:
+        if frozenset(edge) not in restricted:
+            found = [_factor(domain, name, given) for name in edge]
+            parts.append((frozenset(edge), [reduce(lambda a, b: _product(domain, a, b), found)]))
+    return _assembled(hypergraph, parts)
+
+
+def _variables(factor: str | FunctionTerm) -> tuple[str, ...]:
+    return factor.variables if isinstance(factor, FunctionTerm) else (factor,)
+
+
+def _assembled(
+    hypergraph: InteractionHypergraph, parts: list[tuple[frozenset[str], list[_Part]]]
+) -> RestrictedInteractions:
+    """The columns of all terms, those of whole interactions first, in the order of the interactions."""
+    order = {frozenset(edge): number for number, edge in enumerate(hypergraph.edges)}
+    columns, names = list[np.ndarray](), list[tuple[str, str]]()
+    for _, part in sorted(parts, key=lambda part: (order[part[0]], len(part[1]))):
+        block = np.zeros((hypergraph.num_parameters, len(part[0][1])))
+        for edge, _, coordinates in part:
+            block[hypergraph.parameter_slices[edge]] += coordinates.reshape(-1, coordinates.shape[-1])
+        columns.append(block)
+        names += part[0][1]
+    directions = np.column_stack([np.zeros((hypergraph.num_parameters, 0)), *columns])
+    labels = ([term for term, _ in names], [level for _, level in names])
+    return RestrictedInteractions(hypergraph, tuple(labels[0]), tuple(labels[1]), directions)
+
+
+def _factor(domain: Domain, factor: str | FunctionTerm, scores: Mapping[str, Sequence[float] | str]) -> _Part:
+    """Free coordinates of the tables that a factor of a term allows."""
+    if not isinstance(factor, FunctionTerm):
+        labels = domain[factor].labels
+        return (factor,), [(factor, label) for label in labels[1:]], level_contrasts(len(labels)).T[:, 1:]
+    if factor.function == "linear":
+        (name,) = factor.variables
+        values = _scores(domain, name, factor.arguments or scores.get(name, ()))
+        return (name,), [(str(factor), "")], level_contrasts(len(values)).T @ values[:, None]
+    first, second, labels = _alike(domain, factor)
+    contrasts = level_contrasts(len(labels)).T
+    if factor.function == "diagonal":
+        kept = [(i, i) for i in range(len(labels))]
+        names = [(str(factor), label) for label in labels]
+    else:
+        kept = [(i, j) for i in range(1, len(labels)) for j in range(i, len(labels))]
+        names = [(str(factor), f"{labels[i]},{labels[j]}") for i, j in kept]
+    columns = [np.outer(contrasts[:, i], contrasts[:, j]) for i, j in kept]
+    columns = [column if i == j else column + column.T for column, (i, j) in zip(columns, kept, strict=True)]
+    return (first, second), names, np.stack(columns, -1)
+
+
+def _tied(domain: Domain, factor: str | FunctionTerm) -> list[_Part]:
+    """The same columns for both variables, and zeros for the pair, then those of the symmetric pair."""
+    assert isinstance(factor, FunctionTerm)
+    first, second, labels = _alike(domain, factor)
+    edge, pair_names, pair = _factor(domain, factor._replace(function="symmetric"), {})
+    names = [(str(factor), label) for label in [*labels[1:], *(label for _, label in pair_names)]]
+    number = len(labels) - 1
+    single = np.column_stack([level_contrasts(len(labels)).T[:, 1:], np.zeros((number, pair.shape[-1]))])
+    joint = np.concatenate([np.zeros((number, number, number)), pair], -1)
+    return [((first,), names, single), ((second,), names, single), (edge, names, joint)]
+
+
+def _alike(domain: Domain, factor: FunctionTerm) -> tuple[str, str, tuple[str, ...]]:
+    """Both variables of a function in schema order, and the levels that they share."""
+    first, second = sorted(factor.variables, key=domain.index)
+    if factor.arguments:
+        raise unexpected(str(factor), "two variables alone", received=factor.arguments)
+    if first == second or domain[first].labels != domain[second].labels:
+        problem = f"{first!r} and {second!r} must be two variables with the same levels in the same order"
+        raise refused(str(factor), problem, code="other-domain")
+    return first, second, domain[first].labels
+
+
+def _scores(domain: Domain, name: str, given: Sequence[float] | str) -> np.ndarray:
+    """Scores of the levels of a variable."""
+    labels, where = domain[name].labels, f"scores of {name!r}"
+    if isinstance(given, str):
+        if given != "labels":
+            raise unexpected(where, "numbers, or 'labels'", given, code="unknown-choice")
+        try:
+            values = np.array([float(label) for label in labels])
+        except ValueError as error:
+            raise refused(where, f"labels that are no numbers: {str(error).rpartition(': ')[2]}") from error
+    else:
+        try:
+            values = np.asarray(given if len(given) else range(1, len(labels) + 1), dtype=float)
+        except (TypeError, ValueError) as error:
+            raise wrong_type(where, "numbers", given) from error
+    if values.shape != (len(labels),):
+        raise unexpected(where, f"{len(labels)} numbers, one a level", received=values.size, code="wrong-shape")
+    if not np.isfinite(values).all() or (len(values) > 1 and math.isclose(values.min(), values.max())):
+        raise refused(where, f"finite numbers that are not all equal are needed, received {values.tolist()}")
+    return values
+
+
+def _product(domain: Domain, first: _Part, second: _Part) -> _Part:
+    """The products of the tables of two factors over different variables, axes in schema order."""
+    names = first[0] + second[0]
+    product = np.multiply.outer(first[2], second[2])  # axes and columns of the first, then of the second
+    product = np.moveaxis(product, first[2].ndim - 1, -2)
+    order = sorted(range(len(names)), key=lambda axis: domain.index(names[axis]))
+    columns = [(f"{a}:{b}", ",".join(filter(None, (i, j)))) for a, i in first[1] for b, j in second[1]]
+    product = product.reshape(*product.shape[:-2], len(columns)).transpose(*order, len(names))
+    return tuple(names[axis] for axis in order), columns, product
