@@ -112,7 +112,7 @@ def say_notes(notes: Sequence[str]) -> None:
 def _cells(file: Path, values: Mapping[str, Any]) -> CsvColumns:
     """Cells of a file or of an embedded table, with what was found told."""
     table = read_cells(file, values.get("sep"), values.get("encoding"))
-    say_notes([f"{file}: {note}" for note in table.notes])
+    say_notes(table.note)
     return table
 
 

@@ -38,6 +38,11 @@ class CsvColumns:
     categories: Mapping[str, Any] = field(default_factory=dict[str, Any])
     unit: str = "line"
 
+    @property
+    def note(self) -> tuple[str, ...]:
+        """The notes as one sentence; nothing where there are none."""
+        return (f"{self.path}: {'; '.join(self.notes)}",) if self.notes else ()
+
     def where(self, row: int) -> str:
         """Words for the position of a row in the file."""
         return f"{self.path} {self.unit} {self.lines[row]}"

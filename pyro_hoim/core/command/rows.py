@@ -244,7 +244,7 @@ def _read_source(
         kept["count_column"] = reading.count_column
     if reading.weight_column is not None:
         kept["weight_column"] = reading.weight_column
-    return rows, [f"{source}: {note}" for note in table.notes], kept
+    return rows, list(table.note), kept
 
 
 def _known_table(data: Observations, chosen: list[str] | int | None, missing: tuple[str, ...]) -> Observations:

@@ -124,7 +124,7 @@ class _CountSource(Source):
                 cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
                 count = None if reading.count_column == "none" else reading.count_column or "count"
                 rows = CountTable.from_csv(cells, kind=family.kind, count=count, columns=chosen)
-                notes = tuple(f"{source}: {note}" for note in cells.notes)
+                notes = cells.note
             found = cls(path.stem, rows, (f"Read from {path.name}.",), notes)
         if not found.rows.num_rows:
             raise none_received(source, "at least one observation")
