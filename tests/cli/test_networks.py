@@ -24,7 +24,8 @@ from pyro_hoim.dependency_network import (
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law
 
-NETWORK = ["--model", "dependency-network", "--split", "1,0,0"]
+FAMILY = ["--model", "dependency-network"]
+NETWORK = [*FAMILY, "--split", "1,0,0"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def fitted(tmp_path_factory):
 
 def test_fit_prints_what_the_library_finds(shell):
     found = shell.json(
-        "fit", "czech_autoworkers", *NETWORK, "--split", "0.6,0.1,0.3", "--seed", "3", "--target", "smoke"
+        "fit", "czech_autoworkers", *FAMILY, "--split", "0.6,0.1,0.3", "--seed", "3", "--target", "smoke"
     )
     rows = load_table("czech_autoworkers")
     parts = dict(zip(("train", "validation", "test"), rows.split((0.6, 0.1, 0.3), 3), strict=True))
@@ -174,7 +175,7 @@ def test_rows_with_missing_cells_teach_too(shell):
     assert "--missing drop to leave out" in line
     assert "or --missing marginalise" in line
     found = shell.json(
-        "fit", "gaps.csv", *NETWORK, "--columns", "4", "--missing", "marginalise", "--split", "0.5,0.2,0.3"
+        "fit", "gaps.csv", *FAMILY, "--columns", "4", "--missing", "marginalise", "--split", "0.5,0.2,0.3"
     )
     assert found["rows"] == {"train": 333, "validation": 132, "test": 200}
     assert found["kl"]["train"] is None

@@ -122,11 +122,12 @@ def test_a_run_that_was_interrupted_goes_on(shell, table, monkeypatch):
 
     monkeypatch.setattr(RunFile, "write", interrupted)
     for text in ("sparse-low-rank:0.5,1.2", "low-rank:1.2"):
-        options = ["fit", table, "--order", "3", "--penalty", text, "--out"]
+        fit = ["fit", table, "--order", "3"]
+        options = [*fit, "--penalty", text, "--out"]
         calls.clear()
         shell(*options, "broken", status=130)
         assert not Path("broken/fit.json").exists()
-        told = shell.refused(*options, "broken", "--resume", "--penalty", "low-rank:2", progress=True)
+        told = shell.refused(*fit, "--penalty", "low-rank:2", "--out", "broken", "--resume", progress=True)
         assert f"was started with --penalty {text}, and received --penalty low-rank:2" in told
         monkeypatch.setattr(record, "_CHUNK", 250)
         shell(*options, "broken", "--resume")
