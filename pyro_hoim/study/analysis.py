@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table, odds_ratio_table
-from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit
+from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, likelihood_ratio_test
 from ..log_linear.infinite import mark_infinite
 from ..log_linear.named_priors import Prior
 from ..log_linear.scores import (
@@ -88,6 +89,18 @@ class ModelAnalysis:
         return self.fit.hypergraph
 
     @property
+    def criteria(self) -> tuple[float, float]:
+        """AIC and BIC, of the known cells where some are missing; NaN unless the fit is one of maximum likelihood."""
+        fit = self.fit
+        if self.goodness is not None:
+            return self.goodness.aic, self.goodness.bic
+        is_known = fit.objective == "likelihood" and fit.penalty is None and fit.is_converged
+        if not is_known or fit.log_likelihood is None:
+            return math.nan, math.nan
+        loss, number = -2 * fit.log_likelihood, fit.num_parameters_fitted
+        return loss + 2 * number, loss + number * math.log(fit.num_rows)
+
+    @property
     def infinite_json(self) -> dict[str, Any]:
         """Combinations of levels that force infinite parameters, at most 1,000 of them, and how many there are."""
         existence = self.fit.existence if self.fit.status == "infinite" else None
@@ -135,6 +148,34 @@ class Analysis(StudyRecord[PartScores]):
         """The model kept."""
         return self.models[self.chosen_index]
 
+    @cached_property
+    def nested_tests(self) -> tuple[dict[str, Any], ...]:
+        """Likelihood-ratio tests of models against larger ones that contain them, those with none between.
+
+        Only models that have a test against the saturated one are compared, and that maximise the likelihood.
+        """
+        fits = {m.name: m.fit for m in self.models if m.goodness is not None and m.fit.penalty is None}
+        sets = {name: set(found.hypergraph.edges) for name, found in fits.items() if found.is_converged}
+        found: list[dict[str, Any]] = []
+        for small, big in ((a, b) for a in sets for b in sets if sets[a] < sets[b]):
+            if any(sets[small] < between < sets[big] for between in sets.values()):
+                continue
+            test = likelihood_ratio_test(fits[small], fits[big], seed=self.seed)
+            told = {"statistic": test.statistic, "df": test.df_adjusted, "p_value": test.p_value}
+            found.append({"small": small, "big": big, **told, "p_value_method": test.p_value_method})
+        return tuple(found)
+
+    @property
+    def no_goodness(self) -> str | None:
+        """Why the model kept has no test against the saturated one; None where it has."""
+        if self.chosen.goodness is not None:
+            return None
+        if self.train.has_missing:
+            return "with missing cells there is no table of counts to compare with"
+        if self.parts["validation"] is not None:
+            return "the fit was stopped early on validation rows"
+        return f"a table of more than {_MAX_TABLE_CELLS:,} cells is too sparse for it"
+
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a model: size, goodness of fit, information criteria, leave-one-out."""
         records: list[dict[str, Any]] = []
@@ -148,6 +189,8 @@ class Analysis(StudyRecord[PartScores]):
                 test = model.goodness
                 record |= {"g2": test.deviance, "x2": test.pearson, "df": test.df_adjusted}
                 record |= {name: getattr(test, name) for name in ("p_value", "p_value_method", "aic", "bic")}
+            elif not math.isnan(model.criteria[0]):
+                record |= dict(zip(("aic", "bic"), model.criteria, strict=True))
             if model.posterior is not None:
                 told = ("elpd_loo", "elpd_se", "p_loo", "max_r_hat", "min_ess_bulk")
                 record |= {name: getattr(model.posterior, name) for name in told}
@@ -360,7 +403,7 @@ def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int
     names = [m.name for m in models]
     if comparison is not None:
         return names.index(str(comparison.index[0]))
-    criteria = [math.nan if m.goodness is None else m.goodness.aic for m in models]
+    criteria = [m.criteria[0] for m in models]
     if len(models) > 1 and not any(map(math.isnan, criteria)):
         return min(range(len(models)), key=criteria.__getitem__)
     return len(models) - 1

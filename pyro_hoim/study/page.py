@@ -101,6 +101,8 @@ def _summary(analysis: Analysis) -> list[str]:
         )
     if model.goodness is not None:
         sentences += _goodness_sentences(model.goodness)
+    elif model.fit.objective == "likelihood":
+        sentences.append(f"G\N{SUPERSCRIPT TWO} against the saturated model is not given: {analysis.no_goodness}.")
     strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
     if strong:
         listed = ", ".join(
@@ -223,6 +225,10 @@ def _comparison(analysis: Analysis) -> Section:
         chosen=analysis.chosen_index,
         brief=len(records),
     )
+    if len(analysis.models) > 1 and analysis.nested_tests:
+        columns = {"small": "model", "big": "against", "statistic": "likelihood ratio", "df": "df", "p_value": "p"}
+        tests = [[test[key] for key in [*columns, "p_value_method"]] for test in analysis.nested_tests]
+        section.table([*columns.values(), "p by"], tests, brief=len(tests))
     _compare_elpd(analysis, section)
     if "g2" in present:
         section.note(

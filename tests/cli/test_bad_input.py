@@ -30,7 +30,7 @@ OF_FIT = [
     (GOOD, "--order 4", ["1 to 3", "4"]),
     (GOOD, "--order 0", ["1 to 3", "0"]),
     (SIXTY, "--order many", "--order: expected a whole number, received 'many'"),
-    (GOOD, "--order 1 --edges a", ["--order", "--edges", "not both"]),
+    (GOOD, "--order 1 --edges a+b+c", ["--edges", "a+b+c has the same interactions as order 1"]),
     (GOOD, "--model grm", ["expected a number", "received 'x'"]),
     (GOOD, "--model tree", ["tree", "log-linear"]),
     (GOOD, "--split 0.5,0.5,0.5", ["--split", "sum to 1"]),

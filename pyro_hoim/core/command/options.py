@@ -1,6 +1,9 @@
 """Options that several families take, as records; the braces of a help hold names of options."""
 
-from ..family import Option
+from typing import Any
+
+from ...errors import conflict
+from ..family import Asked, Option
 
 __all__ = [
     "BURN_IN",
@@ -14,15 +17,17 @@ __all__ = [
     "ORDER",
     "PREDICT_METHOD",
     "PREDICT_SEED",
+    "only",
 ]
 
 LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(
     "order",
-    "All interactions of up to K variables [default: 2]; with {select} or {model} grm the largest that may be learned "
-    "[default: 3].",
+    "All interactions of up to K variables [default: 2]; given several times, the models are compared. With {select} "
+    "or {model} grm the largest that may be learned [default: 3].",
     kind="whole",
+    multiple=True,
     metavar="K",
 )
 JOBS = Option(
@@ -109,3 +114,11 @@ COMPLETE = (
     LABEL,
 )
 """Options of ``sample`` of a family that fills missing cells."""
+
+
+def only(asked: Asked, name: str) -> Any:
+    """The one value of an option that may be given several times, None for none; more are refused."""
+    values = asked[name]
+    if len(values) > 1:
+        raise conflict(name, "several are compared for given interactions of a log-linear model only", "give it once")
+    return values[0] if values else None

@@ -84,12 +84,14 @@ class Table(Source):
 
     Attributes:
         dropped_rows: observations left out because of missing cells.
+        summed_cells: missing cells of the rows that stayed, which are summed over.
         ordinal_columns: columns taken as ordered at the command line.
         empty_levels: levels that were given and that no row has, as ``column=level``.
     """
 
     rows: Observations
     dropped_rows: float = 0.0
+    summed_cells: int = 0
     ordinal_columns: tuple[str, ...] = ()
     empty_levels: tuple[str, ...] = ()
 
@@ -123,6 +125,9 @@ class Table(Source):
             left = plural(self.rows.total_count, "row")
             dropped = plural(self.dropped_rows, "row")
             found.append(f"{dropped} with missing cells {verb} left out ({option('missing', 'drop')}); {left} stayed.")
+        if self.summed_cells:
+            cells, policy = plural(self.summed_cells, "missing cell"), option("missing", "marginalise")
+            found.append(f"{cells} {'was' if self.summed_cells == 1 else 'were'} summed over ({policy}).")
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
             found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
@@ -151,6 +156,7 @@ class Table(Source):
     def facts(self) -> dict[str, Any]:
         return {
             "dropped_rows": whole(self.dropped_rows),
+            "summed_cells": self.summed_cells,
             "constant_columns": list(self.constant_columns),
             "ordinal_columns": list(self.ordinal_columns),
         }
@@ -176,6 +182,8 @@ class Table(Source):
             elif reason:
                 problem = f"not together with {reason}"
                 raise conflict(option("missing", "marginalise"), problem, f"pass {drop}, or {self._gaps()}")
+            else:
+                table = replace(self, summed_cells=int(rows.num_missing_cells))
         if not table.rows.total_count > 0:
             raise unexpected(self.name, "at least one observation", received="counts that sum to zero", code="empty")
         return table

@@ -13,7 +13,7 @@ import pandas as pd
 from typing_extensions import override
 
 from ...core.command.answers import by_part, log_partition_json, rows_by_part
-from ...core.command.options import JOBS, ORDER
+from ...core.command.options import JOBS, ORDER, only
 from ...core.command.reading import Reading
 from ...core.command.rows import Fractions, held_out_split, parse_columns
 from ...core.family import Asked, Option, Request, Source, Study
@@ -186,7 +186,7 @@ class _RootPlan:
 
     def complete(self, source: _CountSource) -> _CountSource:
         """The same rows, refused where they have fewer columns than the order asked for."""
-        order, columns = self.asked["order"], len(source.rows.domain)
+        order, columns = only(self.asked, "order"), len(source.rows.domain)
         if order is not None and order > columns:
             raise out_of_range("order", f"1 to {columns} (the number of columns)", received=order)
         return source
@@ -198,7 +198,7 @@ class _RootPlan:
     def run(self, request: Request) -> Study:
         """Learn from the training rows."""
         asked, source = self.asked, request.source
-        num_columns, order, full = len(source.rows.domain), asked["order"], asked["full"]
+        num_columns, order, full = len(source.rows.domain), only(asked, "order"), asked["full"]
         rows, columns = plural(request.parts["train"].num_rows, "row"), plural(num_columns, "column")
         request.begin(f"learning {columns} from {rows}")
         settings = RootSettings(
@@ -232,7 +232,7 @@ class _RootPlan:
 
 def plan_roots(asked: Asked) -> _RootPlan:
     """Options checked against each other."""
-    family, maximum, order = asked["family"], asked["maximum"], asked["order"]
+    family, maximum, order = asked["family"], asked["maximum"], only(asked, "order")
     if asked.source is None:
         raise unexpected(
             option("model", "grm"), "a FILE of counts or numbers, or classic3", received="none", code="conflict"

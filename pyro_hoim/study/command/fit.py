@@ -26,7 +26,12 @@ from .summary import summary
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 
 LOG_LINEAR_OPTIONS = (
-    Option("edges", 'Interactions as a formula, e.g. "smoke*mental + phys*systol".', metavar="SPEC"),
+    Option(
+        "edges",
+        'Interactions as a formula, e.g. "smoke*mental + phys*systol"; given several times, the models are compared.',
+        multiple=True,
+        metavar="SPEC",
+    ),
     Option("select", "Learn the interactions and their strengths from the data.", kind="flag"),
     *SELECT_OPTIONS,
     *STRUCTURE_OPTIONS,
@@ -94,9 +99,12 @@ class _LogLinearPlan:
         """Fit every collection."""
         rows: Observations = request.parts["train"]
         structures = self._structures(rows)
-        for structure in structures.values():
+        for name, structure in structures.items():
             cost = Auto().plan(structure)
             if not cost.feasible:
+                if len(structures) > 1:
+                    hint = f"fit it alone, or use fewer {option('columns')}"
+                    raise out_of_reach(f"the comparison with {name}", cost.reason, hint)
                 if self.has_posterior or request.source.rows.has_missing:
                     names = ("posterior", True) if self.has_posterior else ("missing", "marginalise")
                     hint = f"use fewer {option('columns')}, a lower {option('order')}, or sparser {option('edges')}"
@@ -125,26 +133,41 @@ class _LogLinearPlan:
 
     def _structures(self, data: Observations) -> dict[str, InteractionHypergraph]:
         """The collections to fit, by name."""
-        order, edges = self.asked["order"], self.asked["edges"]
-        if self.is_main_job:
-            orders = range(1, min(3, len(data.domain)) + 1)
-            return {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in orders}
-        if edges is not None:
-            structure = InteractionHypergraph.from_formula(data.domain, edges, hierarchical=False)
-            if not structure.is_hierarchical:
-                missing = [":".join(e) for e in structure.closure().edges if e not in structure]
-                shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
-                problem = (
-                    f"not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write a*b for a, "
-                    "b and their interaction"
-                )
-                raise refused("edges", problem, code="missing-part")
-            return {edges: structure}
-        if order is None:
-            order = min(2, len(data.domain))
-        elif not 1 <= order <= len(data.domain):
-            raise out_of_range("order", f"1 to {len(data.domain)} (the number of variables)", received=order)
-        return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
+        orders, edges = self.asked["order"], self.asked["edges"]
+        largest = len(data.domain)
+        if not orders and not edges:
+            orders = range(1, min(3, largest) + 1) if self.is_main_job else (min(2, largest),)
+        found: dict[str, InteractionHypergraph] = {}
+        for order in orders:
+            if not 1 <= order <= largest:
+                raise out_of_range("order", f"1 to {largest} (the number of variables)", received=order)
+            _add(found, "order", f"order {order}", InteractionHypergraph.from_order(data.domain, order))
+        for text in edges:
+            formula = InteractionHypergraph.from_formula(data.domain, text, hierarchical=False)
+            _add(found, "edges", text, _closed(formula))
+        return found
+
+
+def _add(found: dict[str, InteractionHypergraph], argument: str, name: str, structure: InteractionHypergraph) -> None:
+    """Add a collection under its name; refused where another has the same interactions."""
+    for other, known in found.items():
+        if known.edges == structure.edges:
+            said = "given twice" if other == name else f"{name} has the same interactions as {other}"
+            raise refused(argument, said, "give every model once", code="repeated-name")
+    found[name] = structure
+
+
+def _closed(structure: InteractionHypergraph) -> InteractionHypergraph:
+    """A collection of a formula, refused unless it holds the subsets of every interaction."""
+    if structure.is_hierarchical:
+        return structure
+    missing = [":".join(e) for e in structure.closure().edges if e not in structure]
+    shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+    problem = (
+        f"not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write a*b for a, b and their "
+        "interaction"
+    )
+    raise refused("edges", problem, code="missing-part")
 
 
 def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan | PenaltyPlan:
@@ -157,17 +180,15 @@ def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan
     structures = plan_structures(asked)
     if structures is not None:
         return structures
-    if asked["order"] is not None and edges is not None:
-        raise conflict(f"{option('order')} and {option('edges')}", "give one of them, not both")
-    if select and (edges is not None or posterior or asked.source is None):
-        received = "edges" if edges is not None else "posterior" if posterior else None
+    if select and (edges or posterior or asked.source is None):
+        received = "edges" if edges else "posterior" if posterior else None
         what = "no TABLE or FILE" if received is None else option(received)
         raise conflict("select", f"learns the interactions of one table, received {what} with it")
     for own in SELECT_OPTIONS:
         if not select and own.name in asked.given:
             raise conflict(own.name, f"belongs to {option('select', True)}")
     prior = None if asked["prior"] is None else Prior.parse(asked["prior"], "prior")
-    is_main_job = asked.source is None and asked["order"] is None and edges is None
+    is_main_job = asked.source is None and not asked["order"] and not edges
     if asked["jobs"] is not None and not (posterior or is_main_job):
         raise conflict("jobs", f"of a log-linear model belongs to {option('posterior', True)}")
     if prior is not None and prior.is_flat and (posterior or is_main_job):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...core.command.options import only
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import option
@@ -97,7 +98,7 @@ class PenaltyPlan:
         """All interactions up to the order."""
         check_binary(data.domain, "penalty")
         num = len(data.domain)
-        order = 2 if self.asked["order"] is None else self.asked["order"]
+        order = 2 if (given := only(self.asked, "order")) is None else given
         if num < 2:
             raise out_of_range("penalty", "a table of two columns or more", received=num)
         if not 2 <= order <= num:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
+from ...core.command.options import only
 from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural
@@ -117,7 +118,7 @@ class SelectPlan:
 
     def _max_order(self, domain: Domain) -> int:
         """Variables of the largest interaction."""
-        order = self.asked["order"]
+        order = only(self.asked, "order")
         if order is None:
             return max(2, min(3, len(domain)))
         if not 2 <= order <= len(domain):

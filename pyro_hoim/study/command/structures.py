@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from ...core.command.options import only
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option
@@ -110,7 +111,7 @@ class StructurePlan:
 
     def _law(self, data: Observations) -> StructurePrior:
         """The prior over collections of the columns."""
-        order = self.asked["order"]
+        order = only(self.asked, "order")
         law = StructurePrior(data.domain, max_order=order, inclusion=self.inclusion, space=self.space)
         if self.prior.kind != "conjugate" and not is_dense(law.space.largest):
             cells, largest = num_states_text(data.domain.num_states), law.space.largest.num_parameters

@@ -45,6 +45,7 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "impossible_rows": rows_by_part(parts, "impossible_rows"),
         **by_part(parts, **SCORES, **GAINS),
         "goodness_of_fit": _goodness_json(chosen.goodness),
+        "goodness_of_fit_reason": analysis.no_goodness,
         "prior": str(analysis.prior or "none"),
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
@@ -54,6 +55,8 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         found["accuracy"] = accuracy_by_part(parts)
     if len(analysis.models) > 1 or chosen.goodness is not None:
         found["models"] = analysis.comparison_records()
+    if len(analysis.models) > 1:
+        found["nested_tests"] = list(analysis.nested_tests)
     if chosen.posterior is not None:
         found["posterior"] = {
             "file": str(folder / "posterior.nc"),
