@@ -78,7 +78,11 @@ from .posets.projection import (
 )
 from .predictions import predict as predict
 from .restricted.interactions import RestrictedInteractions as RestrictedInteractions
-from .restricted.terms import midranks as midranks, restricted_interactions as restricted_interactions
+from .restricted.terms import (
+    interactions_of as interactions_of,
+    midranks as midranks,
+    restricted_interactions as restricted_interactions,
+)
 from .scores import (
     CoefficientInterval as CoefficientInterval,
     RowScores as RowScores,

@@ -197,7 +197,7 @@ class _Parser:
         """A function with its variables, and numbers or a word behind them."""
         where = f"formula {self.text!r}"
         if not self.functions:
-            hint = "pass the formula to fit, or use RestrictedInteractions.from_formula"
+            hint = "log_linear.restricted_interactions reads such formulas"
             raise refused(where, f"a collection of interactions has no {name}(...)", hint, "no-method")
         check_names([name], tuple(self.functions), where, "function")
         self.next += 2

@@ -36,7 +36,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from .._kronecker import level_contrasts
 from .interactions import RestrictedInteractions
 
-__all__ = ["FUNCTIONS", "midranks", "restricted_interactions"]
+__all__ = ["FUNCTIONS", "interactions_of", "midranks", "restricted_interactions"]
 
 FUNCTIONS = {"linear": 1, "symmetric": 2, "diagonal": 2, "tied": 2}
 """Functions of a formula and the number of their variables."""
@@ -66,6 +66,25 @@ def midranks(data: Observations, name: str) -> list[float]:
     """
     counts = data.marginal_counts([(name,)]).numpy()
     return (np.cumsum(counts) - counts + (counts + 1) / 2).tolist()
+
+
+def interactions_of(
+    domain: Domain, formula: str, *, scores: Mapping[str, Sequence[float] | str] | None = None
+) -> InteractionHypergraph | RestrictedInteractions:
+    """The interactions of a formula, closed under subsets; restricted ones where it has functions.
+
+    Arguments and errors are those of :func:`restricted_interactions`.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 3, "b": 4})
+        >>> type(interactions_of(domain, "a*b")).__name__, type(interactions_of(domain, "linear(a):b")).__name__
+        ('InteractionHypergraph', 'RestrictedInteractions')
+    """
+    check_type(domain, Domain, "domain")
+    terms = parse_terms(formula, domain.names, FUNCTIONS, closure=True)
+    if any(isinstance(factor, FunctionTerm) for term in terms for factor in term):
+        return restricted_interactions(domain, formula, scores=scores)
+    return InteractionHypergraph.from_formula(domain, formula, closure=True)
 
 
 def restricted_interactions(
