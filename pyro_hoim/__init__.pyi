@@ -25,6 +25,7 @@ from .families import (
     save as save,
     score as score,
 )
+from .front import fit as fit
 from .generalized_root import (
     GeneralizedRoot as GeneralizedRoot,
     GeneralizedRootEnergy as GeneralizedRootEnergy,
@@ -48,7 +49,6 @@ from .log_linear import (
     HierarchicalLogLinear as HierarchicalLogLinear,
     LogLinearEnergy as LogLinearEnergy,
     LogLinearStatistics as LogLinearStatistics,
-    fit as fit,
     goodness_of_fit as goodness_of_fit,
     learn as learn,
     normal_prior as normal_prior,

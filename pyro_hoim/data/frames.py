@@ -12,6 +12,7 @@ import torch
 
 from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
 from ..schema import Domain, NumberKind, Variable
+from .columns import check_columns
 from .counts import CountTable
 from .encoding import code_reader, label_of, meaning_of
 from .observations import Observations
@@ -101,7 +102,7 @@ def as_observations(
     Raises:
         InputTypeError: neither observations nor a data frame.
         UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
-        InputError: as :meth:`Observations.from_pandas`.
+        InputError: as :meth:`Observations.from_pandas`; or, without a domain, columns almost unique per row.
 
     Example:
         >>> frame = pd.DataFrame({"x": [1.0, None], "note": ["a", "b"], "wet": [True, False]})
@@ -118,9 +119,11 @@ def as_observations(
         raise wrong_type(argument, expected, data, f"make observations with Observations.{hint}")
     frame = as_frame(data, argument)
     if domain is None:
-        return Observations.from_pandas(
+        read = Observations.from_pandas(
             frame, count=count, weights=weights, columns=columns, missing_values=missing_values
         )
+        check_columns(read)
+        return read
     present, count = _known_columns(frame, domain, count, absent, argument)
     read = Observations.from_pandas(
         frame, domain=present, count=count, weights=weights, columns=columns, missing_values=missing_values

@@ -1,0 +1,254 @@
+"""A log-linear model from a data frame: interactions as a formula, a prior in words, counts and weights by column."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from ..data.frames import FrameLike, as_frame, as_observations, is_frame
+from ..data.observations import Observations
+from ..errors import (
+    MissingDataError,
+    check_choice,
+    check_names,
+    check_type,
+    conflict,
+    is_whole,
+    none_received,
+    unexpected,
+    wrong_type,
+)
+from ..log_linear.fitting.fit import fit as fit_log_linear
+from ..log_linear.fitting.incomplete import fit_incomplete
+from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
+from ..log_linear.fitting.result import FitResult
+from ..log_linear.named_priors import Prior
+from ..log_linear.restricted.interactions import RestrictedInteractions
+from ..log_linear.restricted.terms import FUNCTIONS, restricted_interactions
+from ..schema import Domain
+from ..structure.formula import FunctionTerm, parse_terms, split_formula
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = ["fit"]
+
+Edges = Iterable[str | Iterable[str]]
+Interactions = InteractionHypergraph | RestrictedInteractions
+Structure = str | InteractionHypergraph | int | Edges
+
+_SAY = "a formula such as 'a*b + c', order=2, edges=[('a', 'b')] or an InteractionHypergraph"
+_MISSING = ("drop", "marginalise")
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """How a data frame is read; what :func:`fit` was told of its columns."""
+
+    weights: str | None
+    count: str | None
+    missing_values: Collection[str]
+
+
+def fit(
+    structure: Structure | FrameLike | Observations,
+    data: FrameLike | Observations | torch.Tensor | None = None,
+    *,
+    order: int | None = None,
+    edges: Edges | None = None,
+    prior: str | Prior | Penalty | None = None,
+    weights: str | None = None,
+    count: str | None = "count",
+    missing: str | None = None,
+    missing_values: Collection[str] = ("",),
+    **options: Any,
+) -> FitResult:
+    r"""Fit a hierarchical log-linear model to a data frame, to observations or to marginal counts.
+
+    .. math:: \max_\theta \; N \big(\theta \cdot \eta_{\mathrm{data}} - \log Z(\theta)\big) + \log \pi(\theta)
+
+    Maximum likelihood without a prior; with a prior pi, the mode of the posterior (MAP). The rest is that of
+    :func:`pyro_hoim.log_linear.fit`, which does the work.
+
+    Args:
+        structure: which sets of variables interact. A formula such as ``"smoke*mental + phys*systol"``
+            (:mod:`pyro_hoim.structure.formula`), whose left side, if any, names the column of counts
+            (``"Freq ~ .^2"``), and which may hold scores and symmetry, such as ``linear(a):linear(b)``
+            (:func:`~pyro_hoim.log_linear.restricted_interactions`); an :class:`~pyro_hoim.InteractionHypergraph`;
+            the largest size of a set; or sets of names. Subsets of a set belong to the model. With ``order`` or
+            ``edges`` it is left out: ``fit(frame, order=2)``.
+        data: a data frame of pandas or polars, one row per observation or per cell with its count;
+            :class:`~pyro_hoim.Observations`; or, with a hypergraph, flat marginal counts. Of a formula and of sets
+            the columns that they name are used, ``.`` standing for all; of an order all columns.
+        order: sets of up to so many variables.
+        edges: sets of names, or ``"a:b"``, of which subsets belong to the model.
+        prior: ``"unit"``, ``"unit:M"``, ``"normal:S"``, ``"ridge:S"``, ``"conjugate:N"`` or ``"none"`` as
+            :class:`~pyro_hoim.log_linear.Prior` describes them, or a penalty such as ``L2(1.0)``.
+        weights: column of weights of a data frame, fractions allowed, in place of counts.
+        count: column of whole counts of a data frame; the default may be absent.
+        missing: what to do with rows that have missing cells: ``"drop"`` leaves them out, ``"marginalise"`` sums over
+            their missing cells, assumed missing at random (:func:`pyro_hoim.log_linear.fit_incomplete`). Without it
+            missing cells are an error.
+        missing_values: labels of a data frame that mean "missing", besides None and NaN.
+        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"``.
+
+    Returns:
+        :class:`~pyro_hoim.log_linear.FitResult`.
+
+    Raises:
+        UnknownNameError: a column, label or option that does not exist; the closest are listed.
+        MissingDataError: missing cells, and ``missing`` does not say what to do with them.
+        InputError: interactions that are not said, or twice; columns that are almost unique per row; no rows; or as
+            :func:`pyro_hoim.log_linear.fit`.
+        InputTypeError: data or a prior of another type.
+        IntractableError: log Z is out of reach.
+
+    Warns:
+        ConvergenceWarning, NonexistentEstimateWarning: as :func:`pyro_hoim.log_linear.fit`.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"wet": [True, True, False, False], "cold": list("ynyn"), "n": [30, 10, 20, 40]})
+        >>> result = fit("wet*cold", frame, count="n")
+        >>> result.num_rows, round(abs(float(result.coefficients("corner")[-1])), 6)  # log(30 * 40 / (10 * 20))
+        (100.0, 1.791759)
+    """
+    if (
+        data is None
+        and not isinstance(structure, str | InteractionHypergraph | RestrictedInteractions)
+        and not is_whole(structure)
+    ):
+        structure, data = None, structure  # type: ignore[assignment]
+    if missing is not None:
+        check_choice(missing, _MISSING, "missing")
+    accepted = [name for name in inspect.signature(fit_log_linear).parameters if name not in ("hypergraph", "data")]
+    if missing == "marginalise":
+        accepted += ["tolerance", "max_iterations", "progress"]
+    check_names(options, accepted, "fit", noun="option")
+    said = _said(structure, order, edges)
+    rows: Observations | torch.Tensor
+    if is_frame(data):
+        interactions, rows = _read_frame(said, data, _Columns(weights, count, missing_values))
+    else:
+        if (weights, count, missing_values) != (None, "count", ("",)):
+            problem = "weights, count and missing_values describe a data frame"
+            raise conflict("fit", problem, "observations hold their own counts and missing cells")
+        interactions, rows = _read_rows(said, data)
+    penalty = options.pop("penalty", None)
+    if prior is not None:
+        if penalty is not None:
+            raise conflict("prior, penalty", "at most one of them", "a penalty may be given as the prior")
+        penalty = _penalty(prior, interactions)
+    return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
+
+
+def _said(structure: Any, order: int | None, edges: Any) -> Any:
+    """The one thing that says the interactions: a formula, hypergraph, order or list of sets."""
+    said = [value for value in (structure, order, edges) if value is not None]
+    if not said:
+        raise none_received("structure", _SAY, "pyro_hoim.learn searches for interactions")
+    if len(said) > 1:
+        raise conflict("structure, order, edges", "one of them says the interactions, not several")
+    found = said[0]
+    if isinstance(found, str | InteractionHypergraph | RestrictedInteractions) or is_whole(found):
+        return found
+    if not isinstance(found, Sequence | Collection) or not all(isinstance(edge, Iterable) for edge in found):
+        raise wrong_type("structure", _SAY, found)
+    return [tuple(edge.split(":")) if isinstance(edge, str) else tuple(edge) for edge in found]
+
+
+def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:
+    """The interactions over the columns of a data frame that they use, and its rows."""
+    frame = as_frame(data)
+    if isinstance(said, InteractionHypergraph | RestrictedInteractions):
+        domain = said.domain if isinstance(said, InteractionHypergraph) else said.hypergraph.domain
+        return said, as_observations(frame, domain=domain, **asdict(columns))
+    if isinstance(said, str):
+        left, said = split_formula(said)
+        if left is not None:
+            check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
+            if columns.count not in (None, "count", left) or columns.weights is not None:
+                raise conflict("structure, count", f"the left side of the formula names the counts, {left!r}, already")
+            columns = replace(columns, count=left)
+    names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
+    used, over = _interactions(said, names)
+    rows = as_observations(frame, columns=[name for name in names if name in used] or None, **asdict(columns))
+    return over(rows.domain), rows
+
+
+def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:
+    """The interactions over the variables of observations that they use, and the rows; marginal counts as they are."""
+    if isinstance(said, InteractionHypergraph | RestrictedInteractions):
+        return said, data
+    rows = as_observations(data)
+    if isinstance(said, str):
+        left, said = split_formula(said)
+        if left is not None:
+            problem = f"observations hold their counts, and the left side {left!r} names none"
+            raise conflict("structure", problem, "write the right side alone")
+    used, over = _interactions(said, rows.domain.names)
+    rows = rows.project(used) if used else rows
+    return over(rows.domain), rows
+
+
+def _interactions(said: Any, names: Sequence[str]) -> tuple[set[str], Callable[[Domain], Interactions]]:
+    """The columns that a formula or a list of sets uses, none for all, and what makes the interactions of a domain."""
+    if is_whole(said):
+        return set(names), lambda domain: InteractionHypergraph.from_order(domain, said)
+    if not isinstance(said, str):
+        check_names(itertools.chain.from_iterable(said), names, "edges", noun="column")
+        sets, text = said, None
+    else:
+        terms = parse_terms(said, names, FUNCTIONS, closure=True)
+        text = said if any(isinstance(factor, FunctionTerm) for term in terms for factor in term) else None
+        sets = [
+            [n for factor in term for n in (factor.variables if isinstance(factor, FunctionTerm) else (factor,))]
+            for term in terms
+        ]
+    used = {name for edge in sets for name in edge}
+    if text is not None:
+        return used, lambda domain: restricted_interactions(domain, text)
+    return used, lambda domain: InteractionHypergraph(domain, sets, closure=True)
+
+
+def _penalty(prior: Any, interactions: Interactions) -> Penalty | None:
+    """What a prior adds to minus the log-likelihood."""
+    hypergraph = interactions.hypergraph if isinstance(interactions, RestrictedInteractions) else interactions
+    if isinstance(prior, str):
+        prior = Prior.parse(prior)
+    if isinstance(prior, Prior):
+        return prior.penalty(hypergraph)
+    check_type(
+        prior,
+        SmoothPenalty | ProximalPenalty | Conjugate,
+        "prior",
+        "unit, normal:S, ridge:S, conjugate:N, a Prior or a penalty",
+    )
+    return prior
+
+
+def _fitted(
+    interactions: Interactions, rows: Observations | torch.Tensor, missing: str | None, options: dict[str, Any]
+) -> FitResult:
+    """The fit, after what was asked for was done about missing cells."""
+    run: Callable[..., FitResult] = fit_log_linear
+    if isinstance(rows, Observations) and rows.has_missing:
+        if missing is None:
+            gaps = (rows.codes < 0).sum(0).tolist()
+            where = ", ".join(f"{name!r} ({n})" for name, n in zip(rows.domain.names, gaps, strict=True) if n)
+            hint = "pass missing='drop' to leave these rows out, or missing='marginalise' to sum over the missing cells"
+            raise MissingDataError(f"missing cells in {where}", argument="data", hint=hint)
+        if missing == "drop":
+            rows = rows.drop_missing()
+            if not rows.total_count > 0:
+                raise unexpected("data", "at least one row without missing cells", received="none", code="empty")
+        elif isinstance(interactions, RestrictedInteractions):
+            raise conflict("missing", "functions in a formula need complete rows", "pass missing='drop'")
+        else:
+            run = fit_incomplete
+    if run is fit_log_linear:
+        options = {k: v for k, v in options.items() if k not in ("tolerance", "max_iterations", "progress")}
+    return run(interactions, rows, **options)
