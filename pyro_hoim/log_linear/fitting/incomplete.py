@@ -18,6 +18,7 @@ from ...errors import ConvergenceWarning, NonexistentEstimateWarning, other_doma
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
+from ..restricted.interactions import RestrictedInteractions
 from .fit import fit
 from .result import FitResult
 
@@ -99,7 +100,7 @@ def row_log_likelihood(
 
 
 def fit_incomplete(
-    hypergraph: InteractionHypergraph,
+    hypergraph: InteractionHypergraph | RestrictedInteractions,
     data: Observations,
     *,
     tolerance: float = 1e-12,
@@ -117,7 +118,7 @@ def fit_incomplete(
     may be local.
 
     Args:
-        hypergraph: the interactions.
+        hypergraph: the interactions, restricted or not.
         data: rows with missing cells as -1.
         tolerance: stop when the mean log-likelihood of a row rises by less, in nats.
         max_iterations: EM steps at most.
@@ -161,7 +162,7 @@ def fit_incomplete(
             result = fit(hypergraph, spread, partition=partition, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
-        model = LogLinearEnergy(hypergraph, result.tables)
+        model = result.model
         log_z = (partition if partition is not None else Auto()).log_partition(model).value
         scores = [-model.energy(part) - log_z for part in completed]
         shares = [s.softmax(-1) for s in scores]

@@ -14,6 +14,8 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.named_priors import Prior
+from ...log_linear.restricted.interactions import RestrictedInteractions
+from ...log_linear.restricted.terms import interactions_of
 from ...log_linear.scores import row_log_pseudo_prob
 from ...structure.hypergraph import InteractionHypergraph
 
@@ -30,6 +32,7 @@ def estimate(
 ) -> FitResult:
     """Given interactions: all of up to ``order`` variables (2), or ``edges`` as a formula or sets of names, closed.
 
+    A formula may hold functions such as ``linear(a)`` (:func:`~pyro_hoim.log_linear.restricted_interactions`).
     By likelihood where that is exact, missing cells summed over, else by pseudo-likelihood of complete rows.
     """
     domain = rows.domain
@@ -38,13 +41,14 @@ def estimate(
     elif order is not None:
         raise conflict("order, edges", "at most one of them says the interactions")
     elif isinstance(edges, str):
-        structure = InteractionHypergraph.from_formula(domain, edges, closure=True)
+        structure = interactions_of(domain, edges)
     else:
         structure = InteractionHypergraph(domain, edges, closure=True)
-    penalty = None if prior is None else Prior.parse(prior).penalty(structure)
+    graph = structure.hypergraph if isinstance(structure, RestrictedInteractions) else structure
+    penalty = None if prior is None else Prior.parse(prior).penalty(graph)
     if rows.has_missing:
         return fit_incomplete(structure, rows, penalty=penalty)
-    objective = "likelihood" if Auto().plan(structure).feasible else "pseudo-likelihood"
+    objective = "likelihood" if Auto().plan(graph).feasible else "pseudo-likelihood"
     return fit(structure, rows, penalty=penalty, objective=objective)
 
 

@@ -12,16 +12,19 @@ from pyro_hoim.families import load, save
 from pyro_hoim.log_linear import (
     L2,
     Enumeration,
+    LogLinearEnergy,
     RestrictedInteractions,
     Stopping,
     cell_table,
     coefficient_table,
     fit,
+    fit_incomplete,
     goodness_of_fit,
     likelihood_ratio_test,
     midranks,
     odds_ratio_table,
     restricted_interactions,
+    row_log_likelihood,
     term_tests,
 )
 from pyro_hoim.schema import Domain
@@ -271,6 +274,26 @@ def test_the_result_is_that_of_the_whole_collection_elsewhere(tmp_path):
     assert quality.aic == pytest.approx(-2 * result.log_likelihood + 14)
     save(result, tmp_path / "model.safetensors")
     torch.testing.assert_close(load(tmp_path / "model.safetensors").model.theta, result.theta)
+
+
+def test_rows_with_missing_cells_are_summed_over():
+    data = _data(PARTY)
+    codes, counts = data.codes.repeat(2, 1), torch.cat([data.counts, data.counts / 4])
+    codes[9:, 0] = -1  # a quarter as many people more, of unknown party
+    holed = Observations(data.domain, codes, counts)
+    structure = restricted_interactions(data.domain, "linear(a):linear(b)")
+    result = fit_incomplete(structure, holed)
+    assert result.num_parameters == 5
+    for direction in structure.directions.T:
+        for step in (-0.01, 0.01):
+            near = LogLinearEnergy.from_theta(result.hypergraph, result.theta + step * torch.from_numpy(direction))
+            assert float(holed.counts @ row_log_likelihood(near, holed)) < result.log_likelihood
+    full = fit_incomplete(structure.hypergraph, holed)
+    assert full.log_likelihood > result.log_likelihood + 1
+    complete = coefficient_table(fit(structure, data))["std_error"]
+    errors = coefficient_table(result)["std_error"]
+    assert (errors[2:4] < complete[2:4]).all()  # of the ideology, which is known of all
+    assert errors.iloc[-1] == pytest.approx(complete.iloc[-1], rel=0.05)
 
 
 def test_dependent_columns_are_left_out():
