@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.page import Section
-from ..core.words import fixed, short_edge
+from ..core.page import Section, cell
+from ..core.words import fixed, number, short_edge
 from ..log_linear.scores import CoefficientInterval
 from .analysis import ModelAnalysis
 
@@ -62,11 +62,15 @@ def _words(edge: Sequence[str], contrast: Mapping[str, Any]) -> str:
 
 def _coefficients(row: dict[str, Any], some_infinite: bool) -> list[Any]:
     """Strength and coefficient of a row, and where the table has that column the directions in which it is finite."""
-    shown: list[Any] = ["infinite" if row["is_infinite"] else row["value"], row["coefficient"]]
+    shown: list[Any] = ["infinite" if row["is_infinite"] else row["value"], cell(row["coefficient"], _signed)]
     if some_infinite:
         known = row["num_identified"]
         shown.append("not computed" if known is None else f"{known} of {row['num_parameters']}")
     return shown
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + number(value)
 
 
 def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> None:
@@ -78,6 +82,11 @@ def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> Non
         folded=folded,
         brief=_BRIEF,
     )
+    section.note(
+        "Strength: root mean square of the coefficients of an interaction, in nats. Coefficient: the largest of them, "
+        "at the levels named; where it is positive this combination is more frequent than smaller interactions imply, "
+        "where it is negative less frequent."
+    )
     contrasts = [
         [":".join(edge), _words(edge, found), found["estimate"], *_interval(found)]
         for edge, found in _contrasts(model.interactions, _SHOWN)
@@ -86,8 +95,9 @@ def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> Non
         section.heading("Finite contrasts of infinite interactions", brief=True)
         section.table(["interaction", "levels", "contrast", "lower", "upper"], contrasts, brief=_BRIEF)
         section.note(
-            "In nats, with 95 % large-sample intervals. The contrast of a pair in no larger interaction is the log "
-            "odds ratio given all other variables; otherwise it is averaged over the levels of what modifies it."
+            "Differences of infinite coefficients that stay finite, in nats, with 95 % large-sample intervals. For a "
+            "pair in no larger interaction such a contrast is the log odds ratio given all other variables; otherwise "
+            "it is averaged over the levels of the variables that modify it."
         )
 
 

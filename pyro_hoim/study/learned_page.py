@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.page import Cell, Page, Section, cell
 from ..core.words import (
+    coefficient,
     distinct_sentence,
     fixed,
     gain_sentence,
@@ -22,7 +23,7 @@ from ..plots.drawing import figure_of
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.pairs import pair_matrix, plot_pairs
 from .learned import LearnedAnalysis
-from .parts import distinct_parts, num_rows, score_section
+from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section
 from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
@@ -81,7 +82,7 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
             f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
             f"{plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
             f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'})."
-            f"{_worth_sentence(analysis)}"
+            f"{_loss_sentence(analysis)}"
         )
     ]
     judged = analysis.held[analysis.judged_on]
@@ -91,7 +92,8 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
         reason = _STATUS.get(selection.status, selection.status)
         best = selection.rounds[selection.best_round]
         sentences.append(
-            f"The search tried {plural(len(selection.rounds), 'collection')} and kept number {selection.best_round} "
+            f"The search tried {plural(len(selection.rounds), 'collection')} of interactions and kept number "
+            f"{selection.best_round} "
             f"({plural(best.num_interactions, 'interaction')}); it ended because {reason}."
         )
     sentences.extend(structure_sentences(analysis))
@@ -99,8 +101,8 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
     return sentences
 
 
-def _worth_sentence(analysis: LearnedAnalysis) -> str:
-    """How many of the interactions that were valued the model loses much without; of bounds only what these say."""
+def _loss_sentence(analysis: LearnedAnalysis) -> str:
+    """Without how many interactions the model loses much; of bounds only what these say."""
     valued = [line["removal"] for line in analysis.interactions if line["removal"] is not None]
     if not valued:
         return ""
@@ -124,15 +126,16 @@ def _log_z_sentence(analysis: LearnedAnalysis) -> str:
     error = float(log_z.std_error)
     shown = f"standard error {error:.2g}" if math.isfinite(error) else "no error bar"
     return (
-        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f} nats, {shown}; likelihoods and gains "
-        "carry its error, which their standard errors over rows leave out; predictions do not. "
-        f"The estimate is {log_z.verdict}: {_MEANING[log_z.verdict]}."
+        f"Log Z, the normalising constant, is estimated by annealed importance sampling: {float(log_z.value):.3f} "
+        f"nats, {shown}; likelihoods and gains carry its error, which their standard errors over rows leave out; "
+        "predictions do not. The estimate is "
+        f"{log_z.verdict}: {_MEANING[log_z.verdict]}."
     )
 
 
 _MEANING = {
-    "verified": "its limits hold at their stated level",
-    "consistent": "every check that could be made agrees; a part of the model that no run has seen would not show",
+    "verified": "its limits hold with the stated probability",
+    "consistent": "every check that could be made agrees; states that no run has visited would not show",
     "unreliable": "a check failed, or the runs support no error bar",
 }
 
@@ -147,7 +150,7 @@ def _warnings(analysis: LearnedAnalysis) -> list[str]:
     learned = analysis.model
     found: list[str] = []
     if learned.training.status == "diverged":
-        found.append("Training diverged; the parameters are the last sound ones.")
+        found.append("Training diverged; the parameters are those of the last step before.")
     log_z = learned.log_partition
     if log_z.verdict == "unreliable":
         found.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
@@ -171,21 +174,17 @@ def _loss_without(removal: Any) -> Cell:
 
 def _scores(analysis: LearnedAnalysis) -> Section:
     names = distinct_parts(analysis.held)
-    laws, explained, told = {}, ".", [distinct_sentence(names)] if names else []
+    columns, explained, told = {}, "", [distinct_sentence(names)] if names else []
     if _shows_kl(analysis):
-        laws = {"KL": "model", "KL independent": "independent", "KL of one-body": "one_body"}
-        explained = (
-            ", KL the NLL less the entropy of the part's own empirical law. One-body: single variables under the "
-            "penalty."
-        )
+        columns = {"KL": "model", "KL independent": "independent", "KL of one-body": "one_body"}
+        explained = f" {KL_EXPLAINED} One-body: a model of single variables alone, under the penalty."
     elif names:
         told = ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
     return score_section(
         "How well it describes rows",
         analysis.held,
-        laws,
-        "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with its "
-        f"standard error over rows{explained}",
+        columns,
+        f"{SCORES_EXPLAINED} Independent columns are smoothed frequencies.{explained}",
         told,
     )
 
@@ -212,8 +211,9 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
         rows.append([*sizes, *losses, r.verdict, cell(r.seconds, "{:.1f}".format)])
     section.table([*columns, "verdict", "seconds"], rows, chosen=selection.best_round)
     section.note(
-        "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
-        "rows. The best collection was then trained longer."
+        "Each round adds interactions or changes their penalties, and is judged by the loss on the validation rows: "
+        "the mean of minus the log-probability of a row. The picture, a capacity curve, shows whether more parameters "
+        "still help on rows that were not fitted. The best set of interactions was then trained longer."
     )
     return section
 
@@ -228,16 +228,18 @@ def _structure(analysis: LearnedAnalysis) -> Section | None:
     if len(graph.domain) <= _DRAWN:
         section.figure(
             figure_of(plot_hypergraph, graph, weights, unit="nats a row"),
-            "Variables on a circle, pairs as arcs as wide as they are worth, larger sets as regions or stars",
+            "Variables on a circle; the wider an arc, the more the model loses without the pair; larger sets are "
+            "regions or stars",
         )
     if len(graph.domain) <= _MATRIX:
         matrix = pair_matrix(graph, weights)
         section.figure(
-            figure_of(plot_pairs, matrix, label="loss without it, nats a row"), "Worth of every pair as a matrix"
+            figure_of(plot_pairs, matrix, label="loss without the pair, nats a row"), "The pairs as a matrix"
         )
     if section.blocks:
-        words = "Widths and colours show what the model loses, in nats a row, without the interaction" + (
-            "." if all(line["removal"].kind == "exact" for line in lines) else ", by its estimated upper bound."
+        words = (
+            "Widths and colours show the log-likelihood, in nats a row, that the model loses without an interaction"
+            + ("." if all(line["removal"].kind == "exact" for line in lines) else " (an estimated upper bound).")
         )
     else:
         words = "With so many variables the pictures are left out."
@@ -258,24 +260,26 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
             ":".join(line["edge"]),
             _loss_without(line["removal"]),
             cell(line["strength"]),
-            cell(line["coefficient"]),
+            cell(line["coefficient"], coefficient),
             ", ".join(line["levels"]),
             line["ridge"],
         ]
         for line in lines
     ]
-    columns = ["interaction", "worth", "strength", "coefficient", "levels", "penalty"]
+    columns = ["interaction", "loss without it", "strength", "coefficient", "levels", "penalty"]
     section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
     kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
     meaning = (
-        "exactly"
+        "; it is exact"
         if kinds == {"exact"}
-        else "bounded from above (≤): only the interactions inside it are fitted again, from rows drawn from the model"
+        else "; ≤: an upper bound, where only the interactions inside it are fitted again, to rows drawn from the model"
     )
     section.note(
-        f"Worth: nats a row that the model loses without the interaction and those that contain it, {meaning}. "
-        "Strength: root mean square of the table; coefficient: its largest entry, with its levels. Penalty: how "
-        "strongly it is held back; large where the rows do not support it."
+        "Loss without it: log-likelihood, in nats a row, that the model loses when the interaction and all that "
+        "contain it are "
+        f"removed{meaning}. Strength: root mean square of its coefficients. Coefficient: the largest of them, at the "
+        "levels named; a positive one makes this combination more probable than smaller interactions do. Penalty: "
+        "strength of the ridge penalty that shrinks it, large where the rows do not support it."
     )
     return section
 
@@ -297,17 +301,17 @@ def _making(analysis: LearnedAnalysis) -> Section:
             s = log_z.sandwich
             rows.append(["check: a forward run", _with_error(s.forward, s.forward_error)])
             rows.append(["check: a reverse run", _with_error(s.reverse, s.reverse_error)])
-        section.table(["", ""], rows)
+        section.table(["quantity", "value"], rows)
         if log_z.sandwich is not None:
             section.note(
-                "The runs of the check are shorter than those of log Z and apart from them, so log Z may lie "
-                "outside the two. Where one has no error bar it is no check. All are in nats."
+                "The runs of the check are separate and shorter, so log Z may lie outside the two. A run without an "
+                "error bar is no check. All are in nats."
             )
     training = learned.training
     status = training.status.replace("_", " ")
     section.text(
-        f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, "
-        f"largest gradient entry {training.gradient_norm:.2g}. Time: "
+        f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, largest "
+        f"gradient entry {training.gradient_norm:.2g}. Time: "
         + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
         + f"; together {sum(learned.seconds.values()):.1f} s."
     )

@@ -26,7 +26,7 @@ from .analysis import Analysis, ModelAnalysis
 from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
 from .figures import rank_figure, trace_figure
 from .infinite import add_interactions, coefficient_rows
-from .parts import distinct_parts, num_rows, score_section
+from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section
 from .structures.sections import structure_sections, structure_sentences, structure_warnings
 
 __all__ = ["analysis_page"]
@@ -108,12 +108,12 @@ def _summary(analysis: Analysis) -> list[str]:
         listed = ", ".join(
             f"{_label(row['edge'])} ({'infinite' if row['is_infinite'] else number(row['value'])})" for row in strong
         )
-        sentences.append(f"Strongest interactions (root mean square of the table, in nats): {listed}.")
+        sentences.append(f"Strongest interactions (root mean square of their coefficients, in nats): {listed}.")
     if model.posterior is not None:
         run = model.posterior
         sentences.append(
-            f"Posterior: {plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}; largest "
-            f"R-hat {number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
+            f"Posterior: {plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}; largest R-hat "
+            f"{number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
             f"{plural(run.num_divergences, 'divergent transition')}."
         )
     return sentences
@@ -232,9 +232,9 @@ def _comparison(analysis: Analysis) -> Section:
     _compare_elpd(analysis, section)
     if "g2" in present:
         section.note(
-            "G² and X² test a model against the saturated one; p is that of G², by a bootstrap that of X². Cells "
-            "that the model is forced to fit as zero, and parameters lost with them, are not counted, neither in "
-            "df nor in AIC and BIC. All logarithms are natural (nats)."
+            "G² and X² test a model against the saturated one; p is that of G², by a bootstrap that of X². Cells that "
+            "the model is forced to fit as zero, and parameters lost with them, are not counted, neither in df nor in "
+            "AIC and BIC. All logarithms are natural (nats)."
         )
     if "elpd_loo" in present:
         section.note(
@@ -254,8 +254,8 @@ def _compare_elpd(analysis: Analysis, section: Section) -> None:
     drawing = figure_of(plot_comparison, list(runs), elpd, errors, label=label)
     section.figure(drawing, "Expected log predictive density of each model with one standard error")
     section.note(
-        "The standard errors of single models are large because observations differ; the difference between two "
-        "models, which pairs the observations, is known far better."
+        "The standard error of one model is large because observations differ; the difference between two models, "
+        "taken observation by observation, is known far better."
     )
     if analysis.comparison is not None:
         frame = analysis.comparison[["rank", "elpd_diff", "dse", "weight"]]
@@ -272,22 +272,22 @@ def _structure(model: ModelAnalysis) -> Section:
     if len(model.hypergraph.domain) <= 40:
         section.figure(
             figure_of(plot_hypergraph, model.hypergraph, strength, unit="nats"),
-            "Variables on a circle, pairs as arcs as wide as they are strong, larger sets as regions or stars",
+            "Variables on a circle; the wider an arc, the stronger the pair; larger sets are regions or stars",
         )
         if any(row["is_infinite"] for row in model.interactions):
             section.note(
                 "Dashed, wider than all others and marked ∞: interactions that are infinite in some direction."
             )
     kind = (
-        "decomposable"
+        "decomposable: its estimates have a closed form"
         if model.hypergraph.is_decomposable
-        else "graphical"
+        else "graphical: the pairs that interact determine it"
         if model.hypergraph.is_graphical
-        else "not graphical"
+        else "not graphical: some variables interact in pairs but not all together"
     )
     listed = ", ".join(f"[{short_edge(e, _LABEL, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
     more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
-    section.text(f"Generating class: {listed}{more}. The model is {kind}.")
+    section.text(f"Largest interactions, which imply all smaller ones: {listed}{more}. The model is {kind}.")
     if len(model.hypergraph.domain) > 40:
         section.note("With more than 40 variables the picture and the implied independences are left out.")
         return section
@@ -322,9 +322,9 @@ def _interactions(model: ModelAnalysis) -> Section:
         )
         infinite = " An arrow is an infinite entry." if math.isinf(rows[0].estimate) else ""
         section.note(
-            "Each line is the largest entry of an interaction's balanced table, named by its levels: by how much "
-            "that combination raises the log-probability beyond what its parts do. Grey intervals include zero."
-            + infinite
+            "Each line is the largest coefficient of an interaction, at the levels in parentheses: by how much this "
+            "combination raises the log-probability beyond what smaller interactions do. Coefficients are balanced: "
+            "they sum to zero over the levels of each variable. Grey intervals include zero." + infinite
         )
     several, terms = model.hypergraph.num_interactions, len(model.interactions)
     singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
@@ -338,7 +338,10 @@ def _interactions(model: ModelAnalysis) -> Section:
             [[*map(str, row[:3]), *map(float, row[3:])] for row in frame.to_numpy()],
             folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
         )
-        section.note("With 95 % large-sample intervals of the fit. Variables not named do not matter.")
+        section.note(
+            "With 95 % large-sample intervals. Where a pair is part of a larger interaction its odds ratio is that at "
+            "the levels named under given; other variables do not change it."
+        )
     return section
 
 
@@ -355,8 +358,9 @@ def _cells(model: ModelAnalysis) -> Section | None:
     finite = residual[np.isfinite(residual)]
     outside = int((np.abs(finite) > 2).sum())
     section.text(
-        f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; about "
-        f"{0.0455 * len(finite):.1f} would by chance if the model held."
+        f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; if the model held, about "
+        f"{0.0455 * len(finite):.1f} would by chance. An adjusted residual is the difference of a count from its "
+        "expectation in standard errors."
     )
     names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]
     order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")
@@ -381,7 +385,7 @@ def _posterior(model: ModelAnalysis) -> Section | None:
     section.figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions")
     section.heading("Ranks")
     section.figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions")
-    section.note("Chains that agree give level bars at the dashed line.")
+    section.note("Chains that agree have level bars, at the dashed line.")
     frame = run.summary
     section.table(
         ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
@@ -400,7 +404,6 @@ def _prediction(analysis: Analysis) -> Section | None:
         "Prediction",
         held,
         {"KL": "model", "KL independent": "independent"},
-        "Nats a row; gain is the NLL of independent columns less that of the model, with its standard error over rows, "
-        "KL the NLL less the entropy of the part's own empirical law.",
+        f"{SCORES_EXPLAINED} {KL_EXPLAINED}",
         [distinct_sentence(names)] if names else [],
     )

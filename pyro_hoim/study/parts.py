@@ -11,7 +11,24 @@ from ..core.page import Section, cell
 from ..core.scores import rows_are_distinct
 from ..log_linear.scores import RowScores
 
-__all__ = ["PartScores", "PredictivePart", "distinct_parts", "num_rows", "score_section"]
+__all__ = [
+    "KL_EXPLAINED",
+    "SCORES_EXPLAINED",
+    "PartScores",
+    "PredictivePart",
+    "distinct_parts",
+    "num_rows",
+    "score_section",
+]
+
+SCORES_EXPLAINED = (
+    "In nats a row. NLL: mean of minus the log-probability of a row. Gain: by how much it is lower than that of "
+    "independent columns; SE: standard error of the gain over rows. Pseudo-NLL: sum over the columns of minus the "
+    "log-probability of a cell given the rest of its row."
+)
+"""What the columns of :func:`score_section` are."""
+KL_EXPLAINED = "KL: Kullback-Leibler divergence of the model from the observed frequencies of the part."
+"""What KL is."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     redundant = sum(test.is_confirmed for test in elimination.rejected)
     why = f"{rejected - redundant} are not confirmed by these rows, which does not show that they are absent"
     if redundant:
-        why += f"; {redundant} are, but the rows do not miss them together when the others are fitted again"
+        why += f"; {redundant} are, but without them all the others, fitted again, describe the rows as well"
     found = [
         (
             f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on {judges} ({rate}): the "
@@ -72,7 +72,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         [
             ":".join(test.edge),
             *_statistics(test),
-            "kept" if test.is_kept else "others stand in for it" if test.is_confirmed else "not confirmed",
+            "kept" if test.is_kept else "replaced by others" if test.is_confirmed else "not confirmed",
         ]
         for test in elimination.tests
     ]

@@ -58,7 +58,7 @@ def test_published_numbers_and_the_file(shell):
     documented = set(re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text("utf-8")))
     for keys in (found, told, told["inclusion"][0], told["models"][0], told["other_priors"][0]):
         assert {key for key in keys if not key.endswith("_std_error")} <= documented, set(keys) - documented
-    assert json.loads(Path("out/fit.json").read_text()) == found
+    assert json.loads(Path("out/fit.json").read_text()) == json.loads(json.dumps(found).replace('"out/', '"'))
 
 
 def test_a_list_and_other_priors_are_those_of_enumeration(shell, table):
@@ -90,11 +90,11 @@ def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, ta
     for line in told["inclusion"]:
         assert line["mcse"] > 0 and line["probability"] == pytest.approx(expected[line["edge"]], abs=6 * line["mcse"])
     page = Path("chains/report.html").read_text(encoding="utf-8")
-    assert "Where the chains disagree" in page and "chain 4" in page and "draws it is worth" in page
+    assert "Where the chains disagree" in page and "chain 4" in page and "effective draws" in page
     large = shell.json("fit", "czech_autoworkers", "--structure-posterior", *SHORT, "--out", "large")  # 7,785,062
     assert large["structure_posterior"]["method"] == "chains" and len(large["structure_posterior"]["inclusion"]) == 57
     captured = shell("fit", "czech_autoworkers", "--structure-posterior", *SHORT, "--out", "text")
-    assert "The collections are draws of chains. Evidence: Laplace's approximation." in captured.out
+    assert "The collections are draws of Markov chains. Evidence: Laplace's approximation." in captured.out
 
 
 def test_junction_trees_where_graphs_are_too_many_to_list(shell):

@@ -151,7 +151,7 @@ def test_the_page_holds_everything_and_loads_nothing(analysis):
         assert f"{value:.4f}" in page
     for title in (
         "How well it predicts rows",
-        "Who reads whom",
+        "Which variables predict which",
         "Variables",
         "Decision graphs",
         "How it was estimated",
@@ -175,7 +175,7 @@ def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis):
 def test_independent_variables_make_a_page_too():
     rows = load_table("czech_autoworkers")
     page = render_page(network_page(analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1))))
-    assert "No variable tells enough of another one" in page
+    assert "No variable predicts another one well enough" in page
     assert "Every graph has a single leaf" in page
     assert page.count("data:image") == 0
 

@@ -171,7 +171,7 @@ def test_roots_of_single_columns_are_listed():
 def test_independent_columns_have_a_report():
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table}, PoissonFamily(), order=1)
-    assert "no tuples" in root_page(found).summary[1]
+    assert "no interactions" in root_page(found).summary[1]
     assert "columns are independent" in html(found)
     assert "\ntest " not in plain(found)
 

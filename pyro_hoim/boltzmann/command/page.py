@@ -44,14 +44,16 @@ def _summary(analysis: MachineAnalysis) -> list[str]:
     scores = analysis.parts[judged]
     assert scores is not None
     how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
-    taught = (
+    fitted = (
         f"{analysis.title}: {plural(result.num_rows, 'row')} of {plural(len(analysis.law.domain), 'column')} "
-        f"({num_states_text(analysis.law.domain.num_states)} possible rows) taught a restricted Boltzmann machine with "
-        f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')}, by {how}."
+        f"({num_states_text(analysis.law.domain.num_states)} possible rows). A restricted Boltzmann machine with "
+        f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
+        "estimated from them, by "
+        f"{how}."
     )
     return [
         gain_sentence(judged, "machine", scores.gain, scores.gain_std_error),
-        taught,
+        fitted,
         f"Its log-likelihoods are {_kind(analysis)}.",
     ]
 
@@ -62,7 +64,7 @@ def _warnings(analysis: MachineAnalysis) -> list[str]:
     if analysis.log_z.verdict == "unreliable":
         found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
     if analysis.result.converged is False:
-        found.append("Learning ended before the gradient vanished: more iterations would change the machine.")
+        found.append("Learning stopped before it had converged: more iterations would change the machine.")
     return found
 
 
@@ -75,7 +77,11 @@ def _scores(analysis: MachineAnalysis) -> Section:
     ]
     columns = ["part", "rows", f"NLL ({_kind(analysis)})", "KL", "pseudo-NLL", "gain over independent columns"]
     section.table(columns, rows, brief=len(rows))
-    section.note("Nats a row. KL is the NLL less the entropy of the rows.")
+    section.note(
+        "In nats a row. NLL: mean of minus the log-probability of a row. KL: Kullback-Leibler divergence of the "
+        "machine from the observed frequencies. Pseudo-NLL: sum over the columns of minus the log-probability of a "
+        "cell given the rest of its row. Gain: by how much the NLL is lower than that of independent columns."
+    )
     section.accuracy_table(analysis.accuracy)
     for line in describe_log_z(analysis.log_z):
         section.note(line)
@@ -89,9 +95,9 @@ def _interactions(analysis: MachineAnalysis) -> Section:
         section.text("There are no interactions to show.")
         return section
     section.text(
-        f"What the hidden units bring among the columns, up to {order} of them, once they are summed out: corner "
-        "interactions, the change of the log-probability when all of the columns are at level 1 that no smaller set "
-        "explains, the others at level 0."
+        f"Hidden units make columns depend on each other. These are the interactions of up to {order} columns once the "
+        "hidden units are summed out, in corner coding: the change of the log-probability when these columns go from "
+        "level 0 to level 1, the others staying at 0, beyond what smaller sets explain."
     )
     rows = [[":".join(edge), cell(value, _signed)] for edge, value in values]
     columns = ["interaction", "value (nats)"]
@@ -111,10 +117,10 @@ def _weights(analysis: MachineAnalysis) -> Section:
         return section
     weights = law.energy_model.weights.numpy()
     drawing = weights_figure(weights, law.domain.names, law.structure.hidden)
-    section.figure(drawing, "Heat map of the weights between columns and hidden units, strongest units first.")
+    section.figure(drawing, "Weights between columns and hidden units, the strongest units first")
     section.note(
-        "Rows are hidden units, strongest first. Their order and sign mean nothing: permuting units, or switching one "
-        "over, gives the same machine. Compare interactions, not weights."
+        "Each row is a hidden unit. Order and sign of units have no meaning: exchanging two, or swapping the two "
+        "states of one, gives the same machine. Compare interactions, not weights."
     )
     return section
 
@@ -122,8 +128,8 @@ def _weights(analysis: MachineAnalysis) -> Section:
 def _learning(analysis: MachineAnalysis) -> Section:
     result = analysis.result
     section = Section("Learning")
-    section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} along the run.")
+    section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} during learning")
     section.note(
-        f"Of up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
+        f"On up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
     )
     return section

@@ -56,8 +56,8 @@ def _summary(analysis: NetworkAnalysis) -> list[str]:
     sentences = [
         (
             f"{analysis.title}: {plural(learned.num_observations, 'row')} of {plural(len(domain), 'variable')} "
-            f"({shown}) taught a dependency network: for every variable a decision graph that predicts it from others, "
-            f"with {plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
+            f"({shown}). The dependency network predicts every variable from others by a decision graph; it has "
+            f"{plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
             f"{plural(parameters, 'parameter')} in all."
         )
     ]
@@ -78,12 +78,12 @@ def _summary(analysis: NetworkAnalysis) -> list[str]:
 def _law_sentence(analysis: NetworkAnalysis) -> str:
     found = analysis.found
     if found.law is not None:
-        return "The joint law that its conditionals settle at was enumerated. Draws from it are exact."
+        return "The joint distribution at which its conditionals settle was enumerated, and draws from it are exact."
     if found.has_unique_law is False:
-        return "Its conditionals settle at no single joint law; see below."
+        return "Its conditionals settle at no single joint distribution; see below."
     return (
-        f"Its joint law is not enumerated ({found.reason}): there are pseudo-likelihoods, but no likelihoods, and rows "
-        "are drawn by pseudo-Gibbs sampling, which is approximate."
+        f"Its joint distribution was not enumerated ({found.reason}): there are pseudo-likelihoods but no "
+        "likelihoods, and rows are drawn by pseudo-Gibbs sampling, which is approximate."
     )
 
 
@@ -102,8 +102,8 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
         warnings.append(f"Rows cannot be drawn from this network: {found.reason}. Learn it with an alpha above 0.")
     if found.has_unique_law is None:
         warnings.append(
-            "Some conditional probabilities are zero, and it is not known whether the network settles at a single law. "
-            "An alpha above 0 leaves no doubt."
+            "Some conditional probabilities are zero, and it is not known whether the network settles at a single "
+            "distribution. An alpha above 0 leaves no doubt."
         )
     for name, part in analysis.held.items():
         rows = part.scores.impossible_rows
@@ -122,9 +122,9 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
     winners = [node.variable for node in analysis.learned.nodes if node.lossless_wins]  # theorem 5, condition 1
     if winners:
         warnings.append(
-            f"For {listed(winners)} the search missed something: asking all other variables at once costs less than "
-            "the graph found, as where only several variables together tell something. The option lossless adds that "
-            "source to the candidates."
+            f"For {listed(winners)} the search missed something: a table over all other variables at once describes "
+            "the rows in fewer nats than the graph found, as where only several variables together are informative. "
+            "The option lossless adds that table to the candidates."
         )
     return warnings
 
@@ -140,11 +140,13 @@ def _scores(analysis: NetworkAnalysis) -> Section:
         rows.append([name, found.rows, *map(cell, values), found.fc, found.fc_limit])
     section.table([*columns, "FC-limit"], rows, brief=len(held))
     section.note(
-        "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
-        "other cells; it can be lower than the NLL, and is no log-likelihood. NLL, KL and FC need the joint law "
-        "and are there for small tables only. FC is the mean divergence of the conditionals of the part's "
-        "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law "
-        "(where no state is left for good, as with any alpha above 0)."
+        "In nats a row. Pseudo-NLL: sum over the variables of minus the log-probability of a cell given the rest of "
+        "its row; independent: the same of independent columns; gain: their difference, with its standard error (SE). "
+        "NLL (minus the log-probability of a row), KL (Kullback-Leibler divergence from the observed frequencies) and "
+        "FC need the joint distribution, which is known for small tables only. FC, of full conditionals: mean "
+        "divergence between the conditional distributions observed in the part and those of the network; it is never "
+        "above the FC-limit, which needs no joint distribution (where every state can be left, as with any alpha above "
+        "0)."
     )
     for sentence in _distinct(analysis):
         section.note(sentence, brief=True)
@@ -153,16 +155,17 @@ def _scores(analysis: NetworkAnalysis) -> Section:
 
 
 def _structure(analysis: NetworkAnalysis) -> Section:
-    section = Section("Who reads whom")
+    section = Section("Which variables predict which")
     edges, domain = analysis.edges, analysis.domain
     if not edges:
-        section.text("No variable tells enough of another one to be worth its parameters.")
+        section.text("No variable predicts another one well enough to justify its parameters.")
         return section
     drawn, labels = _drawn(analysis), short_labels(domain.names)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
     drawing = dependency_figure(drawn, values, target=analysis.target)
-    section.figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
-    section.figure(dependency_matrix_figure(drawn, values), "The same as a matrix: rows read, columns are read")
+    section.figure(drawing, "Variables on a circle; an arrow runs from a variable to one that is predicted from it")
+    about = "The same as a matrix: each row is predicted from its columns"
+    section.figure(dependency_matrix_figure(drawn, values), about)
     if len(drawn) < len(domain):
         section.note(
             f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them."
@@ -172,9 +175,9 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     columns = ["predictor", "predicted", "gain (nats a row)", "questions"]
     section.table(columns, rows, first=_FIRST, further="Further arrows", brief=_BRIEF)
     section.note(
-        "Information: nats a row that the reader's graph gained on the training rows when it asked the variable, "
-        "question by question. What two variables both tell is credited to the one asked first; so a missing arrow "
-        "does not mean independence, and an arrow does not mean cause."
+        "Gain: log-likelihood of the training rows, in nats a row, that questions about the predictor added; "
+        "questions: how many of the decision graph. Information that two predictors share is credited to the one "
+        "asked first, so a missing arrow does not mean independence; and an arrow does not mean cause."
     )
     section.names_in_full(labels)
     return section
@@ -196,7 +199,7 @@ def _drawn(analysis: NetworkAnalysis) -> Domain:
 def _nodes(analysis: NetworkAnalysis) -> Section:
     section = Section("Variables")
     held = analysis.held
-    columns = ["variable", "levels", "reads", "leaves", "parameters", "entropy", "information"]
+    columns = ["variable", "levels", "predicted from", "leaves", "parameters", "entropy", "gain"]
     columns += [f"{name} NLL" for name in held] + ["all others at once"]
     lossless = {None: "–", True: "costs less", False: "costs no less"}
 
@@ -219,10 +222,10 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
     order = sorted(range(size), key=lambda i: -analysis.graphs[i].gain)
     section.table(columns, [row(i) for i in order], first=_NODES, further="Further variables", brief=_BRIEF)
     section.note(
-        "Entropy and information are those of the training rows, in nats; NLL is the mean of minus the "
-        "log-probability of the variable's cell given the others. The names that a variable reads show when the "
-        "pointer rests on their number. All others at once: the cost of the source that keeps every state of the "
-        "other variables apart (the lossless one), beside that of the graph found; a dash where it is not known."
+        "Entropy of the variable in the training rows, and by how much its graph lowers that (gain), in nats. NLL: "
+        "mean of minus the log-probability of the variable's cell given the others. All others at once: whether a "
+        "table over all other variables would describe the variable in fewer nats, parameters included; a dash where "
+        "it is not known."
     )
     return section
 
@@ -237,15 +240,16 @@ def _graphs(analysis: NetworkAnalysis) -> Section:
     for i in chosen:
         node = cast(LeafConditional, analysis.learned.conditionals.nodes[i])
         drawing = decision_graph_figure(node, analysis.learned.counts[i])
-        section.figure(drawing, f"Decision graph of {node.variable}: questions from left to right, laws at the leaves")
+        about = f"Decision graph of {node.variable}: questions from left to right, predicted distributions at the end"
+        section.figure(drawing, about, folded="" if i == chosen[0] else f"Decision graph of {node.variable}")
     if not chosen:
         section.text("Every graph has a single leaf: the variables are predicted by their frequencies alone.")
         return section
     whose = "the target and of " if analysis.target is not None and len(chosen) > 1 else ""
-    what = "the variables that others tell most of" if len(chosen) > 1 or not whose else ""
+    what = "the variables that are predicted best" if len(chosen) > 1 or not whose else ""
     section.note(
-        f"The graphs of {whose}{what}: read from left to right, a question at a time. A bar is the law of the "
-        "variable where the answers lead, with the training rows that were led there."
+        f"The graphs of {whose}{what}. Read from left to right, a question at a time; a bar is the distribution of the "
+        "variable where the answers lead, and the number beside it counts the training rows there."
     )
     return section
 
@@ -254,9 +258,9 @@ def _trust(analysis: NetworkAnalysis) -> Section:
     section = Section("How it was estimated")
     learned = analysis.learned
     section.text(
-        "The conditionals were learned one by one, so no joint law need have all of them. As a joint law the "
-        "network means the one at which it settles when, again and again, a variable picked at random is drawn "
-        "given all others (pseudo-Gibbs sampling by random scan). "
+        "The conditional distributions were learned one by one, so there may be no joint distribution that has all of "
+        "them. The joint distribution of the network is the one at which it settles when a variable picked at random "
+        "is drawn given all others, again and again (pseudo-Gibbs sampling with random scan). "
         f"{_law_sentence(analysis)}"
     )
     limits = {name: entry.scores.fc_limit for name, entry in analysis.held.items()}
@@ -264,11 +268,11 @@ def _trust(analysis: NetworkAnalysis) -> Section:
     if known:
         shown = ", ".join(f"{name} {number(value)}" for name, value in known.items())
         section.text(
-            f"FC-limit: {shown} nats. A small value says that the law is close to that of the rows, whatever their "
-            "number of states; a large one leaves it open, above all where most rows are unlike all others."
+            f"FC-limit: {shown} nats. A small value shows that the network's distribution is close to that of the "
+            "rows, however many states there are; a large one shows nothing, above all where most rows are distinct."
         )
     prior = f"a Dirichlet prior of total {learned.alpha:g} in every leaf" if learned.alpha else "no smoothing (alpha 0)"
-    told = "all conditions under which the law converges to the true one as rows grow hold"
+    told = "all conditions hold under which the distribution converges to the true one as rows grow"
     if not learned.conditions.hold:
         told = f"not {told}: {learned.conditions.message.split('; pass')[0]}"
     section.text(

@@ -86,7 +86,7 @@ def _counted(analysis: RootAnalysis) -> str:
 
 def _summary(analysis: RootAnalysis) -> list[str]:
     found, where = analysis.fit, analysis.judged_on
-    learned = _counted(analysis) or "no tuples"
+    learned = _counted(analysis) or "no interactions"
     judged, names = analysis.held[where], _law_names(analysis)
     gain = None if math.isnan(judged.gain) else judged.gain
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
@@ -94,21 +94,21 @@ def _summary(analysis: RootAnalysis) -> list[str]:
     sentences = [
         gain_sentence(where, "model", gain, judged.gain_std_error, PSEUDO),
         (
-            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
-            f"generalized root model of order {found.order} ({found.family.name} family{penalty}) with {learned}."
+            f"A generalized root model of order {found.order} ({found.family.name} family{penalty}) with {learned}, "
+            f"estimated from {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')}."
         ),
         (
-            f"On the {where} rows, predicting every cell of a row from all others costs "
-            f"{digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
+            f"On the {where} rows, predicting each cell of a row from all others leaves a pseudo-NLL (sum of minus the "
+            f"log-probabilities) of {digits(judged.scores.pseudo_nll)} nats a row; {others}."
         ),
     ]
     spread = judged.baselines.get("negative-binomial")
     gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
         sentences.append(
-            "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
-            f"which the model takes for dependence in part; {option('full', True)} adds roots of single columns, which "
-            "let them."
+            "Independent negative binomial counts predict better: these counts vary more than Poisson ones, which the "
+            f"model partly takes for dependence; {option('full', True)} adds roots of single columns, which absorb "
+            "overdispersion."
         )
     net = _net_pairs(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
@@ -144,35 +144,35 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
         warnings.append(
             f"{plural(len(columns), 'column')} {verb} one value in all training rows, at the edge of the family's "
             f"range ({listed(columns)}): no finite coefficient fits best (for zeros it is minus infinity). Any other "
-            "value is impossible to this model, and no tuple can hold these columns."
+            "value is impossible under this model, and no interaction can contain these columns."
         )
     for name, part in analysis.held.items():
         rows = part.scores.impossible_rows
         if rows:
             verb = "holds" if rows == 1 else "hold"
             warnings.append(
-                f"{plural(rows, 'row')} of {name} {verb} other values in columns that held one value in all "
-                "training rows, so that scores are infinite; leave these columns out, or train on more rows."
+                f"{plural(rows, 'row')} of {name} {verb} other values in columns that held one value in all training "
+                "rows, so that scores are infinite; leave these columns out, or train on more rows."
             )
     judged = analysis.held[analysis.judged_on]
     if judged.gain < 0 and analysis.fit.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
-            f"{digits(-judged.gain)} nats a row: {_loss(analysis)} Do not read the tuples as they stand; "
-            f"try {option('full', True)}, or a larger {option('l1')}."
+            f"{digits(-judged.gain)} nats a row: {_loss(analysis)} Do not interpret the interactions; try "
+            f"{option('full', True)}, or a larger {option('l1')}."
         )
     if found.refit is not None and found.refit.status == "shortened":
         warnings.append(
-            "The best coefficients make no law (its integral is infinite), so they stop "
+            "The best coefficients do not define a distribution (its integral is infinite), so they stop "
             f"{100 * found.refit.way:.3g} % of the way there."
         )
     if found.family.name == "gaussian" and not analysis.fit.is_full:
         warnings.append(
             f"Without {option('full', True)} every column of a Gaussian root model has mean zero: unless the columns "
-            "were centred, their means are taken for spread and for ties between them."
+            "were centred, their means are mistaken for variance and dependence."
         )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
-        warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
+        warnings.append(f"The regressions need not define one joint distribution: {analysis.no_log_partition}.")
     return warnings
 
 
@@ -182,7 +182,7 @@ def _loss(analysis: RootAnalysis) -> str:
     if refit is not None and refit.method == "all":
         return "what it learned from the training rows does not hold on these."
     remedy = option("refit", "all")
-    return f"joining the columns' regressions lost more than their tuples gain ({remedy} mends that)."
+    return f"averaging the columns' regressions lost more than their interactions gain ({remedy} mends that)."
 
 
 def _scores(analysis: RootAnalysis) -> Section:
@@ -196,14 +196,16 @@ def _scores(analysis: RootAnalysis) -> Section:
             pseudo, gain = cell(found.pseudo_nll), cell(held.independent.pseudo_nll - found.pseudo_nll)
             error = found.pseudo_nll_std_error
             rows.append([name, law, found.rows, pseudo, error, gain, cell(found.nll), cell(found.kl)])
-    columns = ["part", "law", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
+    columns = ["part", "model", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
     section.table(columns, rows, brief=len(rows))
     if any(math.isfinite(s.pseudo_nll) for held in analysis.held.values() for s in held.baselines.values()):
-        section.figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler laws")
+        section.figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler ones; shorter is better")
     section.note(
-        "Nats a row. Pseudo-NLL: the sum over the columns of minus the log-probability of the cell given all other "
-        "cells; for independent columns it is the NLL itself. Gain: less than the family's own independent law. "
-        "NLL and KL need the joint law's normalising constant, and are there where that is exact."
+        "In nats a row. Pseudo-NLL: sum over the columns of minus the log-probability of a cell given the rest of its "
+        "row, with its standard error (SE); for independent columns it is the NLL itself. Gain: by how much it is "
+        "lower than that of independent columns of the family. NLL (minus the log-probability of a row) and KL "
+        "(Kullback-Leibler divergence from the observed frequencies) need the normalising constant, and are given "
+        "where it is exact."
     )
     known = {name: part.independent for name, part in analysis.held.items()}
     distinct = [name for name, found in known.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
@@ -222,14 +224,15 @@ def _network(analysis: RootAnalysis) -> Section:
         ]
         if terms:
             drawing = root_network_figure([standardise_term(term, analysis.scales) for term in terms], title=words)
-            about = "the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars"
+            about = "the strongest interactions, columns on a circle, pairs as arcs, larger sets as regions or stars"
             section.figure(drawing, f"{words}: {about}")
     if not section.blocks:
-        section.text("No tuple of columns is worth its penalty: the columns are independent.")
+        section.text("No interaction gains more than its penalty: the columns are independent.")
         return section
     section.note(
-        "The strongest tuples with coefficients above zero, and those below; wider is stronger, relative to the "
-        "strongest of its size. A missing tuple does not mean independence, and a tuple does not mean cause."
+        "Columns rise together where the coefficient of their interaction is positive, and avoid each other where it "
+        "is negative. Wider is stronger, relative to the strongest interaction of the same size. A missing "
+        "interaction does not mean independence, and an interaction does not mean cause."
     )
     return section
 
@@ -270,9 +273,9 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
     if analysis.scales:  # Gaussian, whose statistic is the square: x itself for pairs
         root = "values" if size == 2 else f"absolute values to the power 2/{size}"
         units = (
-            " It is in units of the columns; per standard deviation it is that of columns divided by their standard "
-            "deviations among the training rows. The penalty acts in units of the columns, so that a column in small "
-            "numbers is held back more: bring columns to a like scale before the fit."
+            " It is in units of the columns; per standard deviation, it is that of columns divided by their standard "
+            "deviations among the training rows. The penalty acts in units of the columns, so that a column of small "
+            "numbers is shrunk more: rescale columns to similar spread before the fit."
         )
     way = f"the columns' own regressions were joined by '{analysis.fit.symmetrize}'"
     if analysis.fit.refit is not None and analysis.fit.refit.method == "all":
@@ -298,9 +301,9 @@ def _singles(analysis: RootAnalysis) -> Section:
         values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
         rows.append(["".join(term.names), *map(_signed, values)])
     section.table(columns, rows, first=_FIRST, further="Further columns", brief=_BRIEF)
-    told = "The coefficient of the column's own statistic, which no penalty shrinks; largest first."
+    told = "Coefficient of the column itself, largest first; no penalty shrinks it."
     if lower:
-        told += " Those of its roots let it spread more (or less) than the family's independent law."
+        told += " Those of its roots let it vary more (or less) than the family allows for independent columns."
     section.note(told)
     return section
 
@@ -308,7 +311,7 @@ def _singles(analysis: RootAnalysis) -> Section:
 def _path(analysis: RootAnalysis) -> Section:
     section = Section("The penalty")
     section.table(
-        ["penalty", "tuples", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
+        ["penalty", "interactions", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
         [
             [
                 cell(s.l1, "{:g}".format),
@@ -323,7 +326,7 @@ def _path(analysis: RootAnalysis) -> Section:
     )
     if all(math.isfinite(s.train) and math.isfinite(s.validation or 0.0) for s in analysis.path):
         drawing = penalty_path_figure(analysis.path, analysis.l1 or 0.0)
-        section.figure(drawing, "Pseudo-NLL and number of tuples against the penalty")
+        section.figure(drawing, "Pseudo-NLL and number of interactions against the penalty")
     section.note("The penalty with the lowest pseudo-NLL on the validation rows was kept.")
     return section
 
@@ -333,14 +336,14 @@ def _trust(analysis: RootAnalysis) -> Section:
     found = analysis.fit
     state = "all converged" if found.is_converged else "not all of them converged"
     section.text(
-        f"Learning: one l1-penalised regression a column, {state}; the largest distance of a subgradient from "
-        f"zero, over all possible tuples, is {float(found.kkt_residual.max()):.1e} (tolerance "
+        f"Learning: one l1-penalised regression a column, {state}; the largest violation of the optimality conditions, "
+        f"over all possible interactions, is {float(found.kkt_residual.max()):.1e} (tolerance "
         f"{found.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
     )
     log_z = analysis.log_partition
     remedy = f"annealed importance sampling ({option('method', 'ais')})"
     words = (
-        "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no likelihoods "
+        "The normalising constant is not known exactly here, so there are pseudo-likelihoods but no likelihoods "
         f"({analysis.no_log_partition.split('; for an estimate')[0]}). {remedy} estimates it with an error bar."
     )
     if log_z is not None:
@@ -351,7 +354,7 @@ def _trust(analysis: RootAnalysis) -> Section:
         [n.variable, len(n.terms), cell(n.objective), cell(n.kkt_residual, "{:.1e}".format), n.num_steps, n.status]
         for n in slowest
     ]
-    columns = ["column", "tuples", "objective", "residual", "steps", "state"]
+    columns = ["column", "interactions", "objective", "residual", "steps", "state"]
     section.table(columns, rows, folded=f"Regressions with the largest residuals ({len(slowest)})")
     section.note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + ".")
     return section
@@ -361,7 +364,7 @@ def _refitted(analysis: RootAnalysis) -> str:
     """What was done after joining, and what it brought on the training rows."""
     refit = analysis.fit.refit
     if refit is None:
-        return "The model fits a little worse than each by itself."
+        return "The joint model fits a little worse than each regression by itself."
     what = "all coefficients" if refit.method == "all" else "the coefficients of single columns"
     penalty = f" under {100 * refit.share:g} % of the penalties" if refit.method == "all" else ""
     return (

@@ -52,16 +52,19 @@ def constrained_section(record: ConstrainedRecord) -> Section:
         section.text(sentence)
     told = record.to_json()
     section.table(
-        ["part", "norm", "radius", "gain of a unit more"],
+        ["part", "norm", "radius", "gain per unit of radius"],
         [[_WORDS[p["part"]], p["norm"], p["radius"], p["multiplier"]] for p in told["parts"]],
     )
-    section.note("Norms and radii in nats; the gain is the Lagrange multiplier, in nats a row per nat of radius.")
+    section.note(
+        "Norms and radii in nats. Gain per unit of radius: the Lagrange multiplier, by how many nats a row a radius "
+        "larger by one nat would improve the fit at first."
+    )
     if record.num_nonzero:
         section.figure(_sparse(record), "Entries of the sparse part in corner coding, the largest first")
     whose = "the low-rank part" if "low_rank" in record.constraint.radii else "the fitted tensor"
-    section.figure(_spectrum(record.singular_values), f"Singular values of one unfolding of {whose}")
+    section.figure(_spectrum(record.singular_values), f"Singular values of {whose}, unfolded to a matrix")
     section.figure(_gap(record.result.trace[:, 1]), "Duality gap over the steps, nats a row")
-    section.note("The objective of the fit exceeds the least possible one by no more than the gap.")
+    section.note("The duality gap bounds how far the objective is above its minimum.")
     return section
 
 

@@ -24,7 +24,7 @@ _LEAST = 0.05  # probability of an interaction in the picture
 _ROUTES = {
     "list": "Every collection was listed.",
     "junction-trees": "The collections are independent draws, by sums over all junction trees.",
-    "chains": "The collections are draws of chains.",
+    "chains": "The collections are draws of Markov chains.",
 }
 
 
@@ -34,7 +34,10 @@ def structure_sentences(record: StructureRecord) -> list[str]:
     top, num = record.rivals[0], plural(found.num_structures, "collection")
     space, met = found.structure_prior.space.name, "" if record.route == "list" else " met by the draws"
     sentences = [
-        f"Posterior over which interactions exist, in the {space} space with the prior {record.prior}: {num}{met}.",
+        (
+            f"Posterior over which interactions exist: {num} (sets of interactions that make a model){met}, in the "
+            f"{space} space with the prior {record.prior}."
+        ),
         f"{_ROUTES[record.route]} Evidence: {_evidence(record)}.",
         f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * _LABEL)}.",
     ]
@@ -99,7 +102,7 @@ def _interactions(record: StructureRecord) -> Section:
         graph = InteractionHypergraph(space.domain, [*singles, *weights], hierarchical=False)
         section.figure(
             figure_of(plot_hypergraph, graph, weights, full=1.0, unit="probability"),
-            "Variables on a circle, pairs as arcs as wide as they are probable, larger sets as regions or stars",
+            "Variables on a circle; the wider an arc, the more probable the pair; larger sets are regions or stars",
         )
         section.note(
             "Widths are posterior probabilities; the widest line of a kind stands for 1. Interactions of probability "
@@ -160,20 +163,24 @@ def _models(record: StructureRecord) -> Section:
             row += [cell(value, _two) for value in figures]
         rows.append(row)
     section.table(head, rows, chosen=0, brief=len(rows))
-    section.note("Collections after the first are named by the interactions that they have, and lack, beside it.")
+    section.note("Collections after the first are named by the interactions that they have or lack compared with it.")
     if len(rows) > 1:
         generators = [[str(k + 1), rival.name] for k, rival in enumerate(record.rivals)]
-        section.table(["number", "generating class"], generators, folded=f"Generating classes ({len(rows)})")
+        section.table(
+            ["number", "largest interactions"],
+            generators,
+            folded=f"Their largest interactions, which imply the smaller ones ({len(rows)})",
+        )
     section.note(
-        "Evidence is the probability of the rows averaged over the prior, in nats; it depends on the prior of theta "
-        "even where the posterior of theta hardly does."
+        "Log evidence: log of the probability of the rows under a collection, averaged over the prior of its "
+        "coefficients, in nats. It depends on this prior even where the estimates hardly do."
     )
     if has_loo:
         worst = max(rival.left_out.max_r_hat for rival in record.rivals if rival.left_out is not None)
         section.note(
             "elpd is the expected log predictive density by leave-one-out cross-validation under the same prior, p "
-            "(LOO) the effective number of parameters. Stacking weights are those of the mixture of these collections "
-            "that predicts rows left out with the largest density. Largest R-hat of the draws of theta: "
+            "(LOO) the effective number of parameters. Stacking weights mix these collections so that rows left out "
+            "are predicted best. Largest R-hat of the draws of coefficients (1 where chains agree): "
             f"{number(worst)}."
         )
     else:
@@ -205,8 +212,8 @@ def _chains(record: StructureRecord) -> Section | None:
         folded=f"Probabilities by chain ({len(order)})",
     )
     section.text(
-        f"Status: {record.posterior.status}; largest R-hat of an interaction {number(record.max_r_hat)}. An "
-        "interaction at which every chain is stuck, and not all at the same value, has an infinite one."
+        f"Status: {record.posterior.status}; largest R-hat of an interaction {number(record.max_r_hat)} (1 where "
+        "chains agree). It is infinite where every chain is stuck, and not all at the same value."
     )
     return section
 
@@ -233,13 +240,16 @@ def _others(record: StructureRecord) -> Section | None:
     rows: list[list[object]] = []
     for name, other in record.others.items():
         top = other.models(1)[0]
-        worth = [] if record.route == "list" else [other.num_effective or _num_draws(record)]
+        effective = [] if record.route == "list" else [other.num_effective or _num_draws(record)]
         generators = "".join(f"[{' '.join(edge)}]" for edge in top.hypergraph.maximal_edges)
-        rows.append([name, generators, cell(top.probability), *worth])
+        rows.append([name, generators, cell(top.probability), *effective])
     head = ["prior", "most probable collection", "its probability"]
-    section.table(head + ([] if record.route == "list" else ["draws it is worth"]), rows)
+    section.table(head + ([] if record.route == "list" else ["effective draws"]), rows)
     drawn = "" if record.route == "list" else " The draws are weighted; collections that none of them met stay unknown."
-    section.note(f"The prior of theta with a quarter of its information, as asked, and with four times as much.{drawn}")
+    section.note(
+        "The prior of the coefficients with a quarter of its information, as asked, and with four times as "
+        f"much.{drawn}"
+    )
     return section
 
 
@@ -282,7 +292,7 @@ def _cells(record: StructureRecord, fit: FitResult) -> Section:
         further="Further cells",
     )
     section.note(
-        "Posterior means of the probabilities of cells over collections and theta, times the number of rows; beside "
-        "them the counts at the posterior mode of the most probable collection."
+        "Expected counts of cells, averaged over collections and their coefficients; beside them those of the most "
+        "probable collection at its posterior mode."
     )
     return section
