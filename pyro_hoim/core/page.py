@@ -146,12 +146,6 @@ class Section:
         table = Block("table", "", None, tuple(columns), cells, chosen, folded, first, further, brief)
         self.blocks.append(table)
 
-    def names_in_full(self, labels: Mapping[str, str]) -> None:
-        """A table of the names that pictures shorten, by their labels; nothing where none is shortened."""
-        rows = [(label, name) for name, label in labels.items() if label != name]
-        if rows:
-            self.table(["shortened", "name"], rows, folded=f"Names in full ({len(rows)})")
-
     def accuracy_table(self, accuracies: Mapping[str, Mapping[str, Any] | None]) -> None:
         """How well a column is predicted on each part, beside always guessing its most frequent level."""
         rows = [

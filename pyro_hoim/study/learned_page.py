@@ -15,7 +15,6 @@ from ..core.words import (
     number,
     parameters_text,
     plural,
-    short_labels,
 )
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
@@ -244,8 +243,6 @@ def _structure(analysis: LearnedAnalysis) -> Section | None:
     else:
         words = "With so many variables the pictures are left out."
     section.note(words)
-    if len(section.blocks) > 1:
-        section.names_in_full(short_labels(graph.domain.names))
     return section
 
 

@@ -75,7 +75,7 @@ def test_folders_are_numbered_and_never_reused(shell):
 def test_report_is_self_contained_and_complete(shell):
     text = shell("fit", "czech_autoworkers", "--edges", "smoke*mental*phys + phys*systol + protein + family").out
     page = Path("pyro-hoim-czech_autoworkers/report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/svg+xml;base64,") == 3
+    assert page.count("data:image/svg+xml;base64,") == 4
     for outside in ("http://", "https://", "<script", "<link", "url("):
         assert outside not in page
     for part in (

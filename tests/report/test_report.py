@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib import image
+from matplotlib.colors import to_hex
+from matplotlib.patches import PathPatch
 
-from pyro_hoim import Observations, load_table
+from pyro_hoim import Domain, Observations, load_table
 from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
-from pyro_hoim.plots.drawing import as_data_uri, figure_of
+from pyro_hoim.plots.drawing import BLUE, ORANGE, as_data_uri, figure_of
 from pyro_hoim.plots.fitted import plot_fitted
 from pyro_hoim.plots.intervals import plot_comparison, plot_forest
 from pyro_hoim.report import plain_text, render_page, write_page
@@ -204,3 +206,20 @@ def test_held_out_gain_leads_and_kl_leads_nothing():
     distinct = analyse({"train": train, "test": cells}, structure)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
     assert sentence in render_page(analysis_page(distinct)) and sentence in plain_text(analysis_page(distinct))
+
+
+def test_pairs_of_two_levels_show_their_signs():
+    """Of a table made from theta: the picture has the signs of the coefficients at the second levels."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    a, b, c = np.meshgrid([-1, 1], [-1, 1], [-1, 1], indexing="ij")
+    rows = Observations.from_table(domain, np.round(1000 * np.exp(0.5 * a * b - 0.4 * b * c)))
+    page = analysis_page(analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(domain, 2)}))
+    (picture,) = [b for s in page.sections if s.title == "Structure of pairs" for b in s.blocks if b.kind == "figure"]
+    words = [text.get_text() for text in picture.drawing.axes[0].get_legend().get_texts()]
+    assert words[-2:] == ["second levels together: more frequent", "less frequent"]
+    arcs = [arc for arc in picture.drawing.axes[0].patches if isinstance(arc, PathPatch)]
+    colours = [to_hex(arc.get_edgecolor()) for arc in sorted(arcs, key=lambda arc: -arc.get_linewidth())]
+    assert colours[:2] == [BLUE, ORANGE]  # a:b is the strongest, then b:c
+    blocks = [b for s in page.sections if s.title == "Strongest interactions" for b in s.blocks if b.kind == "table"]
+    shown = {row[0].shown: (row[2].shown[0], row[3].shown) for row in blocks[0].rows}
+    assert shown["a:b"] == ("+", "0, 0") and shown["b:c"] == ("\N{MINUS SIGN}", "0, 0")

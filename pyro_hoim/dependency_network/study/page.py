@@ -15,7 +15,6 @@ from ...core.words import (
     num_states_text,
     number,
     plural,
-    short_labels,
     shorten,
 )
 from ...schema import Domain
@@ -160,7 +159,7 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     if not edges:
         section.text("No variable predicts another one well enough to justify its parameters.")
         return section
-    drawn, labels = _drawn(analysis), short_labels(domain.names)
+    drawn = _drawn(analysis)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
     drawing = dependency_figure(drawn, values, target=analysis.target)
     section.figure(drawing, "Variables on a circle; an arrow runs from a variable to one that is predicted from it")
@@ -179,7 +178,6 @@ def _structure(analysis: NetworkAnalysis) -> Section:
         "questions: how many of the decision graph. Information that two predictors share is credited to the one "
         "asked first, so a missing arrow does not mean independence; and an arrow does not mean cause."
     )
-    section.names_in_full(labels)
     return section
 
 
