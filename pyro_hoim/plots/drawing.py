@@ -25,7 +25,6 @@ __all__ = [
     "FAINT",
     "FONT",
     "INK",
-    "LABELLED",
     "ORANGE",
     "SETS",
     "SIGNED",
@@ -50,8 +49,10 @@ BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLU
 SIGNED = LinearSegmentedColormap.from_list("signed", [ORANGE, "#ffffff", BLUE])
 FONT = 9.0
 """Smallest type of a picture, in points."""
-LABELLED = 36.0
-"""Distance of a legend from axes with numbers and a name below them, in points."""
+_NARROW, _WIDE = 5.0, 6.4
+"""Width that a legend may have in narrower figures, without and with a key, in inches."""
+_GAP = 7.0  # points above a legend
+_LONG = 6  # lines of a key in one column
 
 Target = Axes | Figure | None
 """Where a plot is drawn: axes, an empty figure that takes the picture's size, or None for a new figure of pyplot."""
@@ -127,20 +128,43 @@ def label_lines(names: Sequence[str], width: int, lines: int = 2) -> tuple[list[
     return labels, key
 
 
-def legend_below(
-    axes: Axes, handles: Sequence[Any], key: Sequence[str] = (), *, columns: int = 2, gap: float = 4.0
-) -> None:
-    """A legend so many points under the axes, with the key of numbered labels at its end; nothing for nothing."""
+def legend_below(ax: Target, axes: Axes, handles: Sequence[Any], key: Sequence[str] = (), *, title: str = "") -> None:
+    """A legend below all that the axes hold, with the key of numbered labels at its end; nothing for nothing.
+
+    It has two columns where they fit. A figure that is not the caller's (``ax`` is no axes) grows by it.
+    """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    width = max(24, int(figure.get_size_inches()[0] * 12))
-    named = [Line2D([], [], linestyle="", label=wrapped(line, width)) for line in key]
-    if handles or named:
-        axes.legend(
-            handles=[*handles, *named], loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, fontsize=FONT,
-            bbox_transform=offset_copy(axes.transAxes, fig=figure, y=-gap, units="points"), labelcolor=INK,
-            ncols=1 if named else min(columns, len(handles)), borderaxespad=0.0,
-        )  # fmt: skip
+    if not handles and not key:
+        return
+    held = axes.get_tightbbox()
+    assert held is not None
+    gap = (axes.bbox.y0 - held.y0) * 72 / figure.dpi + _GAP  # points
+    room = max(float(figure.get_size_inches()[0]), _WIDE if key else _NARROW)
+    style: dict[str, Any] = {
+        "loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 0.0, "frameon": False, "fontsize": FONT,
+        "bbox_transform": offset_copy(axes.transAxes, fig=figure, y=-gap, units="points"), "labelcolor": INK,
+        "title": title or None, "title_fontsize": FONT,
+    }  # fmt: skip
+    width = height = 0.0
+    for columns in (2, 1) if len(key) > _LONG or (handles and not key) else (1,):
+        named = [Line2D([], [], linestyle="", label=wrapped(line, int(room * 14) // columns)) for line in key]
+        every = [*handles, *named]
+        legend = axes.legend(handles=every, ncols=min(columns, len(every)), **style)
+        box = legend.get_window_extent()
+        width, height = box.width / figure.dpi, box.height / figure.dpi
+        if width < room - 0.1:
+            break
+    if not isinstance(ax, Axes):
+        before = figure.get_size_inches()
+        figure.set_size_inches(max(float(before[0]), width + 0.2), float(before[1]) + height + _GAP / 72)
+        figure.draw_without_rendering()
+        legend = axes.get_legend()
+        assert legend is not None
+        below = -float(legend.get_window_extent().y0) / figure.dpi
+        if below > 0:  # axes of equal scales do not fill the room that the layout gives them
+            width, height = figure.get_size_inches()
+            figure.set_size_inches(width, height + below + _GAP / 72)
 
 
 def ends(values: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import out_of_range, wrong_shape
-from .drawing import BLUE, FAINT, FONT, INK, LABELLED, ORANGE, Target, axes_for, legend_below, plain_axes
+from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, legend_below, plain_axes
 
 __all__ = ["pearson_residuals", "plot_fitted", "plot_residuals"]
 
@@ -65,7 +65,7 @@ def plot_fitted(observed: Any, expected: Any, *, residuals: Any = None, ax: Targ
     """
     found = pearson_residuals(observed, expected)
     n, m, r = _flat(observed, expected, found if residuals is None else residuals)
-    axes = axes_for(ax, 4.6, 5.2)
+    axes = axes_for(ax, 4.6, 4.2)
     top = float(max(n.max(initial=0), m.max(initial=0), 1.0)) * 1.3
     axes.plot([0, top], [0, top], color=FAINT, linewidth=1)
     large = np.abs(np.nan_to_num(r)) > LARGE
@@ -76,7 +76,7 @@ def plot_fitted(observed: Any, expected: Any, *, residuals: Any = None, ax: Targ
     axes.set_ylim(0, top)
     axes.set_ylabel("observed count", color=INK, fontsize=FONT)
     plain_axes(axes)
-    legend_below(axes, [*_meanings(large), Line2D([], [], color=FAINT, linewidth=1, label="perfect fit")], gap=LABELLED)
+    legend_below(ax, axes, [*_meanings(large), Line2D([], [], color=FAINT, linewidth=1, label="perfect fit")])
     return axes
 
 
@@ -97,7 +97,7 @@ def plot_residuals(expected: Any, residuals: Any, *, label: str = "Pearson resid
         InputTypeError: ``ax`` is neither axes nor a figure.
     """
     m, r = _flat(expected, residuals)
-    axes = axes_for(ax, 4.6, 5.2)
+    axes = axes_for(ax, 4.6, 4.2)
     large = np.abs(np.nan_to_num(r)) > LARGE
     axes.axhline(0, color=FAINT, linewidth=1)
     for bound in (-LARGE, LARGE):
@@ -107,7 +107,7 @@ def plot_residuals(expected: Any, residuals: Any, *, label: str = "Pearson resid
     axes.set_ylabel(label, color=INK, fontsize=FONT)
     plain_axes(axes)
     line = Line2D([], [], color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label="±2")
-    legend_below(axes, [*_meanings(large), line], gap=LABELLED)
+    legend_below(ax, axes, [*_meanings(large), line])
     return axes
 
 

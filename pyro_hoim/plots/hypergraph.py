@@ -186,13 +186,13 @@ def plot_hypergraph(
     handles += _signs(signs or ("positive", "negative"), [found[e] for e in (*shown[0], *shown[1])]) * is_signed
     names = hypergraph.domain.names
     labels, key = circle_labels(names)
-    axes = circle_axes(ax, labels, len(handles) + len(key) * 2)
+    axes = circle_axes(ax, labels)
     _draw_sets(axes, shown[1], found, place, full, is_signed)
     _draw_pairs(axes, shown[0], found, place, full)
     draw_variables(axes, dict(zip(names, labels, strict=True)), found, place)
-    legend_below(axes, handles, key)
     if title:
         axes.set_title(wrapped(title, 60), color=INK, fontsize=12)
+    legend_below(ax, axes, handles, key)
     return axes
 
 
@@ -205,20 +205,20 @@ def circle_places(order: Sequence[str]) -> dict[str, np.ndarray]:
 def circle_labels(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Labels around the circle and a key of those that are numbered."""
     many = len(names) > _MAX_HORIZONTAL
-    return label_lines(names, 18 if many else 16, 3 if not many else 2 if len(names) <= 30 else 1)
+    return label_lines(names, 22 if many else 18, 3 if not many else 2 if len(names) <= 30 else 1)
 
 
-def circle_axes(ax: Target, labels: Sequence[str], num_lines: int) -> Axes:
-    """Axes for a circle of the same size whatever the labels, with room for them and for lines of a legend."""
+def circle_axes(ax: Target, labels: Sequence[str]) -> Axes:
+    """Axes for a circle of the same size whatever the labels, with room for them."""
     many = len(labels) > _MAX_HORIZONTAL
     radius = 2.0 if many else 1.5  # inches
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     label = longest * FONT * 0.0085 + 0.15
     half_width = radius * 1.1 + label
     half_height = half_width if many else radius * 1.1 + 0.45
-    axes = axes_for(ax, 2 * half_width, 2 * half_height + 0.2 * (num_lines + 1) / 2 + 0.3)
+    axes = axes_for(ax, 2 * half_width, 2 * half_height + 0.3)
     axes.set_axis_off()
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", anchor="N")
     axes.set_xlim(-half_width / radius, half_width / radius)
     axes.set_ylim(-half_height / radius, half_height / radius)
     return axes
@@ -321,7 +321,7 @@ def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, plac
         else:
             align, vertical = "right" if x < 0 else "left", "center"
         out = 1.08 if many else 1.13
-        style: dict[str, Any] = {"rotation_mode": "anchor", "color": INK, "zorder": 6, "linespacing": 0.95}
+        style: dict[str, Any] = {"rotation_mode": "anchor", "color": INK, "zorder": 6, "linespacing": 1.05}
         size = FONT if many else FONT + 1.5
         axes.text(x * out, y * out, label, rotation=turn, ha=align, va=vertical, fontsize=size, **style)
 
@@ -361,7 +361,8 @@ def _legend(
     (pairs, sets), (shown_pairs, shown_sets) = every, shown
     if pairs:
         values = [weights[e] for e in shown_pairs]
-        handles.append(Line2D([], [], color=BLUE, linewidth=3, label=_counted("pairs", len(shown_pairs), len(pairs))))
+        label = _counted("pairs", len(shown_pairs), len(pairs))
+        handles.append(Line2D([], [], color=BLUE, linewidth=0 if is_weighted else 3, label=label))
         handles += _scale(values, full, unit) if is_weighted else []
         if any(math.isinf(v) for v in values):
             handles.append(Line2D([], [], color=BLUE, linewidth=4, linestyle=_DASHES, label="infinite"))

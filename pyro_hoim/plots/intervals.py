@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from ..errors import check_names, check_whole, none_received, wrong_shape
-from .drawing import BLUE, FAINT, FONT, INK, LABELLED, ORANGE, Target, axes_for, legend_below, plain_axes, wrapped
+from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, legend_below, plain_axes, wrapped
 
 __all__ = ["plot_comparison", "plot_forest", "plot_interactions"]
 
@@ -90,10 +91,7 @@ def plot_forest(
     for values in (centre, lower, upper):
         if values.shape != (len(labels),):
             raise wrong_shape("centre, lower, upper", f"({len(labels)},)", values)
-    texts = [wrapped(text, _LABEL_WIDTH) for text in labels]
-    num_lines = sum(text.count("\n") + 1 for text in texts)
-    axes = axes_for(ax, 6.0, 1.4 + _LINE * (num_lines + len(labels) * 0.7))
-    rows = np.arange(len(labels))[::-1]
+    axes, rows, texts = _lines_axes(ax, labels)
     axes.axvline(reference, color=FAINT, linewidth=1)
     is_clear = (lower > reference) | (upper < reference)
     finite = np.concatenate([lower, centre, upper])
@@ -109,11 +107,24 @@ def plot_forest(
         axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="round")
         axes.plot(mid, row, "o", color=colour, markersize=6)
     axes.set_yticks(rows, texts)
-    axes.set_ylim(-0.7, max(len(labels), 1) - 0.3)
-    axes.set_xlabel(wrapped(label, 60), color=INK, fontsize=FONT)
+    axes.set_xlabel(wrapped(label, 50), color=INK, fontsize=FONT)
     plain_axes(axes)
-    legend_below(axes, _meanings(centre, lower, is_clear, reference), gap=LABELLED)
+    legend_below(ax, axes, _meanings(centre, lower, is_clear, reference))
     return axes
+
+
+def _lines_axes(ax: Target, labels: Sequence[str]) -> tuple[Axes, np.ndarray, list[str]]:
+    """Axes with a line for every label, its place from the top down, and the wrapped labels; the last one is at 0."""
+    texts = [wrapped(text, _LABEL_WIDTH) for text in labels]
+    heights = np.array([max(1.0, (text.count("\n") + 1.7) / 1.7) for text in texts])
+    total = float(heights.sum())
+    axes = axes_for(ax, 6.0, 0.7 + 1.7 * _LINE * total)
+    rows = total - np.cumsum(heights) + heights / 2 - (heights[-1] / 2 if texts else 0.0)
+    axes.set_ylim(rows[-1] - heights[-1] / 2 - 0.2, rows[0] + heights[0] / 2 + 0.2) if texts else axes.set_ylim(
+        -0.7, 0.7
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    return axes, rows, texts
 
 
 def _meanings(centre: np.ndarray, lower: np.ndarray, clear: np.ndarray, reference: float) -> list[Any]:
@@ -170,9 +181,7 @@ def plot_comparison(
         if array.shape != (len(names),):
             raise wrong_shape("values, std_errors", f"({len(names)},)", array)
     order = np.argsort(values if lower_is_better else -values, kind="stable")  # NaN last
-    texts = [wrapped(str(names[int(k)]), _LABEL_WIDTH) for k in order]
-    axes = axes_for(ax, 6.0, 1.5 + _LINE * (sum(t.count("\n") + 1 for t in texts) + len(texts) * 0.7))
-    rows = np.arange(len(texts))[::-1]
+    axes, rows, texts = _lines_axes(ax, [str(names[int(k)]) for k in order])
     values, errors = values[order], errors[order]
     axes.axvline(values[0], color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))
     for row, mid, error in zip(rows, values, np.nan_to_num(errors), strict=True):
@@ -181,13 +190,12 @@ def plot_comparison(
         axes.plot(mid, row, marker, color=colour, markersize=size)
     axes.set_yticks(rows, texts)
     axes.get_yticklabels()[0].set_fontweight("bold")
-    axes.set_ylim(-0.7, len(texts) - 0.3)
     side = "left" if lower_is_better else "right"
-    axes.set_xlabel(wrapped(f"{label or 'score'}; further {side} is better", 60), color=INK, fontsize=FONT)
+    axes.set_xlabel(wrapped(f"{label or 'score'}; further {side} is better", 50), color=INK, fontsize=FONT)
     plain_axes(axes)
     bars = ", bars: one standard error" if np.isfinite(errors).any() else ""
     handles = [Line2D([], [], color=ORANGE, marker="D", markersize=8, linewidth=2.4, label=f"best{bars}")]
     if len(texts) > 1:
         handles.append(Line2D([], [], color=BLUE, marker="o", markersize=6, linewidth=2.4, label="other models"))
-    legend_below(axes, handles, gap=LABELLED)
+    legend_below(ax, axes, handles)
     return axes

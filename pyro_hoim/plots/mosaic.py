@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from ..data.frames import DataLike, as_observations
 from ..errors import none_received, refused, unexpected, wrong_shape
 from ..schema import Domain
-from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, legend_below, wrapped
+from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, label_lines, legend_below, wrapped
 from .fitted import pearson_residuals
 
 __all__ = ["independent_counts", "mosaic_tiles", "plot_association", "plot_mosaic"]
@@ -151,7 +150,8 @@ def plot_mosaic(
     if found.shape != counts.shape:
         raise wrong_shape("residuals", counts.shape, found)
     tiles = mosaic_tiles(counts)
-    axes = axes_for(ax, *_mosaic_size(domain))
+    labels, key = _labels(domain)
+    axes = axes_for(ax, *_mosaic_size(labels))
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_axis_off()
@@ -159,23 +159,28 @@ def plot_mosaic(
         x, y, width, height = tiles[index]
         if counts[index] > 0:
             style: dict[str, Any] = {"facecolor": shade(float(found[index])), "edgecolor": INK, "linewidth": 0.7}
-            axes.add_patch(Rectangle((x, y), width, height, **style))
+            axes.add_patch(Rectangle((x, y), width, height, clip_on=False, **style))
         else:
             axes.plot([x, x + width], [y, y + height], color=FAINT, linewidth=1.2, solid_capstyle="butt")
     for axis in range(len(domain)):
-        _name_levels(axes, domain, tiles, axis)
-    _residual_legend(axes, len(domain) > 2)
+        _name_levels(axes, domain.names[axis], labels[axis], counts, axis)
+    _residual_legend(ax, axes, key)
     return axes
 
 
-def _mosaic_size(domain: Domain) -> tuple[float, float]:
+def _mosaic_size(labels: Sequence[Sequence[str]]) -> tuple[float, float]:
     """Inches that hold a line of text for every label."""
-    sizes = [*domain.cardinalities, 1, 1, 1, 1]
-    labels = [max((min(len(text), 18) for text in v.labels), default=0) * _LETTER for v in domain.variables]
-    labels += [0.0] * (_MOST - len(labels))
-    width = max(4.0, _LINE * 1.6 * sizes[0] * sizes[2]) + labels[1] + labels[3]
-    height = max(3.6, _LINE * 1.6 * sizes[1] * sizes[3]) + labels[0] + labels[2] + 1.0
-    return width + 0.8, height
+    num = [len(held) for held in labels] + [1] * (_MOST - len(labels))
+    lines = [max(text.count("\n") + 1 for text in held) for held in labels] + [1] * (_MOST - len(labels))
+    reach = [_letters(held) * _LETTER for held in labels] + [0.0] * (_MOST - len(labels))
+    width = max(4.0, 1.3 * _LINE * max(num[0] * lines[0], num[0] * num[2] * lines[2])) + reach[1] + reach[3]
+    height = max(3.6, 1.3 * _LINE * max(num[1] * lines[1], num[1] * num[3] * lines[3])) + reach[0] + reach[2]
+    return width + 0.8, height + 0.6
+
+
+def _letters(texts: Sequence[str]) -> int:
+    """Characters of the longest line."""
+    return max((len(line) for text in texts for line in text.split("\n")), default=0)
 
 
 def spread(places: Sequence[float] | np.ndarray, apart: float, low: float = 0.0, high: float = 1.0) -> np.ndarray:
@@ -196,40 +201,36 @@ def spread(places: Sequence[float] | np.ndarray, apart: float, low: float = 0.0,
     return np.clip(moved, low, max(high - steps[-1], low)) + steps
 
 
-def _name_levels(axes: Axes, domain: Domain, tiles: np.ndarray, axis: int) -> None:
+def _labels(domain: Domain) -> tuple[list[list[str]], list[str]]:
+    """Labels of the levels of every variable, and a key of those that are numbered."""
+    found, key = list[list[str]](), list[str]()
+    for variable in domain.variables:
+        labels, numbered = label_lines(variable.labels, 22, 2)
+        found.append(labels)
+        key += [f"{variable.name} {line}" for line in numbered]
+    return found, key
+
+
+def _name_levels(axes: Axes, name: str, labels: Sequence[str], counts: np.ndarray, axis: int) -> None:
     """Labels of a variable on its side, apart from one another, and its name."""
-    variable = domain.variables[axis]
-    across, near = axis % 2, axis in (1, 2)  # along x or y; at the left and the bottom, or at the right and the top
-    above = 0 if axis < 2 else axis - 2
-    groups = range(tiles.shape[above]) if axis >= 2 else (0,)
-    centres, texts = list[float](), list[str]()
-    for group, level in itertools.product(groups, range(variable.cardinality)):
-        index: list[Any] = [slice(None)] * (tiles.ndim - 1)
-        if axis >= 2:
-            index[above] = group
-        index[axis] = level
-        held = tiles[tuple(index)].reshape(-1, 4)
-        edge = held[_outermost(held, across, near)]
-        centres.append(float(edge[across] + edge[2 + across] / 2))
-        texts.append(wrapped(variable.labels[level], 18))
+    blocks = mosaic_tiles(counts.sum(tuple(range(axis + 1, counts.ndim))))
+    outer: list[Any] = [slice(None), 0, (slice(None), -1), (-1, slice(None), -1)]
+    held = blocks[outer[axis]].reshape(-1, 4)  # those at the side where the labels stand
+    across = axis % 2
+    centres = held[:, across] + held[:, 2 + across] / 2
+    texts = list(labels) * (len(held) // len(labels))
     extent = axes.get_window_extent()
     inches = 0.72 * (extent.width, extent.height)[across] / axes.figure.dpi
     order = np.argsort(centres, kind="stable")
-    letters = max((len(line) for text in texts for line in text.split("\n")), default=0)
+    letters = _letters(texts)
     lines = max((text.count("\n") + 1 for text in texts), default=1)
-    gaps = np.diff(np.asarray(centres)[order])
+    gaps = np.diff(centres[order])
     is_flat = across == 1 or bool((gaps * inches > letters * _LETTER + 0.05).all())
     apart = _LINE * lines / inches if across == 1 or not is_flat else 0.0
-    moved = spread(np.asarray(centres)[order], apart)
+    moved = spread(centres[order], apart)
     for place, k in zip(moved, order.tolist(), strict=True):
-        _label(axes, texts[k], (centres[k], float(place)), axis, is_flat)
-    _title(axes, variable.name, axis, letters * FONT * 0.6 if across == 1 or not is_flat else lines * FONT * 1.25)
-
-
-def _outermost(held: np.ndarray, across: int, near: bool) -> int:
-    """The tile at the side where the labels stand."""
-    ends = held[:, 1 - across] + (0.0 if near else 1.0) * held[:, 3 - across]
-    return int(np.argmin(ends) if near else np.argmax(ends))
+        _label(axes, texts[k], (float(centres[k]), float(place)), axis, is_flat)
+    _title(axes, name, axis, letters * FONT * 0.6 if across == 1 or not is_flat else lines * FONT * 1.25)
 
 
 def _label(axes: Axes, text: str, at: tuple[float, float], axis: int, is_flat: bool) -> None:
@@ -252,27 +253,23 @@ def _label(axes: Axes, text: str, at: tuple[float, float], axis: int, is_flat: b
 
 def _title(axes: Axes, name: str, axis: int, points: float) -> None:
     """The name of a variable beyond its labels."""
-    away = points + 14.0
+    away = points + 16.0
     at = ((0.5, 1.0), (0.0, 0.5), (0.5, 0.0), (1.0, 0.5))[axis]
     offset = ((0, away), (-away, 0), (0, -away), (away, 0))[axis]
+    align = ("center", "right", "center", "left")[axis]
+    vertical = ("bottom", "center", "top", "center")[axis]
     axes.annotate(
-        wrapped(name, 40), at, offset, textcoords="offset points", ha="center", va="center", fontsize=FONT + 1,
+        wrapped(name, 40), at, offset, textcoords="offset points", ha=align, va=vertical, fontsize=FONT + 1,
         fontweight="bold", color=INK, rotation=0 if axis % 2 == 0 else 90, annotation_clip=False,
     )  # fmt: skip
 
 
-def _residual_legend(axes: Axes, has_labels_below: bool) -> None:
-    handles: list[Any] = [
-        Patch(facecolor=c, edgecolor=INK, linewidth=0.7, label=w) for c, w in zip(_SHADES, _WORDS, strict=True)
-    ]
+def _residual_legend(ax: Target, axes: Axes, key: Sequence[str]) -> None:
+    """Shades, from the top down."""
+    shades = list(zip(_SHADES, _WORDS, strict=True))[::-1]
+    handles: list[Any] = [Patch(facecolor=c, edgecolor=INK, linewidth=0.7, label=w) for c, w in shades]
     handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="no row"))
-    legend_below(axes, handles, columns=3, gap=LABELS_BELOW if has_labels_below else 8.0)
-    legend = axes.get_legend()
-    assert legend is not None
-    legend.set_title("Pearson residual", prop=FontProperties(size=FONT))
-
-
-LABELS_BELOW = 60.0
+    legend_below(ax, axes, handles, key, title="Pearson residual")
 
 
 def plot_association(
@@ -322,7 +319,7 @@ def plot_association(
     combinations = [", ".join(labels) for labels in itertools.product(*(v.labels for v in domain.variables[1:]))]
     texts = [wrapped(words, 22) for words in combinations]
     rows = [wrapped(label, 18) for label in domain.variables[0].labels]
-    axes = axes_for(ax, max(5.0, 1.8 + 0.45 * len(texts)), 2.2 + 0.9 * len(rows))
+    axes = axes_for(ax, max(5.0, 1.8 + 0.45 * len(texts)), 1.0 + (0.9 if len(rows) <= 6 else 0.65) * len(rows))
     for base, heights, widths in zip(bases, residual, width, strict=True):
         axes.axhline(base, color=INK, linewidth=0.8)
         for bound in _CUTS[:1]:
@@ -349,5 +346,5 @@ def plot_association(
     ]
     axes.xaxis.set_label_position("top")
     axes.xaxis.tick_top()
-    legend_below(axes, handles)
+    legend_below(ax, axes, handles)
     return axes

@@ -20,7 +20,6 @@ from .hypergraph import Weights, circle_order, edge_weights
 
 __all__ = ["pair_matrix", "plot_pairs"]
 
-_LABEL_WIDTH = 20  # characters
 _NUMBERS = 8  # rows up to which the numbers are written into the cells
 
 
@@ -76,8 +75,9 @@ def plot_pairs(
     size = len(values)
     if values.shape != (size, size):
         raise wrong_shape("matrix", "(n, n)", values)
-    labels, key = label_lines([str(name) for name in matrix.index], _LABEL_WIDTH, 2)
-    axes = _matrix_axes(ax, labels, len(key))
+    few = size <= _NUMBERS
+    labels, key = label_lines([str(name) for name in matrix.index], 20 if few else 28, 2 if few else 1)
+    axes = _matrix_axes(ax, labels)
     if size:
         limit = ends(values)
         is_signed = bool((values[np.isfinite(values)] < 0).any())
@@ -87,22 +87,28 @@ def plot_pairs(
         axes.imshow(finite, cmap=colours, norm=scale, interpolation="nearest", aspect="equal")
         _mark_cells(axes, values, limit)
         _name_cells(axes, labels)
-        bar = axes.figure.colorbar(ScalarMappable(scale, colours), ax=axes, shrink=0.7, pad=0.02)
+        axes.set_anchor("N")
+        bar = axes.figure.colorbar(ScalarMappable(scale, colours), cax=axes.inset_axes((1.03, 0.1, 0.035, 0.8)))
         bar.set_label(label, color=INK, fontsize=FONT)
         bar.ax.tick_params(colors=INK, labelsize=FONT)
         bar.outline.set_visible(False)  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
-        legend_below(axes, _legend(values, absent), key)
+        legend_below(ax, axes, _legend(values, absent), key)
     if title:
         axes.set_title(title, color=INK, fontsize=11)
     return axes
 
 
-def _matrix_axes(ax: Target, labels: Sequence[str], num_key: int) -> Axes:
+def _label_width(labels: Sequence[str]) -> float:
+    """Inches of the longest line."""
+    return 0.08 * max((len(line) for label in labels for line in label.split("\n")), default=0)
+
+
+def _matrix_axes(ax: Target, labels: Sequence[str]) -> Axes:
     """Axes whose cells hold their numbers or, where there are many, a line of text."""
     size = len(labels)
-    label_width = 0.1 + 0.08 * max((len(line) for label in labels for line in label.split("\n")), default=0)
-    cells = max(size * (0.55 if size <= _NUMBERS else 0.24), 1.0)
-    axes = axes_for(ax, cells + label_width + 1.4, cells + label_width + 0.5 + 0.4 * num_key)
+    label_width = 0.1 + _label_width(labels)
+    cells = max(size * (0.55 if size <= _NUMBERS else 0.24 if size <= 20 else 0.17), 1.0)
+    axes = axes_for(ax, cells + label_width + 1.4, cells + label_width + 0.3)
     if not size:
         axes.set_axis_off()
     return axes
@@ -114,9 +120,8 @@ def _mark_cells(axes: Axes, values: np.ndarray, limit: float) -> None:
     for i in range(size):
         if np.isnan(values[i, i]):
             axes.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, color="#eef1f4"))
-    for i, j in np.argwhere(np.isnan(values)):
-        if i != j:
-            axes.plot(j, i, marker="x", color=FAINT, markersize=3, markeredgewidth=0.7)
+    absent = np.argwhere(np.isnan(values) & ~np.eye(size, dtype=bool))
+    axes.plot(absent[:, 1], absent[:, 0], "x", color=FAINT, markersize=3, markeredgewidth=0.7)
     for i, j in np.argwhere(np.isinf(values)):
         axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **_infinite(float(values[i, j]))))
     for i, j in np.argwhere(np.isfinite(values)) if size <= _NUMBERS else ():

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ..errors import check_fraction, check_whole, none_received, out_of_range, refused, wrong_shape
-from .drawing import BLUE, FAINT, FONT, INK, LABELLED, Target, axes_for, legend_below, plain_axes
+from .drawing import BLUE, FAINT, FONT, INK, Target, axes_for, legend_below, plain_axes
 
 __all__ = ["calibration_table", "plot_calibration", "plot_roc", "roc_points"]
 
@@ -120,7 +120,7 @@ def plot_calibration(
         ['2', '2']
     """
     table = calibration_table(probabilities, outcomes, bins=bins, level=level)
-    axes = axes_for(ax, 4.6, 5.2)
+    axes = axes_for(ax, 4.6, 4.2)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
     predicted, observed = table["predicted"].to_numpy(), table["observed"].to_numpy()
     axes.vlines(predicted, table["lower"], table["upper"], color=BLUE, linewidth=2.0)
@@ -145,7 +145,7 @@ def plot_calibration(
         Line2D([], [], color=BLUE, marker="o", linewidth=2.0, label=f"share with {level:.0%} interval; rows above"),
         Line2D([], [], color=FAINT, linewidth=1, label="perfect calibration"),
     ]
-    legend_below(axes, handles, columns=1, gap=LABELLED)
+    legend_below(ax, axes, handles)
     return axes
 
 
@@ -209,7 +209,7 @@ def plot_roc(scores: Any, outcomes: Any, *, ax: Target = None, name: str = "", c
         'area under the curve 0.750'
     """
     false, true, area = roc_points(scores, outcomes)
-    axes = axes_for(ax, 4.6, 5.2)
+    axes = axes_for(ax, 4.6, 4.2)
     label = f"{name}: area {area:.3f}" if name else f"area under the curve {area:.3f}"
     if not any(line.get_label() == "guessing" for line in axes.lines):
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, label="guessing")
@@ -220,5 +220,5 @@ def plot_roc(scores: Any, outcomes: Any, *, ax: Target = None, name: str = "", c
     axes.set_xlabel("share of non-events called events", color=INK, fontsize=FONT)
     axes.set_ylabel("share of events found", color=INK, fontsize=FONT)
     plain_axes(axes)
-    legend_below(axes, [*axes.lines[1:], axes.lines[0]], columns=1, gap=LABELLED)
+    legend_below(ax, axes, [*axes.lines[1:], axes.lines[0]])
     return axes

@@ -78,11 +78,11 @@ def dependency_figure(
     handles = _legend(found, shown, target, len(order))
     texts, key = circle_labels(domain.names)
     figure = Figure()
-    axes = circle_axes(figure, texts, len(handles) + 2 * len(key))
+    axes = circle_axes(figure, texts)
     for edge in reversed(shown):
         _arrow(axes, place[edge[0]], place[edge[1]], found[edge] / highest, target in edge, len(order))
     draw_variables(axes, dict(zip(domain.names, texts, strict=True)), {}, place)
-    legend_below(axes, handles, key)
+    legend_below(None, axes, handles, key)
     return figure
 
 
