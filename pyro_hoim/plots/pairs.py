@@ -34,12 +34,13 @@ def pair_matrix(hypergraph: InteractionHypergraph, weights: Weights | None = Non
         InputError: NaN, or a weight for a set that is no edge.
         UnknownNameError: a weight with a name that is no variable.
     """
-    order = circle_order(hypergraph, weights)
-    matrix = pd.DataFrame(np.nan, index=list(order), columns=list(order))
+    order = list(circle_order(hypergraph, weights))
+    at = {name: k for k, name in enumerate(order)}
+    matrix = np.full((len(order), len(order)), np.nan)
     for edge, value in edge_weights(hypergraph, weights).items():
         if len(edge) == 2:
-            matrix.loc[edge[0], edge[1]] = matrix.loc[edge[1], edge[0]] = value
-    return matrix
+            matrix[at[edge[0]], at[edge[1]]] = matrix[at[edge[1]], at[edge[0]]] = value
+    return pd.DataFrame(matrix, index=order, columns=order)
 
 
 def plot_pairs(

@@ -137,9 +137,11 @@ def dependency_matrix_figure(domain: Domain, values: Arrows) -> Figure:
     """
     found = _checked(domain, values)
     order = list(_order(domain, found))
-    matrix = pd.DataFrame(np.nan, index=order, columns=order)
+    at = {name: k for k, name in enumerate(order)}
+    values_of = np.full((len(order), len(order)), np.nan)
     for (parent, child), value in found.items():
-        matrix.loc[child, parent] = value
+        values_of[at[child], at[parent]] = value
+    matrix = pd.DataFrame(values_of, index=order, columns=order)
     figure = figure_of(plot_pairs, matrix, label="information, nats a row", absent="not used")
     if order:
         figure.axes[0].set_xlabel("predicted from", color=INK, fontsize=FONT)
