@@ -21,15 +21,10 @@ from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
 from .options import option_of
 
-__all__ = ["Session", "announce", "command_line", "session"]
+__all__ = ["Session", "command_line", "session"]
 
 _FILE = "run.json"
 _FREE = ("source", "target", "out", "resume", "as_json", "jobs")  # may differ when a run is continued
-
-
-def announce(words: str, begin: float) -> None:
-    """One line on standard error with the time so far."""
-    click.echo(f"[{time.perf_counter() - begin:6.1f} s] {words}", err=True)
 
 
 class Session:

@@ -19,7 +19,7 @@ from ..schema import Domain
 from .page import Page
 from .partition import LogPartition
 from .scores import RowLogLikelihood
-from .words import option, with_options
+from .words import option, plural, with_options
 
 __all__ = [
     "Answer",
@@ -127,6 +127,10 @@ class Source:
     def told(self) -> tuple[str, ...]:
         """Sentences on what a reader may not expect of the rows."""
         return ()
+
+    def size(self) -> str:
+        """How large the rows are."""
+        return f"{plural(self.rows.total_count, 'row')}, {plural(len(self.rows.domain), 'column')}"
 
     def warn(self) -> None:
         """Warn of what a reader may not expect of the rows, once."""

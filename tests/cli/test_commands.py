@@ -339,7 +339,7 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(shell, monkeypat
         raise InputError("refused late")
 
     monkeypatch.setattr("pyro_hoim.study.command.fit.analyse", refuse)
-    assert "refused late" in shell.refused("fit", "titanic", "--out", "new") and not Path("new").exists()
+    assert "refused late" in shell.refused("fit", "titanic", "--out", "new", progress=True) and not Path("new").exists()
     kept = Path("kept/checkpoint")
     kept.mkdir(parents=True)
     (kept / "chain").write_text("hours of work", encoding="utf-8")

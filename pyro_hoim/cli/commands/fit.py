@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,10 @@ from ...report import plain_text, provenance, write_page
 from ..asking import JSON, FamilyCommand, own_options
 from ..options import SEED
 from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text, without_folder
+from ..progress import Progress
 from ..reading import fit_file_options, say_notes
 from ..seen import keep_split
-from ..session import Session, announce, command_line, session
+from ..session import Session, command_line, session
 
 __all__ = ["fit"]
 
@@ -95,8 +95,8 @@ def fit(
     parts = _split_rows(table.rows, fractions, seed)
     say_notes(read.notes)
     table.warn()
-    with session(new_folder(out, table.name, resume), started, read.rows) as run:
-        say = partial(announce, begin=started)
+    folder = new_folder(out, table.name, resume)
+    with session(folder, started, read.rows) as run, Progress(started, table.size()) as say:
         study = plan.run(
             Request(
                 table,

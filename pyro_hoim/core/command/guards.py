@@ -12,9 +12,10 @@ from ...data.bins import is_dates
 from ...data.columns import identifier_columns
 from ...data.observations import Observations
 from ...errors import DataWarning, check_names, refused
+from ..partition import Cost
 from ..words import listed, option, plural, shorten
 
-__all__ = ["check_rows", "warn_of_columns", "warn_of_size"]
+__all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_size"]
 
 _MOST_DATES = 12
 _MOST_NUMBERS = 30
@@ -22,6 +23,8 @@ _MOST_LEVELS = 100
 _FEW_LEVELS = 20
 _WORDS = 3  # blanks in an answer of free text, on average
 _SHOWN = 6
+_SHORT = 2.0  # seconds
+_SECONDS_PER_OPERATION = 2e-7  # of a fit, per operation of log Z: measured on tables of 2^16 to 2^19 cells, and doubled
 
 
 def check_rows(rows: Observations, allow: Sequence[str] = ()) -> None:
@@ -61,11 +64,11 @@ def warn_of_columns(rows: Observations) -> None:
 def _way_on(good: Sequence[str], bad: dict[str, tuple[str, str | None]]) -> str:
     """What to say to go on."""
     names = ",".join(good)
-    leave = option("columns", names) if good and len(names) <= 60 else f"{option('columns')} with the others"
+    leave = option("columns", names) if good and len(names) <= 160 else f"{option('columns')} with the others"
     ways = [f"leave them out ({leave})"]
     rules = [option("bins", f"{name}={rule}") for name, (_, rule) in bad.items() if rule is not None]
     if rules:
-        ways.append(f"cut numbers and dates into levels ({' '.join(rules[:3])}{' ...' if len(rules) > 3 else ''})")
+        ways.append(f"cut numbers and dates into levels ({' '.join(rules[:6])}{' ...' if len(rules) > 6 else ''})")
     return f"{', '.join(ways)}, or keep a column as it is ({option('allow', next(iter(bad)))})"
 
 
@@ -106,6 +109,16 @@ def _are_row_numbers(labels: Sequence[str]) -> bool:
     """Whether whole numbers follow each other without large gaps."""
     numbers = sorted(map(float, labels))
     return all(number.is_integer() for number in numbers) and numbers[-1] - numbers[0] < 2 * len(numbers)
+
+
+def size_words(num_parameters: int, cost: Cost) -> str:
+    """Parameters of a fit by exact inference, its largest table, and where it is not short about how long it takes."""
+    seconds = _SECONDS_PER_OPERATION * cost.flops
+    told = f"{plural(num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
+    if seconds < _SHORT:
+        return told
+    shown = plural(round(seconds), "second") if seconds < 100 else plural(round(seconds / 60), "minute")
+    return f"{told}, very roughly {shown} (by the operations of log Z)"
 
 
 def warn_of_size(rows: Observations, num_parameters: int) -> None:

@@ -170,7 +170,7 @@ def missing_words(rows: Observations) -> str | None:
         return None
     names = listed(list(dict.fromkeys(name for names in found.values() for name in names)), 3)
     options = " ".join(option("missing", repr(label) if label in "." else label) for label in found)
-    return f"{listed([repr(label) for label in found])} in {names} are levels like others; {options} makes them missing"
+    return f"levels like others are {listed([repr(label) for label in found])} of {names}; {options} makes them missing"
 
 
 _MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "none", "nil", ".", "-", "?", "missing", "unknown"}

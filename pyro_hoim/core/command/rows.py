@@ -30,7 +30,7 @@ from ...errors import (
 )
 from ...schema import Variable
 from ..family import Asked, Source
-from ..words import listed, option, plural, whole
+from ..words import listed, num_states_text, option, plural, whole
 from .guards import check_rows, warn_of_columns
 from .reading import Reading, cells_of, cut_columns, missing_words, read_cells
 
@@ -147,6 +147,10 @@ class Table(Source):
             none = option("ordinal", "none")
             found.append(f"Taken as ordered: {listed(self.ordinal_columns)} ({none} takes no column so).")
         return tuple(found)
+
+    @override
+    def size(self) -> str:
+        return f"{super().size()}, {num_states_text(self.rows.domain.num_states)} possible rows"
 
     @override
     def warn(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...core.command.guards import warn_of_size
+from ...core.command.guards import size_words, warn_of_size
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
@@ -110,6 +110,8 @@ class _LogLinearPlan:
                     hint = f"use fewer {option('columns')}, a lower {option('order')}, or sparser {option('edges')}"
                     raise out_of_reach(f"{option(*names)} needs exact inference", cost.reason, hint)
                 return train_given(self.asked, structure, cost.reason, request, self.prior)
+        for name, structure in structures.items():
+            request.announce(f"fitting {name}: {size_words(structure.num_parameters, Auto().plan(structure))}")
         if self.prior is None and not self.has_posterior:
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None

@@ -1,0 +1,68 @@
+"""What a run says of its progress on standard error, so that it is never silent for long."""
+
+from __future__ import annotations
+
+import time
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Self
+
+import click
+from tqdm import tqdm
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Announces the stages of a run with the time since it began, and that a stage goes on where it takes long.
+
+    The latter is left out while a progress bar moves.
+
+    Args:
+        begin: of the run, as ``time.perf_counter`` tells it.
+        opening: said before the first stage, so that a run that is refused says nothing else.
+        period: longest silence, seconds.
+    """
+
+    def __init__(self, begin: float, opening: str | None = None, period: float = 10.0) -> None:
+        self._begin, self._period = begin, period
+        self._opening = opening
+        self._stage, self._said = "", time.perf_counter()
+        self._change = Condition()
+        self._is_over = False
+        self._thread = Thread(target=self._remind, daemon=True)
+
+    def __call__(self, words: str) -> None:
+        """Announce a stage."""
+        with self._change:
+            self._stage = words.split(";", maxsplit=1)[0]
+            self._say(words)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._change:
+            self._is_over = True
+            self._change.notify()
+        self._thread.join()
+
+    def _say(self, words: str) -> None:
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            self._say(opening)
+        self._said = time.perf_counter()
+        click.echo(f"[{self._said - self._begin:6.1f} s] {words}", err=True)
+
+    def _remind(self) -> None:
+        """Say at every period without a word that the stage goes on."""
+        with self._change:
+            while not self._is_over:
+                silent = time.perf_counter() - self._said
+                if silent < self._period:
+                    self._change.wait(self._period - silent)
+                elif getattr(tqdm, "_instances", ()):
+                    self._change.wait(self._period)
+                else:
+                    self._say(f"still {self._stage}" if self._stage else "still at work")
