@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from ...errors import conflict, other_domain, refused, unexpected
-from ..fitting.result import FitResult
+from ..fitting.result import CovarianceKind, FitResult
 from ..margins import MARGIN_TOLERANCE
 from ..restricted.interactions import RestrictedInteractions
 from .p_values import NUM_TABLES, Comparison, PValue, p_value_of
+from .rao_scott import corrected_p_value
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
 
@@ -86,8 +87,9 @@ def goodness_of_fit(
         p_value: ``chi-square``; ``exact``: the share of tables with the observed margins whose G2 is at least the
             observed one, in a sample of them that counts the observed table (decomposable models without structural
             zeros); ``bootstrap``: the same share for X2 of tables drawn from the fitted model, each against its own
-            refit; ``auto`` chooses as above; None computes none. Only a maximum-likelihood fit has a p-value: it is NaN
-            for penalised, early-stopped and pseudo-likelihood fits.
+            refit; ``auto`` chooses as above, and computes none of weights that are not whole, whose unit the statistics
+            have; None computes none. Only a maximum-likelihood fit has a p-value: it is NaN for penalised,
+            early-stopped and pseudo-likelihood fits.
         num_tables: tables that are drawn, at least 99; ``auto`` draws fewer where these would take longer than its two
             seconds, and gives no p-value below 99.
         seed: of these tables.
@@ -153,12 +155,15 @@ class LikelihoodRatioTest(PValue):
         df_adjusted: difference of the parameters that the data identify.
         p_value_resolution: step between the values that ``p_value`` can take, and the smallest of them,
             1 / (num_tables + 1); 0 for ``chi-square``, NaN without a p-value.
+        design_effect: mean of the eigenvalues of a robust covariance of what the larger model adds, in units of the
+            model's; NaN for that of the model.
     """
 
     statistic: float
     df: int
     df_adjusted: int
     p_value_resolution: float
+    design_effect: float = math.nan
 
 
 def likelihood_ratio_test(
@@ -166,6 +171,7 @@ def likelihood_ratio_test(
     big: FitResult,
     p_value: Literal["auto", "chi-square", "exact", "bootstrap"] | None = "auto",
     *,
+    covariance: CovarianceKind = "model",
     num_tables: int = NUM_TABLES,
     seed: int = 0,
 ) -> LikelihoodRatioTest:
@@ -180,11 +186,19 @@ def likelihood_ratio_test(
     least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the leverage :math:`s_x` in the small model,
     must be as small: by so much do errors of the fit move the mean. Both models are refitted to every table drawn.
 
+    Under survey weights the statistic has no chi-square distribution. With a robust covariance V of the larger model it
+    is corrected to second order. Let :math:`L \theta` be what the larger model adds, :math:`\delta_j` the eigenvalues
+    of :math:`(\operatorname{Cov} L\hat\theta)^{-1} L V L^\top`, :math:`\bar\delta` their mean, the design effect, and
+    :math:`1 + a^2 = \overline{\delta^2} / \bar\delta^2`. Then :math:`G^2 / (\bar\delta (1 + a^2))` is compared with
+    chi-square of :math:`k / (1 + a^2)` degrees of freedom; :math:`G^2 / \bar\delta` with k is the first order.
+
     Args:
         small: unpenalised maximum-likelihood fit of the null model.
         big: the same of a model with all its interactions and more, to the same data. Fits to sufficient statistics
             are taken for fits to the same data when the margins they share agree.
-        p_value: as in :func:`goodness_of_fit`, for this statistic.
+        p_value: as in :func:`goodness_of_fit`, for this statistic; ``auto`` and ``chi-square`` with another covariance.
+        covariance: ``model``; ``robust`` or what :meth:`FitResult.robust_covariance` of the larger model gave, for
+            survey weights and clusters.
         num_tables: likewise.
         seed: likewise.
 
@@ -195,7 +209,8 @@ def likelihood_ratio_test(
     References:
         Gauss Cordeiro, Improved likelihood ratio statistics for generalized linear models, 1983, Journal of the Royal
         Statistical Society B 45(3), for the mean of the statistic; Anthony Davison and David Hinkley, Bootstrap Methods
-        and their Application, 1997, section 4.2.
+        and their Application, 1997, section 4.2; Jon Rao and Alastair Scott, On chi-squared tests for multiway
+        contingency tables with cell proportions estimated from survey data, 1984, sections 2 and 3.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
@@ -230,12 +245,21 @@ def likelihood_ratio_test(
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = big.num_parameters_fitted - small.num_parameters_fitted
-    test = p_value_of(Comparison(small, big, statistic, math.nan, adjusted), p_value, num_tables, seed)
+    comparison, effect = Comparison(small, big, statistic, math.nan, adjusted), math.nan
+    if isinstance(covariance, str) and covariance == "model":
+        test = p_value_of(comparison, p_value, num_tables, seed)
+    else:
+        test, effect = corrected_p_value(comparison, big.covariance_of_kind(covariance), p_value)
     resolution = 1 / (test.num_tables + 1) if test.num_tables else 0.0
     if test.p_value_method is None:
         resolution = math.nan
     return LikelihoodRatioTest(
-        **vars(test), statistic=statistic, df=df, df_adjusted=adjusted, p_value_resolution=resolution
+        **vars(test),
+        statistic=statistic,
+        df=df,
+        df_adjusted=adjusted,
+        p_value_resolution=resolution,
+        design_effect=effect,
     )
 
 

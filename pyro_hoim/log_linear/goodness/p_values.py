@@ -46,7 +46,8 @@ class PValue:
         p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
             saturated model).
         p_value_pearson: of Pearson's statistic, by the same method; NaN beside a larger model.
-        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, or None without a p-value.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, ``rao-scott`` (of a test with a
+            robust covariance), or None without a p-value.
         p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
         num_tables: tables drawn, 0 for ``chi-square``.
         p_value_note: how the method was chosen, or why there is no p-value, in words.
@@ -55,7 +56,7 @@ class PValue:
     p_value_note: str
     p_value: float = math.nan
     p_value_pearson: float = math.nan
-    p_value_method: Literal["chi-square", "exact", "bootstrap"] | None = None
+    p_value_method: Literal["chi-square", "exact", "bootstrap", "rao-scott"] | None = None
     p_value_std_error: float = 0.0
     num_tables: int = 0
     p_value_statistic: Literal["deviance", "pearson"] | None = None
@@ -110,6 +111,9 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             return PValue(
                 p_value_note="of rows with missing cells it is not known where the chi-square distribution holds"
             )
+        if result.data is not None and not result.data.has_whole_counts:
+            unit = "G\N{SUPERSCRIPT TWO} has the unit of the weights, and the counts are not whole numbers"
+            return PValue(p_value_note=f"{unit}: a test against a larger model takes covariance='robust'")
         excess, reason = _mean_excess(test, expected)
         if excess <= MAX_MEAN_EXCESS:
             return _by_chi_square(test, reason)
@@ -136,13 +140,17 @@ def _mean_excess(test: Comparison, expected: np.ndarray) -> tuple[float, str]:
     return excess, f"{problem} (limit {MAX_MEAN_EXCESS})"
 
 
-def asymptotic_verdict(test: Comparison, num_rows: float) -> tuple[bool, str]:
-    """Whether a chi-square distribution may be relied on for so many effective rows, and why."""
+def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
+    """Whether a chi-square distribution is relied on for the effective number of rows, and why."""
+    if how != "auto":
+        return how is not None, "it was asked for" if how else "none was asked for"
     expected = _expected(test.result)
     if expected is None:
         return False, "the table is too large to list its expected counts"
-    excess, reason = _mean_excess(test, expected * (num_rows / test.result.num_rows))
-    return excess <= MAX_MEAN_EXCESS, reason
+    share = test.result.effective_num_rows / test.result.num_rows
+    excess, reason = _mean_excess(test, expected * share)
+    is_reliable = excess <= MAX_MEAN_EXCESS
+    return is_reliable, reason if is_reliable else f"{reason}, too much for the chi-square distribution"
 
 
 def _leverage(larger: FitResult | None, cells: np.ndarray, expected: np.ndarray) -> np.ndarray:

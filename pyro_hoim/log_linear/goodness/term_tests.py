@@ -21,6 +21,7 @@ from ..fitting.fit import fit
 from ..fitting.result import CovarianceKind, FitResult
 from .goodness_of_fit import likelihood_ratio_test
 from .p_values import Comparison, asymptotic_verdict
+from .rao_scott import design_effects
 
 __all__ = ["Correction", "adjust_p_values", "term_tests"]
 
@@ -112,11 +113,8 @@ def term_tests(
     ``p_value_method`` and ``note`` say which and why (:func:`~pyro_hoim.log_linear.goodness_of_fit`).
 
     Under survey weights neither statistic of a model-based covariance has a chi-square distribution. With a robust
-    covariance V Wald's statistic has, and the likelihood ratio is corrected to second order: with the eigenvalues
-    :math:`\delta_j` of :math:`(\operatorname{Cov}\hat\theta_S)^{-1} V_S`, their mean :math:`\bar\delta`, the column
-    ``design_effect``, and :math:`1 + a^2 = \overline{\delta^2} / \bar\delta^2`, :math:`G^2 / (\bar\delta (1 + a^2))` is
-    compared with chi-square of :math:`k / (1 + a^2)` degrees of freedom; :math:`G^2 / \bar\delta` with k is the
-    correction of first order. These need many sampling units beside the degrees of freedom.
+    covariance Wald's statistic has, and the likelihood ratio is corrected by its design effects
+    (:func:`~pyro_hoim.log_linear.likelihood_ratio_test`). These need many sampling units beside the degrees of freedom.
 
     Args:
         result: a converged maximum-likelihood fit without penalty, to complete observations.
@@ -139,10 +137,6 @@ def term_tests(
         MissingDataError: a fit to rows with missing cells.
         IntractableError: no covariance (:attr:`FitResult.covariance`), where one is needed.
 
-    References:
-        Jon Rao and Alastair Scott, On chi-squared tests for multiway contingency tables with cell proportions estimated
-        from survey data, 1984, sections 2 and 3, for the corrections.
-
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
@@ -164,12 +158,12 @@ def term_tests(
         covariance = "model" if data.has_whole_counts else "robust"
     removals = _removals(result.hypergraph, terms)
     is_model = isinstance(covariance, str) and covariance == "model"
-    if method == "wald" or not is_model:
+    if method == "wald":
         matrix = result.covariance_of_kind(covariance)
-        test = _wald if method == "wald" else _corrected
-        rows = [removal.row | test(result, removal, matrix, is_model, p_value) for removal in removals]
+        rows = [removal.row | _wald(result, removal, matrix, p_value) for removal in removals]
     else:
-        rows = [removal.row | _ratio(result, removal, p_value, num_tables, seed) for removal in removals]
+        options = {"covariance": covariance, "num_tables": num_tables, "seed": seed}
+        rows = [removal.row | _ratio(result, removal, p_value, options) for removal in removals]
     columns = ["term", "removal", "df", "statistic", "p_value", "p_value_method", "note"]
     if not is_model:
         columns.insert(4, "design_effect")
@@ -207,44 +201,25 @@ def _without(result: FitResult, removal: _Removal) -> FitResult:
         return fit(left, result.complete_data(), partition=result.partition, structural_zeros=zeros)
 
 
-def _ratio(result: FitResult, removal: _Removal, p_value: Any, num_tables: int, seed: int) -> dict[str, Any]:
-    """Likelihood-ratio test of rows that are counts."""
-    test = likelihood_ratio_test(_without(result, removal), result, p_value, num_tables=num_tables, seed=seed)
+def _ratio(result: FitResult, removal: _Removal, p_value: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Likelihood-ratio test."""
+    test = likelihood_ratio_test(_without(result, removal), result, p_value, **options)
     return {
         "df": test.df_adjusted,
         "statistic": test.statistic,
+        "design_effect": test.design_effect,
         "p_value": test.p_value,
         "p_value_method": test.p_value_method,
         "note": test.p_value_note,
     }
 
 
-def _corrected(result: FitResult, removal: _Removal, matrix: torch.Tensor, _: bool, p_value: str) -> dict[str, Any]:
-    """Likelihood-ratio test with the correction of Rao and Scott."""
-    small = _without(result, removal)
-    test = likelihood_ratio_test(small, result, None)
-    effects = _design_effects(result, removal, matrix)
-    mean = float(effects.mean()) if len(effects) else math.nan
-    spread = float(np.square(effects).mean()) / mean**2 if len(effects) else math.nan
-    row: dict[str, Any] = {"df": test.df_adjusted, "statistic": test.statistic, "design_effect": mean}
-    row |= {"p_value": math.nan, "p_value_method": None}
-    if not len(effects):
-        return row | {"note": "the data do not identify the interaction"}
-    comparison = Comparison(small, result, test.statistic, math.nan, test.df_adjusted)
-    is_reliable, note = _judged(result, comparison, p_value)
-    if not is_reliable:
-        return row | {"note": note}
-    found = float(chdtrc(len(effects) / spread, max(test.statistic, 0.0) / (mean * spread)))
-    return row | {"p_value": found, "p_value_method": "rao-scott", "note": note}
-
-
-def _wald(result: FitResult, removal: _Removal, matrix: torch.Tensor, is_model: bool, p_value: str) -> dict[str, Any]:
+def _wald(result: FitResult, removal: _Removal, matrix: torch.Tensor, p_value: str) -> dict[str, Any]:
     """Wald's test, for any covariance."""
     contrasts = _contrasts(result, removal)
+    effects = design_effects(result, contrasts, matrix)
     row: dict[str, Any] = {"df": len(contrasts), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
-    if not is_model:
-        effects = _design_effects(result, removal, matrix)
-        row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
+    row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
     if not bool(result.is_identified(contrasts).all()):
         return row | {"note": "the estimate of the interaction is infinite; use the likelihood ratio"}
     theta = (contrasts @ result.theta).numpy()
@@ -252,19 +227,12 @@ def _wald(result: FitResult, removal: _Removal, matrix: torch.Tensor, is_model: 
     if np.linalg.matrix_rank(variance, hermitian=True) < len(theta):
         return row | {"note": "there are too few sampling units for the degrees of freedom"}
     row["statistic"] = float(theta @ np.linalg.solve(variance, theta))
-    is_reliable, note = _judged(result, Comparison(result, result, row["statistic"], math.nan, len(theta)), p_value)
+    test = Comparison(result, result, row["statistic"], math.nan, len(theta))
+    is_reliable, note = asymptotic_verdict(test, p_value)
     if not is_reliable:
         return row | {"note": note}
     found = float(chdtrc(len(theta), row["statistic"]))
     return row | {"p_value": found, "p_value_method": "chi-square", "note": note}
-
-
-def _judged(result: FitResult, comparison: Comparison, p_value: str) -> tuple[bool, str]:
-    """Whether a chi-square distribution is relied on, and why."""
-    if p_value == "chi-square":
-        return True, "it was asked for"
-    is_reliable, note = asymptotic_verdict(comparison, result.effective_num_rows)
-    return is_reliable, note if is_reliable else f"{note}, too much for the chi-square distribution"
 
 
 def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:
@@ -274,13 +242,3 @@ def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:
     slices = result.hypergraph.parameter_slices
     where = list(itertools.chain(*(range(slices[e].start, slices[e].stop) for e in removal.removed)))
     return torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)[where]
-
-
-def _design_effects(result: FitResult, removal: _Removal, matrix: torch.Tensor) -> np.ndarray:
-    """Eigenvalues of the covariance of what is removed in units of the model's, over what the data identify."""
-    contrasts = _contrasts(result, removal)
-    own, other = ((contrasts @ m @ contrasts.T).numpy() for m in (result.covariance, matrix))
-    values, vectors = np.linalg.eigh(own)
-    kept = values > 1e-10 * values.max(initial=0.0)
-    scaled = vectors[:, kept] / np.sqrt(values[kept])
-    return np.linalg.eigvalsh(scaled.T @ other @ scaled)

@@ -98,14 +98,19 @@ class RestrictedInteractions:
         """Linear functions of theta (number of coefficients, num_parameters) that give the coefficients."""
         return np.linalg.pinv(self.directions)
 
+    def embedded(self, other: RestrictedInteractions) -> np.ndarray:
+        """Basis of another subspace, over some of these interactions, in this theta (num_parameters, its size)."""
+        result = np.zeros((self.hypergraph.num_parameters, other.num_parameters))
+        for edge, where in other.hypergraph.parameter_slices.items():
+            result[self.hypergraph.parameter_slices[edge]] = other.basis[where]
+        return result
+
     def holds(self, other: RestrictedInteractions) -> bool:
         """Whether every model of the other, over the same variables, is one of these."""
         if not set(other.hypergraph.edges) <= set(self.hypergraph.edges):
             return False
-        embedded = np.zeros((self.hypergraph.num_parameters, other.num_parameters))
-        for edge, where in other.hypergraph.parameter_slices.items():
-            embedded[self.hypergraph.parameter_slices[edge]] = other.basis[where]
-        return bool(np.abs(embedded - self.basis @ (self.basis.T @ embedded)).max(initial=0.0) < 1e-8)
+        found = self.embedded(other)
+        return bool(np.abs(found - self.basis @ (self.basis.T @ found)).max(initial=0.0) < 1e-8)
 
     def belongs(self, edges: Iterable[Edge]) -> np.ndarray:
         """Mask of the coefficients that have a part in one of the interactions."""

@@ -161,6 +161,18 @@ def test_the_correction_of_rao_and_scott_in_closed_cases():
     assert mixed["p_value"].item() == pytest.approx(share, abs=0.02)  # the mixture by two moments
 
 
+def test_weights_that_are_not_whole_have_no_p_value_of_counts():
+    data, random = _survey(300, 2)
+    weights = random.uniform(0.3, 3, 300)
+    one, two = (Observations.from_tensor(data.codes, data.domain, weights=c * weights) for c in (1, 20))
+    assert goodness_of_fit(order_fit(one, 1)).p_value_method is None
+    found, scaled = (likelihood_ratio_test(order_fit(d, 1), order_fit(d), covariance="robust") for d in (one, two))
+    assert found.p_value == pytest.approx(scaled.p_value, rel=1e-6)
+    naive = [likelihood_ratio_test(order_fit(d, 1), order_fit(d), "chi-square").p_value for d in (one, two)]
+    assert naive[1] < 0.5 * naive[0]  # control
+    assert math.isnan(likelihood_ratio_test(order_fit(one, 1), order_fit(one), None, covariance="robust").p_value)
+
+
 def test_copies_of_rows_in_clusters_change_no_corrected_p_value():
     data, random = _survey(200, 3)
     one = Observations.from_tensor(data.codes, data.domain, weights=random.uniform(0.3, 3, 200))

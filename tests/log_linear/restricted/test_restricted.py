@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 import torch
+from scipy.stats import chi2
 
 from pyro_hoim.data import Observations
 from pyro_hoim.families import load, save
@@ -252,6 +253,20 @@ def test_nested_tests_and_removal_of_terms():
     assert wald["statistic"].item() == pytest.approx(last["z"] ** 2, rel=1e-9)
     robust = term_tests(uniform, covariance="robust")
     assert robust["design_effect"].item() == pytest.approx(1, abs=0.2)
+
+
+def test_corrected_tests_of_restricted_models_take_what_the_larger_one_adds():
+    uniform, slopes, whole = (_fit(TEENAGE, f) for f in ("linear(a):linear(b)", "linear(a):b", "a*b"))
+    plain = fit(InteractionHypergraph.saturated(whole.hypergraph.domain), whole.data)
+    for small, big in ((uniform, slopes), (uniform, whole), (slopes, plain), (_fit(TEENAGE, "a + b"), uniform)):
+        usual = likelihood_ratio_test(small, big, "chi-square")
+        same, wide = (likelihood_ratio_test(small, big, covariance=c * big.covariance) for c in (1, 3))
+        assert same.p_value == pytest.approx(usual.p_value, rel=1e-6)
+        assert same.p_value_method == "rao-scott"
+        assert wide.design_effect == pytest.approx(3, rel=1e-8)
+        assert wide.p_value == pytest.approx(float(chi2.sf(usual.statistic / 3, usual.df)), rel=1e-6)
+    with raises("unknown-choice", "p_value"):
+        likelihood_ratio_test(uniform, whole, "bootstrap", covariance="robust")
 
 
 def test_sparse_tables_have_no_p_value_by_refits_of_whole_tables():
