@@ -365,7 +365,9 @@ def check_unique(names: Sequence[str], argument: str) -> None:
         raise refused(argument, f"names must be unique, but {shown} is repeated", code="repeated-name")
 
 
-def check_names(names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable") -> None:
+def check_names(
+    names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable", problem: str = "unknown"
+) -> None:
     """Raise :class:`UnknownNameError` for the first name that is not known, listing the closest ones."""
     present = set(known)
     for name in names:
@@ -375,4 +377,4 @@ def check_names(names: Iterable[str], known: Sequence[str], argument: str, noun:
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
             if not close and len(known) > len(shown):
                 hint += ", ..."
-            raise UnknownNameError(f"unknown {noun} {name!r}", argument=argument, received=repr(name), hint=hint)
+            raise UnknownNameError(f"{problem} {noun} {name!r}", argument=argument, received=repr(name), hint=hint)

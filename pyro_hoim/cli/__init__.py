@@ -27,8 +27,13 @@ _COMMANDS = {
     "score": ("commands.use", "Log-likelihood of the rows of a file."),
     "predict": ("commands.use", "Predict one column from the others."),
     "log-z": ("commands.inspect", "Normalising constant of a model."),
-    "interactions": ("commands.inspect", "Interactions of a model, how strong they are and what they are worth."),
-    "tables": ("commands.inspect", "The embedded data sets."),
+    "interactions": (
+        "commands.inspect",
+        "Interactions of a model, and what it loses without each.",
+    ),
+    "margins": ("commands.inspect", "Probabilities of some columns, also given others."),
+    "tables": ("commands.data", "The embedded tables and the public data sets."),
+    "data": ("commands.data", "Print one of them as CSV."),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import pandas as pd
 from click.core import ParameterSource
 
 from ..core.family import Answer, Family, Option, Question, family_of
-from ..core.words import plural
-from ..errors import check_names, conflict, out_of_range, refused, unexpected
+from ..core.words import listed, plural
+from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected
 from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
@@ -30,6 +30,7 @@ __all__ = [
     "FamilyCommand",
     "ask",
     "check_new_file",
+    "figures",
     "own_options",
     "parse_given",
     "show",
@@ -116,16 +117,19 @@ def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     return family, Question(family.read(path), model, dict(ctx.params), own_options(family, ctx), is_terminal())
 
 
-def with_rows(family: Family, question: Question, file: Path, target: str | None = None) -> Question:
-    """The question about the rows of a file, which may leave the target out."""
+def with_rows(family: Family, question: Question, file: Path, targets: Sequence[str] = ()) -> Question:
+    """The question about the rows of a file, which may leave the targets out; numbers are known of all others."""
     domain = question.stored.domain
-    if target is not None:
-        check_names([target], domain.names, "--target")
+    check_names(targets, domain.names, "--target")
+    check_unique(targets, "--target")
     if family.data_type == "numbers":
-        rows, has_target = read_counts(domain, file, question.values.get("vocab"), target, question.values)
-        return replace(question, rows=rows, has_target=has_target)
+        rows, absent = read_counts(domain, file, question.values.get("vocab"), targets, question.values)
+        if absent and len(targets) > 1:
+            problem = f"the file lacks {listed(sorted(absent))}, and every other column must be known"
+            raise conflict("--target", problem, "predict one column at a time")
+        return replace(question, rows=rows, has_target=not absent)
     kept = question.stored.info.get("reading")
-    rows, unseen = read_known(domain, file, question.values, optional=target, kept=kept)
+    rows, unseen = read_known(domain, file, question.values, optional=targets, kept=kept)
     values = {**question.values, "unseen": unseen}
     return replace(question, values=values, rows=rows, left_out=unseen.lines)
 
@@ -154,15 +158,21 @@ def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mappi
 
 def show(answer: Answer, question: Question, as_json: bool) -> None:
     """Print an answer about the rows of a file, with the parts of the file that the fit saw."""
+    found = figures(answer, question)
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo("\n".join([*answer.lines, *seen_lines(found["parts"], *answer.shown)]))
+
+
+def figures(answer: Answer, question: Question) -> dict[str, Any]:
+    """The JSON object of an answer about the rows of a file, whose notes are said."""
     _note(answer)
     parts = None
     if answer.of_part is not None:
         parts = score_seen(question.stored.info, question.rows, answer.of_part)
-    if as_json:
-        unseen = question.values.get("unseen")
-        echo_json({**answer.json, "parts": parts, **({} if unseen is None else unseen.to_json())})
-        return
-    click.echo("\n".join([*answer.lines, *seen_lines(parts, *answer.shown)]))
+    unseen = question.values.get("unseen")
+    return {**answer.json, "parts": parts, **({} if unseen is None else unseen.to_json())}
 
 
 def _note(answer: Answer) -> None:

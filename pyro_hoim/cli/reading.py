@@ -121,7 +121,7 @@ def read_known(
     file: Path,
     values: Mapping[str, Any],
     *,
-    optional: str | None = None,
+    optional: Sequence[str] = (),
     kept: Mapping[str, Any] | None = None,
 ) -> tuple[Observations, UnseenLabels]:
     """The rows of a file whose labels are all levels of the model, and what is to be said of the others.
@@ -132,7 +132,7 @@ def read_known(
         domain: of the model.
         file: a file, or the name of an embedded table.
         values: of options; cells with a label among ``missing`` are missing.
-        optional: a column that the file may leave out, whose cells are missing then.
+        optional: columns that the file may leave out, whose cells are missing then.
         kept: what the model keeps of how its own rows were read.
     """
     missing: tuple[str, ...] = tuple(values.get("missing") or ())
@@ -141,9 +141,8 @@ def read_known(
     bins = {name: Bins.from_json(cut) for name, cut in held.get("bins", {}).items() if name in table.header}
     raw = {name: cut for name, cut in bins.items() if not {*table.column(name)} <= {*domain[name].labels, "", *missing}}
     table = replace(cut_columns(table, raw, missing)[0], categories={})
-    present = domain
-    if optional is not None and optional not in table.header:
-        present = domain.project([name for name in domain.names if name != optional])
+    absent = {name for name in optional if name not in table.header}
+    present = domain.project([name for name in domain.names if name not in absent]) if absent else domain
     is_unseen, labels = np.zeros(len(table.lines), dtype=bool), {}
 
     def column(name: str) -> np.ndarray:
@@ -174,10 +173,10 @@ def read_counts(
     domain: Domain,
     file: Path,
     vocab: Path | None,
-    optional: str | None = None,
+    optional: Sequence[str] = (),
     values: Mapping[str, Any] | None = None,
-) -> tuple[CountTable, bool]:
-    """Rows of a file with the columns of a model, in their order, and whether the optional one, else zero, is there.
+) -> tuple[CountTable, set[str]]:
+    """Rows of a file with the columns of a model, in their order, and which of the optional ones are absent, here zero.
 
     Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file, and ``values`` are of options.
     """
@@ -194,16 +193,17 @@ def read_counts(
         read = partial(CountTable.from_csv, cells)
     known = set(header)
     absent = [name for name in domain.names if name not in known]
-    wanted = [name for name in absent if name != optional]
+    wanted = [name for name in absent if name not in optional]
     if wanted:
-        check_names(wanted[:1], header, str(file), noun="column")
+        check_names(wanted[:1], header, str(file), noun="column", problem="the table lacks")
     held = [name for name in domain.names if name in known]
     if not held:
-        return CountTable.from_matrix(np.zeros((0, len(domain))), domain.names, kind=kind), False
+        return CountTable.from_matrix(np.zeros((0, len(domain))), domain.names, kind=kind), set(absent)
     table = read(kind=kind, columns=held)
     if not absent:
-        return table, True
+        return table, set()
     empty = np.zeros((table.num_rows, len(absent)))
     is_sparse = kind == "count"
     joined = sparse.hstack([sparse.csr_matrix(table.matrix), empty]) if is_sparse else np.hstack([table.matrix, empty])
-    return CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file)).columns(domain.names), False
+    found = CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file))
+    return found.columns(domain.names), set(absent)

@@ -115,7 +115,8 @@ def encode_columns(
         if columns is not None:
             domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
         names = list(domain.names)
-        check_names(names, [name for name in header if name not in exclude], source, noun="column")
+        held = [name for name in header if name not in exclude]
+        check_names(names, held, source, noun="column", problem="the table lacks")
     if not names:
         raise none_received(source, "at least one variable besides the counts")
     counts = np.ones(num_rows)

@@ -18,6 +18,7 @@ __all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_f
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
+_LONGEST = 80  # characters of the reason of a failure that a reader is shown
 LOCAL_FOLDER = "PYRO_HOIM_DATA"
 """Environment variable that names a folder of data files."""
 
@@ -181,7 +182,8 @@ def download(info: FileInfo, held: str, timeout: float) -> Path:
         return Path(pooch.retrieve(url, sha256, info.original_name, folder, downloader=downloader))  # type: ignore[arg-type]
     except RequestException as error:
         hint = f"download it elsewhere and set {LOCAL_FOLDER} to the folder that holds {info.original_name} or {held}"
-        problem = f"{url} could not be downloaded ({error})"
+        reason = str(error) if len(str(error)) <= _LONGEST else "no connection"
+        problem = f"{url} could not be downloaded ({reason})"
         raise refused(f"data set {info.name!r}", problem, hint, code="no-file") from None
     except ValueError:
         info.check(url, "", sha256, "another")

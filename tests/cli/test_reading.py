@@ -61,16 +61,16 @@ def test_files_are_read_once(kind, files, readings):
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
 def test_a_missing_target_is_zero_and_other_missing_columns_are_named(kind, files, readings):
-    table, has_target = read_counts(counts("a", "hat", "b"), files[kind], None, "hat")
-    assert not has_target
+    table, absent = read_counts(counts("a", "hat", "b"), files[kind], None, ["hat"])
+    assert absent == {"hat"}
     assert table.to_array().tolist() == [[0, 0, 3], [2, 0, 0]]
-    _, has_target = read_counts(AB, files[kind], None, "b")
-    assert has_target
-    table, _ = read_counts(counts("hat"), files[kind], None, "hat")
+    _, absent = read_counts(AB, files[kind], None, ["b"])
+    assert absent == set()
+    table, _ = read_counts(counts("hat"), files[kind], None, ["hat"])
     assert table.num_rows == 0
     assert len(readings) == 3
-    for optional in (None, "b"):
-        with pytest.raises(UnknownNameError, match=rf"rows\.{kind}: unknown column 'hat'"):
+    for optional in ((), ("b",)):
+        with pytest.raises(UnknownNameError, match=rf"rows\.{kind}: the table lacks column 'hat'"):
             read_counts(counts("a", "hat"), files[kind], None, optional)
 
 

@@ -1,4 +1,4 @@
-"""``log-z``, ``interactions`` and ``tables``: look at a model or at the embedded data."""
+"""``log-z``, ``interactions`` and ``margins``: look at a model."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from ...core.command.answers import describe_log_z
-from ...datasets.tables import tables as tables_of_library
+from ...core.command.margins import margins as margins_of
 from ...errors import InputError
-from ..asking import JSON, MODEL, FamilyCommand, ask
-from ..options import Command, WholeNumber
+from ..asking import JSON, MODEL, FamilyCommand, ask, parse_given
+from ..options import SEED, WholeNumber
 from ..output import echo_json
+from ..reading import say_notes
 
-__all__ = ["interactions", "log_z", "tables"]
+__all__ = ["interactions", "log_z", "margins"]
 
 
 @click.command("log-z", cls=FamilyCommand)
@@ -66,22 +67,26 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
         click.echo("\n".join(answer.lines) if answer.json["interactions"] else "no interactions")
 
 
-@click.command(cls=Command)
+@click.command(cls=FamilyCommand)
+@MODEL
+@click.argument("names", nargs=-1, required=True)
+@click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
+@click.option("--draws", type=WholeNumber(100), default=20_000, show_default=True, help="Draws, where they are needed.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @JSON
-def tables(as_json: bool) -> None:
-    """List the published tables that come with the library."""
-    keys = ("name", "title", "source", "licence", "note")
-    found: list[dict[str, Any]] = [
-        {
-            **{key: getattr(info, key) for key in keys},
-            "shape": [len(labels) for labels in info.labels.values()],
-            "total": sum(info.counts),
-        }
-        for info in tables_of_library()
-    ]
+@click.pass_context
+def margins(
+    ctx: click.Context, model: Path, names: tuple[str, ...], given: tuple[str, ...], as_json: bool, **_: Any
+) -> None:
+    """Probabilities of all combinations of the columns NAMES under MODEL, also given others.
+
+    They are exact where the other columns can be summed over; else they are shares of draws, with standard errors.
+    """
+    family, question = ask(ctx, model)
+    fixed = parse_given(given, question.stored.domain, family.data_type)
+    answer = margins_of(family, question, names, fixed)
+    say_notes(answer.notes)
     if as_json:
-        echo_json({"tables": found})
-        return
-    for info in found:
-        shape = " x ".join(map(str, info["shape"]))
-        click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['title']}")
+        echo_json({**answer.json, "given": dict(text.split("=", 1) for text in given)})
+    else:
+        click.echo("\n".join(answer.lines))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import pandas as pd
 import torch
 
-from ...core.family import Question
+from ...core.command.reading import read_cells
+from ...core.family import Answer, Question
 from ...core.words import plural
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, refused, unexpected
-from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, parse_given, show, with_rows, write
+from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, figures, parse_given, show, with_rows, write
 from ..options import SEED, WholeNumber
+from ..output import echo_json
 from ..reading import file_options
 
 __all__ = ["predict", "sample", "score"]
@@ -97,20 +101,23 @@ def score(ctx: click.Context, model: Path, file: Path, as_json: bool, **_: Any) 
 @click.command(cls=FamilyCommand)
 @MODEL
 @DATA
-@click.option("--target", required=True, metavar="COL", help="The column to predict.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the prediction of every row here."
+    "--target", required=True, multiple=True, metavar="COL", help="The column to predict; several one by one."
 )
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the rows with their predictions here."
+)
+@file_options
 @JSON
 @click.pass_context
 def predict(
-    ctx: click.Context, model: Path, file: Path, target: str, out: Path | None, as_json: bool, **_: Any
+    ctx: click.Context, model: Path, file: Path, target: tuple[str, ...], out: Path | None, as_json: bool, **_: Any
 ) -> None:
     """Predict column COL of FILE from its other columns and compare with what the file says.
 
-    FILE may leave COL out, or some of its cells empty: those rows are predicted (--out writes predictions and
-    probabilities) but not scored. A row with a label that the
-    model does not know has no prediction and is counted; --missing LABEL makes the label missing.
+    FILE may leave COL out, or some of its cells empty: those rows are predicted but not scored. --out writes the
+    columns of FILE with predictions and probabilities beside them, with several COL under the name of each. A row with
+    a label that the model does not know has no prediction and is counted; --missing LABEL makes the label missing.
     With all other cells known a prediction is exact for models of any size.
 
     Of a generalized root model: the mean of the column given all others, exact, and its errors.
@@ -118,11 +125,36 @@ def predict(
     check_new_file(out)
     family, question = ask(ctx, model)
     question = with_rows(family, question, file, target)
-    answer = family.predict(question)
-    if out is not None and answer.frame is not None:
-        unseen = question.values.get("unseen")
-        frame = answer.frame if unseen is None else unseen.spread(answer.frame)
-        frame.to_csv(out, index=False, lineterminator="\n")
-    show(answer, question, as_json)
+    asked = {name: replace(question, values={**question.values, "target": name}) for name in target}
+    answers = {name: family.predict(its) for name, its in asked.items()}
+    if out is not None:
+        _with_predictions(question, file, answers).to_csv(out, index=False, lineterminator="\n")
+    if as_json and len(target) > 1:
+        echo_json({"targets": {name: figures(answer, asked[name]) for name, answer in answers.items()}})
+    else:
+        for number, (name, answer) in enumerate(answers.items()):
+            click.echo("", nl=number > 0)
+            show(answer, asked[name], as_json)
     if out is not None and not as_json:
-        click.echo(f"{plural(answer.json['predicted_rows'], 'prediction')} written to {out}")
+        predicted = max(answer.json["predicted_rows"] for answer in answers.values())
+        click.echo(f"{plural(predicted, 'prediction')} written to {out}")
+
+
+def _with_predictions(question: Question, file: Path, answers: Mapping[str, Answer]) -> pd.DataFrame:
+    """The columns of a file as they are, with the predictions of every row beside them."""
+    if file.suffix == ".npz":
+        rows: pd.DataFrame = question.rows.to_pandas()
+    else:
+        cells = read_cells(file, question.values.get("sep"), question.values.get("encoding"))
+        rows = pd.DataFrame(dict(zip(cells.header, cells.columns, strict=True)))
+    unseen = question.values.get("unseen")
+    for name, answer in answers.items():
+        assert answer.frame is not None
+        found = answer.frame.drop(columns=name, errors="ignore")
+        found = found if unseen is None else unseen.spread(found)
+        if len(answers) > 1:
+            found = found.add_prefix(f"{name}: ")
+        if twice := [column for column in found.columns if column in rows.columns]:
+            raise refused("--out", f"{file} has a column {twice[0]!r} already", "rename it", code="repeated-name")
+        rows = pd.concat([rows, found.reset_index(drop=True)], axis=1)
+    return rows

@@ -1,0 +1,73 @@
+"""``data`` and ``tables``: the embedded tables and the public data sets as CSV, and what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.words import plural
+from ...datasets.files import data_file, dataset_files
+from ...datasets.tables import load_table, tables as tables_of_library
+from ...errors import check_names
+from ..asking import JSON, check_new_file
+from ..options import Command
+from ..output import echo_json
+
+__all__ = ["data", "tables"]
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
+def data(name: str, out: Path | None) -> None:
+    """Print an embedded table or a public data set as CSV: ``pyro-hoim data mushroom > mushroom.csv``.
+
+    A table has one line per cell with a column named count. A public data set has one line per observation, as it was
+    published; it is downloaded once, and its checksum is verified every time.
+    """
+    embedded = [info.name for info in tables_of_library()]
+    check_names([name], [*embedded, *(info.name for info in dataset_files())], "NAME", noun="data set")
+    check_new_file(out)
+    if name in embedded:
+        text = load_table(name).to_pandas().to_csv(index=False, lineterminator="\n")
+    else:
+        text = data_file(name).read_text(encoding="utf-8")
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        out.write_text(text, encoding="utf-8", newline="\n")
+        click.echo(f"{plural(text.count(chr(10)) - 1, 'line')} below the header written to {out}")
+
+
+@click.command(cls=Command)
+@JSON
+def tables(as_json: bool) -> None:
+    """List the published tables that come with the library, and the public data sets that it downloads."""
+    keys = ("name", "title", "source", "licence", "note")
+    found: list[dict[str, Any]] = [
+        {
+            **{key: getattr(info, key) for key in keys},
+            "shape": [len(labels) for labels in info.labels.values()],
+            "total": sum(info.counts),
+        }
+        for info in tables_of_library()
+    ]
+    public: list[dict[str, Any]] = [
+        {
+            **{key: getattr(info, key) for key in ("name", "source", "licence", "url", "sha256")},
+            "columns": len(info.header),
+            "total": info.num_rows,
+        }
+        for info in dataset_files()
+    ]
+    if as_json:
+        echo_json({"tables": found, "public": public})
+        return
+    for info in found:
+        shape = " x ".join(map(str, info["shape"]))
+        click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['title']}")
+    for info in public:
+        shape = plural(info["columns"], "column")
+        click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['source']} (downloaded when asked for)")
