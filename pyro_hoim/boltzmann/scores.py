@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 
 from ..core.partition import LogPartition
 from ..core.prediction import Imputation, Prediction
-from ..core.rows import check_rows, row_patterns
+from ..core.rows import row_patterns
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_names, check_whole, other_domain
 from .law import BoltzmannMachine
@@ -21,14 +22,15 @@ def _evidence(data: Observations, rows: torch.Tensor, missing: tuple[str, ...]) 
     return {name: codes[:, i] for i, name in enumerate(data.domain.names) if name not in missing}
 
 
-def _checked(law: BoltzmannMachine, data: Observations) -> None:
-    check_rows(data)
+def _checked(law: BoltzmannMachine, data: DataLike, absent: Collection[str] = ()) -> Observations:
+    data = as_observations(data, domain=law.domain, absent=absent)
     if data.domain != law.domain:
         raise other_domain("data", f"the variables {', '.join(map(repr, law.domain.names[:6]))} of the machine")
+    return data
 
 
 @torch.no_grad()
-def row_log_scores(law: BoltzmannMachine, data: Observations) -> torch.Tensor:
+def row_log_scores(law: BoltzmannMachine, data: DataLike) -> torch.Tensor:
     r"""Log of :math:`\sum_{v_M} e^{-F(v)}` of every row with missing cells M, (N,), nats; without log Z.
 
     Complete rows cost a free energy; others log Z of the machine given what is known, exact or refused.
@@ -37,7 +39,7 @@ def row_log_scores(law: BoltzmannMachine, data: Observations) -> torch.Tensor:
         InputError: rows of another domain.
         IntractableError: too many cells of a row are missing, and too many units hidden.
     """
-    _checked(law, data)
+    data = _checked(law, data)
     found = law.theta.new_zeros(len(data.codes))
     for missing, rows in row_patterns(data):
         if not missing:
@@ -52,7 +54,7 @@ def row_log_scores(law: BoltzmannMachine, data: Observations) -> torch.Tensor:
 
 
 @torch.no_grad()
-def predict_machine(law: BoltzmannMachine, data: Observations, target: str) -> Prediction:
+def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Prediction:
     """Probabilities of one variable in every row given its other known cells, exact or refused.
 
     Args:
@@ -63,8 +65,8 @@ def predict_machine(law: BoltzmannMachine, data: Observations, target: str) -> P
     Raises:
         UnknownNameError, InputError, IntractableError: no such variable, or as of :func:`row_log_scores`.
     """
-    _checked(law, data)
     check_names([target], law.domain.names, "target")
+    data = _checked(law, data, (target,))
     column, both = law.domain.index(target), []
     for level in (0, 1):
         codes = data.codes.clone()
@@ -77,13 +79,13 @@ def predict_machine(law: BoltzmannMachine, data: Observations, target: str) -> P
 
 
 @torch.no_grad()
-def impute_machine(law: BoltzmannMachine, data: Observations, number: int = 1) -> Imputation:
+def impute_machine(law: BoltzmannMachine, data: DataLike, number: int = 1) -> Imputation:
     """Rows with their missing cells drawn given the known ones, ``number`` times: perfect draws, or refused.
 
     Randomness:
         PyTorch's global generator.
     """
-    _checked(law, data)
+    data = _checked(law, data)
     check_whole(number, "number")
     codes = data.codes.expand(number, *data.codes.shape).clone()
     for missing, rows in row_patterns(data):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..checks import check_exact_shape
+from ..data.frames import DataLike, as_observations
 from ..data.information import InformationTable
 from ..data.observations import Observations
 from ..errors import check_type, other_domain, out_of_range, out_of_reach, size_text, unexpected, wrong_type
@@ -58,9 +59,9 @@ class Law:
         object.__setattr__(self, "probs", probs / total)
 
     @classmethod
-    def from_observations(cls, data: Observations, *, max_cells: int = _MAX_CELLS) -> Law:
+    def from_observations(cls, data: DataLike, *, max_cells: int = _MAX_CELLS) -> Law:
         """Empirical law of complete observations."""
-        check_type(data, Observations, "data")
+        data = as_observations(data)
         if not data.total_count > 0:
             raise unexpected("data", "a positive total count", received="no observations", code="empty")
         table = data.table(max_cells=max_cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -10,10 +11,10 @@ from typing import Literal
 import pandas as pd
 import torch
 
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_names, out_of_range, refused
 from ..schema import Domain
-from .rows import check_rows
 
 __all__ = ["Imputation", "Prediction", "extend_rows"]
 
@@ -203,14 +204,16 @@ class Imputation:
         return frame
 
 
-def extend_rows(data: Observations, domain: Domain) -> Observations:
+def extend_rows(data: DataLike, domain: Domain, absent: Collection[str] = ()) -> Observations:
     """Rows over some of the variables of a domain, labels included, as rows over all of them, the others missing.
+
+    Of a data frame only columns that are ``absent`` may be.
 
     Raises:
         InputError: a variable with other labels.
         UnknownNameError: a variable that the domain does not have.
     """
-    check_rows(data)
+    data = as_observations(data, domain=domain, absent=absent)
     if data.domain == domain:
         return data
     check_names(data.domain.names, domain.names, "data")

@@ -19,7 +19,6 @@ __all__ = [
     "chain_averages",
     "chain_portions",
     "check_count",
-    "check_rows",
     "checked_gibbs",
     "drawn_seed",
     "row_patterns",
@@ -71,15 +70,6 @@ def check_count(value: object, argument: str, least: int = 1) -> None:
         raise wrong_type(argument, "a whole number", received=repr(value))
     if value < least:
         raise out_of_range(argument, f"at least {least}", received=value)
-
-
-def check_rows(data: object, argument: str = "data") -> None:
-    """Raise :class:`InputTypeError` unless observations; the message names what makes them."""
-    if isinstance(data, Observations):
-        return
-    makers = {"DataFrame": "from_pandas(frame)", "ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
-    hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
-    raise wrong_type(argument, "Observations", data, f"make them with Observations.{hint}")
 
 
 def checked_gibbs(gibbs: ClampedGibbs | None) -> ClampedGibbs:

@@ -114,9 +114,9 @@ def as_observations(
         return data
     if not is_frame(data):
         makers = {"ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
-        hint = makers.get(type(data).__name__, "from_csv, from_numpy, from_tensor or from_table")
+        hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
         expected = "Observations or a data frame"
-        raise wrong_type(argument, expected, data, f"make observations with Observations.{hint}")
+        raise wrong_type(argument, expected, data, f"make them with Observations.{hint}")
     frame = as_frame(data, argument)
     if domain is None:
         read = Observations.from_pandas(

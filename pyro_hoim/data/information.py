@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..errors import MissingDataError, check_type, conflict, unexpected
-from .observations import Observations
+from ..errors import MissingDataError, conflict, unexpected
+from .frames import DataLike, as_observations
 
 __all__ = ["InformationTable"]
 
@@ -58,8 +58,8 @@ class InformationTable:
         [-0.693147]
     """
 
-    def __init__(self, data: Observations, *, correction: Literal["miller-madow"] | None = None) -> None:
-        check_type(data, Observations, "data")
+    def __init__(self, data: DataLike, *, correction: Literal["miller-madow"] | None = None) -> None:
+        data = as_observations(data)
         if correction not in (None, "miller-madow"):
             raise unexpected("correction", "None or 'miller-madow'", correction, code="unknown-choice")
         if data.has_missing:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..dependency_network.conditionals import DependencyConditionals, checked_conditionals
 from ..dependency_network.learn.network import LearnedNetwork
@@ -85,7 +86,7 @@ class NetworkPosterior:
 
 def sample_network_posterior(
     network: DependencyConditionals | LearnedNetwork,
-    data: Observations,
+    data: DataLike,
     alpha: float | None = None,
     *,
     num_draws: int = 1000,
@@ -133,8 +134,8 @@ def sample_network_posterior(
         (torch.Size([4, 1000, 2, 2]), [[40.5, 10.5], [10.5, 40.5]])
     """
     check_type(network, DependencyConditionals | LearnedNetwork, "network", "DependencyConditionals or LearnedNetwork")
-    check_type(data, Observations, "data")
     conditionals = checked_conditionals(network)
+    data = as_observations(data, domain=conditionals.domain)
     nodes = _leaf_nodes(conditionals)
     if data.domain != conditionals.domain:
         raise other_domain("data", "rows of the variables of the network")

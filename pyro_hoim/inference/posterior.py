@@ -14,6 +14,7 @@ from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 
 from ..checks import check_exact_shape, check_finite
 from ..core.partition import PartitionBackend
+from ..data.frames import DataLike, as_observations, is_frame
 from ..data.observations import Observations
 from ..errors import check_choice, check_type, conflict, out_of_range, refused, wrong_type
 from ..log_linear.auto import Auto
@@ -111,7 +112,7 @@ class PosteriorSamples(ThetaDraws):
 
 def sample_posterior(
     hypergraph: InteractionHypergraph,
-    data: Observations | torch.Tensor,
+    data: DataLike | torch.Tensor,
     prior: Any = 1.0,
     settings: NUTSSettings | None = None,
     *,
@@ -277,9 +278,10 @@ def prior_in_double(hypergraph: InteractionHypergraph, prior: Any) -> Any:
 
 
 def _counts(
-    hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, total_count: float | None
+    hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, total_count: float | None
 ) -> tuple[torch.Tensor, float]:
     """Checked marginal counts (num_terms,), float64, and the number of rows."""
+    data = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
     if isinstance(data, Observations):
         if total_count is not None:
             raise conflict("total_count", "observations carry their own number of rows", "leave it out")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ..core.partition import PartitionBackend
+from ..data.frames import DataLike, as_observations, is_frame
 from ..data.observations import Observations
 from ..errors import (
     check_choice,
@@ -196,7 +197,7 @@ def _pearson(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 def predictive_check(
     replicates: Replicates,
-    observed: Observations | torch.Tensor,
+    observed: DataLike | torch.Tensor,
     discrepancy: Literal["deviance", "pearson"] | Discrepancy = "deviance",
 ) -> PredictiveCheck:
     """Compare a discrepancy of the observed data with that of the replicates, draw by draw.
@@ -229,9 +230,11 @@ def predictive_check(
     return PredictiveCheck(seen, simulated, p_value, math.sqrt(p_value * (1 - p_value) / len(seen)))
 
 
-def _observed_counts(replicates: Replicates, observed: Observations | torch.Tensor) -> torch.Tensor:
+def _observed_counts(replicates: Replicates, observed: DataLike | torch.Tensor) -> torch.Tensor:
     """Counts of the observed data in the replicates' layout, (size,)."""
     size = replicates.counts.shape[-1]
+    if is_frame(observed):
+        observed = as_observations(observed, domain=replicates.hypergraph.domain, argument="observed")
     if isinstance(observed, Observations):
         margins = statistics_of(observed, replicates.hypergraph)
         counts = observed.table().reshape(-1) if replicates.level == "cells" else margins

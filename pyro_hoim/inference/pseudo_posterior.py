@@ -11,7 +11,7 @@ import pyro
 import torch
 
 from ..core.laws.pseudo_likelihood import PseudoLikelihood
-from ..data.observations import Observations
+from ..data.frames import DataLike, as_observations
 from ..errors import check_choice, check_type, conflict, out_of_reach, refused
 from ..log_linear.fitting.pseudo_likelihood import LogLinearPseudoLikelihood
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS
@@ -74,7 +74,7 @@ class PseudoPosterior(ThetaDraws):
 
 def sample_pseudo_posterior(
     hypergraph: InteractionHypergraph,
-    data: Observations,
+    data: DataLike,
     prior: Any = 1.0,
     settings: NUTSSettings | None = None,
     *,
@@ -159,6 +159,7 @@ def sample_pseudo_posterior(
     if isinstance(prior, numbers.Real) and not isinstance(prior, bool):
         prior = normal_prior(hypergraph, checked_scale(float(prior)), dtype=torch.float64)
     law = normal_in_double(prior, size)
+    data = as_observations(data, domain=hypergraph.domain)
     likelihood = LogLinearPseudoLikelihood(hypergraph, data)
     if not data.has_whole_counts:
         hint = "give whole counts, or write a program with pseudo_model, whose likelihood takes weights"

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..core.law import Law
+from ..data.frames import DataLike, is_frame
 from ..data.observations import Observations
 from ..errors import (
     ConvergenceWarning,
@@ -61,7 +62,7 @@ class Projection:
 
 
 def project(
-    law: Law | Observations,
+    law: Law | DataLike,
     hypergraph: InteractionHypergraph,
     *,
     method: ProjectionMethod = "auto",
@@ -127,7 +128,7 @@ class Projections:
     Arguments are those of :func:`project`; observations stand for their empirical law, :attr:`law`.
     """
 
-    def __init__(self, law: Law | Observations, **options: Any) -> None:
+    def __init__(self, law: Law | DataLike, **options: Any) -> None:
         self.law = _as_law(law)
         self._options = options
         self._known: dict[InteractionHypergraph, Projection] = {}
@@ -153,15 +154,15 @@ class Projections:
         return self._margins[law.domain.names]
 
 
-def _as_law(law: Law | Observations) -> Law:
+def _as_law(law: Law | DataLike) -> Law:
     if isinstance(law, Law):
         return law
-    if isinstance(law, Observations):
+    if isinstance(law, Observations) or is_frame(law):
         return Law.from_observations(law)
     raise wrong_type("law", "a Law or Observations", law)
 
 
-def as_projections(law: Law | Observations | Projections) -> Projections:
+def as_projections(law: Law | DataLike | Projections) -> Projections:
     """Projections of a law, the given ones if they are some already."""
     return law if isinstance(law, Projections) else Projections(law)
 

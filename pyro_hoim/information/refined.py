@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.law import Law
-from ..data.observations import Observations
+from ..data.frames import DataLike
 from ..errors import check_type, conflict, out_of_reach, refused, unexpected
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
@@ -98,7 +98,7 @@ class RefinedInformationTable:
 
 
 def refined_information(
-    law: Law | Observations | Projections,
+    law: Law | DataLike | Projections,
     collection: InteractionHypergraph,
     target: Sequence[str] | InteractionHypergraph,
 ) -> RefinedInformation:
@@ -145,7 +145,7 @@ def refined_information(
 
 
 def decompose(
-    law: Law | Observations | Projections,
+    law: Law | DataLike | Projections,
     chain: Iterable[InteractionHypergraph] | Iterable[Sequence[str]] | None = None,
 ) -> RefinedInformationTable:
     r"""Decompose the divergence from the uniform law along a chain of collections, each value in nats (paper 1, 6).
@@ -185,7 +185,7 @@ def decompose(
     return RefinedInformationTable(tuple(_step(projections, a, b) for a, b in itertools.pairwise(members)))
 
 
-def marginal_refined_information(law: Law | Observations | Projections, edge: Sequence[str]) -> RefinedInformation:
+def marginal_refined_information(law: Law | DataLike | Projections, edge: Sequence[str]) -> RefinedInformation:
     r"""Refined information of a set at its proper subsets, the smallest collection that allows it, in nats (paper 1).
 
     .. math:: RI^{\mathrm{marg}}_S = RI_{\mathcal P(S) - S,\, S}
@@ -203,7 +203,7 @@ def marginal_refined_information(law: Law | Observations | Projections, edge: Se
     return RefinedInformation(InteractionHypergraph(projections.law.domain, subsets), (names,), inner.value)
 
 
-def conditional_refined_information(law: Law | Observations | Projections, edge: Sequence[str]) -> RefinedInformation:
+def conditional_refined_information(law: Law | DataLike | Projections, edge: Sequence[str]) -> RefinedInformation:
     r"""Refined information of a set at the largest collection without it: all sets that do not contain it (paper 1, C).
 
     .. math:: RI^{\mathrm{cond}}_S = RI_{\mathcal P([d]) - \{T : T \supseteq S\},\, S}
@@ -216,7 +216,7 @@ def conditional_refined_information(law: Law | Observations | Projections, edge:
     return _step(projections, smaller, smaller.add_edges([names]))
 
 
-def all_refined_information(law: Law | Observations | Projections) -> RefinedInformationTable:
+def all_refined_information(law: Law | DataLike | Projections) -> RefinedInformationTable:
     """Refined information of every set at every hierarchical collection that allows it, in nats (paper 1, figure 3).
 
     One projection for each collection, of which there are 19 for three variables, 167 for four and 7,580 for five; the

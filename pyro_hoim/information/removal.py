@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 
 from ..core.prediction import Prediction
-from ..core.rows import check_count, check_rows
+from ..core.rows import check_count
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import ConvergenceWarning, check_names, conflict, other_domain, unexpected
 from ..log_linear.auto import Auto
@@ -183,8 +184,8 @@ class RemovalEffect:
 def removal_effect(
     model: LogLinearEnergy,
     edges: Iterable[Sequence[str]],
-    train: Observations,
-    test: Observations | None = None,
+    train: DataLike,
+    test: DataLike | None = None,
     *,
     target: str | None = None,
     level: str | None = None,
@@ -227,9 +228,9 @@ def removal_effect(
     check_energy(model)
     check_count(num_samples, "num_samples", 2)
     seed = checked_seed(seed)
-    rows = {"train": train} if test is None else {"train": train, "test": test}
+    given = {"train": train} if test is None else {"train": train, "test": test}
+    rows = {name: as_observations(part, domain=model.domain, argument=name) for name, part in given.items()}
     for name, part in rows.items():
-        check_rows(part, name)
         if part.domain != model.domain:
             raise other_domain(name, "the variables and labels of the model's domain")
         if part.has_missing or not part.total_count > 0:

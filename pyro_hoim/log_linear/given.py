@@ -8,7 +8,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from ..core.rows import METHODS, ClampedGibbs, RowMethod, check_rows, row_patterns
+from ..core.rows import METHODS, ClampedGibbs, RowMethod, row_patterns
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_choice, other_domain, out_of_reach, unexpected, wrong_type
 from ..schema import Domain
@@ -155,7 +156,7 @@ def exact_portions(model: LogLinearEnergy, missing: Sequence[str], rows: torch.T
 
 
 def row_log_weights(
-    model: LogLinearEnergy, data: Observations, *, max_operations: float = _MAX_SCORE_OPERATIONS
+    model: LogLinearEnergy, data: DataLike, *, max_operations: float = _MAX_SCORE_OPERATIONS
 ) -> torch.Tensor:
     r"""Log of the unnormalised probability of every row, summed over what it misses, (N,) in nats; exact.
 
@@ -165,7 +166,8 @@ def row_log_weights(
     rows together, by default about ten seconds; beyond it, or where no backend accepts what a row misses,
     :class:`~pyro_hoim.errors.IntractableError` is raised before anything is computed.
     """
-    check_rows(data)
+    check_energy(model)
+    data = as_observations(data, domain=model.domain)
     check_model(model, data.domain, "exact")
     if not len(data.codes):
         return model.tables.new_zeros(0)

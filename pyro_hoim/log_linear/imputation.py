@@ -12,12 +12,11 @@ from ..core.rows import (
     RowMethod,
     chain_portions,
     check_count,
-    check_rows,
     checked_gibbs,
     drawn_seed,
     row_patterns,
 )
-from ..data.observations import Observations
+from ..data.frames import DataLike
 from ..errors import check_choice, conflict
 from ..runs.arguments import checked_seed
 from .auto import Auto
@@ -30,7 +29,7 @@ __all__ = ["impute"]
 
 def impute(
     model: LogLinearEnergy,
-    data: Observations,
+    data: DataLike,
     num_imputations: int = 1,
     *,
     how: Literal["draws", "most probable"] = "draws",
@@ -73,7 +72,6 @@ def impute(
         [[[0, 0], [1, 1]]]
     """
     check_energy(model)
-    check_rows(data)
     check_count(num_imputations, "num_imputations")
     seed = checked_seed(seed)
     check_choice(how, ("draws", "most probable"), "how")

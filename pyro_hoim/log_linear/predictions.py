@@ -12,11 +12,11 @@ from ..core.rows import (
     RowMethod,
     chain_averages,
     chain_portions,
-    check_rows,
     checked_gibbs,
     drawn_seed,
     row_patterns,
 )
+from ..data.frames import DataLike
 from ..data.observations import Observations
 from ..errors import check_names
 from ..runs.arguments import checked_seed
@@ -31,7 +31,7 @@ _LOOK_UPS_PER_CALL = 2**21
 
 def predict(
     model: LogLinearEnergy,
-    data: Observations,
+    data: DataLike,
     target: str,
     *,
     method: RowMethod = "auto",
@@ -65,10 +65,9 @@ def predict(
         Paper 1, section 5.3.
     """
     check_energy(model)
-    check_rows(data)
     check_names([target], model.domain.names, "target")
     seed = checked_seed(seed)
-    data = extend_rows(data, model.domain)
+    data = extend_rows(data, model.domain, (target,))
     check_model(model, data.domain, method)
     column, size = data.domain.index(target), data.domain[target].cardinality
     hidden = data.codes.clone()

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from ..core.rows import check_count, check_rows
+from ..core.rows import check_count
 from ..core.scores import mean_gain
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
 from ..schema import Domain
@@ -63,7 +64,7 @@ class RowScores:
 
 def score_rows(
     energy: LogLinearEnergy,
-    data: Observations,
+    data: DataLike,
     *,
     log_z: float | None = None,
     reference: LogLinearEnergy | None = None,
@@ -81,7 +82,7 @@ def score_rows(
         IntractableError: log Z is out of reach, or the missing cells take too many operations to be summed over.
     """
     check_energy(energy, "energy")
-    check_rows(data)
+    data = as_observations(data, domain=energy.domain)
     if not data.total_count > 0:
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     total = data.total_count
@@ -124,8 +125,9 @@ def gain_over_columns(
     return mean_gain(_log_prob(energy, data, log_z)[present], alone, data.counts[present])
 
 
-def row_log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tensor:
+def row_log_pseudo_prob(energy: LogLinearEnergy, data: DataLike) -> torch.Tensor:
     """Sum over the known cells of a row of log q(cell | the other known cells), (N,)."""
+    data = as_observations(data, domain=energy.domain)
     complete = (data.codes >= 0).all(1)
     values = torch.zeros(len(data.codes), dtype=energy.dtype)
     values[complete] = energy.log_pseudo_prob(data.codes[complete])
@@ -141,7 +143,7 @@ def row_log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Te
     return values
 
 
-def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str) -> dict[str, Any]:
+def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) -> dict[str, Any]:
     r"""Share of rows whose ``target`` is the most probable level given the row's other cells.
 
     .. math:: \hat x_t = \arg\max_{x_t} q(x_t, x_O)
@@ -158,7 +160,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
         UnknownNameError: ``target`` is no variable of the rows.
     """
     check_energy(energy, "energy")
-    check_rows(data)
+    data = as_observations(data, domain=energy.domain)
     column = data.domain.index(target)
     known = (data.codes[:, column] >= 0) & (data.counts > 0)
     if not bool(known.any()):
@@ -263,13 +265,13 @@ def coefficient_intervals(
     ]
 
 
-def num_impossible(result: FitResult, part: Observations) -> float:
+def num_impossible(result: FitResult, part: DataLike) -> float:
     """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
 
     Rows with missing cells are not counted.
     """
     check_type(result, FitResult, "result")
-    check_rows(part, "part")
+    part = as_observations(part, domain=result.hypergraph.domain, argument="part")
     existence = result.existence
     if result.status != "infinite" or existence is None:
         return 0.0

@@ -16,7 +16,7 @@ import torch
 
 from ..core.partition import LogPartition
 from ..core.parts import PARTS, StudyRecord, check_part_names
-from ..core.rows import check_rows
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
 from ..log_linear.auto import Auto
@@ -258,7 +258,7 @@ def analyse(
         KeyboardInterrupt: a fit was interrupted; its last iterate is in the folder of ``run``.
     """
     seed = checked_seed(seed)
-    _check(parts, structures, posterior)
+    parts = _checked(parts, structures, posterior)
     run = checked_run(run)
     if run.checkpoint is not None:
         Path(run.checkpoint).mkdir(exist_ok=True)
@@ -302,12 +302,12 @@ def analyse(
     )
 
 
-def _check(
-    parts: Mapping[str, Observations],
+def _checked(
+    parts: Mapping[str, DataLike],
     structures: Mapping[str, InteractionHypergraph],
     posterior: PosteriorSettings | None,
-) -> None:
-    """Whether parts, structures and a posterior go together."""
+) -> dict[str, Observations]:
+    """The parts, if they go together with structures and a posterior."""
     check_part_names(parts)
     if "train" not in parts:
         raise none_received("parts", "rows of 'train'")
@@ -315,15 +315,17 @@ def _check(
         if not isinstance(structure, InteractionHypergraph):
             raise wrong_type("structures", f"an InteractionHypergraph for {name!r}", structure)
         check_balanced_family(structure, f"the study of {name!r}")
-    for part, rows in parts.items():
-        check_rows(rows, part)
+    domain = as_observations(parts["train"], argument="train").domain
+    found = {part: as_observations(rows, domain=domain, argument=part) for part, rows in parts.items()}
+    for part, rows in found.items():
         if not rows.total_count > 0:
             raise none_received(part, "at least one row")
-    if parts["train"].has_missing and ("validation" in parts or posterior is not None):
+    if found["train"].has_missing and ("validation" in found or posterior is not None):
         problem = "rows with missing cells can be marginalised only without validation and posterior"
         raise refused("train", problem, code="missing-part")
-    if "validation" in parts and parts["validation"].has_missing:
+    if "validation" in found and found["validation"].has_missing:
         raise conflict("validation", "early stopping needs complete rows, received missing cells")
+    return found
 
 
 def _fitted(

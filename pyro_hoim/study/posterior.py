@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ..core.rows import check_rows
+from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import ConvergenceWarning, check_type, refused
 from ..inference.kernels import r_hat_limit
@@ -135,7 +135,7 @@ def _replicates(
 
 def run_posterior(
     hypergraph: InteractionHypergraph,
-    data: Observations,
+    data: DataLike,
     settings: PosteriorSettings,
     *,
     seed: int,
@@ -164,7 +164,7 @@ def run_posterior(
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
     """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
-    check_rows(data)
+    data = as_observations(data, domain=hypergraph.domain)
     check_type(settings, PosteriorSettings, "settings")
     seed = checked_seed(seed)
     run = checked_run(run)

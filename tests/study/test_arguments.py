@@ -89,12 +89,11 @@ def test_results_that_hold_a_model_are_refused_with_the_attribute_to_pass(name):
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_tables_of_other_kinds_are_refused_with_what_makes_observations(name):
     for wrong, words in (
-        (ROWS.to_pandas(), r"DataFrame; make them with Observations.from_pandas\(frame\)"),
         (ROWS.codes, r"Tensor; make them with Observations.from_tensor\(codes, domain\)"),
         (ROWS.codes.numpy(), r"ndarray; make them with Observations.from_numpy\(rows\)"),
         ([[0, 1, 2]], "list; make them with Observations.from_pandas, from_csv"),
     ):
-        with pytest.raises(InputTypeError, match=rf"^\w+: expected Observations, received {words}"):
+        with pytest.raises(InputTypeError, match=rf"^\w+: expected Observations or a data frame, received {words}"):
             OF_ROWS[name](wrong)
 
 

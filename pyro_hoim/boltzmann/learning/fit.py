@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from ...core.rows import check_rows
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import (
     ConvergenceWarning,
@@ -62,11 +62,11 @@ class MachineResult:
 
 
 def fit_machine(
-    data: Observations,
+    data: DataLike,
     hidden: int | Sequence[str] | MachineStructure,
     options: LearningOptions | None = None,
     *,
-    validation: Observations | None = None,
+    validation: DataLike | None = None,
     start: torch.Tensor | None = None,
     seed: int = 0,
     run: RunOptions | None = None,
@@ -113,6 +113,7 @@ def fit_machine(
     options = LearningOptions() if options is None else options
     check_type(options, LearningOptions, "options")
     run, seed = checked_run(run), checked_seed(seed)
+    data = as_observations(data)
     rows = _checked_rows(data, "data")
     structure = hidden if isinstance(hidden, MachineStructure) else MachineStructure.restricted(data.domain, hidden)
     if structure.domain != data.domain:
@@ -148,9 +149,9 @@ def fit_machine(
     )
 
 
-def _checked_rows(data: Observations, argument: str, like: Observations | None = None) -> Rows:
+def _checked_rows(data: DataLike, argument: str, like: Observations | None = None) -> Rows:
     """Distinct rows with shares; refused where there are none, some cells are missing, or the domain differs."""
-    check_rows(data, argument)
+    data = as_observations(data, domain=None if like is None else like.domain, argument=argument)
     if like is not None and data.domain != like.domain:
         raise other_domain(argument, "the variables of the training rows")
     if data.has_missing:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
-from ...errors import check_type, none_received, refused
+from ...errors import none_received, refused
 
 _REFINEMENTS = 3
 
@@ -121,9 +122,9 @@ class PreparedRows:
         return PreparedRows(ids, self.weights, keys, first, sizes, missing, ranks, self.is_whole)
 
 
-def checked_rows(rows: Observations) -> Observations:
+def checked_rows(rows: DataLike) -> Observations:
     """The rows, or an error that says why nothing can be learned from them."""
-    check_type(rows, Observations, "rows")
+    rows = as_observations(rows, argument="rows")
     if not len(rows.domain):
         raise none_received("rows", "at least one variable")
     if not rows.total_count > 0:

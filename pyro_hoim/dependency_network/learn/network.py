@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, wrong_type
 from ...runs.checkpoint import DeferredInterrupt, RunFile
@@ -88,7 +89,7 @@ class LearnedNetwork:
 
 
 def learn_network(
-    rows: Observations,
+    rows: DataLike,
     *,
     penalty: str | SourcePenalty = "mdl",
     alpha: float = 1.0,

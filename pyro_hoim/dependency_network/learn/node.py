@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...data.observations import Observations
+from ...data.frames import DataLike
 from ...errors import check_whole, other_domain, wrong_type
 from ...schema import Domain
 from ..decision_graph import DecisionGraph, Merge, Split
@@ -93,7 +93,7 @@ class SearchOptions:
 
 
 def learn_node(
-    rows: Observations,
+    rows: DataLike,
     variable: str,
     *,
     penalty: str | SourcePenalty = "mdl",

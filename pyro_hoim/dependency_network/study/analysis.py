@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...core.parts import PARTS, StudyRecord, check_part_names
-from ...core.rows import check_rows
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_names, none_received, other_domain
 from ...schema import Domain
@@ -87,7 +87,7 @@ class NetworkAnalysis(StudyRecord[NetworkPart]):
 
 
 def analyse_network(
-    parts: Mapping[str, Observations],
+    parts: Mapping[str, DataLike],
     *,
     learn: Callable[[Observations], LearnedNetwork] = learn_network,
     target: str | None = None,
@@ -109,8 +109,8 @@ def analyse_network(
         InputError: no training rows, an unknown part, different domains, and what the learner refuses.
     """
     check_part_names(parts)
-    for name, rows in parts.items():
-        check_rows(rows, f"parts[{name!r}]")
+    domain = as_observations(parts["train"], argument="parts['train']").domain if "train" in parts else None
+    parts = {name: as_observations(rows, domain=domain, argument=f"parts[{name!r}]") for name, rows in parts.items()}
     if "train" not in parts or not parts["train"].total_count > 0:
         raise none_received("parts", "rows of 'train'")
     train = parts["train"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...core.rows import check_rows
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import InputTypeError, check_type, none_received, other_domain
 from ..conditionals import DependencyConditionals
@@ -66,7 +66,7 @@ class GraphInformation:
 
 
 def edge_information(
-    conditionals: DependencyConditionals, rows: Observations
+    conditionals: DependencyConditionals, rows: DataLike
 ) -> tuple[tuple[DependencyEdge, ...], tuple[GraphInformation, ...]]:
     """Directed edges of a network of decision graphs, most informative first, and what every graph knows.
 
@@ -83,7 +83,7 @@ def edge_information(
         InputError: another domain, or no row in which some variable is known.
     """
     check_type(conditionals, DependencyConditionals, "conditionals")
-    check_rows(rows, "rows")
+    rows = as_observations(rows, domain=conditionals.domain, argument="rows")
     for node in conditionals.nodes:
         if not isinstance(node, LeafConditional):
             problem = f"expected decision graphs, but that of {node.variable!r} is a {type(node).__name__}"

@@ -20,6 +20,7 @@ from ...core.rows import (
     drawn_seed,
     row_patterns,
 )
+from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_choice, check_names, out_of_reach, size_text
 from ...runs.arguments import checked_seed
@@ -38,7 +39,7 @@ _PORTION = 2**14
 
 def predict_network(
     conditionals: DependencyConditionals,
-    data: Observations,
+    data: DataLike,
     target: str,
     *,
     method: RowMethod = "auto",
@@ -77,7 +78,7 @@ def predict_network(
         >>> predict_network(DependencyConditionals(nodes), rows, "wet").labels_predicted
         ('no', 'yes')
     """
-    data = extend_rows(data, checked_conditionals(conditionals).domain)
+    data = extend_rows(data, checked_conditionals(conditionals).domain, (target,))
     check_names([target], data.domain.names, "target")
     check_choice(method, METHODS, "method")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
@@ -118,7 +119,7 @@ def predict_network(
 
 def impute_network(
     conditionals: DependencyConditionals,
-    data: Observations,
+    data: DataLike,
     num_imputations: int = 1,
     *,
     gibbs: ClampedGibbs | None = None,

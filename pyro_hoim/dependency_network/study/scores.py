@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...core.rows import ClampedGibbs, check_rows, row_patterns
+from ...core.rows import ClampedGibbs, row_patterns
 from ...core.scores import RowLogLikelihood, mean_gain
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, other_domain, rounded_power, unexpected
 from ..chains.ergodicity import check_ergodic
@@ -96,7 +97,7 @@ class NetworkScores:
 
 def score_network(
     conditionals: DependencyConditionals,
-    data: Observations,
+    data: DataLike,
     *,
     law: StationaryLaw | None = None,
     reference: DependencyConditionals | None = None,
@@ -116,7 +117,7 @@ def score_network(
         gibbs: number and length of the chains.
         seed: seed of the chains.
     """
-    check_rows(data)
+    data = as_observations(data, domain=conditionals.domain)
     if data.domain != conditionals.domain:
         expected = "the variables and labels of the model's domain"
         raise other_domain("data", expected, hint="read the file with domain=...")
@@ -153,8 +154,9 @@ def score_network(
     )
 
 
-def network_log_likelihood(conditionals: DependencyConditionals, data: Observations) -> RowLogLikelihood:
+def network_log_likelihood(conditionals: DependencyConditionals, data: DataLike) -> RowLogLikelihood:
     """Log-likelihood of every row under the enumerated law, or log pseudo-likelihood where there is none."""
+    data = as_observations(data, domain=conditionals.domain)
     law = find_law(conditionals).law
     if law is not None:
         return RowLogLikelihood(_log_law(law, data))

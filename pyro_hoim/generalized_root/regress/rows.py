@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...data.counts import CountTable
+from ...data.frames import as_counts, is_frame
 from ...errors import out_of_reach, size_text, unexpected, wrong_type
 from ...schema import Domain
 from ..nodes.families import NodeFamily
@@ -107,7 +108,7 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     """Check a data matrix and lay it out for root regressions.
 
     Args:
-        data: (n, d) SciPy sparse matrix, array or tensor, or a :class:`~pyro_hoim.data.CountTable`.
+        data: (n, d) SciPy sparse matrix, array, tensor or data frame, or a :class:`~pyro_hoim.data.CountTable`.
         family: node family; its support is checked.
         order: largest root k.
         names: column names; default x0, x1, ... or those of ``data``.
@@ -120,6 +121,7 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     """
     if isinstance(names, str):
         raise wrong_type("names", "a sequence of column names", received="one string")
+    data = as_counts(data, kind=family.kind) if is_frame(data) else data
     matrix, domain = (data.matrix, data.domain) if isinstance(data, CountTable) else (data, None)
     if names is None and domain is not None:
         names = domain.names

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...core.partition import PartitionBackend
-from ...core.rows import check_rows
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
 from ...errors import check_type, out_of_reach
 from .evidence import EvidenceMethod
 from .posterior import StructurePosterior
@@ -19,7 +18,7 @@ __all__ = ["enumerate_structures"]
 
 
 def enumerate_structures(
-    data: Observations,
+    data: DataLike,
     prior: ThetaPrior = "unit",
     structure_prior: StructurePrior | None = None,
     *,
@@ -67,8 +66,8 @@ def enumerate_structures(
         >>> posterior.models(1)[0].hypergraph.maximal_edges
         (('family',), ('mental', 'phys'), ('systol', 'protein'), ('smoke', 'phys', 'protein'))
     """
-    check_rows(data)
     check_type(structure_prior, StructurePrior | None, "structure_prior")
+    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
     structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     space = structure_prior.space
     evidence = StructureEvidence(data, space, prior, method=method, partition=partition, seed=seed)

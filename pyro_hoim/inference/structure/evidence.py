@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from ...core.partition import PartitionBackend
-from ...core.rows import check_rows
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
 from ...errors import check_choice, check_type, conflict, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.coding import check_balanced_family, parametrization
@@ -52,7 +51,7 @@ class LogEvidence:
 
 def log_evidence(
     hypergraph: InteractionHypergraph,
-    data: Observations,
+    data: DataLike,
     prior: ThetaPrior = "unit",
     *,
     method: EvidenceMethod = "auto",
@@ -125,7 +124,7 @@ def log_evidence(
     check_balanced_family(hypergraph, "the evidence")
     check_choice(method, get_args(EvidenceMethod), "method")
     check_type(partition, PartitionBackend | None, "partition", "a backend")
-    check_rows(data)
+    data = as_observations(data, domain=hypergraph.domain)
     checked_seed(seed)
     law = resolved_prior(checked_prior(prior), hypergraph)
     statistics = statistics_of(data, hypergraph)

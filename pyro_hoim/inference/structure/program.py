@@ -9,8 +9,7 @@ import pyro
 import torch
 
 from ...core.partition import PartitionBackend
-from ...core.rows import check_rows
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
 from ...data.readers import check_complete
 from ...errors import check_type, conflict, other_domain, out_of_range
 from ...log_linear.laws.priors import DiaconisYlvisaker
@@ -52,7 +51,7 @@ class StructureProgram:
 
 
 def structure_model(
-    data: Observations,
+    data: DataLike,
     structure_prior: StructurePrior | None = None,
     prior: ThetaPrior = "unit",
     *,
@@ -101,8 +100,8 @@ def structure_model(
         {'gamma': (15,), 'theta': (21,)}
         >>> guide = AutoStructure(program)
     """
-    check_rows(data)
     check_type(structure_prior, StructurePrior | None, "structure_prior")
+    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
     check_type(partition, PartitionBackend | None, "partition", "a backend")
     structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     largest = structure_prior.largest

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ...core.partition import PartitionBackend
-from ...core.rows import check_rows
 from ...data.counting import merge_rows
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
 from ...data.readers import check_complete
 from ...errors import check_choice, check_type, conflict, other_domain, out_of_reach
 from ...log_linear.fitting.design import design_matrix
@@ -65,7 +64,7 @@ class StructureEvidence:
 
     def __init__(
         self,
-        data: Observations,
+        data: DataLike,
         space: StructureSpace,
         prior: ThetaPrior = "unit",
         *,
@@ -73,8 +72,8 @@ class StructureEvidence:
         partition: PartitionBackend | None = None,
         seed: int = 0,
     ) -> None:
-        check_rows(data)
         check_type(space, StructureSpace, "space")
+        data = as_observations(data, domain=space.domain)
         if data.domain != space.domain:
             raise other_domain("data", "rows over the domain of the structure prior", received="another domain")
         check_complete(data.codes, data.domain, range(len(data.domain)), "the evidence")

@@ -9,8 +9,9 @@ from functools import lru_cache
 import torch
 
 from ...annealing.weights import log_sum
+from ...data.frames import as_observations
 from ...data.observations import Observations
-from ...errors import check_positive, check_type
+from ...errors import check_positive
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["fitted", "log_frequencies", "reference_normaliser", "single_terms"]
@@ -76,7 +77,7 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
         >>> log_frequencies(data, 1.0).exp().round(decimals=3).tolist()
         [0.375, 0.625, 0.111, 0.111, 0.778]
     """
-    check_type(observations, Observations, "log_frequencies")
+    observations = as_observations(observations, argument="log_frequencies")
     check_positive(smoothing, "log_frequencies smoothing")
     parts: list[torch.Tensor] = []
     for codes, levels in zip(observations.codes.T, observations.domain.cardinalities, strict=True):

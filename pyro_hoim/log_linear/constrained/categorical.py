@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import check_exact_shape
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
+from ...errors import check_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..fitting.arguments import check_data
@@ -45,7 +46,9 @@ class CategoricalLoss:
 
     coding: Coding = "free"
 
-    def __init__(self, hypergraph: InteractionHypergraph, data: Observations) -> None:
+    def __init__(self, hypergraph: InteractionHypergraph, data: DataLike) -> None:
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
+        data = as_observations(data, domain=hypergraph.domain)
         check_data(hypergraph, data, "data")
         self.hypergraph = hypergraph
         self.num_parameters = hypergraph.num_parameters

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import check_exact_shape
-from ...data.observations import Observations
-from ...errors import check_type, check_whole, out_of_reach, size_text, unexpected
+from ...data.frames import DataLike, as_observations
+from ...errors import check_whole, out_of_reach, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..fitting.arguments import check_data
@@ -120,8 +120,8 @@ class BinaryLoss(ABC):
 
     coding: Coding = "corner"
 
-    def __init__(self, data: Observations, order: int) -> None:
-        check_type(data, Observations, "data")
+    def __init__(self, data: DataLike, order: int) -> None:
+        data = as_observations(data)
         check_binary(data.domain, "data")
         if len(data.domain) < 2:
             raise unexpected("data", "two variables or more", received=str(len(data.domain)), code="out-of-range")

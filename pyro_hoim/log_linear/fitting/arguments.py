@@ -6,6 +6,7 @@ import torch
 
 from ...checks import check_finite, check_shape
 from ...core.partition import PartitionBackend
+from ...data.frames import DataLike, as_observations, is_frame
 from ...data.observations import Observations
 from ...errors import (
     MissingDataError,
@@ -29,6 +30,17 @@ __all__ = ["METHODS", "check_data", "check_options", "check_validation", "choose
 METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")
 _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
+
+
+def read_data(
+    hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, validation: DataLike | None
+) -> tuple[Observations | torch.Tensor, Observations | None]:
+    """Data frames among the arguments as observations over the variables of the hypergraph, others as they are."""
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    read = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
+    if is_frame(validation):
+        validation = as_observations(validation, domain=hypergraph.domain, argument="validation")
+    return read, validation  # type: ignore[return-value]
 
 
 def check_data(

@@ -12,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
+from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, conflict, unexpected
 from ...runs.checkpoint import RunFile
@@ -20,7 +21,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
 from ..restricted.interactions import RestrictedInteractions
-from .arguments import check_data, check_options, check_validation, choose_method
+from .arguments import check_data, check_options, check_validation, choose_method, read_data
 from .coordinates import working_coordinates
 from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
 from .existence import check_impossible_counts, check_structural_zeros
@@ -91,14 +92,14 @@ class _Monitor:
 
 def fit(
     hypergraph: InteractionHypergraph | RestrictedInteractions,
-    data: Observations | torch.Tensor,
+    data: DataLike | torch.Tensor,
     *,
     method: Method = "auto",
     objective: ObjectiveName = "likelihood",
     penalty: Penalty | None = None,
     partition: PartitionBackend | None = None,
     structural_zeros: np.ndarray | torch.Tensor | None = None,
-    validation: Observations | None = None,
+    validation: DataLike | None = None,
     stopping: Stopping | None = None,
     run: RunOptions | None = None,
 ) -> FitResult:
@@ -160,6 +161,7 @@ def fit(
     restriction, space = None, None
     if isinstance(hypergraph, RestrictedInteractions):
         restriction, space, hypergraph = hypergraph, hypergraph.basis, hypergraph.hypergraph
+    data, validation = read_data(hypergraph, data, validation)
     check_data(hypergraph, data, "data")
     check_options(objective, penalty, partition, stopping, restriction)
     coordinates = working_coordinates(hypergraph, penalty)

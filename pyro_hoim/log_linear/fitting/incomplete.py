@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
 from ...core.rows import row_patterns
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, other_domain, out_of_range, out_of_reach
 from ...structure.hypergraph import InteractionHypergraph
@@ -43,8 +44,8 @@ def _num_completions(data: Observations, missing: Sequence[str]) -> int:
 
 
 def row_log_likelihood(
-    model: LogLinearEnergy,
-    data: Observations,
+    model: LogLinearEnergy | FitResult,
+    data: DataLike,
     partition: PartitionBackend | None = None,
     *,
     normalised: bool = True,
@@ -57,8 +58,8 @@ def row_log_likelihood(
     backend on the model conditioned on its known cells. Exact; the counts of the rows play no role.
 
     Args:
-        model: an energy, with a batch of parameters or without; gradients reach its tables.
-        data: rows over the model's domain, missing cells as -1.
+        model: an energy, with a batch of parameters or without, or a fit; gradients reach the tables of an energy.
+        data: rows over the model's domain, missing cells as -1; or a data frame.
         partition: exact backend; :class:`~pyro_hoim.log_linear.Auto` by default.
         normalised: subtract log Z; without it, the result compares rows under one model.
 
@@ -74,6 +75,8 @@ def row_log_likelihood(
         >>> (-row_log_likelihood(model, data).exp().log2()).abs().round().tolist()
         [2.0, 1.0, 0.0]
     """
+    model = model.model if isinstance(model, FitResult) else model
+    data = as_observations(data, domain=model.domain)
     if data.domain != model.domain:
         expected = "the variables and labels of the model's domain"
         raise other_domain("data", expected, hint="read the file with domain=...")
@@ -101,7 +104,7 @@ def row_log_likelihood(
 
 def fit_incomplete(
     hypergraph: InteractionHypergraph | RestrictedInteractions,
-    data: Observations,
+    data: DataLike,
     *,
     tolerance: float = 1e-12,
     max_iterations: int = 1000,
@@ -141,6 +144,8 @@ def fit_incomplete(
     References:
         A. P. Dempster, N. M. Laird and D. B. Rubin, Maximum Likelihood from Incomplete Data via the EM Algorithm, 1977.
     """
+    structure = hypergraph.hypergraph if isinstance(hypergraph, RestrictedInteractions) else hypergraph
+    data = as_observations(data, domain=structure.domain)
     merged = data.unique()
     if not merged.has_missing:
         return fit(hypergraph, data, partition=partition, **options)

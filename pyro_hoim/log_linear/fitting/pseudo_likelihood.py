@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...core.laws.pseudo_likelihood import PseudoLikelihood
-from ...data.observations import Observations
-from ...errors import check_choice, check_type, out_of_reach, size_text
+from ...data.frames import DataLike, as_observations
+from ...errors import check_choice, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
 from .arguments import check_data
@@ -66,8 +66,8 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
 
     argument: ClassVar[str] = "theta"
 
-    def __init__(self, hypergraph: InteractionHypergraph, data: Observations, *, coding: Coding | None = None) -> None:
-        check_type(data, Observations, "data")
+    def __init__(self, hypergraph: InteractionHypergraph, data: DataLike, *, coding: Coding | None = None) -> None:
+        data = as_observations(data, domain=hypergraph.domain)
         check_data(hypergraph, data, "data", may_be_empty=True)
         check_choice(coding, ("free", "corner", None), "coding")
         self.hypergraph, chosen = family_of(hypergraph, coding)

@@ -13,6 +13,7 @@ from ...checks import check_finite, check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...core.laws.parameter_cache import version_of
 from ...core.partition import PartitionBackend
+from ...data.frames import DataLike, as_observations, is_frame
 from ...data.observations import Observations
 from ...errors import check_type, conflict, out_of_range, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
@@ -289,7 +290,7 @@ class DiaconisYlvisaker(TorchDistribution):
         )
 
     def posterior(
-        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
+        self, data: DataLike | torch.Tensor, total_count: torch.Tensor | float | None = None
     ) -> DiaconisYlvisaker:
         """The law of theta given observed rows: :math:`n_0 + N` and :math:`(n_0 s + t) / (n_0 + N)`.
 
@@ -307,7 +308,7 @@ class DiaconisYlvisaker(TorchDistribution):
         return self._with(mean, size)
 
     def log_marginal_likelihood(
-        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
+        self, data: DataLike | torch.Tensor, total_count: torch.Tensor | float | None = None
     ) -> torch.Tensor:
         """Log-probability of the observed rows, in their order, with theta integrated out; exact, ``(*batch)``, nats.
 
@@ -326,10 +327,11 @@ class DiaconisYlvisaker(TorchDistribution):
         return (value - log_normaliser(self.hypergraph, alpha, n0)).to(self.mean_statistics.dtype)
 
     def _statistics(
-        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None, dtype: torch.dtype
+        self, data: DataLike | torch.Tensor, total_count: torch.Tensor | float | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Marginal counts ``(*batch, num_terms)`` and rows ``(*batch)``, checked in the dtype of the prior."""
         like = self.mean_statistics
+        data = as_observations(data, domain=self.hypergraph.domain) if is_frame(data) else data
         if isinstance(data, Observations):
             if total_count is not None:
                 raise conflict("total_count", "observations carry their own number of rows", "leave it out")

@@ -16,7 +16,7 @@ from ...core.laws.support import MarginalCounts, StateSpace
 from ...core.laws.traces import refuse_traced
 from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
 from ...errors import other_domain, out_of_range, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
@@ -259,7 +259,7 @@ class LogLinearStatistics(SharedLaw):
         return result
 
 
-def statistics_of(observations: Observations | torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
+def statistics_of(observations: DataLike | torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
     """Marginal counts of every edge: the sufficient statistics of a log-linear law.
 
     Args:
@@ -281,8 +281,7 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
             raise out_of_range("observations", "level codes of the hypergraph's domain (-1 for missing is not one)")
         codes = observations.long()
         return _count_states(codes, hypergraph, torch.ones(codes.shape[:-1], dtype=torch.float64, device=codes.device))
-    if not isinstance(observations, Observations):
-        raise wrong_type("observations", "Observations or a tensor of codes", observations)
+    observations = as_observations(observations, domain=hypergraph.domain, argument="observations")
     if observations.domain != hypergraph.domain:
         expected = f"the names, labels and order of the hypergraph's domain {hypergraph.domain.names}"
         raise other_domain("observations", expected, observations.domain.names, "use observations.project")

@@ -17,7 +17,7 @@ from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult, SelectionRound, SelectionStatus, Verdict
-from ..search.rounds import Proposal, RoundRunner, StopRule, check_rows, run_file
+from ..search.rounds import Proposal, RoundRunner, StopRule, checked_rows, run_file
 from ..search.scores import Gain, ScoreContext, Screened, checked_score
 from ..training.ridge import InteractionRidge
 
@@ -76,7 +76,7 @@ class StagedSearch:
         run: RunOptions,
         announce: Callable[[SelectionRound], None],
     ) -> None:
-        check_rows(train, validation, trainer)
+        train, validation = checked_rows(train, validation, trainer)
         self._pool = search.pool(train.domain)
         self._score = checked_score(search.score)[1]
         if isinstance(self._score, Gain):  # hundreds of variables have hundreds of thousands of triples

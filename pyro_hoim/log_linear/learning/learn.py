@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
-from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, size_text
+from ...errors import check_fraction, check_whole, none_received, other_domain, refused, size_text
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
@@ -32,8 +33,8 @@ _MAX_PSEUDO_STATES = 2**22
 
 
 def learn(
-    train: Observations,
-    validation: Observations,
+    train: DataLike,
+    validation: DataLike,
     search: SelectionOptions | None = None,
     *,
     trainer: TrainerName = "auto",
@@ -103,7 +104,7 @@ def learn(
         >>> learned.structure.hypergraph.edges, round(learned.structure.gain(rows), 2)
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
-    _check_parts(train, validation)
+    train, validation = _checked_parts(train, validation)
     if false_discovery_rate is not None:
         check_fraction(false_discovery_rate, "false_discovery_rate")
     search = (search or SelectionOptions()).filled(_PER_ROUND, _MAX_ORDER)
@@ -153,7 +154,7 @@ def learn(
 
 
 def fit_collection(
-    train: Observations,
+    train: DataLike,
     hypergraph: InteractionHypergraph,
     *,
     trainer: TrainerName = "auto",
@@ -179,7 +180,7 @@ def fit_collection(
     Raises:
         InputError: as of :func:`learn`, and so its other errors.
     """
-    _check_parts(train)
+    (train,) = _checked_parts(train)
     ridges, run = regularisation or Regularisation(), checked_run(run)
     is_shown = run.progress and sys.stderr.isatty()
     rounds, order = ridges.evidence_rounds, hypergraph.order
@@ -230,13 +231,16 @@ def _has_margins(trainer: str, rows: Observations) -> bool:
     return trainer != "pseudo-likelihood" or rows.domain.num_states <= _MAX_PSEUDO_STATES
 
 
-def _check_parts(*parts: Observations) -> None:
-    for name, rows in zip(("train", "validation"), parts, strict=False):
-        check_type(rows, Observations, name)
-        if rows.domain != parts[0].domain:
+def _checked_parts(*parts: DataLike) -> list[Observations]:
+    found: list[Observations] = []
+    for name, part in zip(("train", "validation"), parts, strict=False):
+        rows = as_observations(part, domain=found[0].domain if found else None, argument=name)
+        found.append(rows)
+        if rows.domain != found[0].domain:
             raise other_domain(name, "rows over the variables and levels of train", received="others")
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
+    return found
 
 
 def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from ...core.partition import LogPartition
 from ...core.trainer import TrainingReport
-from ...data.observations import Observations
+from ...data.frames import DataLike
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
@@ -69,11 +69,11 @@ class LearnResult:
         """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
         return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
-    def score(self, rows: Observations) -> RowScores:
+    def score(self, rows: DataLike) -> RowScores:
         """Scores of complete rows in nats, with the gain over independence; without the error of log Z."""
         return score_rows(self.energy, rows, log_z=float(self.log_partition.value), reference=self.independent)
 
-    def gain(self, rows: Observations) -> float:
+    def gain(self, rows: DataLike) -> float:
         """Log-likelihood above that of the independent model, in nats a row."""
         return score_rows(self.independent, rows).nll - self.score(rows).nll
 

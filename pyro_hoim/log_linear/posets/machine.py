@@ -12,6 +12,7 @@ import torch
 from ...checks import check_finite, check_shape, checked_floating
 from ...core.law import Law
 from ...core.partition import LogPartition, PartitionBackend
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_choice, check_positive, check_type, check_whole, refused, unexpected
 from ...runs.checkpoint import checksum, part_of
@@ -113,7 +114,7 @@ class MachineResult:
 
 
 def train_machine(
-    data: Observations | Law,
+    data: DataLike | Law,
     collection: InteractionHypergraph | Iterable[Iterable[str]] | int,
     *,
     method: Literal["newton", "gradient", "gibbs"] = "gradient",
@@ -165,8 +166,7 @@ def train_machine(
         >>> [round(float(p), 6) for p in machine.law.probs.reshape(-1)], round(float(machine.log_partition.value), 6)
         ([0.233333, 0.233333, 0.233333, 0.3], 1.455287)
     """
-    rows = data.cells if isinstance(data, Law) else data
-    check_type(rows, Observations, "data", "Observations or a Law")
+    rows = data.cells if isinstance(data, Law) else as_observations(data)
     check_choice(method, _METHODS, "method")
     check_type(training, MachineTraining | None, "training")
     settings = MachineTraining() if training is None else training

@@ -28,7 +28,7 @@ from functools import reduce
 
 import numpy as np
 
-from ...data.observations import Observations
+from ...data.frames import DataLike, as_observations
 from ...errors import check_names, check_type, conflict, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.formula import FunctionTerm, parse_terms
@@ -45,7 +45,7 @@ _Part = tuple[Edge, list[tuple[str, str]], np.ndarray]
 """Variables, term and level of the columns, and their free coordinates (n - 1 of every variable, columns)."""
 
 
-def midranks(data: Observations, name: str) -> list[float]:
+def midranks(data: DataLike, name: str) -> list[float]:
     """Scores of the levels of a variable: the mean rank of its rows in each, of all rows from 1 to N.
 
     Args:
@@ -64,7 +64,7 @@ def midranks(data: Observations, name: str) -> list[float]:
         >>> midranks(data, "a")
         [1.5, 4.5, 8.5]
     """
-    counts = data.marginal_counts([(name,)]).numpy()
+    counts = as_observations(data).marginal_counts([(name,)]).numpy()
     return (np.cumsum(counts) - counts + (counts + 1) / 2).tolist()
 
 

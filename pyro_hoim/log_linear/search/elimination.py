@@ -15,11 +15,12 @@ from scipy.stats import false_discovery_control
 
 from ...core.rows import check_count
 from ...core.trainer import Trainer
+from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_fraction
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
-from .rounds import check_rows
+from .rounds import checked_rows
 
 __all__ = ["EliminationResult", "InteractionTest", "eliminate"]
 
@@ -105,8 +106,8 @@ class EliminationResult:
 
 
 def eliminate(
-    train: Observations,
-    validation: Observations,
+    train: DataLike,
+    validation: DataLike,
     trainer: Trainer,
     *,
     false_discovery_rate: float = 0.1,
@@ -160,7 +161,7 @@ def eliminate(
         >>> [test.edge for test in eliminate(rows, rows, trainer).tests if test.is_kept]
         [('a', 'b')]
     """
-    check_rows(train, validation, trainer)
+    train, validation = checked_rows(train, validation, trainer)
     check_fraction(false_discovery_rate, "false_discovery_rate")
     check_count(max_refits, "max_refits", 0)
     search = _Search(train, validation, trainer, false_discovery_rate)

@@ -11,14 +11,14 @@ import numpy as np
 
 from ...core.rows import check_count
 from ...core.trainer import Trainer
-from ...data.observations import Observations
+from ...data.frames import DataLike
 from ...errors import out_of_range
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import Heredity, checked_heredity, is_admitted
 from .options import SelectionOptions
 from .result import SelectionResult, SelectionStatus
-from .rounds import Proposal, RoundRunner, StopRule, check_rows, checked_start, run_file, singles
+from .rounds import Proposal, RoundRunner, StopRule, checked_rows, checked_start, run_file, singles
 from .scores import Score, ScoreContext, checked_score, checked_values
 
 __all__ = ["prune", "select", "table_variance"]
@@ -27,8 +27,8 @@ _PER_ROUND = 10
 
 
 def select(
-    train: Observations,
-    validation: Observations,
+    train: DataLike,
+    validation: DataLike,
     trainer: Trainer,
     search: SelectionOptions | None = None,
     *,
@@ -84,7 +84,7 @@ def select(
         >>> selection.hypergraph.edges, selection.status
         ((('a',), ('b',), ('c',), ('a', 'b')), 'exhausted')
     """
-    check_rows(train, validation, trainer)
+    train, validation = checked_rows(train, validation, trainer)
     search = (search or SelectionOptions()).filled(_PER_ROUND)
     per_round = search.per_round or _PER_ROUND
     pool = search.pool(train.domain)
@@ -127,8 +127,8 @@ def table_variance(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
 
 
 def prune(
-    train: Observations,
-    validation: Observations,
+    train: DataLike,
+    validation: DataLike,
     trainer: Trainer,
     *,
     heredity: Heredity | None = 1.0,
@@ -169,7 +169,7 @@ def prune(
         >>> len(prune(rows, rows, trainer, stop=StopRule(tolerance=0.01, max_rounds=1)).hypergraph.edges)
         6
     """
-    check_rows(train, validation, trainer)
+    train, validation = checked_rows(train, validation, trainer)
     name, rank = checked_score(ranking, "ranking")
     check_count(per_round, "per_round")
     rule = replace(StopRule() if stop is None else stop, keeps_equal=True)

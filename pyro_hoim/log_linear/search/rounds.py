@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from ...core.rows import check_count
 from ...core.trainer import Loss, MaskedTrainer, Trainer
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...data.readers import check_complete
 from ...errors import check_not_negative, check_type, none_received, other_domain
@@ -28,7 +29,7 @@ from ..energy import LogLinearEnergy
 from .result import SelectionResult, SelectionRound, SelectionStatus, Verdict
 from .scores import Score, ScoreContext, checked_values
 
-__all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "checked_start", "rows_digest", "run_file", "singles"]
+__all__ = ["Proposal", "RoundRunner", "StopRule", "checked_rows", "checked_start", "rows_digest", "run_file", "singles"]
 
 _STANDARD_ERRORS = 2.0
 _UNDECIDED_PER_PATIENCE = 5
@@ -296,18 +297,21 @@ def rows_digest(rows: Observations) -> str:
     return content.hexdigest()[:32]
 
 
-def check_rows(train: Observations, validation: Observations, trainer: Trainer) -> None:
-    """Raise unless both parts are complete, over one domain, not empty, and the first is the trainer's."""
+def checked_rows(train: DataLike, validation: DataLike, trainer: Trainer) -> tuple[Observations, Observations]:
+    """Both parts, refused unless complete, over one domain, not empty, and the first is the trainer's."""
     check_type(trainer, Trainer, "trainer", "a trainer such as ExactTrainer")
-    for rows, name in ((train, "train"), (validation, "validation")):
-        check_type(rows, Observations, name)
+    found: list[Observations] = []
+    for given, name in ((train, "train"), (validation, "validation")):
+        rows = as_observations(given, domain=trainer.rows.domain, argument=name)
         if rows.domain != trainer.rows.domain:
             raise other_domain(name, "rows over the trainer's variables and levels", received="another domain")
         check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
-    if train is not trainer.rows and rows_digest(train) != rows_digest(trainer.rows):
+        found.append(rows)
+    if found[0] is not trainer.rows and rows_digest(found[0]) != rows_digest(trainer.rows):
         raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
+    return found[0], found[1]
 
 
 def checked_start(init: InteractionHypergraph, trainer: Trainer) -> InteractionHypergraph:

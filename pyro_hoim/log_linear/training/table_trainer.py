@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from ...checks import check_finite
 from ...core.trainer import Margins, RidgeTrainer, TrainingReport
+from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_names, check_type, check_unique, conflict, out_of_range, refused, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -33,13 +34,13 @@ class TableTrainer(RidgeTrainer, ABC):
 
     def __init__(
         self,
-        rows: Observations,
+        rows: DataLike,
         hypergraph: InteractionHypergraph,
         penalty: InteractionRidge | L2 | None,
         evidence: EvidenceRounds | None,
     ) -> None:
         check_type(evidence, EvidenceRounds | None, "evidence")
-        check_type(rows, Observations, "rows")
+        rows = as_observations(rows, domain=hypergraph.domain, argument="rows")
         check_data(hypergraph, rows, "rows")
         check_balanced_family(hypergraph, "training")
         self.rows = rows

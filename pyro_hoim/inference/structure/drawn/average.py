@@ -7,8 +7,7 @@ import math
 import numpy as np
 import torch
 
-from ....core.rows import check_rows
-from ....data.observations import Observations
+from ....data.frames import DataLike, as_observations
 from ....errors import check_type, check_whole, conflict, out_of_reach
 from ....runs.arguments import checked_seed
 from ..posterior import StructurePosterior
@@ -22,7 +21,7 @@ MAX_VARIABLES = 12
 
 
 def average_decomposable(
-    data: Observations,
+    data: DataLike,
     prior: ThetaPrior = "conjugate:1",
     structure_prior: StructurePrior | None = None,
     *,
@@ -68,8 +67,8 @@ def average_decomposable(
         >>> posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.03
         (True, True)
     """
-    check_rows(data)
     check_type(structure_prior, StructurePrior | None, "structure_prior")
+    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
     structure_prior = StructurePrior(data.domain, space="decomposable") if structure_prior is None else structure_prior
     space = structure_prior.space
     if space.name != "decomposable":

@@ -11,7 +11,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
 from ....checks import check_exact_shape, check_finite
-from ....data.observations import Observations
+from ....data.frames import DataLike, as_observations
 from ....errors import check_type, refused, unexpected, wrong_type
 from ..evidence import EvidenceMethod
 from ..prior import StructurePrior
@@ -75,7 +75,7 @@ class BirthDeath(MCMCKernel):
 
     def __init__(
         self,
-        data: Observations,
+        data: DataLike,
         prior: ThetaPrior = "unit",
         structure_prior: StructurePrior | None = None,
         *,
@@ -83,8 +83,8 @@ class BirthDeath(MCMCKernel):
         method: EvidenceMethod = "auto",
         collapsed: bool = True,
     ) -> None:
-        check_type(data, Observations, "data")
         check_type(structure_prior, StructurePrior | None, "structure_prior")
+        data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
         self.structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
         self.evidence = StructureEvidence(data, self.structure_prior.space, prior, method=method)
         check_type(collapsed, bool, "collapsed")

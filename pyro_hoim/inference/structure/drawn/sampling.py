@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ....core.rows import check_rows
-from ....data.observations import Observations
+from ....data.frames import DataLike, as_observations
 from ....errors import ConvergenceWarning, check_type, check_whole, conflict, unexpected, wrong_type
 from ....log_linear.named_priors import Prior
 from ....runs.arguments import checked_seed
@@ -72,7 +71,7 @@ class ChainSettings:
 
 
 def sample_structures(
-    data: Observations,
+    data: DataLike,
     prior: ThetaPrior = "unit",
     structure_prior: StructurePrior | None = None,
     settings: ChainSettings | None = None,
@@ -134,8 +133,8 @@ def sample_structures(
         >>> posterior.status, posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.1
         ('converged', True, True)
     """
-    check_rows(data)
     check_type(structure_prior, StructurePrior | None, "structure_prior")
+    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
     check_type(settings, ChainSettings | None, "settings")
     check_type(collapsed, bool, "collapsed")
     settings = ChainSettings() if settings is None else settings
