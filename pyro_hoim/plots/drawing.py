@@ -108,8 +108,10 @@ def wrapped(words: str, width: int) -> str:
     return literal("\n".join(lines))
 
 
-def label_lines(names: Sequence[str], width: int, lines: int = 2) -> tuple[list[str], list[str]]:
+def label_lines(names: Sequence[str], width: int, lines: int = 2, mark: str = "{}") -> tuple[list[str], list[str]]:
     """Labels of at most so many lines of so many characters, and what a key says of the others, which are numbered.
+
+    ``mark`` is how a number is written.
 
     Example:
         >>> label_lines(["sex", "how satisfied are you with the food and the service"], 12)
@@ -120,7 +122,7 @@ def label_lines(names: Sequence[str], width: int, lines: int = 2) -> tuple[list[
     for name in names:
         label = wrapped(name, width)
         if label.count("\n") >= lines:
-            label = str(len(key) + 1)
+            label = mark.format(len(key) + 1)
             while label in names:
                 label += "*"
             key.append(f"{label}  {name}")

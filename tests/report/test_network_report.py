@@ -116,7 +116,8 @@ def test_large_graphs_are_cut_and_say_so():
     figure = decision_graph_figure(node, max_ends=3)
     assert "questions)" in figure.axes[0].get_title()
     assert any(text.endswith(tuple(f"behind x{i}" for i in range(8))) for text in texts(figure))
-    assert "questions" not in decision_graph_figure(node, max_ends=30).axes[0].get_title()
+    whole = decision_graph_figure(node, max_ends=30, max_questions=30, max_depth=9)
+    assert "questions" not in whole.axes[0].get_title()
 
 
 def test_wrong_nodes_are_refused():

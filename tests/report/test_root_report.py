@@ -63,12 +63,18 @@ def test_network_of_strongest_tuples():
         RootTerm((3, 3), ("a", "b", "c"), 0.5),
         RootTerm((2, 2), ("e", "f"), 0.25),
     ]
-    figure = root_network_figure(terms, max_variables=4, title="Rise")
+    figure = root_network_figure(terms, max_variables=4)
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["a", "b", "c", "d"]
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend[0] == "pairs: 2"
     assert "sets of 3: 1, up to 0.5" in legend
-    assert figure.axes[0].get_title() == "Rise"
+    assert {"rise together", "avoid each other"} <= set(legend)
+    alike = root_network_figure([term for term in terms if term.coefficient > 0])
+    words = [text.get_text() for text in alike.axes[0].get_legend().get_texts()]
+    assert "rise together" in words and "avoid each other" not in words
+    assert "pairs: heaviest 1 of 3" in [
+        text.get_text() for text in root_network_figure(terms, max_pairs=1).axes[0].get_legend().get_texts()
+    ]
     with pytest.raises(InputError, match="two or more"):
         root_network_figure([RootTerm((1, 1), ("a",), 2.0)])
 

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from ...core.words import literal, plural, short_labels, shorten
+from ...core.words import plural
 from ...errors import check_type, out_of_range, unexpected
-from ...plots.drawing import BLUE, FAINT, INK, SETS
+from ...plots.drawing import BLUE, FAINT, FONT, INK, SETS, axes_for, label_lines, legend_below, wrapped
 from ..node_conditionals import LeafConditional
 
 __all__ = ["decision_graph_figure"]
@@ -21,13 +21,12 @@ __all__ = ["decision_graph_figure"]
 _COLOURS = (BLUE, *SETS[:7])
 _ARROWS = ("#5c7d95", "#b5683b", "#5f8f5d", "#8c6696", "#93803f", "#4b9090", "#9c5860", "#6b7585")
 _OTHER = "#c3ccd4"
-_ROW = 0.27  # inches between two lines
-_STEP = 2.4  # inches between two questions
+_ROW = 0.32  # inches between two lines
+_STEP = 1.95  # inches between two questions
 _BAR = 0.9  # width of a bar, in steps
-_START, _BENT = 0.5, 0.64  # where an arrow leaves its question, and where it has reached its line, in steps
-_ANSWERS = 15  # characters on an arrow
-_NAME = 18  # characters of a question
-_MAX_QUESTIONS = 12
+_START, _BENT = 0.46, 0.56  # where an arrow leaves its question, and where it has reached its line, in steps
+_ANSWERS = 12  # characters on an arrow
+_NAME = 13  # characters of a line of a question
 
 
 @dataclass
@@ -40,19 +39,28 @@ class _Layout:
     height: dict[int, float] = field(default_factory=dict[int, float])
 
 
-def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = None, *, max_ends: int = 24) -> Figure:
+def decision_graph_figure(
+    node: LeafConditional,
+    counts: torch.Tensor | None = None,
+    *,
+    max_ends: int = 12,
+    max_questions: int = 7,
+    max_depth: int = 3,
+) -> Figure:
     """The questions of a decision graph from left to right, and the law of the variable at every leaf.
 
     Answers that lead to the same place share an arrow. Arrows of different questions in one column differ in colour;
-    where they meet, leaves were merged. The legend names the levels, the eight most probable by their colours.
-    Large graphs are cut: questions are opened from the first on, in the order of their distance, while there are at
-    most ``max_ends`` ends and twelve questions; an end that is no leaf is grey and says how many leaves lie behind it.
+    where they meet, leaves were merged. The legend names the levels, the eight most probable by their colours; names
+    and answers that are too long are numbered there. Large graphs are folded: questions are opened from the first on,
+    in the order of their distance, while there is room; an end that is no leaf is grey and says how many lie behind.
 
     Args:
         node: the conditional.
         counts: weights of the rows in the leaves, (num_leaves, cardinality) or (num_leaves,), whose sums are written
             beside the bars.
         max_ends: most ends drawn.
+        max_questions: most questions drawn.
+        max_depth: most questions on the way to an end.
 
     Raises:
         InputTypeError: no decision graph with leaf tables.
@@ -74,7 +82,7 @@ def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = N
         )
     if max_ends < 2:
         raise out_of_range("max_ends", "at least 2", received=max_ends)
-    layout = _laid_out(node, max_ends)
+    layout = _laid_out(node, max_ends, max_questions, max_depth)
     steps = max(layout.depth.values())
     variable = node.domain[node.variable]
     probs = node.probs.detach().double().cpu().numpy()
@@ -83,14 +91,13 @@ def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = N
     ranks = np.argsort(-mean, kind="stable")
     colour = {int(level): _COLOURS[k] if k < len(_COLOURS) else _OTHER for k, level in enumerate(ranks)}
     lines = len(layout.height)
-    width, height = (steps + _BAR + 0.35) * _STEP, lines * _ROW + 0.75
-    figure = Figure(figsize=(width + 1.9, height))
-    axes = figure.add_axes((0.0, 0.0, width / (width + 1.9), 1.0 - 0.4 / height))
+    figure = Figure()
+    axes = axes_for(figure, (steps + _BAR + 0.35) * _STEP, lines * _ROW + 0.6)
     axes.set_axis_off()
     axes.set_xlim(-0.03, steps + _BAR + 0.32)
     axes.set_ylim(-0.8, lines + 0.2)
     graph = node.graph.compiled
-    names = short_labels(node.domain.names, _NAME)
+    names, answers, key = _words(node, layout)
 
     def question(at: int) -> str:
         return names[node.domain.names[graph.variables[at]]]
@@ -100,31 +107,31 @@ def decision_graph_figure(node: LeafConditional, counts: torch.Tensor | None = N
     for at in sorted(layout.children, key=lambda at: -layout.height[at]):
         number = asked[layout.depth[at]] = asked.get(layout.depth[at], -1) + 1
         for child, levels in layout.children[at]:
-            _answer(axes, layout, node, (at, child), levels, taken, _ARROWS[number % len(_ARROWS)])
+            _answer(axes, layout, (at, child), answers[_said(node, at, levels)], taken, _ARROWS[number % len(_ARROWS)])
     for at in layout.children:
         box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": INK, "linewidth": 1.0}
         place = (layout.depth[at] + 0.04, layout.height[at])
-        axes.text(*place, literal(question(at)), va="center", fontsize=9, color=INK, bbox=box)
+        axes.text(*place, question(at), va="center", fontsize=FONT, color=INK, bbox=box)
     for at in layout.ends:
         x, y = layout.depth[at], layout.height[at]
         if graph.variables[at] >= 0:
             behind = len(graph.leaves_behind(node.domain.cardinalities, at))
-            told = f"{plural(behind, 'leaf', 'leaves')} behind {question(at)}"
+            told = f"… {plural(behind, 'leaf', 'leaves')} behind {question(at)}".replace("\n", " ")
             axes.add_patch(Rectangle((x, y - 0.36), _BAR, 0.72, facecolor="#eef1f4", edgecolor=FAINT, linewidth=0.6))
-            axes.text(x + _BAR / 2, y, literal(told), ha="center", va="center", fontsize=7.5, color=INK)
+            axes.text(x + _BAR / 2, y, wrapped(told, 30), ha="center", va="center", fontsize=FONT - 1, color=INK)
             continue
         leaf = int(graph.offsets[at])
         _bar(axes, x, y, probs[leaf], ranks, colour)
         if weights is not None:
-            axes.text(x + _BAR + 0.03, y, f"{weights[leaf]:,.6g}", va="center", fontsize=8, color=INK)
+            axes.text(x + _BAR + 0.03, y, f"{weights[leaf]:,.6g}", va="center", fontsize=FONT, color=INK)
     if weights is not None:
-        axes.text(steps + _BAR + 0.03, lines - 0.35, "rows", fontsize=8, color=FAINT)
-    _legend(axes, variable.labels, ranks, colour, node.variable)
+        axes.text(steps + _BAR + 0.03, lines - 0.35, "rows", fontsize=FONT, color=INK)
     total = int((graph.variables >= 0).sum())
     count = plural(node.graph.num_leaves, "leaf", "leaves")
     if total > len(layout.children):
         count += f" (the first {len(layout.children)} of {total} questions)"
-    axes.set_title(literal(f"{shorten(node.variable)}: {count}"), color=INK, fontsize=12)
+    axes.set_title(wrapped(f"{node.variable}: {count}", 70), color=INK, fontsize=11)
+    _legend(axes, variable.labels, ranks, colour, key, node.variable)
     return figure
 
 
@@ -137,21 +144,22 @@ def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
     return list(found.items())
 
 
-def _laid_out(node: LeafConditional, max_ends: int) -> _Layout:
+def _laid_out(node: LeafConditional, max_ends: int, max_questions: int, max_depth: int) -> _Layout:
     """Open questions while there is room, then give every node its place."""
     graph = node.graph.compiled
     children: dict[int, list[tuple[int, list[int]]]] = {}
-    front = [0]
+    front = [(0, 0)]
     while front:
-        at = front.pop(0)
+        at, distance = front.pop(0)
         if graph.variables[at] < 0 or at in children:
             continue
         below = _children(node, at)
         ends = {c for kids in children.values() for c, _ in kids} | {c for c, _ in below} | {0}
-        if children and (len(ends - set(children) - {at}) > max_ends or len(children) >= _MAX_QUESTIONS):
+        is_full = len(ends - set(children) - {at}) > max_ends or len(children) >= max_questions
+        if children and (is_full or distance >= max_depth):
             continue
         children[at] = below
-        front.extend(child for child, _ in below)
+        front.extend((child, distance + 1) for child, _ in below)
     depth = {0: 0}
     for at in sorted(children):  # a child has a greater number than its parents
         for child, _ in children[at]:
@@ -177,14 +185,26 @@ def _visit(children: dict[int, list[tuple[int, list[int]]]], at: int, order: lis
             _visit(children, child, order, seen)
 
 
+def _said(node: LeafConditional, at: int, levels: Sequence[int]) -> str:
+    """Answers to a question that lead the same way."""
+    variable = node.domain.variables[node.graph.compiled.variables[at]]
+    if len(levels) == variable.cardinality - 1 > 2:
+        return f"not {next(label for k, label in enumerate(variable.labels) if k not in levels)}"
+    return ", ".join(variable.labels[level] for level in levels)
+
+
+def _words(node: LeafConditional, layout: _Layout) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Labels of the questions and of their answers, and a key of those that are numbered."""
+    asked = [at for at in sorted(layout.height) if node.graph.compiled.variables[at] >= 0]
+    names = list(dict.fromkeys(node.domain.names[node.graph.compiled.variables[at]] for at in asked))
+    said = {_said(node, at, levels): None for at, below in sorted(layout.children.items()) for _, levels in below}
+    labels, key = label_lines(names, _NAME, 2, "[{}]")
+    answers, more = label_lines(list(said), _ANSWERS, 1, "({})")
+    return dict(zip(names, labels, strict=True)), dict(zip(said, answers, strict=True)), [*key, *more]
+
+
 def _answer(
-    axes: Axes,
-    layout: _Layout,
-    node: LeafConditional,
-    arrow: tuple[int, int],
-    levels: Sequence[int],
-    taken: dict[tuple[int, int], int],
-    colour: str,
+    axes: Axes, layout: _Layout, arrow: tuple[int, int], words: str, taken: dict[tuple[int, int], int], colour: str
 ) -> None:
     """A curve from a question to the line of what some answers lead to, with the answers on that line."""
     at, child = arrow
@@ -194,23 +214,15 @@ def _answer(
     x = np.concatenate([[x0 + 0.04], x0 + _START + bend * (_BENT - _START), [x1]])
     y = np.concatenate([[y0], y0 + eased * (y1 - y0), [y1]])
     axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.8, zorder=0)
-    variable = node.domain.variables[node.graph.compiled.variables[at]]
-    words = shorten(", ".join(variable.labels[level] for level in levels), _ANSWERS)
-    if len(levels) == variable.cardinality - 1 > 2:
-        absent = next(k for k in range(variable.cardinality) if k not in levels)
-        words = shorten(f"not {variable.labels[absent]}", _ANSWERS)
     number = taken.get((x0, child), 0)  # answers of other questions of this column on the same line
     taken[x0, child] = number + 1
-    axes.text(
-        x0 + _BENT + 0.01,
-        y1 + (0.02, -0.06)[number % 2],
-        literal(words),
-        va=("bottom", "top")[number % 2],
-        alpha=1.0 if number < 2 else 0.0,
-        fontsize=7,
-        color=colour,
-        zorder=1,
-    )
+    side = number % 2
+    place = (x0 + _BENT + 0.01, y1 + (0.02, -0.06)[side])
+    aside = 0.0 if number < 2 else len(words) * FONT * 0.7  # points, beside the answers that stand there already
+    axes.annotate(
+        words, place, (aside, 0.0), textcoords="offset points", va=("bottom", "top")[side], fontsize=FONT - 1,
+        color=colour, zorder=1,
+    )  # fmt: skip
 
 
 def _bar(axes: Axes, x: float, y: float, law: np.ndarray, ranks: np.ndarray, colour: dict[int, str]) -> None:
@@ -219,19 +231,26 @@ def _bar(axes: Axes, x: float, y: float, law: np.ndarray, ranks: np.ndarray, col
     for level in ranks.tolist():
         piece = float(law[level]) * _BAR
         axes.add_patch(Rectangle((left, y - 0.36), piece, 0.72, facecolor=colour[level], edgecolor="none"))
-        if law[level] > 0.14 and colour[level] != _OTHER:
+        if law[level] > 0.17 and colour[level] != _OTHER:
             axes.text(
-                left + piece / 2, y, f"{law[level]:.2f}", ha="center", va="center", fontsize=7, color="white", zorder=3
+                left + piece / 2,
+                y,
+                f"{law[level]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=FONT - 1,
+                color="white",
+                zorder=3,
             )
         left += piece
 
 
-def _legend(axes: Axes, labels: Sequence[str], ranks: np.ndarray, colour: dict[int, str], variable: str) -> None:
+def _legend(
+    axes: Axes, labels: Sequence[str], ranks: np.ndarray, colour: dict[int, str], key: Sequence[str], variable: str
+) -> None:
+    """Colours of the levels, and the key."""
     named = [int(level) for level in ranks[: len(_COLOURS)]]
-    handles = [Patch(facecolor=colour[level], label=literal(shorten(labels[level], 22))) for level in named]
+    handles = [Patch(facecolor=colour[level], label=wrapped(labels[level], 40)) for level in named]
     if len(labels) > len(named):
         handles.append(Patch(facecolor=_OTHER, label=f"{len(labels) - len(named)} other levels"))
-    axes.legend(
-        handles=handles, title=literal(shorten(variable, 22)), title_fontsize=9, loc="center left",
-        bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8.5, labelcolor=INK,
-    )  # fmt: skip
+    legend_below(None, axes, handles, key, title=wrapped(variable, 60))

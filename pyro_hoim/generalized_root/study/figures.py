@@ -33,15 +33,15 @@ _POINTS = 400
 
 
 def root_network_figure(
-    terms: Sequence[RootTerm], *, max_variables: int = 40, max_sets: int = 12, title: str = ""
+    terms: Sequence[RootTerm], *, max_variables: int = 40, max_pairs: int = 60, max_sets: int = 12
 ) -> Figure:
-    """The strongest tuples on a circle: pairs as arcs, larger sets as hulls or stars.
+    """The strongest tuples on a circle: pairs as arcs, larger sets as hulls or stars, coloured by their signs.
 
     Args:
         terms: tuples of two and more variables, strongest first; the coefficients of several roots of a set add up.
         max_variables: most variables, those of the strongest tuples, that are drawn.
+        max_pairs: most pairs that are drawn.
         max_sets: most sets of three and more that are drawn.
-        title: text above.
 
     Raises:
         InputError: no tuple of two or more variables.
@@ -60,12 +60,13 @@ def root_network_figure(
         wider = dict.fromkeys([*names, *term.names])
         if len(wider) <= max_variables:
             names = wider
-            weights[term.names] = weights.get(term.names, 0.0) + abs(term.coefficient)
+            weights[term.names] = weights.get(term.names, 0.0) + term.coefficient
     edges = [*((name,) for name in names), *weights]
     domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
     found = {domain.project(edge).names: value for edge, value in weights.items()}
-    return figure_of(plot_hypergraph, graph, found, top=None, max_sets=max_sets, title=title)
+    signs = ("rise together", "avoid each other")
+    return figure_of(plot_hypergraph, graph, found, top=max_pairs, max_sets=max_sets, signs=signs)
 
 
 def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure:

@@ -25,7 +25,7 @@ from .scores import RootScores
 __all__ = ["root_page"]
 
 _FIRST, _BRIEF = 15, 10
-_DRAWN_PAIRS, _DRAWN_SETS = 40, 12
+_DRAWN = 40  # columns
 _NODES = 20
 _LAWS = {
     "poisson": "independent Poisson",
@@ -216,16 +216,14 @@ def _scores(analysis: RootAnalysis) -> Section:
 
 def _network(analysis: RootAnalysis) -> Section:
     section = Section("What varies together")
-    for sign, words in _SIGNS:
-        terms = [
-            term
-            for size in _sizes(analysis)
-            for term in _terms_of(analysis, size, sign)[: _DRAWN_PAIRS if size == 2 else _DRAWN_SETS]
-        ]
-        if terms:
-            drawing = root_network_figure([standardise_term(term, analysis.scales) for term in terms], title=words)
-            about = "the strongest interactions, columns on a circle, pairs as arcs, larger sets as regions or stars"
-            section.figure(drawing, f"{words}: {about}")
+    terms = [term for size in _sizes(analysis) for sign, _ in _SIGNS for term in _terms_of(analysis, size, sign)]
+    terms = sorted((standardise_term(term, analysis.scales) for term in terms), key=lambda term: -abs(term.coefficient))
+    if terms:
+        about = "The strongest interactions: columns on a circle, pairs as arcs, larger sets as regions or stars"
+        section.figure(root_network_figure(terms, max_variables=_DRAWN), about)
+        num = len({name for term in terms for name in term.names})
+        if num > _DRAWN:
+            section.note(f"Drawn are {_DRAWN} of {num} columns with interactions, those of the strongest ones.")
     if not section.blocks:
         section.text("No interaction gains more than its penalty: the columns are independent.")
         return section
