@@ -20,13 +20,15 @@ class Progress:
 
     Args:
         begin: of the run, as ``time.perf_counter`` tells it.
-        opening: said before the first stage, so that a run that is refused says nothing else.
         period: longest silence, seconds.
+
+    Attributes:
+        opening: said before the first stage, so that a run that is refused says nothing else.
     """
 
-    def __init__(self, begin: float, opening: str | None = None, period: float = 10.0) -> None:
+    def __init__(self, begin: float, period: float = 10.0) -> None:
         self._begin, self._period = begin, period
-        self._opening = opening
+        self.opening: str | None = None
         self._stage, self._said = "", time.perf_counter()
         self._change = Condition()
         self._is_over = False
@@ -49,8 +51,8 @@ class Progress:
         self._thread.join()
 
     def _say(self, words: str) -> None:
-        if self._opening is not None:
-            opening, self._opening = self._opening, None
+        if self.opening is not None:
+            opening, self.opening = self.opening, None
             self._say(opening)
         self._said = time.perf_counter()
         click.echo(f"[{self._said - self._begin:6.1f} s] {words}", err=True)

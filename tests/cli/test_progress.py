@@ -28,7 +28,8 @@ def test_a_long_stage_is_said_again(capsys):
 
 
 def test_control_nothing_is_said_of_short_stages_and_beside_bars(capsys):
-    with Progress(time.perf_counter(), "8 rows", period=60) as say:
+    with Progress(time.perf_counter(), period=60) as say:
+        say.opening = "8 rows"
         assert lines(capsys) == []
         say("one")
         say("two")
@@ -36,3 +37,12 @@ def test_control_nothing_is_said_of_short_stages_and_beside_bars(capsys):
     with Progress(time.perf_counter(), period=0.01), tqdm(total=1, file=sys.stdout, leave=False):
         time.sleep(0.1)
     assert lines(capsys) == []
+
+
+def test_every_command_says_that_it_goes_on(shell, monkeypatch):
+    shell("fit", "titanic", "--order", "1", "--out", "o")
+    original = Progress.__init__
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__init__", lambda self, begin: original(self, begin, period=0.001))
+        assert "still at work" in shell("score", "o", "titanic").err
+    assert shell("score", "o", "titanic").err == ""  # control

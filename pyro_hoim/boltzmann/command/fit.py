@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ...core.command.answers import by_part, rows_by_part
+from ...core.command.guards import warn_of_size
 from ...core.command.options import LABELLED
 from ...core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
 from ...core.family import Asked, Option, Request, Study
@@ -81,6 +82,7 @@ class MachinePlan:
             decay=asked["decay"],
             patience=None if validation is None else _PATIENCE,
         )
+        warn_of_size(rows, structure.num_parameters, f"fewer {option('hidden')} units, or {option('decay')}")
         size = plural(structure.num_hidden, "hidden unit"), plural(rows.total_count, "row")
         request.begin(f"learning {size[0]} from {size[1]}")
         result = fit_machine(

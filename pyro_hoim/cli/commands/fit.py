@@ -96,7 +96,9 @@ def fit(
     say_notes(read.notes)
     table.warn()
     folder = new_folder(out, table.name, resume)
-    with session(folder, started, read.rows) as run, Progress(started, table.size()) as say:
+    say: Progress = ctx.obj
+    say.opening = table.size()
+    with session(folder, started, read.rows) as run:
         study = plan.run(
             Request(
                 table,

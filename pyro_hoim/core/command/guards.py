@@ -121,15 +121,14 @@ def size_words(num_parameters: int, cost: Cost) -> str:
     return f"{told}, very roughly {shown} (by the operations of log Z)"
 
 
-def warn_of_size(rows: Observations, num_parameters: int) -> None:
-    """Warn where a model has more parameters than there are rows.
+def warn_of_size(rows: Observations, num_parameters: int, hint: str = "") -> None:
+    """Warn where a model has more parameters than there are rows; ``hint`` says what to use.
 
     Warns:
         DataWarning: with both numbers.
     """
     if num_parameters > rows.total_count:
-        told = (
-            f"{plural(num_parameters, 'parameter')} for {plural(rows.total_count, 'row')}: estimates will be poor or "
-            f"infinite; use {option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
-        )
+        hint = hint or f"{option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
+        sizes = f"{plural(num_parameters, 'parameter')} for {plural(rows.total_count, 'row')}"
+        told = f"{sizes}: estimates will be poor or infinite; use {hint}"
         warnings.warn(DataWarning(told), stacklevel=2)
