@@ -13,11 +13,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from .boltzmann.command.family import FAMILY as MACHINES
-from .core.family import Family, Stored, families, family_of, register
+from .core.family import Family, families, family_of, register
 from .core.operations import impute, predict, sample, save, score
 from .dependency_network.command import FAMILY as NETWORKS
 from .errors import FamilyWarning, HoimError, check_type
 from .generalized_root.command.family import FAMILY as ROOTS
+from .results.fitted import LoadedModel
 from .runs.container import read_kind
 from .study.command.family import FAMILY as LOG_LINEAR
 
@@ -53,7 +54,7 @@ for known in (LOG_LINEAR, NETWORKS, ROOTS, MACHINES):
 register_installed()
 
 
-def load(path: str | os.PathLike[str]) -> Stored:
+def load(path: str | os.PathLike[str]) -> LoadedModel:
     """The model of a file of any family, or of the file ``model.safetensors`` in a folder that ``fit`` left.
 
     Raises:
@@ -61,4 +62,4 @@ def load(path: str | os.PathLike[str]) -> Stored:
     """
     file = Path(path)
     file = file / "model.safetensors" if file.is_dir() else file
-    return family_of(read_kind(file), file).read(file)
+    return LoadedModel(**vars(family_of(read_kind(file), file).read(file)))

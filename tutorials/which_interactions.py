@@ -22,7 +22,7 @@
 # %%
 import pandas as pd
 
-from pyro_hoim import InteractionHypergraph, fit, goodness_of_fit, load_table
+from pyro_hoim import InteractionHypergraph, compare, fit, goodness_of_fit, load_table
 from pyro_hoim.log_linear import cell_table, likelihood_ratio_test, odds_ratio_table
 
 table = load_table("czech_autoworkers")
@@ -48,6 +48,13 @@ summary.round(3)
 triples = likelihood_ratio_test(fits[2], fits[3])
 print(f"pairs against triples: {triples.statistic:.2f} on {triples.df} df, p = {triples.p_value:.3f}")
 print(f"by {triples.p_value_method}, because {triples.p_value_note}")
+
+# %% [markdown]
+# `compare` puts models beside each other, each tested against the largest one that it contains; the chi-square
+# distribution is taken as it is here.
+
+# %%
+compare({f"order {order}": result for order, result in fits.items()})
 
 # %% [markdown]
 # ## Which pairs?

@@ -14,7 +14,7 @@ from ..data.observations import Observations
 from ..errors import check_names, check_whole, other_domain
 from .law import BoltzmannMachine
 
-__all__ = ["impute_machine", "log_likelihoods", "predict_machine", "row_log_scores"]
+__all__ = ["impute_machine", "log_likelihoods", "predict_machine", "row_log_pseudo_scores", "row_log_scores"]
 
 
 def _evidence(data: Observations, rows: torch.Tensor, missing: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
@@ -50,6 +50,19 @@ def row_log_scores(law: BoltzmannMachine, data: DataLike) -> torch.Tensor:
         # what is known alone: the free energy with the missing cells at 0, less the same of the rest
         zero = rest.free_energy(torch.zeros(len(missing), device=rest.theta.device))
         found[rows] = zero - law.free_energy(known) + rest.log_partition.value
+    return found
+
+
+@torch.no_grad()
+def row_log_pseudo_scores(law: BoltzmannMachine, data: Observations) -> torch.Tensor:
+    """Log pseudo-likelihood of every row, (N,); a missing cell is summed over and adds no factor of its own."""
+    if not data.has_missing:
+        return law.log_pseudo_prob(data.codes).double()
+    found = torch.zeros(len(data.codes), dtype=torch.float64)
+    for column, name in enumerate(data.domain.names):
+        truth = data.codes[:, column]
+        chosen = predict_machine(law, data, name).log_probs.gather(1, truth.clamp(min=0)[:, None]).squeeze(1)
+        found += torch.where(truth < 0, 0.0, chosen)
     return found
 
 

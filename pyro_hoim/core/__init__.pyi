@@ -2,6 +2,7 @@ from .family import (
     Answer as Answer,
     Asked as Asked,
     Family as Family,
+    Figures as Figures,
     Option as Option,
     Plan as Plan,
     Question as Question,

@@ -25,6 +25,7 @@ __all__ = [
     "Answer",
     "Asked",
     "Family",
+    "Figures",
     "Option",
     "Plan",
     "Question",
@@ -279,6 +280,37 @@ class Answer:
     shown: Sequence[str] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """How large a model is, and how well it describes the rows that it was estimated from, as far as that is known.
+
+    Attributes:
+        num_variables: of the model.
+        num_interactions: of two and more variables.
+        num_parameters: free parameters, those that the rows identify.
+        num_rows: observations, the sum of their counts.
+        log_likelihood: of all these rows, in nats.
+        log_pseudo_likelihood: likewise, the sum over the variables given all others.
+        deviance: twice the log-likelihood lost against the saturated model.
+        df: degrees of freedom of that comparison.
+        is_maximum: whether the estimate maximises the likelihood, so that AIC, BIC and tests apply.
+        status: how the fit ended.
+        method: what else than the likelihood was maximised, in words.
+    """
+
+    num_variables: int
+    num_interactions: int
+    num_parameters: int | None = None
+    num_rows: float | None = None
+    log_likelihood: float | None = None
+    log_pseudo_likelihood: float | None = None
+    deviance: float | None = None
+    df: int | None = None
+    is_maximum: bool = False
+    status: str = ""
+    method: str = ""
+
+
 def _save_model(analysis: Any, folder: Path) -> dict[str, str]:
     """Write the one file of an analysis."""
     analysis.save(folder / "model.safetensors")
@@ -310,10 +342,18 @@ class Family:
         log_z: its log normalising constant; None where it has none.
         estimate: fits rows in memory, without files: rows (a data frame for a family of numbers), ``seed``, and options
             by keyword; what it returns ``stored`` knows. None where a model is fitted from files alone.
-        row_log_likelihood: log-likelihood of every row of what a file holds; None where there is none.
+        row_log_likelihood: log-likelihood of every row: of a record, rows, and whether the log pseudo-likelihood is
+            asked for; None where there is none.
         save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
             further files by what they hold. By default the method ``save`` of the analysis writes that one file.
-        instead: what to do instead of an option, or of ``log-z``, that the family lacks; written as help is.
+        summary: table of what a model, or the result of a fit, consists of: columns ``term`` and mostly ``estimate``,
+            sentences in ``attrs["notes"]``; takes ``level`` and options of its own. By default its interactions.
+        figures: of a model, or of the result of a fit; by default the number of variables and interactions.
+        nested: likelihood-ratio test of a result against a larger one: statistic, degrees of freedom and p-value;
+            InputError where the models are not nested or were not fitted to the same rows.
+        term_tests: table of tests of every interaction of a result: ``term``, ``statistic``, ``df``, ``p_value``.
+        instead: what to do instead of an option, of ``log-z`` or of a method of results that the family lacks; written
+            as help is.
     """
 
     kind: str
@@ -333,8 +373,12 @@ class Family:
     complete: Callable[[Question], Answer] | None = None
     log_z: Callable[[Question], LogPartition] | None = None
     estimate: Callable[..., Any] | None = None
-    row_log_likelihood: Callable[[Stored, Any], RowLogLikelihood] | None = None
+    row_log_likelihood: Callable[..., RowLogLikelihood] | None = None
     save: Callable[[Any, Path], Mapping[str, str]] = _save_model
+    summary: Callable[..., pd.DataFrame] | None = None
+    figures: Callable[[Any], Figures] | None = None
+    nested: Callable[[Any, Any], tuple[float, int, float]] | None = None
+    term_tests: Callable[..., pd.DataFrame] | None = None
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def read(self, path: Path) -> Stored:

@@ -22,8 +22,21 @@ from ..errors import check_names, check_whole, none_received, other_domain, out_
 from ..schema import Variable
 from .family import Answer, Family, Question, Stored, families, family_of
 from .prediction import extend_rows
+from .scores import RowLogLikelihood
 
-__all__ = ["impute", "predict", "sample", "save", "score", "stored_model"]
+__all__ = [
+    "impute",
+    "interactions",
+    "predict",
+    "read_rows",
+    "row_log_likelihood",
+    "sample",
+    "save",
+    "score",
+    "scored_rows",
+    "stored_model",
+    "strengths",
+]
 
 
 def save(model: object, path: str | os.PathLike[str]) -> None:
@@ -181,6 +194,90 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
     check_names(held, domain.names, "given")
     fixed = codes_of(held, domain, "given") if family.data_type == "labels" else held
     return _frame(family.draw(replace(question, values={**question.values, "given": fixed})))
+
+
+def interactions(model: object, top: int | None = None, **options: Any) -> pd.DataFrame:
+    """What ties the columns of a model, strongest first.
+
+    Args:
+        model: of any family.
+        top: at most this many; all when None.
+        options: of the command ``interactions`` of its family; what it finds besides is left out unless asked for, as
+            by ``information=True``.
+
+    Returns:
+        ``term``, the names joined by colons; ``order``, how many; ``value``, the strength; and what else the command
+        says of every interaction.
+
+    Raises:
+        InputError: a number below 1, or an option that the family lacks.
+    """
+    rows = [
+        {"term": ":".join(row["edge"]), "order": len(row["edge"]), "value": row["value"]}
+        | {name: value for name, value in row.items() if name not in ("edge", "order", "value")}
+        for row in _ties(model, top, options)
+    ]
+    frame = pd.DataFrame(rows, columns=None if rows else ["term", "order", "value"])
+    frame["value"] = frame["value"].astype(float)
+    return frame
+
+
+def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the family says of every interaction, switches off."""
+    if top is not None:
+        check_whole(top, "top")
+    family, question = _question("interactions", model, options, top=top)
+    off = {option.name: False for option in family.options.get("interactions", ()) if option.kind == "switch"}
+    found = family.interactions(replace(question, values={**question.values, **off, **options}))
+    return found.json["interactions"]
+
+
+def strengths(model: object) -> list[tuple[tuple[str, ...], float | None]]:
+    """The columns of every interaction of a model with its strength, strongest first; None where that is not known."""
+    return [(tuple(row["edge"]), row["value"]) for row in _ties(model, None, {})]
+
+
+def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bool = False) -> pd.Series:
+    """Log-likelihood of every row, missing cells summed over, in nats.
+
+    Args:
+        model: of any family.
+        rows: as of :func:`score`; counts and weights play no role.
+        pseudo: whether the log pseudo-likelihood is wanted, the sum over the cells of a row of the log probability of
+            each given the others.
+
+    Returns:
+        The values, with the index of a data frame; ``attrs`` say the ``kind``, ``likelihood``, or where that is out of
+        reach ``pseudo-likelihood``, and whether it ``is_exact``.
+
+    Raises:
+        IntractableError: the family has none.
+        UnknownNameError, InputError, InputTypeError: as :func:`score`.
+    """
+    found, _ = scored_rows(model, rows, pseudo=pseudo)
+    index = as_frame(rows, "rows").index if is_frame(rows) else None
+    series = pd.Series(found.values.numpy(), index=index, name="log_likelihood")
+    series.attrs = {"kind": found.kind, "is_exact": found.is_exact}
+    return series
+
+
+def scored_rows(
+    model: object, rows: DataLike | CountTable, *, pseudo: bool = False
+) -> tuple[RowLogLikelihood, Observations | CountTable]:
+    """Log-likelihoods as of :func:`row_log_likelihood`, and the rows as they were read."""
+    family, stored = stored_model(model)
+    if family.row_log_likelihood is None:
+        problem = f"a {family.name} does not give the likelihood of single rows"
+        hint = family.hint("row_log_likelihood") or "score(rows) tells the mean"
+        raise out_of_reach("row_log_likelihood", problem, hint, code="no-method")
+    read = _checked_rows(family, stored, rows)
+    return family.row_log_likelihood(stored, read, pseudo), read
+
+
+def read_rows(model: object, rows: DataLike | CountTable) -> Observations | CountTable:
+    """Rows over the variables of a model, as :func:`score` reads them."""
+    family, stored = stored_model(model)
+    return _checked_rows(family, stored, rows)
 
 
 def stored_model(model: object) -> tuple[Family, Stored]:

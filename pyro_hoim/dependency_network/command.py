@@ -50,6 +50,7 @@ from .study.analysis import NetworkAnalysis, analyse_network
 from .study.page import network_page
 from .study.predictions import draw_network, impute_network, predict_network
 from .study.scores import find_law, network_log_likelihood, score_network
+from .study.summary import learned_file, network_figures, network_summary
 
 __all__ = ["FAMILY"]
 
@@ -176,13 +177,22 @@ def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
 
 def _stored(found: Any) -> Stored | None:
     """What a file holds of a network, of a law, or of what learning returned."""
-    if isinstance(found, LearnedNetwork | DependencyNetwork):
+    if isinstance(found, LearnedNetwork):
+        found = learned_file(found)
+    if isinstance(found, DependencyNetwork):
         found = found.conditionals
     if isinstance(found, DependencyConditionals):
         found = NetworkFile(found)
     if not isinstance(found, NetworkFile):
         return None
     return Stored(DEPENDENCY_NETWORK, found, found.conditionals.domain, found.info)
+
+
+def _file(found: Any) -> NetworkFile:
+    """What a file holds of a network."""
+    stored = found if isinstance(found, Stored) else _stored(found)
+    assert stored is not None
+    return stored.model
 
 
 def _draw(question: Question) -> Answer:
@@ -351,7 +361,9 @@ FAMILY = Family(
     interactions=_interactions,
     complete=_complete,
     estimate=_estimate,
-    row_log_likelihood=lambda stored, rows: network_log_likelihood(stored.model.conditionals, rows),
+    row_log_likelihood=lambda stored, *asked: network_log_likelihood(stored.model.conditionals, *asked),
+    summary=lambda found, level=0.95: network_summary(_file(found), level),
+    figures=lambda found: network_figures(_file(found)),
     instead={
         "prior": "its leaves have the Dirichlet prior of {alpha}",
         "most_probable": "it does not hold the joint law",

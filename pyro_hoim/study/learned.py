@@ -84,7 +84,7 @@ def analyse_learned(
             found[name] = None
             continue
         found[name] = PartScores(
-            model.score(rows),
+            model.row_scores(rows),
             score_rows(learned.independent, rows),
             None if target is None else prediction_accuracy(energy, rows, target),
             one_body=score_rows(learned.one_body, rows),
@@ -133,7 +133,7 @@ def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations,
     mean = float(share @ change)
     spread = float(share @ (change - mean) ** 2)
     return PredictivePart(
-        richer.score(rows),
+        richer.row_scores(rows),
         None if target is None else prediction_accuracy(energy, rows, target),
         mean,
         math.sqrt(spread / merged.total_count),

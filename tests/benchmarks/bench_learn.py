@@ -89,7 +89,7 @@ def one(name, seed):
         "refitted": refitted.gain(test),
         "refit_seconds": refit_seconds,
         "validation": learned.gain(validation),
-        "kl": learned.score(test).kl,
+        "kl": learned.row_scores(test).kl,
         "independent_kl": independent - test.entropy(),
         "interactions": len(learned.hypergraph),
         "std_error": float(log_z.std_error),

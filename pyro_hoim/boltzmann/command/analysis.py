@@ -21,7 +21,7 @@ from ...runs.schedule import GibbsSchedule
 from ..file import MachineFile, save_machine
 from ..law import BoltzmannMachine
 from ..learning.fit import MachineResult
-from ..scores import predict_machine, row_log_scores
+from ..scores import row_log_pseudo_scores, row_log_scores
 
 __all__ = [
     "COLOURS",
@@ -149,23 +149,11 @@ def score_machine(
         nll=nll,
         nll_std_error=math.sqrt(spread / total) if total > 1 else None,
         kl=None if entropy is None else nll - entropy,
-        pseudo_nll=_pseudo_nll(law, data),
+        pseudo_nll=-float((row_log_pseudo_scores(law, data) * counts).sum()) / total,
         gain=gain,
         gain_std_error=gain_error,
         independent_kl=independent_kl,
     )
-
-
-def _pseudo_nll(law: BoltzmannMachine, data: Observations) -> float:
-    if not data.has_missing:
-        with torch.no_grad():
-            return -float((law.log_pseudo_prob(data.codes) * data.counts).sum()) / data.total_count
-    value = 0.0
-    for column, name in enumerate(data.domain.names):
-        truth = data.codes[:, column]
-        chosen = predict_machine(law, data, name).log_probs.gather(1, truth.clamp(min=0)[:, None]).squeeze(1)
-        value -= float((torch.where(truth < 0, 0.0, chosen) * data.counts).sum())
-    return value / data.total_count
 
 
 def summary_of(analysis: MachineAnalysis) -> dict[str, Any]:

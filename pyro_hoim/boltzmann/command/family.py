@@ -5,26 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
-from ...core.family import Family, Stored
+from ...core.family import Family, Figures, Stored
 from ..file import KIND, MachineFile, load_machine, save_machine
 from ..law import BoltzmannMachine
 from ..learning.fit import MachineResult
 from . import use
 from .fit import MACHINE_OPTIONS, MachinePlan, estimate
 from .page import machine_page
+from .summary import machine_figures, machine_summary
 
 __all__ = ["FAMILY"]
 
 
 def _stored(found: Any) -> Stored | None:
     """What a file holds of a machine, or of what a fit returned."""
+    info = dict[str, Any]()
     if isinstance(found, MachineResult):
+        info = {"rows": found.num_rows, "method": found.options.method}
         found = found.law
     if isinstance(found, BoltzmannMachine):
-        found = MachineFile(found.structure, found.theta)
+        found = MachineFile(found.structure, found.theta, info)
     if not isinstance(found, MachineFile):
         return None
     return Stored(KIND, found, found.structure.domain, found.info)
+
+
+def _file(found: Any) -> MachineFile:
+    """What a file holds of a machine."""
+    stored = found if isinstance(found, Stored) else _stored(found)
+    assert stored is not None
+    return stored.model
+
+
+def _figures(found: Any) -> Figures:
+    """Its size, and how learning ended."""
+    is_early = isinstance(found, MachineResult) and found.converged is False
+    return machine_figures(_file(found), "not converged" if is_early else "")
 
 
 FAMILY = Family(
@@ -52,6 +68,8 @@ FAMILY = Family(
     log_z=use.log_z,
     estimate=estimate,
     row_log_likelihood=use.score_each_row,
+    summary=lambda found, level=0.95: machine_summary(_file(found), level),
+    figures=_figures,
     instead={
         "prior": "its weights are held back by {decay}",
         "most_probable": "its missing cells are drawn",

@@ -30,7 +30,7 @@ from ...log_linear.normaliser import in_coding
 from ..file import MachineFile
 from ..interactions import effective_interactions
 from ..law import BoltzmannMachine
-from ..scores import impute_machine, log_likelihoods, predict_machine
+from ..scores import impute_machine, log_likelihoods, predict_machine, row_log_pseudo_scores
 from .analysis import COLOURS, find_log_z, score_machine
 
 __all__ = ["complete", "draw", "interactions", "log_z", "predict", "score", "score_each_row", "strongest"]
@@ -163,9 +163,11 @@ def score(question: Question) -> Answer:
     )
 
 
-def score_each_row(stored: Stored, rows: Observations) -> RowLogLikelihood:
-    """Log-likelihood of every row, with an exact log Z or an estimate."""
+def score_each_row(stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
+    """Log-likelihood of every row, with an exact log Z or an estimate; log pseudo-likelihood on demand."""
     law: BoltzmannMachine = stored.model.law()
+    if pseudo:
+        return RowLogLikelihood(row_log_pseudo_scores(law, rows), "pseudo-likelihood")
     found = find_log_z(law, seed=0, progress=False)
     return RowLogLikelihood(log_likelihoods(law, rows, found), is_exact=found.kind == "exact")
 

@@ -19,6 +19,7 @@ from ...errors import (
     other_domain,
     wrong_shape,
 )
+from ...results.fitted import Fitted
 from ...runs.arguments import checked_seed
 from ...runs.checkpoint import checksum
 from ...runs.jobs import follow
@@ -33,7 +34,7 @@ __all__ = ["MachineResult", "check_method", "fit_machine"]
 
 
 @dataclass(frozen=True, eq=False)
-class MachineResult:
+class MachineResult(Fitted):
     """A learned machine and how it came about.
 
     Attributes:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import joblib
@@ -18,10 +18,13 @@ from tqdm import tqdm
 from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, wrong_type
+from ...results.fitted import Fitted
 from ...runs.checkpoint import DeferredInterrupt, RunFile
 from ...runs.options import RunOptions, checked_run
 from ..conditionals import DependencyConditionals
+from ..decision_graph import DecisionGraph
 from ..node_conditionals import LeafConditional
+from ..study.edges import DependencyEdge, edge_information
 from ._rows import PreparedRows, checked_rows
 from ._search import Found, search
 from .node import NodeReport, NodeTask, SearchOptions, checked_reads, leaf_probs
@@ -33,7 +36,7 @@ _LARGEST_PARAMETERS = 10**12
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedNetwork:
+class LearnedNetwork(Fitted):
     """A learned dependency network and how it came about.
 
     Attributes:
@@ -54,6 +57,7 @@ class LearnedNetwork:
     alpha: float
     num_observations: float
     conditions: TheoremConditions
+    edges: tuple[DependencyEdge, ...] = field(repr=False)
 
     def __repr__(self) -> str:
         leaves = sum(node.num_leaves for node in self.nodes)
@@ -191,21 +195,34 @@ def learn_network(
         if file is not None and done:
             _write(file, done)
     finished = [task(i).finish(done[i], options) for i in range(len(names))]
+    return _learned(rows, finished, asked, (name, function), float(alpha))
+
+
+def _learned(
+    rows: Observations,
+    finished: Sequence[tuple[DecisionGraph, torch.Tensor, NodeReport]],
+    asked: Sequence[tuple[int, ...] | None],
+    penalty: tuple[str, SourcePenalty],
+    alpha: float,
+) -> LearnedNetwork:
+    """The network of finished nodes."""
     reports = tuple(report for _, _, report in finished)
     largest = max(r.lossless_leaves * (rows.domain[r.variable].cardinality - 1) for r in reports)
     is_candidate = all(r.is_lossless_candidate for r in reports) and all(
-        a is None or len(a) == len(names) - 1 for a in asked
+        a is None or len(a) == len(rows.domain) - 1 for a in asked
     )
+    name, function = penalty
+    size = min(max(largest, 1), _LARGEST_PARAMETERS)
+    conditionals = DependencyConditionals(LeafConditional(graph, leaf_probs(n, alpha)) for graph, n, _ in finished)
     return LearnedNetwork(
-        DependencyConditionals(LeafConditional(graph, leaf_probs(counts, alpha)) for graph, counts, _ in finished),
+        conditionals,
         reports,
         tuple(counts for _, counts, _ in finished),
         name,
-        float(alpha),
+        alpha,
         rows.total_count,
-        check_theorem_conditions(
-            function, min(max(largest, 1), _LARGEST_PARAMETERS), rows.total_count, lossless=is_candidate
-        ),
+        check_theorem_conditions(function, size, rows.total_count, lossless=is_candidate),
+        edge_information(conditionals, rows)[0],
     )
 
 

@@ -154,10 +154,12 @@ def score_network(
     )
 
 
-def network_log_likelihood(conditionals: DependencyConditionals, data: DataLike) -> RowLogLikelihood:
-    """Log-likelihood of every row under the enumerated law, or log pseudo-likelihood where there is none."""
+def network_log_likelihood(
+    conditionals: DependencyConditionals, data: DataLike, pseudo: bool = False
+) -> RowLogLikelihood:
+    """Log-likelihood of every row under the enumerated law; pseudo-likelihood on demand and where there is none."""
     data = as_observations(data, domain=conditionals.domain)
-    law = find_law(conditionals).law
+    law = None if pseudo else find_law(conditionals).law
     if law is not None:
         return RowLogLikelihood(_log_law(law, data))
     log_probs, is_exact = _log_conditionals(conditionals, data, _GIBBS, seed=0)

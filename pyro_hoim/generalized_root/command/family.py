@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
-from ...core.family import Family, Stored
+from ...core.family import Family, Figures, Stored
 from ...runs.container import GENERALIZED_ROOT
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile, load_roots, save_roots
@@ -15,6 +15,7 @@ from ..study.page import root_page
 from ..study.scores import RootModel
 from . import use
 from .fit import ROOT_OPTIONS, VOCAB, estimate, plan_roots
+from .summary import root_figures, root_summary
 
 __all__ = ["FAMILY"]
 
@@ -22,13 +23,28 @@ __all__ = ["FAMILY"]
 def _stored(found: Any) -> Stored | None:
     """What a file holds of a model, of a law, or of what a fit returned."""
     if isinstance(found, RootFitResult):
-        info = {"columns": list(found.domain.names), "fixed_columns": dict(found.fixed_columns)}
+        info: dict[str, Any] = {"columns": list(found.domain.names), "fixed_columns": dict(found.fixed_columns)}
+        info |= {"rows": found.num_rows, "refit": None if found.refit is None else found.refit.method}
         found = RootFile(found.structure, found.psi, found.family, info)
     elif isinstance(found, GeneralizedRoot | GeneralizedRootEnergy):
         found = RootFile(found.structure, found.psi, found.family)
     if not isinstance(found, RootFile):
         return None
     return Stored(GENERALIZED_ROOT, found, RootModel.from_file(found).domain, found.info)
+
+
+def _file(found: Any) -> RootFile:
+    """What a file holds of a model of this family."""
+    stored = found if isinstance(found, Stored) else _stored(found)
+    assert stored is not None
+    return stored.model
+
+
+def _figures(found: Any) -> Figures:
+    """Its size, and the pseudo-likelihood of a refit."""
+    refit = found.refit if isinstance(found, RootFitResult) else None
+    status = "" if not isinstance(found, RootFitResult) or found.is_converged else "not converged"
+    return root_figures(_file(found), refit, status)
 
 
 FAMILY = Family(
@@ -55,6 +71,8 @@ FAMILY = Family(
     log_z=use.log_z,
     estimate=estimate,
     row_log_likelihood=use.score_each_row,
+    summary=lambda found, level=0.95: root_summary(_file(found), level),
+    figures=_figures,
     instead={
         "prior": "its coefficients are held back by {l1}",
         "target": "fit without it, then predict the column with the model",

@@ -139,11 +139,11 @@ def score(question: Question) -> Answer:
     )
 
 
-def score_each_row(stored: Stored, rows: CountTable) -> RowLogLikelihood:
-    """Log-likelihood of every row where exact sums for log Z take seconds, else log pseudo-likelihood."""
+def score_each_row(stored: Stored, rows: CountTable, pseudo: bool = False) -> RowLogLikelihood:
+    """Log-likelihood of every row where exact sums for log Z take seconds; pseudo-likelihood else or on demand."""
     model = RootModel.from_file(stored.model)
     check_support(rows, model.energy.family)
-    found, _ = exact_log_partition(model.energy)
+    found = None if pseudo else exact_log_partition(model.energy)[0]
     if found is None:
         return RowLogLikelihood(torch.from_numpy(model.log_pseudo_prob(rows)), "pseudo-likelihood")
     return RowLogLikelihood(torch.from_numpy(model.log_q(rows)) - float(found.value))

@@ -13,6 +13,7 @@ import torch
 
 from ...data.counts import CountTable
 from ...errors import check_choice, other_domain
+from ...results.fitted import Fitted
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
@@ -116,7 +117,7 @@ class RootRefitResult:
 
 
 @dataclass(frozen=True, eq=False)
-class RootFitResult:
+class RootFitResult(Fitted):
     r"""A generalized root model learned by node-wise regressions, and how it came about.
 
     The joint model has one coefficient per tuple, made from those of its member nodes (``symmetrize``): their mean

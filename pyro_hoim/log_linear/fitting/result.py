@@ -15,6 +15,7 @@ from ...checks import check_exact_shape
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import MissingDataError, check_choice, out_of_reach, refused, size_text, unexpected
+from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ..energy import LogLinearEnergy
@@ -40,8 +41,8 @@ _MAX_COVARIANCE_PARAMETERS = 3000
 _CHUNK = 256
 
 
-@dataclass(frozen=True, eq=False)
-class FitResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class FitResult(Fitted):
     """A fitted hierarchical log-linear model.
 
     Attributes:

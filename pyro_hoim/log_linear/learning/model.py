@@ -12,6 +12,7 @@ import torch
 from ...core.partition import LogPartition
 from ...core.trainer import TrainingReport
 from ...data.frames import DataLike
+from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
@@ -23,8 +24,8 @@ from ..training.ridge import InteractionRidge
 __all__ = ["LearnResult"]
 
 
-@dataclass(frozen=True, eq=False)
-class LearnResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnResult(Fitted):
     """A model learned from rows, and how it came about.
 
     Attributes:
@@ -69,13 +70,13 @@ class LearnResult:
         """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
         return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
-    def score(self, rows: DataLike) -> RowScores:
+    def row_scores(self, rows: DataLike) -> RowScores:
         """Scores of complete rows in nats, with the gain over independence; without the error of log Z."""
         return score_rows(self.energy, rows, log_z=float(self.log_partition.value), reference=self.independent)
 
     def gain(self, rows: DataLike) -> float:
         """Log-likelihood above that of the independent model, in nats a row."""
-        return score_rows(self.independent, rows).nll - self.score(rows).nll
+        return score_rows(self.independent, rows).nll - self.row_scores(rows).nll
 
     def _column_shares(self) -> dict[str, list[float]]:
         """Probabilities of the levels of every column under the independent model."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ...errors import refused
+from ...results.fitted import Fitted
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
 
@@ -88,7 +89,7 @@ def _number(value: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectionResult:
+class SelectionResult(Fitted):
     """Interactions selected on validation rows, and the path that led to them.
 
     Attributes:

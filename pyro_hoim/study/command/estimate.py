@@ -52,10 +52,10 @@ def estimate(
     return fit(structure, rows, penalty=penalty, objective=objective)
 
 
-def score_each_row(stored: Stored, rows: Observations) -> RowLogLikelihood:
-    """Log-likelihood of every row, or log pseudo-likelihood where log Z is out of reach."""
+def score_each_row(stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
+    """Log-likelihood of every row; log pseudo-likelihood on demand and where log Z is out of reach."""
     model = stored.model
     energy = LogLinearEnergy.from_theta(model.hypergraph, model.theta, model.coding)
-    if Auto().plan(energy.hypergraph).feasible:
+    if not pseudo and Auto().plan(energy.hypergraph).feasible:
         return RowLogLikelihood(row_log_likelihood(energy, rows))
     return RowLogLikelihood(row_log_pseudo_prob(energy, rows), "pseudo-likelihood")

@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
-from ...core.family import Family, Stored
+from ...core.family import Family, Figures, Stored
 from ...core.page import Page
-from ...log_linear.coding import parametrization
+from ...errors import check_type
+from ...log_linear.coding import Coding, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.file import ModelFile, load_model, save_model
-from ...log_linear.fitting.result import FitResult
+from ...log_linear.fitting.result import CovarianceKind, FitResult
+from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test
+from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
+from ...log_linear.goodness.term_tests import term_tests
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.learning.model import LearnResult
+from ...log_linear.search.result import SelectionResult
 from ...runs.container import LOG_LINEAR
 from ..files import save_analysis, save_learned
 from ..learned import LearnedAnalysis
@@ -28,6 +35,8 @@ __all__ = ["FAMILY"]
 
 def _stored(found: Any) -> Stored | None:
     """What a file holds of an energy, of a law, or of what a fit or learning returned."""
+    if isinstance(found, SelectionResult):
+        found = found.log_linear()
     if isinstance(found, LearnResult):
         found = found.file()
     elif isinstance(found, LogLinearEnergy):
@@ -44,6 +53,41 @@ def _stored(found: Any) -> Stored | None:
     if not isinstance(found, ModelFile):
         return None
     return Stored(LOG_LINEAR, found, found.hypergraph.domain, found.info)
+
+
+def _file(found: Any) -> ModelFile:
+    """What a file holds of a model of this family."""
+    stored = found if isinstance(found, Stored) else _stored(found)
+    assert stored is not None
+    return stored.model
+
+
+def _summary(
+    found: Any, *, level: float = 0.95, coding: Coding | None = None, covariance: CovarianceKind = "model"
+) -> pd.DataFrame:
+    """Coefficients, with tests where the result of a fit allows them."""
+    if isinstance(found, FitResult):
+        return fit_summary(found, level=level, coding=coding, covariance=covariance)
+    return model_summary(_file(found), coding)
+
+
+def _term_tests(found: Any, **options: Any) -> pd.DataFrame:
+    """A test of every interaction of a fit."""
+    check_type(found, FitResult, "result", "the result of a fit, which keeps its rows")
+    return term_tests(found, **options)
+
+
+def _figures(found: Any) -> Figures:
+    """How large a model is and how well it fits."""
+    return fit_figures(found) if isinstance(found, FitResult) else model_figures(_file(found))
+
+
+def _nested(small: Any, big: Any) -> tuple[float, int, float]:
+    """Likelihood-ratio test by the chi-square distribution."""
+    for name, result in (("small", small), ("big", big)):
+        check_type(result, FitResult, name, "the result of a fit")
+    test = likelihood_ratio_test(small, big, "chi-square")
+    return test.statistic, test.df_adjusted, test.p_value
 
 
 def _page(analysis: Any) -> Page:
@@ -84,4 +128,8 @@ FAMILY = Family(
     log_z=use.log_z,
     estimate=estimate,
     row_log_likelihood=score_each_row,
+    summary=_summary,
+    figures=_figures,
+    nested=_nested,
+    term_tests=_term_tests,
 )

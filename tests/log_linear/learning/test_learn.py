@@ -130,8 +130,8 @@ def test_scores_against_enumeration(learned, parts):
     test = parts[2]
     table = Auto().marginal(learned.energy, test.domain.names).log()
     nll = -float(table[tuple(test.codes.T)].mean())
-    assert learned.score(test).nll == pytest.approx(nll, rel=1e-10)
-    assert learned.score(test).kl == pytest.approx(nll - test.entropy(), rel=1e-8)
+    assert learned.row_scores(test).nll == pytest.approx(nll, rel=1e-10)
+    assert learned.row_scores(test).kl == pytest.approx(nll - test.entropy(), rel=1e-8)
     smoothed = [(np.bincount(parts[0].codes[:, i], minlength=3) + 0.5) / 3001.5 for i in range(6)]
     independent = -sum(np.log(q)[test.codes[:, i]].mean() for i, q in enumerate(smoothed))
     assert learned.gain(test) == pytest.approx(independent - nll, rel=1e-10)
@@ -174,7 +174,7 @@ def test_refit_takes_both_parts(parts):
     twice = learn(train, validation, per_round=3, refit=True)
     assert twice.hypergraph == once.hypergraph and twice.ridge == once.ridge
     assert (once.num_rows, twice.num_rows) == (400, 800)
-    assert twice.score(test).nll < once.score(test).nll
+    assert twice.row_scores(test).nll < once.row_scores(test).nll
 
 
 def test_refit_continues_a_run_without(truth, tmp_path):
@@ -261,7 +261,7 @@ def test_constants_and_one_value_only():
     assert found.gain(rows) > 0.6
     same = Observations.from_tensor(torch.zeros(9, 1, dtype=torch.long), Domain.from_labels({"a": ["x"]}))
     empty = learn(same, same)
-    assert len(empty.hypergraph) == 0 and empty.score(same).nll == 0.0
+    assert len(empty.hypergraph) == 0 and empty.row_scores(same).nll == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""What a log-linear model consists of and how well it describes its rows: tables of coefficients, and figures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.optimize import nnls
+
+from ...core.family import Figures
+from ...core.words import plural
+from ...errors import HoimError, check_choice
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import Coding, parametrization
+from ..file import ModelFile
+from ..fitting.result import CovarianceKind, FitResult
+from ..fitting.tables import coefficient_table
+from ..infinite import has_cheap_covariance
+from .goodness_of_fit import goodness_of_fit
+
+__all__ = ["fit_figures", "fit_summary", "model_figures", "model_summary"]
+
+_MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
+
+
+def fit_summary(
+    result: FitResult, *, level: float = 0.95, coding: Coding | None = None, covariance: CovarianceKind = "model"
+) -> pd.DataFrame:
+    """Coefficients of a fit with Wald tests and intervals.
+
+    Args:
+        result: a fit.
+        level: coverage of the intervals.
+        coding: of the coefficients. ``corner``, the default, compares with the first level of every variable, as
+            treatment contrasts do: coefficients of pairs are log odds ratios (given the first levels of what modifies
+            them). A collection that lacks subsets has ``balanced`` ones, deviations that sum to zero.
+        covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
+
+    Returns:
+        One row for every free coefficient: ``term``, ``levels``, ``estimate`` and, where the fit has them,
+        ``std_error``, ``lower``, ``upper``, ``z`` and ``p_value``; ``odds_ratio`` of pairs. An estimate that the rows
+        send to infinity is infinite where its sign is certain, else NaN; neither has an interval.
+    """
+    graph = result.hypergraph
+    coding = _coding(graph, coding)
+    notes = [_meaning(coding)]
+    problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
+    frame = None
+    if not problem:
+        try:
+            frame = coefficient_table(result, coding=coding, level=level, covariance=covariance)
+        except HoimError as error:  # a penalty that is not smooth, singular information
+            problem = error.problem or str(error)
+    if frame is None:
+        notes.append(f"no standard errors: {problem}")
+        frame = _estimates(graph, result.coefficients(coding), coding)
+    else:
+        frame = frame.rename(columns={"interaction": "term"})
+        robust = "" if isinstance(covariance, str) and covariance == "model" else ", from robust standard errors"
+        notes.append(f"Wald tests and {level:.0%} intervals{robust}")
+        if result.penalty is not None:
+            notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
+        _mark_infinite(result, coding, frame)
+        lost = int((~np.isfinite(frame["estimate"])).sum())
+        if lost:
+            without = "lack combinations of levels that they compare; a prior makes them finite"
+            notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: the rows {without}")
+    return _finished(frame, graph, coding, notes)
+
+
+def model_summary(file: ModelFile, coding: Coding | None = None) -> pd.DataFrame:
+    """Coefficients of a model without the rows that it was estimated from, as :func:`fit_summary`, no tests."""
+    graph = file.hypergraph
+    coding = _coding(graph, coding)
+    theta = parametrization(graph).convert(file.theta, file.coding, coding)
+    notes = [_meaning(coding), "no standard errors: a model file does not hold them"]
+    infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
+    if infinite:
+        notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")
+    return _finished(_estimates(graph, theta, coding), graph, coding, notes)
+
+
+def _coding(graph: InteractionHypergraph, coding: Coding | None) -> Coding:
+    """The coding asked for; corner by default, balanced where the collection has no corner coordinates."""
+    if coding is None:
+        return "corner" if graph.coding == "corner" or graph.is_hierarchical else "balanced"
+    check_choice(coding, ("corner", "balanced", "free"), "coding")
+    return coding
+
+
+def _meaning(coding: Coding) -> str:
+    meanings = {
+        "corner": "coefficients against the first level of every variable (corner coding), in nats",
+        "balanced": "coefficients that sum to zero over the levels of every variable (balanced coding), in nats",
+        "free": "coordinates of the balanced tables in an orthonormal basis (free coding), in nats",
+    }
+    return meanings[coding]
+
+
+def _estimates(graph: InteractionHypergraph, theta: torch.Tensor, coding: Coding) -> pd.DataFrame:
+    """Terms, levels and estimates in the order of theta."""
+    terms, levels = list[str](), list[str]()
+    for edge in graph.edges:
+        labels = [graph.domain[name].labels[coding != "balanced" :] for name in edge]
+        for combination in itertools.product(*labels):
+            terms.append(":".join(edge))
+            levels.append(", ".join(combination))
+    return pd.DataFrame({"term": terms, "levels": levels, "estimate": theta.numpy()})
+
+
+def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame) -> None:
+    r"""Put infinity, or NaN, for what the rows do not identify.
+
+    Outside the face F of cells with positive fitted probability, a direction d raises the likelihood without end where
+    :math:`(x_f - x_c) \cdot d > 0` for the cells c fitted as zero and 0 on F. A coefficient :math:`k \cdot \theta` is
+    :math:`+\infty` along all of them if and only if k lies in the cone of these differences, modulo those of F
+    (Farkas' lemma).
+    """
+    gone = ~np.isfinite(frame["std_error"].to_numpy())
+    if not gone.any():
+        return
+    frame.loc[gone, ["estimate", "lower", "upper", "z", "p_value"]] = math.nan
+    face, design = result._face, result._design
+    if face is None or design is None or (~face.cells).sum() * design.shape[1] > _MAX_GENERATORS:
+        return
+    basis = np.asarray(face.basis)
+    outside = design[face.cells][:1] - design[~face.cells]
+    cone = (outside - (outside @ basis) @ basis.T).T
+    contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
+    for row in np.flatnonzero(gone):
+        own = contrasts[row] - (contrasts[row] @ basis) @ basis.T
+        for sign in (1.0, -1.0):
+            _, residual = nnls(cone, sign * own)
+            if residual <= 1e-8 * np.linalg.norm(own):
+                frame.loc[row, "estimate"] = sign * math.inf
+
+
+def _finished(frame: pd.DataFrame, graph: InteractionHypergraph, coding: Coding, notes: list[str]) -> pd.DataFrame:
+    """The columns in their order, with odds ratios of pairs; of balanced tables the entries without a first level."""
+    shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
+    factor, is_free = list[float](), list[bool]()
+    for edge, shape in shapes.items():
+        is_binary = shape == (2, 2)
+        codes = itertools.product(*(range(n) for n in shape)) if coding == "balanced" else None
+        size = math.prod(shape if coding == "balanced" else (n - 1 for n in shape))
+        value = {"corner": 1.0, "balanced": 4.0, "free": 2.0}[coding] if len(edge) == 2 else math.nan
+        factor += [value if is_binary or coding == "corner" else math.nan] * size
+        is_free += [True] * size if codes is None else [0 not in code for code in codes]
+    frame = frame.copy()
+    with np.errstate(over="ignore"):
+        frame["odds_ratio"] = np.exp(frame["estimate"].to_numpy() * np.array(factor))
+    order = ("term", "levels", "estimate", "std_error", "lower", "upper", "z", "p_value", "odds_ratio")
+    frame = frame.loc[is_free, [name for name in order if name in frame]].reset_index(drop=True)
+    if not np.isfinite(factor).any():
+        frame = frame.drop(columns="odds_ratio")
+    frame.attrs = {"notes": notes, "coding": coding}
+    return frame
+
+
+def fit_figures(result: FitResult) -> Figures:
+    """How large a fitted model is, and how well it describes the rows that it was fitted to."""
+    graph = result.hypergraph
+    is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
+    deviance = df = None
+    if is_maximum and result.data is not None and not result.data.has_missing:
+        test = goodness_of_fit(result, p_value=None)
+        deviance, df = test.deviance, test.df_adjusted
+    how = [] if result.objective == "likelihood" else [result.objective]
+    how += [] if result.penalty is None else [f"penalty {result.penalty!r}"]
+    return Figures(
+        num_variables=len(graph.domain),
+        num_interactions=graph.num_interactions,
+        num_parameters=result.num_parameters_fitted,
+        num_rows=result.num_rows,
+        log_likelihood=result.log_likelihood,
+        deviance=deviance,
+        df=df,
+        is_maximum=is_maximum,
+        status=result.status,
+        method=", ".join(how),
+    )
+
+
+def model_figures(file: ModelFile) -> Figures:
+    """The same of a model from its file, as far as the file says."""
+    graph, info = file.hypergraph, file.info
+    return Figures(
+        num_variables=len(graph.domain),
+        num_interactions=len([edge for edge in info.get("learned_edges", graph.edges) if len(edge) > 1]),
+        num_parameters=info.get("num_parameters", graph.num_parameters),
+        num_rows=info.get("rows"),
+        log_likelihood=info.get("log_likelihood"),
+        status=info.get("status", ""),
+        is_maximum=info.get("is_maximum", False),
+    )

@@ -1,0 +1,3 @@
+from .comparison import compare as compare
+from .fitted import Fitted as Fitted, LoadedModel as LoadedModel
+from .table import SummaryTable as SummaryTable

@@ -1,0 +1,165 @@
+"""Models beside each other: sizes, likelihoods, criteria, tests of nested ones, and gains on other rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ..core.family import Figures
+from ..core.operations import interactions, scored_rows, stored_model
+from ..core.scores import mean_gain
+from ..errors import InputError, InputTypeError, IntractableError, check_type, none_received, other_domain
+from .table import SummaryTable
+
+__all__ = ["compare", "figures_of"]
+
+_COLUMNS = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance", "df")
+
+
+def figures_of(model: object) -> Figures:
+    """Size and fit of a model of any family, as far as the family knows them."""
+    family, stored = stored_model(model)
+    if family.figures is not None:
+        return family.figures(model)
+    return Figures(num_variables=len(stored.domain), num_interactions=len(interactions(stored)))
+
+
+def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
+    r"""Compare models of the same columns, of one family or of several.
+
+    .. math:: \mathrm{AIC} = 2k - 2\ell, \qquad \mathrm{BIC} = k \log N - 2\ell, \qquad
+        G^2(\mathrm{small} \mid \mathrm{big}) = 2(\ell_{\mathrm{big}} - \ell_{\mathrm{small}})
+
+    AIC, BIC and tests are of maximum-likelihood estimates from the same rows and stand empty for others. A model is
+    tested against the largest of the others that is nested in it.
+
+    Args:
+        models: results of fits or loaded models, by name.
+        data: rows to compare the models on, best such as no model was estimated from: a data frame,
+            :class:`~pyro_hoim.Observations` or a :class:`~pyro_hoim.CountTable`.
+
+    Returns:
+        One row for every model, in the order given: ``family``, ``parameters``, ``rows``, ``log_likelihood`` (or
+        ``log_pseudo_likelihood``) of the rows that it was estimated from, ``AIC``, ``BIC``, ``deviance`` and ``df``;
+        ``against``, ``statistic``, ``test_df`` and ``p_value`` of the likelihood-ratio test; with data
+        ``mean_log_likelihood`` in nats a row, ``gain`` over the first model and its standard error over rows
+        ``gain_std_error``. These are of the likelihood where all models have one, else for all of the
+        pseudo-likelihood; ``attrs["notes"]`` say which, and what is not comparable. Empty columns are left out.
+
+    Raises:
+        InputError: no model, models of different columns, or rows of others.
+        InputTypeError: what no family knows.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> rows = Observations.from_table(domain, [[30, 10], [20, 40]])
+        >>> fits = {str(k): fit(InteractionHypergraph.from_order(domain, k), rows) for k in (1, 2)}
+        >>> compare(fits)[["parameters", "statistic"]].round(3).to_dict("list")
+        {'parameters': [2, 3], 'statistic': [nan, 17.261]}
+    """
+    check_type(models, Mapping, "models", "models by name")
+    if not models:
+        raise none_received("models", "one model at least")
+    known = {str(name): (*stored_model(model), figures_of(model)) for name, model in models.items()}
+    for (_, one, _), (_, other, _) in pairwise(known.values()):
+        if set(one.domain.names) != set(other.domain.names):
+            raise other_domain("models", "models of the same columns", ", ".join(other.domain.names[:6]))
+    rows = [
+        {
+            "family": family.short,
+            "parameters": found.num_parameters,
+            "rows": found.num_rows,
+            "log_likelihood": found.log_likelihood,
+            "log_pseudo_likelihood": found.log_pseudo_likelihood,
+            **_criteria(found),
+            "deviance": found.deviance,
+            "df": found.df,
+        }
+        for family, _, found in known.values()
+    ]
+    notes = _notes({name: found for name, (_, _, found) in known.items()})
+    frame = pd.DataFrame(rows, index=pd.Index(list(known), name="model"))
+    tests, reasons = _tests(models)
+    frame = frame.join(tests)
+    if data is not None:
+        held, measure = _on_rows(models, data)
+        frame = frame.join(held)
+        notes.append(measure)
+    for name in ("parameters", "rows", *_COLUMNS, "statistic", "test_df", "p_value"):
+        if name in frame:
+            frame[name] = pd.to_numeric(frame[name])
+    table = SummaryTable(frame.dropna(axis="columns", how="all"))
+    table.attrs["notes"] = [*notes, *reasons]
+    return table
+
+
+def _criteria(found: Figures) -> dict[str, float | None]:
+    """AIC and BIC of a maximum-likelihood estimate."""
+    if not found.is_maximum or found.log_likelihood is None or found.num_parameters is None or not found.num_rows:
+        return {"AIC": None, "BIC": None}
+    loss, size = -2 * found.log_likelihood, found.num_parameters
+    return {"AIC": loss + 2 * size, "BIC": loss + math.log(found.num_rows) * size}
+
+
+def _notes(figures: Mapping[str, Figures]) -> list[str]:
+    """What of the likelihoods is not comparable."""
+    notes = list[str]()
+    if len({round(found.num_rows, 6) for found in figures.values() if found.num_rows is not None}) > 1:
+        notes.append("the models were estimated from different numbers of rows; compare them on data=")
+    other = [name for name, found in figures.items() if not found.is_maximum]
+    if other:
+        notes.append(f"AIC, BIC and tests are of maximum-likelihood estimates, which these are not: {', '.join(other)}")
+    return notes
+
+
+def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
+    """Likelihood-ratio tests of every model against the largest other one in it, and why there is none."""
+    sizes = {name: figures_of(model).num_parameters for name, model in models.items()}
+    rows, reasons = dict[str, dict[str, Any]](), list[str]()
+    for name, model in models.items():
+        family, _ = stored_model(model)
+        own = sizes[name]
+        smaller = [n for n, k in sizes.items() if own is not None and k is not None and k < own]
+        why = ""
+        for other in sorted(smaller, key=lambda n: -(sizes[n] or 0)):
+            if family.nested is None or stored_model(models[other])[0] is not family:
+                continue
+            try:
+                statistic, df, p_value = family.nested(models[other], model)
+            except (InputError, InputTypeError, IntractableError) as error:
+                why = why or f"{name} is not tested against {other}: {error.problem}"
+                continue
+            rows[str(name)] = {"against": other, "statistic": statistic, "test_df": df, "p_value": p_value}
+            break
+        else:
+            reasons += [why] if why else []
+    columns = ["against", "statistic", "test_df", "p_value"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns), reasons
+
+
+def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str]:
+    """Mean log-likelihoods of rows, and gains over the first model row by row."""
+    found = {name: scored_rows(model, data) for name, model in models.items()}
+    kinds = {rows.kind for rows, _ in found.values()}
+    if len(kinds) > 1:
+        found = {name: scored_rows(model, data, pseudo=True) for name, model in models.items()}
+    measure = "pseudo-likelihood" if "pseudo-likelihood" in kinds else "likelihood"
+    lines = dict[str, dict[str, Any]]()
+    first = next(iter(found.values()))[0].values.double()
+    for name, (scores, read) in found.items():
+        counts = getattr(read, "counts", None)
+        weights = counts.double() if isinstance(counts, torch.Tensor) else torch.ones(len(scores.values)).double()
+        kept, values = weights > 0, scores.values.double()
+        mean = float((weights[kept] * values[kept]).sum() / weights.sum())
+        gain, error = mean_gain(values[kept], first[kept], weights[kept])
+        lines[str(name)] = {"mean_log_likelihood": mean, "gain": gain, "gain_std_error": error}
+    estimated = [str(name) for name, (scores, _) in found.items() if not scores.is_exact]
+    told = f"mean log {measure} of the rows of data, in nats a row; gain over {next(iter(found))}"
+    told += f"; estimated for {', '.join(estimated)}" if estimated else ""
+    return pd.DataFrame.from_dict(lines, orient="index"), told

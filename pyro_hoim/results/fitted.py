@@ -1,0 +1,226 @@
+"""What every result of a fit and every loaded model can do, whatever its family."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from typing_extensions import override
+
+from ..core import operations
+from ..core.family import Stored
+from ..core.words import plural
+from ..errors import check_fraction, check_names, out_of_reach
+from .comparison import compare, figures_of
+from .table import SummaryTable, html_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..plots.drawing import Target
+
+__all__ = ["Fitted", "LoadedModel"]
+
+
+class Fitted:
+    """Methods of the results of all families. What a family cannot do raises one error that says what to do instead.
+
+    Rows are data frames of pandas or polars, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable` of
+    numbers; of a data frame the columns of the model are read, in any order.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[30, 10], [20, 40]]))
+        >>> result
+        FitResult: log-linear model, 2 variables, 1 interaction, 3 parameters
+          100 rows, log-likelihood -127.99, converged
+        >>> result.summary()[["term", "estimate", "odds_ratio"]].round(3).to_dict("list")
+        {'term': ['a', 'b', 'a:b'], 'estimate': [-0.405, -1.099, 1.792], 'odds_ratio': [nan, nan, 6.0]}
+    """
+
+    def summary(self, level: float = 0.95, **options: Any) -> SummaryTable:
+        """What the model consists of, a line for every coefficient, with tests where the family has them.
+
+        Args:
+            level: coverage of the intervals.
+            options: of the family. A log-linear model takes ``coding``: ``"corner"``, the default where the model has
+                it, compares with the first level of every variable, so that coefficients of pairs are log odds ratios;
+                ``"balanced"`` has deviations that sum to zero over the levels.
+
+        Returns:
+            ``term``, the interaction; of labels the ``levels``; ``estimate`` and, where the family has them,
+            ``std_error``, ``lower``, ``upper``, ``z``, ``p_value`` (Wald, two-sided) and the ``odds_ratio`` of pairs.
+            Columns that the family lacks are absent; a dependency network says instead what every column reads. An
+            infinite estimate is infinite where its sign is certain, else NaN, and has no interval.
+
+        Raises:
+            InputError: a level outside 0 and 1.
+            UnknownNameError: an option that the family lacks.
+        """
+        check_fraction(level, "level")
+        family, stored = operations.stored_model(self)
+        if family.summary is None:
+            check_names(options, [], "options", noun="option of summary")
+            found = operations.interactions(stored).rename(columns={"value": "estimate"})
+            return _table(found)
+        known = list(inspect.signature(family.summary).parameters)[1:]
+        check_names(options, known, "options", noun="option of summary")
+        found = family.summary(self, level=level, **options)
+        return _table(found)
+
+    def test_terms(self, **options: Any) -> SummaryTable:
+        """A test of every interaction, with p-values adjusted for their number.
+
+        Args:
+            options: of the family; those of a log-linear model are of
+                :func:`~pyro_hoim.log_linear.goodness.term_tests.term_tests`.
+
+        Raises:
+            IntractableError: the family has no such tests.
+        """
+        family, _ = operations.stored_model(self)
+        if family.term_tests is None:
+            problem = f"a {family.name} has no tests of single interactions"
+            hint = family.hint("test_terms") or "compare models with and without them on other rows, by compare(data=)"
+            raise out_of_reach("test_terms", problem, hint, code="no-method")
+        return _table(family.term_tests(self, **options))
+
+    def interactions(self, top: int | None = None, **options: Any) -> pd.DataFrame:
+        """What ties the columns, strongest first; see :func:`pyro_hoim.core.operations.interactions`."""
+        return operations.interactions(self, top, **options)
+
+    def predict(self, data: Any, target: str, **options: Any) -> pd.DataFrame:
+        """One column of rows from the others; see :func:`pyro_hoim.predict`."""
+        return operations.predict(self, data, target, **options)
+
+    def sample(
+        self, number: int, given: Mapping[str, Any] | None = None, seed: int = 0, **options: Any
+    ) -> pd.DataFrame:
+        """Independent rows of the model, also given some columns; see :func:`pyro_hoim.sample`."""
+        return operations.sample(self, number, given, seed=seed, **options)
+
+    def score(self, data: Any, **options: Any) -> dict[str, Any]:
+        """How well the model predicts rows, in nats a row; see :func:`pyro_hoim.score`."""
+        return operations.score(self, data, **options)
+
+    def impute(self, data: Any, number: int = 1, **options: Any) -> pd.DataFrame:
+        """Rows with their missing cells drawn given the others; see :func:`pyro_hoim.impute`."""
+        return operations.impute(self, data, number, **options)
+
+    def row_log_likelihood(self, data: Any, pseudo: bool = False) -> pd.Series:
+        """Log-likelihood of every row; see :func:`pyro_hoim.core.operations.row_log_likelihood`."""
+        return operations.row_log_likelihood(self, data, pseudo=pseudo)
+
+    def compare(self, *others: Any, data: Any = None) -> SummaryTable:
+        """This model, number 1, beside others; see :func:`pyro_hoim.compare`, which takes names."""
+        return compare({f"model {number}": model for number, model in enumerate((self, *others), 1)}, data)
+
+    def plot_interactions(self, ax: Target = None, *, top: int | None = 20) -> Axes:
+        """Coefficients of two and more columns with their intervals, the largest; see :mod:`pyro_hoim.plots`.
+
+        Args:
+            ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
+            top: at most so many.
+        """
+        from .pictures import draw_interactions
+
+        return draw_interactions(self, ax, top)
+
+    def plot_hypergraph(self, ax: Target = None, **options: Any) -> Axes:
+        """All interactions on a circle, as wide as they are strong.
+
+        Args:
+            ax: as of :meth:`plot_interactions`.
+            options: as ``top`` and ``title``, see :func:`pyro_hoim.plots.plot_hypergraph`.
+        """
+        from .pictures import draw_hypergraph
+
+        return draw_hypergraph(self, ax, **options)
+
+    def plot_fitted(self, ax: Target = None, *, data: Any = None) -> Axes:
+        """Counts of cells against those that the model expects.
+
+        Args:
+            ax: as of :meth:`plot_interactions`.
+            data: rows to count; by default those that the result keeps.
+
+        Raises:
+            InputError: no rows given, and none kept.
+            IntractableError: the columns are numbers, or the probabilities of cells are out of reach.
+        """
+        from .pictures import draw_fitted
+
+        return draw_fitted(self, ax, data)
+
+    def plot_mosaic(self, *names: str, ax: Target = None, data: Any = None) -> Axes:
+        """A mosaic of the counts of one to four columns, shaded by how far they are from independence.
+
+        Args:
+            names: the columns, in the order of the splits; all when none is named.
+            ax: as of :meth:`plot_interactions`.
+            data: as of :meth:`plot_fitted`.
+
+        Raises:
+            InputError: as of :meth:`plot_fitted`, or more than four columns.
+            IntractableError: the columns are numbers.
+        """
+        from .pictures import draw_mosaic
+
+        return draw_mosaic(self, names, ax, data)
+
+    def report(self, folder: str | os.PathLike[str]) -> Path:
+        """Write a page on the model, ``report.html``, into a folder, which is made where there is none.
+
+        Returns:
+            The path of the page.
+        """
+        from ..report.render import write_page
+        from .page import result_page
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        write_page(result_page(self), target)
+        return target / "report.html"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model into a file; see :func:`pyro_hoim.save`."""
+        operations.save(self, path)
+
+    @override
+    def __repr__(self) -> str:
+        family, _ = operations.stored_model(self)
+        found = figures_of(self)
+        first = [
+            f"{type(self).__name__}: {family.name}",
+            plural(found.num_variables, "variable"),
+            plural(found.num_interactions, "interaction"),
+            *([] if found.num_parameters is None else [plural(found.num_parameters, "parameter")]),
+        ]
+        second = [] if found.num_rows is None else [plural(found.num_rows, "row")]
+        if found.log_likelihood is not None:
+            second.append(f"log-likelihood {found.log_likelihood:.2f}")
+        elif found.log_pseudo_likelihood is not None:
+            second.append(f"log pseudo-likelihood {found.log_pseudo_likelihood:.2f}")
+        second += [words for words in (found.status, found.method) if words]
+        return ", ".join(first) + (f"\n  {', '.join(second)}" if second else "")
+
+    def _repr_html_(self) -> str:
+        return html_of(self.summary(), repr(self).replace("\n  ", "; "))
+
+
+def _table(frame: pd.DataFrame) -> SummaryTable:
+    """The same with the print of results."""
+    table = SummaryTable(frame)
+    table.attrs = dict(frame.attrs)
+    return table
+
+
+class LoadedModel(Fitted, Stored):
+    """A model as its file holds it, with the methods of results."""
+
+    __repr__ = Fitted.__repr__

@@ -1,0 +1,84 @@
+"""Pictures of a result of any family, from what the registry says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+
+from ..core import operations
+from ..data.observations import Observations
+from ..errors import none_received, out_of_reach
+from ..plots.drawing import Target
+from ..plots.fitted import plot_fitted
+from ..plots.hypergraph import plot_hypergraph
+from ..plots.intervals import plot_interactions
+from ..plots.mosaic import plot_mosaic
+from ..schema import Domain
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = ["draw_fitted", "draw_hypergraph", "draw_interactions", "draw_mosaic"]
+
+_MOST_CELLS = 2**12
+
+
+def draw_interactions(result: Any, ax: Target, top: int | None) -> Axes:
+    """Coefficients of two and more columns with their intervals; strengths where the family has no coefficients."""
+    table, label = pd.DataFrame(result.summary()), "estimate"
+    if "estimate" not in table:
+        table = result.interactions().rename(columns={"value": "estimate"})
+        label = "strength"
+    joint = table["term"].str.contains(":")
+    table = table[joint] if bool(joint.any()) else table
+    missing = {name: np.nan for name in ("lower", "upper") if name not in table}
+    return plot_interactions(table.assign(**missing), ax=ax, top=top, label=label)
+
+
+def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
+    """The interactions on a circle, as wide as they are strong."""
+    _, stored = operations.stored_model(result)
+    weights = dict[tuple[str, ...], float]()
+    for names, value in operations.strengths(result):
+        edge = tuple(sorted(set(names), key=stored.domain.index))
+        weights[edge] = max(weights.get(edge, 0.0), 0.0 if value is None else abs(value))
+    plain = Domain.from_cardinalities(dict.fromkeys(stored.domain.names, 2))  # of numbers, too
+    graph = InteractionHypergraph(plain, list(weights), hierarchical=False)
+    return plot_hypergraph(graph, weights, ax=ax, **options)
+
+
+def draw_fitted(result: Any, ax: Target, data: Any) -> Axes:
+    """Observed counts of cells against those that the model expects: of all cells, or where many of observed ones."""
+    rows = _rows(result, data, "plot_fitted").drop_missing()
+    merged = rows.unique()
+    if rows.domain.num_states <= _MOST_CELLS:
+        grid = torch.cartesian_prod(*(torch.arange(n) for n in rows.domain.cardinalities))
+        cells = grid.reshape(-1, len(rows.domain))
+        merged = Observations.from_tensor(cells, rows.domain, weights=rows.table().flatten())
+    found, _ = operations.scored_rows(result, merged)
+    if found.kind != "likelihood":
+        problem = "the probabilities of cells are out of reach, for log Z is"
+        raise out_of_reach("plot_fitted", problem, "look at predict(data, target), column by column")
+    expected = rows.total_count * found.values.double().exp()
+    return plot_fitted(merged.counts.numpy(), expected.numpy(), ax=ax)
+
+
+def draw_mosaic(result: Any, names: tuple[str, ...], ax: Target, data: Any) -> Axes:
+    """The observed table of some columns, shaded by how far it is from their independence."""
+    return plot_mosaic(_rows(result, data, "plot_mosaic"), names or None, ax=ax)
+
+
+def _rows(result: Any, data: Any, method: str) -> Observations:
+    """Rows of labels as given, or those that the result keeps."""
+    family, _ = operations.stored_model(result)
+    if family.data_type != "labels":
+        problem = f"the columns of a {family.name} are numbers, which make no table of cells"
+        raise out_of_reach(method, problem, "cut them into levels, or plot predict(data, target)", code="no-method")
+    kept = getattr(result, "data", None) if data is None else data
+    if kept is None:
+        raise none_received("data", "rows, for the model does not keep those it was fitted to", "give data=")
+    read = operations.read_rows(result, kept)
+    assert isinstance(read, Observations)
+    return read

@@ -1,0 +1,138 @@
+"""Tables of results: data frames that a person can read when they are printed."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from typing_extensions import override
+
+from ..core.words import columns_of, fixed, short_edge, shorten
+
+__all__ = ["SummaryTable", "cell_text", "html_of"]
+
+_LINE = 110  # characters
+_LEAST = 20  # characters of a column of words
+_PRINTED, _SHOWN = 60, 20  # rows
+_SMALLEST_P = 1e-4
+
+
+class SummaryTable(pd.DataFrame):
+    """A data frame of results; ``attrs["notes"]`` are shown below it.
+
+    Printed, it has at most 110 characters in a line and 60 rows, numbers have four decimals, infinite estimates read
+    "inf", and estimates of no certain sign "not identified".
+    """
+
+    @property
+    @override
+    def _constructor(self) -> type[SummaryTable]:
+        return SummaryTable
+
+    @override
+    def __repr__(self) -> str:
+        lines = _blocks(*_cells(self.head(_PRINTED)))
+        if len(self) > _PRINTED:
+            lines.append(f"... {len(self) - _PRINTED} more")
+        return "\n".join([*lines, *(f"({note})" for note in self.attrs.get("notes", ()))])
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+
+def html_of(frame: pd.DataFrame, heading: str = "") -> str:
+    """HTML of at most 20 rows and the notes below, in the colours of the page that it stands in; wide ones scroll."""
+    header, rows = _cells(frame.head(_SHOWN), math.inf)
+    is_word = _are_words(frame)
+    style = ["text-align:left;" if word else "text-align:right;" for word in is_word]
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return (
+            "<tr>"
+            + "".join(
+                f'<{tag} style="{how}padding:0.15em 0.6em;white-space:nowrap">{html.escape(cell)}</{tag}>'
+                for how, cell in zip(style, cells, strict=True)
+            )
+            + "</tr>"
+        )
+
+    parts = ['<div style="overflow-x:auto;max-width:100%">']
+    if heading:
+        parts.append(f'<p style="margin:0 0 0.4em;font-weight:bold">{html.escape(heading)}</p>')
+    body = "".join(line("td", row) for row in rows)
+    parts.append(f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>")
+    more = [f"... {len(frame) - _SHOWN} more"] if len(frame) > _SHOWN else []
+    notes = [*more, *frame.attrs.get("notes", ())]
+    parts += [f'<p style="margin:0.2em 0;opacity:0.75;font-size:smaller">{html.escape(note)}</p>' for note in notes]
+    return "".join([*parts, "</div>"])
+
+
+def _are_words(frame: pd.DataFrame) -> list[bool]:
+    """Which columns hold no numbers."""
+    return [not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+
+
+def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of a frame as text, those of words shortened where lines are too long."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index(names=[frame.index.name or ""])
+    names = list(frame.columns)
+    columns = [[cell_text(name, value) for value in frame[name]] for name in names]
+    words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]
+    sizes = [max([len(str(name)), *map(len, column)]) for name, column in zip(names, columns, strict=True)]
+    room = width - 2 * (len(names) - 1) - sum(size for k, size in enumerate(sizes) if k not in words)
+    share = max((sizes[k] for k in words), default=0)
+    while share > _LEAST and sum(min(sizes[k], share) for k in words) > room:
+        share -= 1
+    for k in words:
+        columns[k] = [_shortened(str(names[k]), cell, share) for cell in columns[k]]
+        if k:  # columns_of puts all columns but the first to the right
+            size = max([len(str(names[k])), *map(len, columns[k])])
+            columns[k] = [cell.ljust(size) for cell in columns[k]]
+    sizes = [max([0, *map(len, columns[k])]) if k in words else 0 for k in range(len(names))]
+    header = [str(name).ljust(size) for name, size in zip(names, sizes, strict=True)]
+    return header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _blocks(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Aligned lines; columns that do not fit follow below, beside the first one again."""
+    start, lines = 1, list[str]()
+    while not lines or start < len(header):
+        end = len(header)
+        while True:
+            kept = [0, *range(start, end)]
+            block = columns_of([header[k] for k in kept], [[row[k] for k in kept] for row in rows])
+            if len(block[0].rstrip()) <= _LINE or end <= start + 1:
+                break
+            end -= 1
+        lines += ["", *block] if lines else block
+        start = end
+    return [line.rstrip() for line in lines]
+
+
+def _shortened(name: str, cell: str, width: int) -> str:
+    return short_edge(cell.split(":"), width) if name == "term" and len(cell) > width else shorten(cell, width)
+
+
+def cell_text(name: object, value: Any) -> str:
+    """A cell: four decimals, whole numbers whole, nothing for what is not known."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if value is None or isinstance(value, (str, bool)) or not isinstance(value, (int, float)):
+        return "" if value is None or value is pd.NA else str(value)
+    if math.isnan(value):
+        return "not identified" if name == "estimate" else ""
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, int):
+        return str(value)
+    if "p_value" in str(name):
+        return fixed(value) if value >= _SMALLEST_P else "<0.0001"
+    if value == int(value) and abs(value) < 1e15 and name in ("rows", "parameters", "df", "deviance_df", "test_df"):
+        return str(int(value))
+    return fixed(value) if abs(value) < 1e5 else f"{value:.4g}"

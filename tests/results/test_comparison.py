@@ -1,0 +1,77 @@
+"""Comparisons of models against closed forms, and what is refused."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pyro_hoim as hoim
+from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, learn_network, load_table
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.log_linear import L2, goodness_of_fit, likelihood_ratio_test
+
+
+@pytest.fixture(scope="module")
+def czech():
+    data = load_table("czech_autoworkers")
+    return data, {k: fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2, 3)}
+
+
+def test_criteria_tests_and_gains(czech):
+    data, fits = czech
+    table = hoim.compare({f"order {k}": result for k, result in fits.items()}, data)
+    for k, result in fits.items():
+        row, quality = table.loc[f"order {k}"], goodness_of_fit(result, p_value=None)
+        assert row[["AIC", "BIC", "deviance", "df"]].tolist() == pytest.approx(
+            [quality.aic, quality.bic, quality.deviance, quality.df_adjusted], rel=1e-10
+        )
+        assert row["mean_log_likelihood"] == pytest.approx(result.log_likelihood / data.total_count, rel=1e-10)
+    test = likelihood_ratio_test(fits[1], fits[2], "chi-square")
+    found = table.loc["order 2", ["statistic", "test_df", "p_value"]].tolist()
+    assert found == pytest.approx([test.statistic, test.df_adjusted, test.p_value])
+    assert table["against"].fillna("").tolist() == ["", "order 1", "order 2"]
+    # The gain over the first model and its error, paired row by row.
+    values = [fits[k].row_log_likelihood(data).to_numpy() for k in (1, 2)]
+    change = np.repeat(values[1] - values[0], data.counts.numpy().astype(int))
+    gain, error = table.loc["order 2", ["gain", "gain_std_error"]]
+    assert gain == pytest.approx(change.mean(), rel=1e-9)
+    assert error == pytest.approx(change.std() / math.sqrt(len(change)), rel=1e-9)
+    unpaired = math.sqrt(sum(np.repeat(v, data.counts.numpy().astype(int)).var() for v in values) / len(change))
+    assert unpaired > 1.5 * error  # control
+
+
+def test_what_cannot_be_compared_is_said(czech):
+    data, fits = czech
+    network = learn_network(data)
+    ridge = fit(fits[2].hypergraph, data, penalty=L2(1.0))
+    half = fit(fits[1].hypergraph, data.rows(torch.arange(len(data.codes)) % 3 > 0))
+    table = fits[2].compare(network, ridge, half)
+    assert table["AIC"].isna().tolist() == [False, True, True, False]
+    notes = " ".join(table.attrs["notes"])
+    assert "different numbers of rows" in notes and "which these are not: model 2, model 3" in notes
+    assert "model 1 is not tested against model 4: " in notes and "same observations" in notes
+    held = hoim.compare({"network": network, "loglinear": fits[2]}, data)
+    assert "mean log likelihood" in str(held)  # the network is small enough for its distribution
+    wide = Domain.from_cardinalities(dict.fromkeys("abcdefghijklmnopqrst", 2))
+    rows = Observations.from_tensor(torch.randint(2, (60, 20), generator=torch.Generator().manual_seed(0)), wide)
+    pair = {"net": learn_network(rows), "single": fit(InteractionHypergraph.from_order(wide, 1), rows)}
+    table = hoim.compare(pair, rows)
+    assert "mean log pseudo-likelihood" in str(table)
+    expected = pair["single"].row_log_likelihood(rows, pseudo=True).mean()
+    assert table.loc["single", "mean_log_likelihood"] == pytest.approx(expected)
+
+
+def test_bad_input_is_refused_in_one_line(czech):
+    data, fits = czech
+    other = Observations.from_table(Domain.from_cardinalities({"a": 2}), [3, 4])
+    with pytest.raises(InputError, match="same columns"):
+        fits[1].compare(fit(InteractionHypergraph.from_order(other.domain, 1), other))
+    with pytest.raises(InputError, match="one model at least"):
+        hoim.compare({})
+    with pytest.raises(InputTypeError, match="models by name"):
+        hoim.compare([fits[1]])
+    with pytest.raises(InputTypeError):
+        hoim.compare({"a": pd.DataFrame()})
+    assert len(data.domain) == 6

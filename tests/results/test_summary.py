@@ -1,0 +1,124 @@
+"""Tables of coefficients against statsmodels, closed forms and limits, and how they are printed."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+import torch
+
+from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, load_table
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.log_linear import L1, L2
+from pyro_hoim.results import SummaryTable
+
+PAIR = Domain.from_cardinalities({"a": 2, "b": 2})
+
+
+def saturated(counts):
+    return fit(InteractionHypergraph.saturated(PAIR), Observations.from_table(PAIR, counts))
+
+
+def test_coefficients_errors_and_tests_are_those_of_a_poisson_regression():
+    data = load_table("hair_eye_color")
+    graph = InteractionHypergraph.from_order(data.domain, 2)
+    table = fit(graph, data).summary(level=0.9)
+    cells = data.to_pandas()
+    names = data.domain.names
+    terms = " + ".join(f"C({a}):C({b})" for i, a in enumerate(names) for b in names[i + 1 :])
+    formula = f"count ~ {' + '.join(f'C({name})' for name in names)} + {terms}"
+    full = pd.DataFrame(
+        [[*labels, 0.0] for labels in pd.MultiIndex.from_product([v.labels for v in data.domain])],
+        columns=[*names, "count"],
+    )
+    counted = cells.groupby(list(names), observed=True)["count"].sum()
+    full["count"] = [float(counted.get(tuple(row), 0.0)) for row in full[list(names)].to_numpy()]
+    for variable in data.domain:
+        full[variable.name] = pd.Categorical(full[variable.name], categories=list(variable.labels))
+    oracle = smf.glm(formula, full, family=sm.families.Poisson()).fit(tol=1e-12)
+    limits = oracle.conf_int(alpha=0.1)
+    for row in table.to_dict("records"):
+        pieces = zip(row["term"].split(":"), row["levels"].split(", "), strict=True)
+        name = ":".join(f"C({n})[T.{label}]" for n, label in pieces)
+        assert row["estimate"] == pytest.approx(oracle.params[name], abs=1e-7)
+        assert row["std_error"] == pytest.approx(oracle.bse[name], rel=1e-6)
+        assert row["z"] == pytest.approx(oracle.tvalues[name], abs=1e-6)
+        assert row["p_value"] == pytest.approx(oracle.pvalues[name], abs=1e-8)
+        assert [row["lower"], row["upper"]] == pytest.approx(limits.loc[name].tolist(), abs=1e-6)
+        if row["term"].count(":") == 1:
+            assert row["odds_ratio"] == pytest.approx(math.exp(oracle.params[name]), rel=1e-6)
+    assert len(table) == graph.num_parameters == len(oracle.params) - 1
+    # Control: the other interval is another one.
+    assert abs(fit(graph, data).summary()["lower"].iloc[-1] - table["lower"].iloc[-1]) > 1e-3
+
+
+def test_the_log_odds_ratio_of_a_two_by_two_table_has_the_error_of_woolf():
+    counts = np.array([[30.0, 10.0], [20.0, 40.0]])
+    row = saturated(counts).summary().iloc[-1]
+    assert row["estimate"] == pytest.approx(math.log(30 * 40 / (10 * 20)), rel=1e-9)
+    assert row["std_error"] == pytest.approx(math.sqrt((1 / counts).sum()), rel=1e-9)
+    assert row["odds_ratio"] == pytest.approx(6.0, rel=1e-9)
+    for coding in ("balanced", "free"):  # the odds ratio does not depend on the coding
+        other = saturated(counts).summary(coding=coding)
+        assert len(other) == 3 and other["odds_ratio"].iloc[-1] == pytest.approx(6.0, rel=1e-9)
+        assert other["z"].iloc[-1] == pytest.approx(row["z"], rel=1e-9)
+        assert abs(other["estimate"].iloc[-1] - row["estimate"]) > 0.1  # control
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.NonexistentEstimateWarning")
+@pytest.mark.parametrize(
+    ("counts", "signs"),
+    [
+        ([[30, 10], [20, 0]], [-0.405, -1.099, -math.inf]),  # -inf: the pair alone meets the empty cell
+        ([[30, 0], [20, 40]], [-0.405, -math.inf, math.inf]),
+        ([[0, 10], [20, 40]], [math.inf, math.inf, -math.inf]),
+        ([[30, 10], [0, 0]], [-math.inf, -1.099, math.nan]),  # nothing tells the odds ratio of an empty row
+    ],
+)
+def test_what_the_rows_send_to_infinity_has_its_sign_where_it_is_certain(counts, signs):
+    table = saturated(counts).summary()
+    np.testing.assert_allclose(table["estimate"], signs, atol=1e-3)
+    gone = ~np.isfinite(np.array(signs))
+    assert table.loc[gone, ["lower", "upper", "z", "p_value"]].isna().to_numpy().all()
+    text = str(table)
+    assert ("not identified" in text) == bool(np.isnan(signs).any())
+    assert f"{gone.sum()} coefficient" in text and "a prior makes them finite" in text
+
+
+def test_tables_of_penalised_fits_and_of_loaded_models(tmp_path):
+    data = load_table("rochdale")
+    graph = InteractionHypergraph.from_order(data.domain, 1)
+    ridge, lasso = (fit(graph, data, penalty=penalty(2.0)) for penalty in (L2, L1))
+    assert "drawn towards zero by L2" in str(ridge.summary()) and "std_error" in ridge.summary()
+    assert "std_error" not in lasso.summary() and "no standard errors: " in str(lasso.summary())
+    from pyro_hoim import load
+
+    ridge.save(tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors").summary()
+    np.testing.assert_allclose(loaded["estimate"], ridge.summary()["estimate"], rtol=1e-10)
+    assert loaded["term"].tolist() == ridge.summary()["term"].tolist() and "std_error" not in loaded
+
+
+def test_a_printed_table_fits_a_terminal_and_a_notebook():
+    names = {f"a rather long name of a question number {i}": 3 for i in range(5)}
+    domain = Domain.from_cardinalities(names)
+    rows = Observations.from_tensor(torch.randint(3, (400, 5), generator=torch.Generator().manual_seed(0)), domain)
+    table = fit(InteractionHypergraph.from_order(domain, 2), rows).summary()
+    lines = str(table).split("\n")
+    assert max(map(len, lines)) <= 110 and len(table) == 50 and len(lines) == 53
+    assert isinstance(table, SummaryTable) and isinstance(table.head(), SummaryTable)
+    page = table._repr_html_()
+    assert page.count("<tr>") == 21 and "... 30 more" in page and "overflow-x:auto" in page
+    assert "a rather long name of a question number 0:a rather" in page  # a notebook shows all of it
+
+
+def test_levels_and_options_are_checked():
+    result = saturated([[30, 10], [20, 40]])
+    with pytest.raises(InputError, match="level"):
+        result.summary(level=1.5)
+    with pytest.raises(UnknownNameError, match="coding"):
+        result.summary(codin="corner")
+    with pytest.raises(InputError, match="corner"):
+        result.summary(coding="corners")
