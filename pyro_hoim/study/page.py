@@ -285,6 +285,11 @@ def _structure(model: ModelAnalysis) -> Section:
             figure_of(plot_hypergraph, model.hypergraph, strength, unit="nats", signs=signs),
             "Variables on a circle; the wider an arc, the stronger the pair; larger sets are regions or stars",
         )
+        if signs is not None:
+            section.note(
+                "Blue: the second levels of these variables occur together more often than smaller interactions imply; "
+                "orange: less often."
+            )
         if any(row["is_infinite"] for row in model.interactions):
             section.note(
                 "Dashed, wider than all others and marked ∞: interactions that are infinite in some direction."

@@ -189,6 +189,6 @@ def test_of_many_variables_the_strongest_are_drawn_and_long_names_are_told_apart
     rows = Observations.from_tensor(codes, Domain.from_cardinalities(dict.fromkeys(names, 2)))
     analysis = analyse_network({"train": rows}, target=names[5])
     page, text = render_page(network_page(analysis)), plain_text(network_page(analysis))
-    assert f"<td>{names[0]}</td><td>{names[1]}</td>" in page
+    assert f'>{names[0]}</td><td class="long">{names[1]}</td>' in page
     assert "variables of the strongest arrows, and the arrows between them" in page
     assert shorten(names[1], 36) in text

@@ -28,6 +28,7 @@ __all__ = ["network_page"]
 _FIRST, _BRIEF = 20, 12
 _DRAWN, _KEPT = 60, 40  # variables in a picture
 _GRAPHS = 3
+_STAGES = {"law": "joint distribution"}
 _NODES = 60
 
 
@@ -275,6 +276,8 @@ def _trust(analysis: NetworkAnalysis) -> Section:
         told = f"not {told}: {learned.conditions.message.split('; pass')[0]}"
     section.text(
         f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "
-        "Time: " + ", ".join(f"{stage} {value:.1f} s" for stage, value in analysis.seconds.items()) + "."
+        "Time: "
+        + ", ".join(f"{_STAGES.get(stage, stage)} {value:.1f} s" for stage, value in analysis.seconds.items())
+        + "."
     )
     return section
