@@ -29,6 +29,7 @@ __all__ = [
     "option",
     "options_written",
     "parameters_text",
+    "plain",
     "plural",
     "short_edge",
     "short_labels",
@@ -281,6 +282,19 @@ def number(value: Any) -> str:
     else:
         shown = f"{value:.1e}"
     return shown.replace("-", "−")
+
+
+_PLAIN = str.maketrans({"−": "-", "–": "-", "±": "+-", "∞": "inf", "→": "->"})
+
+
+def plain(words: str) -> str:
+    """Words of a page for a terminal, whose output a script may read: minus signs and arrows of ASCII.
+
+    Example:
+        >>> plain("−1.5 ± 0.1, a → b")
+        '-1.5 +- 0.1, a -> b'
+    """
+    return words.translate(_PLAIN)
 
 
 def num_states_text(num_states: int) -> str:

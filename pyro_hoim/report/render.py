@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from ..core.page import Block, Cell, Page
-from ..core.words import columns_of, plural, shorten
+from ..core.words import columns_of, plain, plural, shorten
 from .origin import provenance as made_now, provenance_lines
 from .pictures import Picture, picture
 from .tables import csv_text
@@ -139,21 +139,21 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
 
 def plain_text(page: Page) -> str:
     """The answer and the beginnings of the most important tables of a page."""
-    lines = list(page.summary)
+    lines = [plain(sentence) for sentence in page.summary]
     for section in page.sections:
         blocks = [block for block in section.blocks if block.brief]
         if blocks:
             lines += ["", f"{section.title}:", *(line for block in blocks for line in _lines(block))]
-    return "\n".join([*lines, *([""] if page.warnings else []), *(f"note: {sentence}" for sentence in page.warnings)])
+    return "\n".join([*lines, *([""] if page.warnings else []), *(f"note: {plain(w)}" for w in page.warnings)])
 
 
 def _lines(block: Block) -> list[str]:
     """A block at a terminal; columns that make lines too long are left to the page."""
     if block.kind != "table":
-        return [f"({block.text})" if block.kind == "note" else block.text]
+        return [plain(f"({block.text})" if block.kind == "note" else block.text)]
     head = [block.columns[i] for i in block.varying]
-    cells = [[shorten(row[i].shown, _CELLS[i > 0]) for i in block.varying] for row in block.rows[: block.brief]]
-    told = [f"({block.told_once})"] if block.told_once else []
+    cells = [[shorten(plain(row[i].shown), _CELLS[i > 0]) for i in block.varying] for row in block.rows[: block.brief]]
+    told = [plain(f"({block.told_once})")] if block.told_once else []
     for number in range(len(head), 1, -1):
         lines = columns_of(head[:number], [row[:number] for row in cells])
         if len(lines[0]) <= _LINE:

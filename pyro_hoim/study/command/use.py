@@ -23,7 +23,7 @@ from ...core.family import Answer, Option, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction, extend_rows
 from ...core.rows import ClampedGibbs
-from ...core.words import columns_of, fixed, gain_sentence, number, option, plural, short_edge, whole
+from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
 from ...data.observations import Observations
 from ...errors import IntractableError, refused
 from ...information.interaction_values import RemovalValue, removal_values
@@ -237,7 +237,7 @@ def interactions(question: Question) -> Answer:
         [
             short_edge(row["edge"], _EDGE),
             "infinite" if row["is_infinite"] else fixed(row["value"]),
-            number(row["coefficient"]) if row["is_infinite"] else fixed(row["coefficient"], sign=True),
+            plain(number(row["coefficient"])) if row["is_infinite"] else fixed(row["coefficient"], sign=True),
             *([_information_text(row["refined_information"])] if information else []),
             short_edge(row["levels"], _LEVELS),
         ]
