@@ -48,7 +48,7 @@ class SummaryTable(pd.DataFrame):
 def html_of(frame: pd.DataFrame, heading: str = "") -> str:
     """HTML of at most 20 rows and the notes below, in the colours of the page that it stands in; wide ones scroll."""
     header, rows = _cells(frame.head(_SHOWN), math.inf)
-    is_word = _are_words(frame)
+    is_word = _are_words(_with_index(frame))
     style = ["text-align:left;" if word else "text-align:right;" for word in is_word]
 
     def line(tag: str, cells: Sequence[str]) -> str:
@@ -77,10 +77,14 @@ def _are_words(frame: pd.DataFrame) -> list[bool]:
     return [not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
 
 
+def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with an index that says something as its first column."""
+    return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index(names=[frame.index.name or ""])
+
+
 def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[list[str]]]:
     """Header and cells of a frame as text, those of words shortened where lines are too long."""
-    if not isinstance(frame.index, pd.RangeIndex):
-        frame = frame.reset_index(names=[frame.index.name or ""])
+    frame = _with_index(frame)
     names = list(frame.columns)
     columns = [[cell_text(name, value) for value in frame[name]] for name in names]
     words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]

@@ -32,6 +32,7 @@ def test_criteria_tests_and_gains(czech):
     found = table.loc["order 2", ["statistic", "test_df", "p_value"]].tolist()
     assert found == pytest.approx([test.statistic, test.df_adjusted, test.p_value])
     assert table["against"].fillna("").tolist() == ["", "order 1", "order 2"]
+    assert ">order 2</td>" in table._repr_html_()  # names stand in the index
     # The gain over the first model and its error, paired row by row.
     values = [fits[k].row_log_likelihood(data).to_numpy() for k in (1, 2)]
     change = np.repeat(values[1] - values[0], data.counts.numpy().astype(int))
