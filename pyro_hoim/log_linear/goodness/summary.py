@@ -19,10 +19,15 @@ from ..file import ModelFile
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
 from ..infinite import has_cheap_covariance
+from ..restricted.interactions import RestrictedInteractions
 from .goodness_of_fit import goodness_of_fit
 
 __all__ = ["fit_figures", "fit_summary", "model_figures", "model_summary"]
 
+_TERMS = (
+    "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
+    "linear ones for a step of 1 of the scores"
+)
 _MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 
 
@@ -36,7 +41,8 @@ def fit_summary(
         level: coverage of the intervals.
         coding: of the coefficients. ``corner``, the default, compares with the first level of every variable, as
             treatment contrasts do: coefficients of pairs are log odds ratios (given the first levels of what modifies
-            them). A collection that lacks subsets has ``balanced`` ones, deviations that sum to zero.
+            them). A collection that lacks subsets has ``balanced`` ones, deviations that sum to zero. Restricted
+            interactions have the coefficients of their terms (:func:`~pyro_hoim.log_linear.coefficient_table`).
         covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
 
     Returns:
@@ -46,7 +52,7 @@ def fit_summary(
     """
     graph = result.hypergraph
     coding = _coding(graph, coding)
-    notes = [_meaning(coding)]
+    notes = [_meaning(coding) if result.restriction is None else _TERMS]
     problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
     frame = None
     if not problem:
@@ -57,10 +63,16 @@ def fit_summary(
     if frame is None:
         notes.append(f"no standard errors: {problem}")
         frame = _estimates(graph, result.coefficients(coding), coding)
+        if (held := result.restriction) is not None:
+            estimate = held.readings @ result.theta.numpy()
+            frame = pd.DataFrame({"term": held.terms, "levels": held.levels, "estimate": estimate})
     else:
         frame = frame.rename(columns={"interaction": "term"})
         robust = "" if isinstance(covariance, str) and covariance == "model" else ", from robust standard errors"
         notes.append(f"Wald tests and {level:.0%} intervals{robust}")
+        if result.effective_num_rows != result.num_rows:
+            size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
+            notes.append(size if robust else f"{size}; covariance='robust' takes them for survey weights")
         if result.penalty is not None:
             notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
         _mark_infinite(result, coding, frame)
@@ -68,7 +80,7 @@ def fit_summary(
         if lost:
             without = "lack combinations of levels that they compare; a prior makes them finite"
             notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: the rows {without}")
-    return _finished(frame, graph, coding, notes)
+    return _finished(frame, graph, coding, notes, result.restriction)
 
 
 def model_summary(file: ModelFile, coding: Coding | None = None) -> pd.DataFrame:
@@ -128,8 +140,12 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame) -> No
         return
     basis = np.asarray(face.basis)
     outside = design[face.cells][:1] - design[~face.cells]
+    if result.restriction is None:
+        contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
+    else:
+        space, contrasts = result.restriction.basis, result.restriction.readings
+        outside = (outside @ space) @ space.T
     cone = (outside - (outside @ basis) @ basis.T).T
-    contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
     for row in np.flatnonzero(gone):
         own = contrasts[row] - (contrasts[row] @ basis) @ basis.T
         for sign in (1.0, -1.0):
@@ -138,8 +154,8 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame) -> No
                 frame.loc[row, "estimate"] = sign * math.inf
 
 
-def _finished(frame: pd.DataFrame, graph: InteractionHypergraph, coding: Coding, notes: list[str]) -> pd.DataFrame:
-    """The columns in their order, with odds ratios of pairs; of balanced tables the entries without a first level."""
+def _odds_factors(graph: InteractionHypergraph, coding: Coding) -> tuple[list[float], list[bool]]:
+    """What turns the coefficients of pairs into log odds ratios, NaN for the others, and which of them are free."""
     shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
     factor, is_free = list[float](), list[bool]()
     for edge, shape in shapes.items():
@@ -149,6 +165,22 @@ def _finished(frame: pd.DataFrame, graph: InteractionHypergraph, coding: Coding,
         value = {"corner": 1.0, "balanced": 4.0, "free": 2.0}[coding] if len(edge) == 2 else math.nan
         factor += [value if is_binary or coding == "corner" else math.nan] * size
         is_free += [True] * size if codes is None else [0 not in code for code in codes]
+    return factor, is_free
+
+
+def _finished(
+    frame: pd.DataFrame,
+    graph: InteractionHypergraph,
+    coding: Coding,
+    notes: list[str],
+    restriction: RestrictedInteractions | None = None,
+) -> pd.DataFrame:
+    """The columns in their order, with odds ratios of pairs; of balanced tables the entries without a first level."""
+    if restriction is None:
+        factor, is_free = _odds_factors(graph, coding)
+    else:
+        pairs, others = (restriction.belongs([e for e in graph.edges if (len(e) == 2) is two]) for two in (True, False))
+        factor, is_free = np.where(pairs & ~others, 1.0, math.nan).tolist(), [True] * len(pairs)
     frame = frame.copy()
     with np.errstate(over="ignore"):
         frame["odds_ratio"] = np.exp(frame["estimate"].to_numpy() * np.array(factor))

@@ -83,10 +83,12 @@ def _figures(found: Any) -> Figures:
 
 
 def _nested(small: Any, big: Any) -> tuple[float, int, float]:
-    """Likelihood-ratio test by the chi-square distribution."""
+    """Likelihood-ratio test by the chi-square distribution, corrected for weights that are not whole."""
     for name, result in (("small", small), ("big", big)):
         check_type(result, FitResult, name, "the result of a fit")
-    test = likelihood_ratio_test(small, big, "chi-square")
+    rows = big.data
+    is_weighted = rows is not None and not (rows.has_whole_counts or rows.has_missing)
+    test = likelihood_ratio_test(small, big, "chi-square", covariance="robust" if is_weighted else "model")
     return test.statistic, test.df_adjusted, test.p_value
 
 

@@ -9,6 +9,7 @@ import torch
 from scipy.stats import chi2
 
 from pyro_hoim.data import Observations
+from pyro_hoim.errors import NonexistentEstimateWarning
 from pyro_hoim.families import load, save
 from pyro_hoim.log_linear import (
     L2,
@@ -309,6 +310,33 @@ def test_rows_with_missing_cells_are_summed_over():
     errors = coefficient_table(result)["std_error"]
     assert (errors[2:4] < complete[2:4]).all()  # of the ideology, which is known of all
     assert errors.iloc[-1] == pytest.approx(complete.iloc[-1], rel=0.05)
+
+
+def test_summaries_show_the_coefficients_of_terms():
+    frame = _fit(TEENAGE, "linear(a):linear(b)").summary()
+    assert frame["term"].tolist() == ["a"] * 3 + ["b"] * 3 + ["linear(a):linear(b)"]
+    assert frame["odds_ratio"].iloc[-1] == pytest.approx(np.exp(frame["estimate"].iloc[-1]))
+    assert frame["odds_ratio"].iloc[:-1].isna().all()
+    with pytest.warns(NonexistentEstimateWarning):
+        steep = _fit([[5, 0, 0], [0, 6, 0], [0, 0, 7]], "linear(a):linear(b)")
+    assert steep.summary()["estimate"].iloc[-1] == np.inf
+
+
+def test_summaries_and_comparisons_of_weighted_rows_say_and_mind_it():
+    random = np.random.default_rng(2)
+    domain, codes = Domain.from_cardinalities({"a": 3, "b": 3}), random.integers(0, 3, size=(200, 2))
+    data = Observations.from_tensor(codes, domain, weights=random.uniform(0.1, 4, 200))
+    small, big = (fit(restricted_interactions(domain, f), data) for f in ("a + b", "linear(a):linear(b)"))
+    table = big.summary(covariance="robust")
+    expected = coefficient_table(big, covariance="robust")["std_error"].to_numpy()
+    np.testing.assert_allclose(table["std_error"].to_numpy(), expected)
+    size = f"effective rows (Kish): {big.effective_num_rows:.0f}"
+    assert any(size in note for note in table.attrs["notes"])
+    assert not any("Kish" in note for note in _fit(PARTY, "a + b").summary().attrs["notes"])
+    tests = big.compare(small)
+    corrected = likelihood_ratio_test(small, big, "chi-square", covariance="robust").p_value
+    assert tests["p_value"].dropna().tolist() == [pytest.approx(corrected)]
+    assert corrected != pytest.approx(likelihood_ratio_test(small, big, "chi-square").p_value, rel=0.01)
 
 
 def test_dependent_columns_are_left_out():
