@@ -25,8 +25,6 @@ from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, goodness
 from pyro_hoim.log_linear import (
     coefficient_table,
     likelihood_ratio_test,
-    restricted_interactions,
-    term_tests,
 )
 from pyro_hoim.plots import plot_association, plot_forest
 
@@ -45,9 +43,9 @@ opinions = Observations.from_table(
     Domain.from_labels({"premarital": wrong, "teenage": agree}),
     [[81, 68, 60, 38], [24, 26, 29, 14], [18, 41, 74, 42], [36, 57, 161, 157]],
 )
-independent = fit(InteractionHypergraph.from_order(opinions.domain, 1), opinions)
-ordered = fit(restricted_interactions(opinions.domain, "linear(premarital):linear(teenage)"), opinions)
-saturated = fit(InteractionHypergraph.saturated(opinions.domain), opinions)
+independent = fit("premarital + teenage", opinions)
+ordered = fit("linear(premarital):linear(teenage)", opinions)
+saturated = fit("premarital*teenage", opinions)
 pd.DataFrame(
     {
         name: {"parameters": result.num_parameters, "G2": goodness_of_fit(result).deviance}
@@ -71,7 +69,7 @@ plot_association(opinions, expected=ordered.num_rows * ordered.probs.numpy().res
 
 # %%
 beta = coefficient_table(ordered).iloc[-1]
-slopes = fit(restricted_interactions(opinions.domain, "linear(premarital):teenage"), opinions)
+slopes = fit("linear(premarital):teenage", opinions)
 more = likelihood_ratio_test(ordered, slopes)
 print(f"beta = {beta['estimate']:.3f} ({beta['std_error']:.3f}), odds ratio {np.exp(beta['estimate']):.2f}")
 print(f"slopes that differ: G2 = {more.statistic:.2f} on {more.df} df, p = {more.p_value:.2f}")
@@ -89,10 +87,7 @@ vision = Observations.from_table(
     Domain.from_labels({"right": grades, "left": grades}),
     [[1520, 266, 124, 66], [234, 1512, 432, 78], [117, 362, 1772, 205], [36, 82, 179, 492]],
 )
-symmetry, quasi = (
-    fit(restricted_interactions(vision.domain, formula), vision)
-    for formula in ("tied(right, left)", "symmetric(right, left)")
-)
+symmetry, quasi = fit("tied(right, left)", vision), fit("symmetric(right, left)", vision)
 shape, margins = goodness_of_fit(quasi), likelihood_ratio_test(symmetry, quasi)
 print(f"quasi-symmetry: G2 = {shape.deviance:.2f} on {shape.df} df, p = {shape.p_value:.3f}")
 print(f"equal margins:  G2 = {margins.statistic:.2f} on {margins.df} df, p = {margins.p_value:.4f}")
@@ -111,12 +106,10 @@ old = random.random(1200) < 0.5
 lean = np.repeat(random.normal(size=300), 4)
 yes = lean + random.normal(size=1200) > 0
 votes = 0.8 * yes + lean + 0.5 * region + random.normal(size=1200) > 0.5
-survey = Observations.from_pandas(
-    pd.DataFrame({"region": region, "old": old, "opinion": yes, "votes": votes, "w": np.where(region == 1, 0.4, 2.2)}),
-    weights="w",
-)
-result = fit(InteractionHypergraph.from_order(survey.domain, 2), survey)
-print(f"{survey.num_rows} rows, {result.effective_num_rows:.0f} effective rows of equal weight")
+weights = np.where(region == 1, 0.4, 2.2)
+survey = pd.DataFrame({"region": region, "old": old, "opinion": yes, "votes": votes, "w": weights})
+result = fit(".^2", survey, weights="w")
+print(f"{len(survey)} rows, {result.effective_num_rows:.0f} effective rows of equal weight")
 
 # %% [markdown]
 # Errors of the model take the weights for counts. Robust ones hold for weights, and with `clusters` for households too.
@@ -143,12 +136,12 @@ plot_forest(
 # %% [markdown]
 # ## Which pairs are there?
 #
-# Six tests at 5 % find something false one time in four. `term_tests` adjusts the p-values, here such that on average
+# Six tests at 5 % find something false one time in four. `test_terms` adjusts the p-values, here such that on average
 # at most 5 % of the pairs found are false. With a robust covariance the likelihood ratio is corrected by its design
 # effect (Rao and Scott).
 
 # %%
-tests = term_tests(result, covariance=clustered, correction="benjamini-hochberg")
+tests = result.test_terms(covariance=clustered, correction="benjamini-hochberg")
 tests.drop(columns=["note", "removal"]).round(4)
 
 # %% [markdown]
