@@ -35,7 +35,7 @@ _SHOWN_INTERACTIONS = 15
 _SHOWN_TRACES = 6
 _SHOWN_CELLS = 20
 _MIN_ESS = 400
-_LABEL, _LEVELS = 56, 34  # characters of an interaction, and of its levels, in a picture or a sentence
+_LABEL = 56  # characters of an interaction in a sentence
 
 
 def _label(edge: Sequence[str]) -> str:
@@ -328,7 +328,7 @@ def _interactions(model: ModelAnalysis) -> Section:
         section.figure(
             figure_of(
                 plot_forest,
-                [f"{_label(r.edge)}  ({short_edge(r.levels, _LEVELS, ', ')})" for r in rows],
+                [f"{':'.join(r.edge)}  ({', '.join(r.levels)})" for r in rows],
                 np.array([r.estimate for r in rows]),
                 np.array([r.lower for r in rows]),
                 np.array([r.upper for r in rows]),

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from ...core.words import literal, short_labels
-from ...plots.drawing import BLUE, INK, ORANGE, plain_axes
+from ...core.words import literal
+from ...plots.drawing import BLUE, FONT, INK, ORANGE, SIGNED, axes_for, ends, label_lines, legend_below, plain_axes
 
 __all__ = ["curve_figure", "weights_figure"]
 
-_SIGNED = LinearSegmentedColormap.from_list("signed", [ORANGE, "#ffffff", BLUE])
-_LABEL = 20  # characters
 _MOST = 60  # columns with their names
 
 
@@ -23,24 +22,26 @@ def weights_figure(weights: np.ndarray, visible: Sequence[str], hidden: Sequence
     """Weights (n, m) as a heat map, hidden units by the size of their weights: blue ties, orange repels."""
     order: list[int] = np.argsort(-np.square(weights).sum(0), kind="stable").tolist()
     shown = weights[:, order].T
-    limit = max(float(np.abs(weights).max(initial=0.0)), 1e-12)
+    limit = ends(weights)
     is_small = len(visible) <= _MOST
-    width = 1.8 + min(11.0, 0.3 * len(visible))
-    figure = Figure(figsize=(max(width, 3.0), 1.2 + min(8.0, 0.3 * max(len(hidden), 2))), layout="constrained")
-    axes, scale = figure.add_subplot(), Normalize(-limit, limit)
-    axes.imshow(shown, cmap=_SIGNED, norm=scale, aspect="auto", interpolation="nearest")
+    names, key = label_lines(visible if is_small else (), 24, 1)
+    figure, scale = Figure(), Normalize(-limit, limit)
+    width, height = max(2.2 + min(11.0, 0.2 * len(visible)), 4.0), 1.6 + min(8.0, 0.2 * max(len(hidden), 2))
+    axes = axes_for(figure, width, height + 0.08 * max(map(len, names), default=0))
+    axes.imshow(shown, cmap=SIGNED, norm=scale, aspect="auto", interpolation="nearest")
     axes.set_yticks(
         range(len(hidden)), [literal(hidden[i]) for i in order] if len(hidden) <= _MOST else [""] * len(hidden)
     )
-    names = [literal(name) for name in short_labels(visible, _LABEL).values()]
-    axes.set_xticks(range(len(visible)) if is_small else [], names if is_small else [], rotation=90)
-    axes.tick_params(length=0, colors=INK, labelsize=8)
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.tick_params(length=0, colors=INK, labelsize=FONT)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    bar = figure.colorbar(ScalarMappable(scale, _SIGNED), ax=axes, shrink=0.8, pad=0.02)
-    bar.set_label("weight (nats)", color=INK, fontsize=9)
-    bar.ax.tick_params(colors=INK, labelsize=8)
+    bar = figure.colorbar(ScalarMappable(scale, SIGNED), ax=axes, shrink=0.8, pad=0.02)
+    bar.set_label("weight (nats)", color=INK, fontsize=FONT)
+    bar.ax.tick_params(colors=INK, labelsize=FONT)
     bar.outline.set_visible(False)
+    signs = [Patch(facecolor=BLUE, label="above 0: ties"), Patch(facecolor=ORANGE, label="below 0: repels")]
+    legend_below(None, axes, signs, key)
     return figure
 
 

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from ...core.words import literal, plural, shorten
+from ...core.words import plural
 from ...errors import conflict, none_received, refused, unexpected
-from ...plots.drawing import BLUE, FAINT, INK, ORANGE, figure_of, plain_axes
+from ...plots.drawing import BLUE, FAINT, FONT, INK, ORANGE, figure_of, plain_axes, wrapped
 from ...plots.hypergraph import plot_hypergraph
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
@@ -81,7 +83,7 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure
     if not scores or not any(math.isfinite(s.pseudo_nll) for part in scores.values() for s in part.values()):
         raise none_received("scores", "at least one part with a finite pseudo-NLL")
     laws = list(next(iter(scores.values())))
-    figure = Figure(figsize=(2.6 + 2.6 * len(scores), 0.9 + 0.42 * len(laws)), layout="constrained")
+    figure = Figure(figsize=(2.6 + 2.6 * len(scores), 1.2 + 0.42 * len(laws)), layout="constrained")
     grid = figure.subplots(1, len(scores), squeeze=False, sharex=True, sharey=True)[0]
     for axes, (part, found) in zip(grid, scores.items(), strict=True):
         values = np.array([found[law].pseudo_nll for law in laws])
@@ -100,11 +102,14 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure
         for at, value in zip(place[~finite], values[~finite], strict=True):
             words = "infinite" if value > 0 else "–"
             axes.text(0.02, at, words, va="center", fontsize=9, color=INK, transform=axes.get_yaxis_transform())
-        axes.set_yticks(place, [literal(shorten(law, 24)) for law in laws])
+        axes.set_yticks(place, [wrapped(law, 24) for law in laws])
         axes.set_title(part, color=INK, fontsize=10)
         axes.set_xlabel("pseudo-NLL, nats per row", color=INK, fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         plain_axes(axes)
+    handles: list[Any] = [Patch(facecolor=ORANGE, label="this model"), Patch(facecolor=BLUE, label="simpler models")]
+    handles.append(Line2D([], [], color=INK, linewidth=1.0, label="one standard error"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=FONT, labelcolor=INK)
     return figure
 
 

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...core.page import Section
-from ...core.words import number, plural, short_edge
-from ...plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
+from ...core.words import number, plural
+from ...plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes, wrapped
 from .record import ConstrainedRecord
 
 __all__ = ["constrained_section", "constrained_sentences", "constrained_warnings"]
 
-_SHOWN, _LABEL = 20, 56  # entries in a picture, characters of an interaction there
+_SHOWN = 20  # entries in a picture
 _NORMS = {"sparse": "l1 norm", "low_rank": "overlapped Schatten 1 norm"}
 _WORDS = {"sparse": "sparse", "low_rank": "low-rank"}
 
@@ -73,12 +73,12 @@ def _sparse(record: ConstrainedRecord) -> Figure:
     largest = np.argsort(-np.abs(values), kind="stable")[:_SHOWN]
     largest = largest[values[largest] != 0][::-1]
     edges = record.result.hypergraph.edges
-    figure = Figure(figsize=(6.2, 0.9 + 0.24 * len(largest)), layout="constrained")
+    figure = Figure(figsize=(6.2, 0.9 + 0.34 * len(largest)), layout="constrained")
     axes = figure.add_subplot()
     axes.barh(
         range(len(largest)), values[largest], color=[BLUE if values[i] > 0 else ORANGE for i in largest], height=0.7
     )
-    axes.set_yticks(range(len(largest)), [short_edge(edges[i], _LABEL) for i in largest])
+    axes.set_yticks(range(len(largest)), [wrapped(":".join(edges[i]), 34) for i in largest])
     axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.set_xlabel(f"theta, nats ({plural(len(largest), 'entry', 'entries')})", color=INK, fontsize=9)
     plain_axes(axes)

@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ...core.words import literal
-from ...plots.drawing import BLUE, CHAINS, FAINT, INK, ORANGE, plain_axes
+from ...plots.drawing import BLUE, CHAINS, FAINT, INK, ORANGE, axes_for, legend_below, plain_axes, wrapped
 
 __all__ = ["cells_figure", "dots_figure"]
 
 
 def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_label: str) -> Figure:
     """Probabilities (num_labels,) of several series as dots on one line a label, the first label on top."""
-    figure = Figure(figsize=(7.0, 1.1 + 0.3 * max(len(labels), 1)), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure()
+    texts = [wrapped(label, 34) for label in labels]
+    num_lines = max((text.count("\n") + 1 for text in texts), default=1)
+    axes = axes_for(figure, 6.0, 0.8 + (0.14 + 0.16 * num_lines) * max(len(labels), 1))
     rows = np.arange(len(labels))[::-1]
     values = np.array(list(series.values())).reshape(len(series), len(labels))
     for row, column in zip(rows, values.T, strict=True):
@@ -26,12 +29,14 @@ def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_la
     for number, (name, points) in enumerate(zip(series, values, strict=True)):
         colour = CHAINS[number % len(CHAINS)]
         axes.plot(points, rows + offsets[number], "o", color=colour, markersize=5, label=literal(name), zorder=2)
-    axes.set_yticks(rows, [literal(label) for label in labels])
+    axes.set_yticks(rows, texts)
     axes.set_ylim(-0.7, len(labels) - 0.3)
     axes.set_xlim(-0.03, 1.03)
     axes.set_xlabel(axis_label, color=INK)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     plain_axes(axes)
+    handles, _ = axes.get_legend_handles_labels()
+    span = Line2D([], [], color=FAINT, linewidth=2.0, label="from the least to the greatest")
+    legend_below(None, axes, [*handles, span])
     return figure
 
 

@@ -200,7 +200,7 @@ def _chains(record: StructureRecord) -> Section | None:
     means = inclusion.per_chain.numpy()
     section.figure(
         dots_figure(
-            [_label(inclusion.edges[k]) for k in order],
+            [":".join(inclusion.edges[k]) for k in order],
             {f"chain {c + 1}": row[order] for c, row in enumerate(means)},
             "probability within a chain",
         ),
@@ -228,7 +228,7 @@ def _others(record: StructureRecord) -> Section | None:
     section = Section("Other priors")
     section.figure(
         dots_figure(
-            [_label(edges[k]) for k in order], dict(zip(names, means[:, order], strict=True)), "posterior probability"
+            [":".join(edges[k]) for k in order], dict(zip(names, means[:, order], strict=True)), "posterior probability"
         ),
         "Probability of each interaction under three priors, those that differ most on top",
     )
