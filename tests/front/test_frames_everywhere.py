@@ -186,6 +186,13 @@ def test_control_other_rows_are_told_apart():
             _assert_same(KNOWN[name](other), KNOWN[name](DATA))
 
 
+def test_one_frame_is_enough_to_learn_from():
+    found, expected = hoim.learn(DATA.to_pandas(), seed=3), hoim.learn(*DATA.split([0.75, 0.25], 3), seed=3)
+    assert found.hypergraph == expected.hypergraph and found.num_rows == expected.num_rows
+    torch.testing.assert_close(found.tables, expected.tables)
+    assert not torch.equal(found.tables, hoim.learn(DATA, seed=4).tables)  # control: another quarter
+
+
 def test_root_models_take_frames_of_numbers():
     generator = torch.Generator().manual_seed(0)
     counts = torch.poisson(torch.full((80, 3), 2.0), generator=generator).long().numpy()

@@ -11,6 +11,7 @@ import torch
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_fraction, check_whole, none_received, other_domain, refused, size_text
+from ...runs.arguments import checked_seed
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
@@ -29,12 +30,13 @@ __all__ = ["LearnResult", "fit_collection", "learn"]
 
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
 _PER_ROUND, _MAX_ORDER = 60, 3
+_HELD_OUT = 0.25  # of rows that come without validation rows
 _MAX_PSEUDO_STATES = 2**22
 
 
 def learn(
     train: DataLike,
-    validation: DataLike,
+    validation: DataLike | None = None,
     search: SelectionOptions | None = None,
     *,
     trainer: TrainerName = "auto",
@@ -64,7 +66,7 @@ def learn(
     Args:
         train: complete rows.
         validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
-            parameter, unless ``refit``.
+            parameter, unless ``refit``. When None, a quarter of ``train``, drawn with ``seed``, is set aside for it.
         search: heredity, score, candidates, the largest interaction (3, at least 2), the sets added in the first round
             after that of the pairs (60; every further round may add twice as many), and patience.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
@@ -104,7 +106,7 @@ def learn(
         >>> learned.structure.hypergraph.edges, round(learned.structure.gain(rows), 2)
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
-    train, validation = _checked_parts(train, validation)
+    train, validation = _checked_parts(*_parts(train, validation, seed))
     if false_discovery_rate is not None:
         check_fraction(false_discovery_rate, "false_discovery_rate")
     search = (search or SelectionOptions()).filled(_PER_ROUND, _MAX_ORDER)
@@ -229,6 +231,14 @@ def _learned(
 def _has_margins(trainer: str, rows: Observations) -> bool:
     """Whether a trainer knows marginal laws of its model, which gains and tests are computed from."""
     return trainer != "pseudo-likelihood" or rows.domain.num_states <= _MAX_PSEUDO_STATES
+
+
+def _parts(train: DataLike, validation: DataLike | None, seed: int) -> tuple[DataLike, DataLike]:
+    """Both parts, or three quarters and a quarter of one."""
+    if validation is not None:
+        return train, validation
+    first, second = as_observations(train, argument="train").split([1 - _HELD_OUT, _HELD_OUT], checked_seed(seed))
+    return first, second
 
 
 def _checked_parts(*parts: DataLike) -> list[Observations]:
