@@ -26,8 +26,10 @@ _STEM = 60  # characters of a file's name
 
 
 def _rows_text(rows: Mapping[str, float]) -> str:
-    """Numbers of rows of the parts that hold some."""
+    """Numbers of rows of the parts that hold some, empty where there are none."""
     held = [(part, count) for part, count in rows.items() if count]
+    if not held:
+        return ""
     if [part for part, _ in held] == ["train"]:
         return plural(held[0][1], "row")
     words = [plural(count, part, part) for part, count in held]
@@ -38,7 +40,8 @@ def _rows_text(rows: Mapping[str, float]) -> str:
 def _subtitle(page: Page) -> str:
     names = list(page.names)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{_rows_text(page.rows)} of {plural(len(names), 'variable')}: {', '.join(names[:_NAMED])}{more}"
+    rows = _rows_text(page.rows)
+    return f"{rows}{' of ' * bool(rows)}{plural(len(names), 'variable')}: {', '.join(names[:_NAMED])}{more}"
 
 
 def slug(words: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyro_hoim import load
 from pyro_hoim.cli import run
 from pyro_hoim.core.page import Page, Section
 from pyro_hoim.report import write_page
@@ -83,6 +84,12 @@ def test_a_page_is_whole_at_both_widths(browser, pages, name):
         assert problems(browser, html, width, scheme) == []
     lost, [(page, _), (card, _), (_, ink)] = printed(browser, html)
     assert lost == 0 and (page, card, ink) == ("rgb(255, 255, 255)", "rgb(255, 255, 255)", "rgb(0, 0, 0)")
+
+
+@pytest.mark.parametrize("name", ["log-linear", "dependency-network", "grm", "rbm"])
+def test_the_page_of_a_result_is_whole_too(browser, pages, name, tmp_path):
+    assert problems(browser, load(pages(name).parent).report(tmp_path), 400) == []
+    assert list((tmp_path / "tables").glob("*.csv"))
 
 
 def test_dark_pages_are_dark_and_pictures_lie_on_light(browser, pages):

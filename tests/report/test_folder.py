@@ -77,6 +77,11 @@ def test_what_every_row_says_is_said_once():
     assert ">same</th>" in render_page(page_of(section))  # control: a table of two rows is shown as it is
 
 
+def test_a_page_without_rows_names_its_variables():
+    page = Page("A model", {"train": 0.0}, ["a", "b"], ["Answer."], [], [], [], 0)
+    assert ">2 variables: a, b</p>" in render_page(page)
+
+
 def test_equal_pictures_have_equal_bytes_and_large_clouds_are_pixels():
     assert picture(drawing()).svg == picture(drawing()).svg
     sizes = {}
