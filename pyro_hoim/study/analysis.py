@@ -18,7 +18,7 @@ from ..core.partition import LogPartition
 from ..core.parts import PARTS, StudyRecord, check_part_names
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
+from ..errors import IntractableError, NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family, parametrization
 from ..log_linear.fitting.fit import fit
@@ -381,7 +381,10 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
         return None
     frames: list[pd.DataFrame] = []
     for a, b in pairs:
-        found = odds_ratio_table(result, a, b)
+        try:
+            found = odds_ratio_table(result, a, b)
+        except IntractableError:  # an infinite estimate of a large table, of which nobody can tell what is identified
+            return None
         modifiers = [c for c in found.columns[2:] if c in domain]
         known = np.isfinite(found["std_error"].to_numpy(float))
         ratios = {

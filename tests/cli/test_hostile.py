@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pyro_hoim.errors import IntractableError
+
 
 def table(header, lines):
     """Write ``t.csv`` and return its name."""
@@ -88,3 +90,17 @@ def test_an_identifier_is_told_and_fitted_where_that_can_be_done(shell):
     shell("fit", source, "--order", "2", "--allow", "id", "--out", "two")  # too many parameters to list the cells
     assert json.loads(Path("two/fit.json").read_text())["goodness_of_fit"]["p_value"] is None
     assert "'id' (900 levels in 900 rows)" in shell.refused("fit", source, "--select", "--allow", "id")
+
+
+def test_odds_ratios_that_nobody_can_tell_do_not_end_a_fit(shell, monkeypatch):
+    """An infinite estimate of a large table may leave it open what the data identify; the rest of the page stands."""
+
+    def out_of_reach(*_):
+        raise IntractableError("too large to tell what the data identify")
+
+    shell("fit", "titanic", "--out", "whole")
+    monkeypatch.setattr("pyro_hoim.study.analysis.odds_ratio_table", out_of_reach)
+    shell("fit", "titanic", "--out", "part")
+    tables = [[path.name for path in Path(name, "tables").iterdir()] for name in ("whole", "part")]
+    assert [any("odds-ratios" in name for name in found) for found in tables] == [True, False]
+    assert all(Path(name, "model.safetensors").exists() for name in ("whole", "part"))
