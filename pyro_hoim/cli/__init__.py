@@ -8,7 +8,6 @@ input, or 130 after an interrupt.
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -44,11 +43,8 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what the library says is told in the words of its options."""
         words = frozenset(ctx.args)
-        from .progress import Progress
-
         try:
-            with Progress(time.perf_counter()) as ctx.obj:
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except HoimError as error:
             from .wording import error_message
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ from ..core.command.options import LARGEST_SEED
 from ..core.family import Option
 from ..core.words import with_options
 from ..errors import InputError, out_of_range, refused
+from .progress import Progress
 from .writing import flag
 
 __all__ = ["SEED", "Command", "Number", "WholeNumber", "click_option", "option_of"]
 
 
 class Command(click.Command):
-    """A command that refuses an option given twice, unless it may be repeated: click would take the last."""
+    """A command that is never silent for long, and refuses an option given twice unless it may be repeated."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its progress is the object of the context."""
+        with Progress(time.perf_counter()) as ctx.obj:
+            return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words."""

@@ -10,7 +10,10 @@ from typing import Self
 import click
 from tqdm import tqdm
 
-__all__ = ["Progress"]
+__all__ = ["PERIOD", "Progress"]
+
+PERIOD = 10.0
+"""Seconds after which a command says that it goes on."""
 
 
 class Progress:
@@ -20,14 +23,14 @@ class Progress:
 
     Args:
         begin: of the run, as ``time.perf_counter`` tells it.
-        period: longest silence, seconds.
+        period: longest silence, seconds; by default ten.
 
     Attributes:
         opening: said before the first stage, so that a run that is refused says nothing else.
     """
 
-    def __init__(self, begin: float, period: float = 10.0) -> None:
-        self._begin, self._period = begin, period
+    def __init__(self, begin: float, period: float | None = None) -> None:
+        self._begin, self._period = begin, PERIOD if period is None else period
         self.opening: str | None = None
         self._stage, self._said = "", time.perf_counter()
         self._change = Condition()

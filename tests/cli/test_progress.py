@@ -41,8 +41,7 @@ def test_control_nothing_is_said_of_short_stages_and_beside_bars(capsys):
 
 def test_every_command_says_that_it_goes_on(shell, monkeypatch):
     shell("fit", "titanic", "--order", "1", "--out", "o")
-    original = Progress.__init__
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "__init__", lambda self, begin: original(self, begin, period=0.001))
+        patch.setattr("pyro_hoim.cli.progress.PERIOD", 0.001)
         assert "still at work" in shell("score", "o", "titanic").err
     assert shell("score", "o", "titanic").err == ""  # control
