@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ...core.laws.pseudo_likelihood import PseudoLikelihood
 from ...data.frames import DataLike, as_observations
-from ...errors import check_choice, out_of_reach, size_text
+from ...errors import check_choice, check_type, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
 from .arguments import check_data
@@ -67,6 +67,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
     argument: ClassVar[str] = "theta"
 
     def __init__(self, hypergraph: InteractionHypergraph, data: DataLike, *, coding: Coding | None = None) -> None:
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         data = as_observations(data, domain=hypergraph.domain)
         check_data(hypergraph, data, "data", may_be_empty=True)
         check_choice(coding, ("free", "corner", None), "coding")
