@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pandas as pd
 import torch
 
-from ..data.frames import FrameLike, as_frame, as_observations, is_frame
+from ..data.frames import FrameLike, as_frame, as_observations, column_named, is_frame
 from ..data.observations import Observations
 from ..errors import (
     MissingDataError,
@@ -20,6 +21,7 @@ from ..errors import (
     conflict,
     is_whole,
     none_received,
+    refused,
     unexpected,
     wrong_type,
 )
@@ -172,11 +174,23 @@ def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interact
             check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
             if columns.count not in (None, "count", left) or columns.weights is not None:
                 raise conflict("structure, count", f"the left side of the formula names the counts, {left!r}, already")
+            if not _may_be_counts(column_named(frame, left)):
+                problem = f"a log-linear model has no response, and {left!r} on the left of ~ holds no counts"
+                hint = f"write {left}*... without ~, and use predict(data, {left!r}) of the fit"
+                raise refused("structure", problem, hint)
             columns = replace(columns, count=left)
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
     used, over = _interactions(said, names)
     rows = as_observations(frame, columns=[name for name in names if name in used] or None, **asdict(columns))
     return over(rows.domain), rows
+
+
+def _may_be_counts(column: Any) -> bool:
+    """Whether a column holds numbers other than 0 and 1, which would rather be the levels of a response."""
+    if isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column.dtype):
+        return False
+    numbers = pd.Series(pd.to_numeric(column, errors="coerce"))
+    return bool(numbers.notna().any()) and not bool(numbers.dropna().isin([0, 1]).all())
 
 
 def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:
