@@ -32,6 +32,8 @@ _COMMANDS = {
         "Interactions of a model, and what it loses without each.",
     ),
     "margins": ("commands.inspect", "Probabilities of some columns, also given others."),
+    "compare": ("commands.results", "Several models beside each other."),
+    "report": ("commands.results", "Write a page on a model."),
     "tables": ("commands.data", "The embedded tables and the public data sets."),
     "data": ("commands.data", "Print one of them as CSV."),
 }

@@ -9,6 +9,7 @@ import torch
 from ..data.observations import Observations
 from ..inference.structure.file import save_structure_posterior
 from ..log_linear.file import ModelFile, save_model
+from ..log_linear.fitting.result import FitResult
 from ..log_linear.infinite import infinite_to_json
 from .analysis import Analysis
 from .learned import LearnedAnalysis
@@ -39,6 +40,8 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "independent": _column_shares(analysis.train),
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
+                "is_maximum": _is_maximum(model.fit),
+                "num_parameters": model.fit.num_parameters_fitted,
                 **model.infinite_json,
                 "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
                 "prior": str(analysis.prior or "none"),
@@ -76,6 +79,12 @@ def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
         about = {"name": "learned", "data": analysis.title, "status": model.training.status, "seed": analysis.seed}
         model.save(folder / f"{name}.safetensors", about)
     return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
+
+
+def _is_maximum(fit: FitResult) -> bool:
+    """Whether AIC, BIC and likelihood-ratio tests apply: the likelihood of whole rows, maximised."""
+    is_whole = fit.data is None or fit.data.has_whole_counts
+    return is_whole and fit.objective == "likelihood" and fit.penalty is None and fit.is_converged
 
 
 def _column_shares(rows: Observations) -> dict[str, list[float]]:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.stats import chi2
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
 from ...core.family import Family, Figures, Stored
 from ...core.page import Page
-from ...errors import check_type
+from ...errors import check_type, refused
 from ...log_linear.coding import Coding, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.file import ModelFile, load_model, save_model
@@ -84,12 +85,29 @@ def _figures(found: Any) -> Figures:
 
 def _nested(small: Any, big: Any) -> tuple[float, int, float]:
     """Likelihood-ratio test by the chi-square distribution, corrected for weights that are not whole."""
+    if all(isinstance(found, Stored) for found in (small, big)):
+        return _nested_files(small.model, big.model)
     for name, result in (("small", small), ("big", big)):
         check_type(result, FitResult, name, "the result of a fit")
     rows = big.data
     is_weighted = rows is not None and not (rows.has_whole_counts or rows.has_missing)
     test = likelihood_ratio_test(small, big, "chi-square", covariance="robust" if is_weighted else "model")
     return test.statistic, test.df_adjusted, test.p_value
+
+
+def _nested_files(small: ModelFile, big: ModelFile) -> tuple[float, int, float]:
+    """The same of models from files that say that they were estimated from the same rows."""
+    files = (small, big)
+    if not all(file.info.get("is_maximum") for file in files):
+        raise refused("models", "a file does not tell of a maximum-likelihood estimate", code="no-method")
+    if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
+        raise refused("models", "the files do not tell that the rows were the same", code="other-domain")
+    if not set(small.hypergraph.edges) < set(big.hypergraph.edges):
+        raise refused("models", "neither holds all interactions of the other", code="no-method")
+    low, high = (figures.log_likelihood or 0.0 for figures in map(model_figures, files))
+    sizes = [model_figures(file).num_parameters or 0 for file in files]
+    statistic, df = 2 * (high - low), sizes[1] - sizes[0]
+    return statistic, df, float(chi2.sf(statistic, df))
 
 
 def _page(analysis: Any) -> Page:
