@@ -95,6 +95,11 @@ def plot_residuals(expected: Any, residuals: Any, *, label: str = "Pearson resid
     Raises:
         InputError: shapes that differ.
         InputTypeError: ``ax`` is neither axes nor a figure.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> plot_residuals([20, 20], [2.5, -1.0], ax=Figure()).get_ylabel()
+        'Pearson residual'
     """
     m, r = _flat(expected, residuals)
     axes = axes_for(ax, 4.6, 4.2)

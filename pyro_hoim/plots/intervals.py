@@ -86,6 +86,12 @@ def plot_forest(
     Raises:
         InputError: arrays of other shapes.
         InputTypeError: ``ax`` is neither axes nor a figure.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = plot_forest(["a"], np.array([0.5]), np.array([0.2]), np.array([0.8]), ax=Figure())
+        >>> axes.get_legend().get_texts()[0].get_text()
+        'interval without 0'
     """
     lower, centre, upper = (np.asarray(values, dtype=float) for values in (lower, centre, upper))
     for values in (centre, lower, upper):

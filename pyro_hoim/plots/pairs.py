@@ -33,6 +33,12 @@ def pair_matrix(hypergraph: InteractionHypergraph, weights: Weights | None = Non
     Raises:
         InputError: NaN, or a weight for a set that is no edge.
         UnknownNameError: a weight with a name that is no variable.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 2), 2)
+        >>> pair_matrix(graph, {("x0", "x1"): -0.5}).loc["x0", "x1"].item()
+        -0.5
     """
     order = list(circle_order(hypergraph, weights))
     at = {name: k for k, name in enumerate(order)}
