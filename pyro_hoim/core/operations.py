@@ -139,7 +139,8 @@ def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd
     family, question = _question("sample", model, options, number=number)
     if family.complete is None:
         problem = f"a {family.name} completes no rows"
-        raise out_of_reach("impute", problem, family.hint("complete"), code="no-method")
+        hint = family.hint("complete") or "predict the columns with missing cells, one by one"
+        raise out_of_reach("impute", problem, hint, code="no-method")
     if not is_frame(rows):
         read = _checked_rows(family, question.stored, rows)
         return _frame(family.complete(replace(question, rows=read)))

@@ -40,6 +40,7 @@ from .oracles import (
     random_tables as random_tables,
     split_tables as split_tables,
 )
+from .results import RESULT_CHECKS as RESULT_CHECKS, ResultCase as ResultCase, check_result as check_result
 from .root_radial import radial_log_partition as radial_log_partition
 from .strategies import (
     SCALES as SCALES,

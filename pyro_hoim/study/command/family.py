@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
 from ...core.family import Family, Figures, Stored
 from ...core.page import Page
-from ...errors import check_type, refused
+from ...errors import check_type, out_of_reach, refused
 from ...log_linear.coding import Coding, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.file import ModelFile, load_model, save_model
@@ -49,7 +49,10 @@ def _stored(found: Any) -> Stored | None:
     elif isinstance(found, HierarchicalLogLinear):
         found = ModelFile(found.hypergraph, found.theta, found.coding)
     elif isinstance(found, FitResult):
-        info = {} if found.penalty is None else {"penalty": repr(found.penalty)}
+        figures = fit_figures(found)
+        names = ("num_parameters", "log_likelihood", "is_maximum", "status")
+        info = {"rows": found.num_rows, **{name: getattr(figures, name) for name in names}}
+        info |= {} if found.penalty is None else {"penalty": repr(found.penalty)}
         found = ModelFile(found.hypergraph, found.theta, found.coding, info)
     if not isinstance(found, ModelFile):
         return None
@@ -74,7 +77,9 @@ def _summary(
 
 def _term_tests(found: Any, **options: Any) -> pd.DataFrame:
     """A test of every interaction of a fit."""
-    check_type(found, FitResult, "result", "the result of a fit, which keeps its rows")
+    if not isinstance(found, FitResult):
+        problem = f"interactions are tested on the rows of a fit, which a {type(found).__name__} does not keep"
+        raise out_of_reach("test_terms", problem, "fit its hypergraph to the rows, and test that", code="no-method")
     return term_tests(found, **options)
 
 
