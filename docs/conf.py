@@ -29,6 +29,7 @@ version = release = pyro_hoim.__version__
 
 extensions = [
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
@@ -51,6 +52,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 napoleon_custom_sections = ["Shape", "Randomness"]
+autosummary_generate = False  # tables alone: what they link to is on the same page
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -77,10 +79,33 @@ html_static_path = ["_static"]
 
 def _escape_shapes(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Write the leading star of a shape such as (*batch, d) so that it does not open an emphasis."""
-    star = re.compile(r"(?<=[(\[,])( ?)\*(?=[a-z_]+[,) ])")
+    star = re.compile(r"(?<=[(\[,])( ?)\*(?=[a-z_.]+[,) ])")
     for i, line in enumerate(lines):
         parts = line.split("``")
         lines[i] = "``".join(part if j % 2 else star.sub(r"\1\\*", part) for j, part in enumerate(parts))
+
+
+def _split_attributes(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Describe attributes that share a line, "lower, upper: limits", one by one; napoleon takes them for one."""
+    inside, found = False, list[str]()
+    for line in lines:
+        if line and not line.startswith(" "):
+            inside = line == "Attributes:"
+        shared = re.match(r"    (\w+(?:, \w+)+): (.*)", line) if inside else None
+        if shared is None:
+            found.append(line)
+            continue
+        *first, last = shared.group(1).split(", ")
+        found += [f"    {part}: see ``{last}``." for part in first]
+        found.append(f"    {last}: {shared.group(2)}")
+    lines[:] = found
+
+
+def _summarise_module(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Begin the page of a package with a table of what it offers."""
+    names = list(getattr(obj, "__all__", ())) if what == "module" else []
+    if names:
+        lines += ["", ".. autosummary::", "   :nosignatures:", "", *(f"   {each}" for each in names), ""]
 
 
 def _skip_field_aliases(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
@@ -110,8 +135,10 @@ def _find_unseen_figures(app: Any, doctree: Any, docname: str) -> None:
 
 
 def setup(app: Any) -> None:
-    """Connect the four hooks."""
+    """Connect the six hooks."""
     app.connect("env-before-read-docs", _deal_tutorials)
     app.connect("autodoc-process-docstring", _escape_shapes, priority=100)
+    app.connect("autodoc-process-docstring", _split_attributes, priority=110)
+    app.connect("autodoc-process-docstring", _summarise_module, priority=120)
     app.connect("autodoc-skip-member", _skip_field_aliases)
     app.connect("doctree-resolved", _find_unseen_figures)

@@ -1,6 +1,7 @@
 """The documentation names what exists: layers, modules, pages and tutorials."""
 
 import ast
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -97,3 +98,23 @@ def test_the_page_on_families_shows_what_the_tests_run():
     shown = [name or words for name, words in re.findall(r':pyobject: (\w+)|:(?:start-at|end-before): "(.+)"', page)]
     assert len(shown) >= 7
     assert [words for words in shown if not re.search(rf"^(class |def )?{re.escape(words)}", source, re.M)] == []
+
+
+def _without_example():
+    """Public functions and classes, by their home, whose docstring shows none at work."""
+    found = set[str]()
+    for stub in (ROOT / "pyro_hoim").rglob("__init__.pyi"):
+        package = importlib.import_module(".".join(stub.parent.relative_to(ROOT).parts))
+        for name in package.__all__:
+            value = getattr(package, name)
+            is_ours = callable(value) and (getattr(value, "__module__", None) or "").startswith("pyro_hoim.")
+            if is_ours and "Example:" not in (value.__doc__ or ""):
+                found.add(f"{value.__module__}.{value.__qualname__}")
+    return found
+
+
+def test_what_is_public_has_an_example():
+    known = set((ROOT / "tests" / "without_example.txt").read_text(encoding="utf-8").split())
+    found = _without_example()
+    assert found - known == set()  # the list may only shrink
+    assert len(known - found) < 40, "take what has an example now off the list"

@@ -162,6 +162,13 @@ def decompose(
 
     Raises:
         InputError: as :func:`refined_information`; or fewer than two collections, or two that are equal.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.1], [0.1, 0.3]])
+        >>> table = decompose(law)
+        >>> [(step.added, round(step.value, 4)) for step in table.steps], round(table.total, 4)
+        ([((('a',),), 0.0201), ((('b',),), 0.0201), ((('a', 'b'),), 0.1777)], 0.218)
     """
     projections = as_projections(law)
     if chain is None:
@@ -192,6 +199,12 @@ def marginal_refined_information(law: Law | DataLike | Projections, edge: Sequen
 
     For two variables it is their mutual information; for one its divergence from the uniform law. It depends on the
     marginal law of S alone and is computed there. Errors as :func:`refined_information`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.1, 0.4]])
+        >>> round(marginal_refined_information(law, ("a", "b")).value, 4)  # the mutual information
+        0.1927
     """
     projections = as_projections(law)
     names = _names(projections.law, edge)
@@ -209,6 +222,15 @@ def conditional_refined_information(law: Law | DataLike | Projections, edge: Seq
     .. math:: RI^{\mathrm{cond}}_S = RI_{\mathcal P([d]) - \{T : T \supseteq S\},\, S}
 
     Two variables that are independent given all the others have the value zero. Errors as :func:`refined_information`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> law = Law(domain, [[[0.32, 0.02], [0.08, 0.08]], [[0.08, 0.08], [0.02, 0.32]]])
+        >>> round(marginal_refined_information(law, ("a", "b")).value, 4)
+        0.0663
+        >>> round(conditional_refined_information(law, ("a", "b")).value, 4)  # independent given c
+        0.0
     """
     projections = as_projections(law)
     names = _names(projections.law, edge)
@@ -222,6 +244,17 @@ def all_refined_information(law: Law | DataLike | Projections) -> RefinedInforma
     One projection for each collection, of which there are 19 for three variables, 167 for four and 7,580 for five; the
     values number 31, 453 and 35,511, by collection (number of sets, then edge order) and then by added set. More than
     five variables raise IntractableError.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.1, 0.4]])
+        >>> all_refined_information(law).to_pandas()[["edge", "collection", "value"]].round(4)
+          edge collection   value
+        0    a          1  0.0000
+        1    a          b  0.0000
+        2    b          1  0.0000
+        3    b          a  0.0000
+        4  a:b      a + b  0.1927
     """
     projections = as_projections(law)
     lattice = {frozenset(h.edges): h for h in hierarchical_collections(projections.law.domain)}
@@ -234,7 +267,14 @@ def all_refined_information(law: Law | DataLike | Projections) -> RefinedInforma
 
 
 def addable_edges(hypergraph: InteractionHypergraph) -> tuple[Edge, ...]:
-    """Sets that are not in a hierarchical collection while all their proper subsets are, in edge order."""
+    """Sets that are not in a hierarchical collection while all their proper subsets are, in edge order.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> addable_edges(InteractionHypergraph.from_formula(domain, "a*b + c"))
+        (('a', 'c'), ('b', 'c'))
+    """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     names = hypergraph.domain.names
     found = _addable(frozenset(hypergraph.edge_indices), len(names))
@@ -247,6 +287,12 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
     They are the antichains of non-empty sets, that of the empty antichain (the uniform law) included. Their number is
     the Dedekind number less one: 2, 5, 19, 167 and 7,580 for one to five variables; for six there would be 7,828,353,
     which raises IntractableError. Between them run 1, 5, 31, 453 and 35,511 arrows that add one set.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> found = hierarchical_collections(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> [collection.edges for collection in found]
+        [(), (('a',),), (('b',),), (('a',), ('b',)), (('a',), ('b',), ('a', 'b'))]
     """
     check_type(domain, Domain, "domain")
     if len(domain) > _MAX_VARIABLES:

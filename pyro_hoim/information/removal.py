@@ -41,6 +41,13 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
     Raises:
         InputError, InputTypeError, UnknownNameError: no LogLinearEnergy, or ``edges`` that are not some of its
             interactions.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.2, -0.1, 0.5], dtype=torch.float64))
+        >>> without(model, [("a", "b")]).hypergraph.edges
+        (('a',), ('b',))
     """
     check_energy(model)
     graph = model.hypergraph

@@ -80,6 +80,15 @@ def score_rows(
     Raises:
         InputError: another domain, a batch of models, or no rows.
         IntractableError: log Z is out of reach, or the missing cells take too many operations to be summed over.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.zeros(3, dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), graph.domain)
+        >>> scores = score_rows(model, rows)
+        >>> round(scores.nll, 4), round(scores.kl, 4)  # log 4, and log 4 - log 2
+        (1.3863, 0.6931)
     """
     check_energy(energy, "energy")
     data = as_observations(data, domain=energy.domain)
@@ -178,6 +187,13 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
         For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the model's table, in
         nats), ``coefficient`` (its entry of largest size), the ``levels`` that entry stands for and its ``position``
         in the flat table.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.2, -0.1, 0.5], dtype=torch.float64))
+        >>> [(row["edge"], round(row["value"], 3)) for row in interaction_table(model)]
+        [(['a', 'b'], 0.25), (['a'], 0.141), (['b'], 0.071)]
     """
     check_energy(energy, "energy")
     check_single(energy, "energy")

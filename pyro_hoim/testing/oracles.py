@@ -42,13 +42,23 @@ def as_array(values: Any, dtype: Any = np.float64) -> np.ndarray:
 
 
 def enumerate_codes(cardinalities: Sequence[int]) -> np.ndarray:
-    """All joint states (num_states, d) int64 in row-major order (the last variable varies fastest)."""
+    """All joint states (num_states, d) int64 in row-major order (the last variable varies fastest).
+
+    Example:
+        >>> enumerate_codes([2, 3]).tolist()
+        [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    """
     sizes = tuple(int(n) for n in cardinalities)
     return np.indices(sizes, dtype=np.int64).reshape(len(sizes), math.prod(sizes)).T.copy()
 
 
 def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
-    """Number of draws (num_states,) in each joint state, of states (..., d); others are refused."""
+    """Number of draws (num_states,) in each joint state, of states (..., d); others are refused.
+
+    Example:
+        >>> count_states([[0, 1], [1, 1], [0, 1]], [2, 2]).tolist()
+        [0, 2, 0, 1]
+    """
     sizes = tuple(int(n) for n in cardinalities)
     codes = as_array(states)
     check_shape(codes, (len(sizes),), "states")
@@ -63,7 +73,14 @@ def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
 
 
 def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[str, ...], np.ndarray]:
-    r"""Interaction tables (\*batch, \*edge shape) by hyperedge, from the flat layout or a mapping."""
+    r"""Interaction tables (\*batch, \*edge shape) by hyperedge, from the flat layout or a mapping.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> split_tables(graph, np.arange(8.0))["a", "b"].tolist()
+        [[4.0, 5.0], [6.0, 7.0]]
+    """
     edges = [tuple(edge) for edge in hypergraph.edges]
     shapes = [tuple(shape) for shape in hypergraph.edge_shapes]
     if isinstance(tables, Mapping):
@@ -86,7 +103,15 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
 
 
 def join_tables(hypergraph: InteractionHypergraph, tables: Tables) -> np.ndarray:
-    r"""Flat layout (\*batch, num_terms) of tables given by hyperedge, inverse of :func:`split_tables`."""
+    r"""Flat layout (\*batch, num_terms) of tables given by hyperedge, inverse of :func:`split_tables`.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> flat = np.arange(8.0)
+        >>> join_tables(graph, split_tables(graph, flat)).tolist() == flat.tolist()
+        True
+    """
     parts = split_tables(hypergraph, tables)
     flat = [
         part.reshape((*part.shape[: part.ndim - len(shape)], -1))
@@ -106,6 +131,13 @@ def random_tables(
     r"""Normal interaction tables (\*batch_shape, num_terms), centred along every axis when ``balanced`` (paper 1, 21).
 
     ``scale`` is the standard deviation before centring, in nats.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> tables = split_tables(graph, random_tables(graph, np.random.default_rng(0)))
+        >>> tables["a", "b"].sum(0).round(12).tolist()  # balanced
+        [0.0, 0.0]
     """
     tables = [np.zeros((*batch_shape, 0))]
     for shape in hypergraph.edge_shapes:
@@ -155,12 +187,26 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
 
 
 def exact_log_partition(hypergraph: InteractionHypergraph, tables: Any) -> np.ndarray:
-    r"""Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\*batch)."""
+    r"""Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\*batch).
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> round(float(exact_log_partition(graph, np.zeros(8))), 6)  # log 4
+        1.386294
+    """
     return log_sum_exp(exact_table(hypergraph, tables, normalised=False), len(hypergraph.domain.cardinalities))
 
 
 def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
-    r"""Mean coordinates eta (\*batch, num_terms) of normalised log-probabilities (\*batch, \*cardinalities)."""
+    r"""Mean coordinates eta (\*batch, num_terms) of normalised log-probabilities (\*batch, \*cardinalities).
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> exact_statistics(graph, np.log([[0.4, 0.1], [0.2, 0.3]])).round(3).tolist()
+        [0.5, 0.5, 0.6, 0.4, 0.4, 0.1, 0.2, 0.3]
+    """
     values = np.exp(as_array(log_probs))
     d = len(hypergraph.domain.cardinalities)
     batch = values.shape[: values.ndim - d]
@@ -172,7 +218,14 @@ def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.nd
 
 
 def exact_covariance(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
-    """Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables; no batch."""
+    """Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables; no batch.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [["x0"]])
+        >>> exact_covariance(graph, np.log([0.8, 0.2])).round(3).tolist()
+        [[0.16, -0.16], [-0.16, 0.16]]
+    """
     cardinalities = tuple(hypergraph.domain.cardinalities)
     probs = np.exp(as_array(log_probs)).reshape(-1)
     codes = enumerate_codes(cardinalities)

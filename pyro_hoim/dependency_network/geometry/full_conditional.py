@@ -41,6 +41,12 @@ def full_conditionals(p: LawLike) -> DependencyConditionals:
     and settles there. Where the others have probability zero the conditional is uniform. Costs O(cells x variables).
 
     Observations stand for their empirical law here and below.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.2, 0.3]])
+        >>> full_conditionals(law).node("b").log_probs(torch.tensor([[0, 0], [1, 0]])).exp().round(decimals=3).tolist()
+        [[0.8, 0.2], [0.4, 0.6]]
     """
     law = as_law(p, "p")
     nodes: list[NodeConditional] = []
@@ -65,6 +71,13 @@ def m_projection(p: LawLike, node: NodeConditional) -> Law:
     geometric means of its members are members. Costs O(cells).
 
     InputError for a node over another domain, InputTypeError for no conditional of one variable.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> law, other = Law(domain, [[0.5, 0.1], [0.1, 0.3]]), Law(domain, [[0.25, 0.25], [0.25, 0.25]])
+        >>> m_projection(law, full_conditionals(other).node("b")).probs.tolist()  # the margin of a is kept
+        [[0.3, 0.3], [0.2, 0.2]]
     """
     law = as_law(p, "p")
     _check_node(node, law)
@@ -85,6 +98,13 @@ def node_divergence(p: LawLike, node: NodeConditional) -> float:
     table: the cost is O(distinct rows), whatever the number of joint states.
 
     InputError for a node over another domain or no observations, MissingDataError for missing cells.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> law, other = Law(domain, [[0.4, 0.1], [0.2, 0.3]]), Law(domain, [[0.25, 0.25], [0.25, 0.25]])
+        >>> round(node_divergence(law, full_conditionals(other).node("b")), 4)
+        0.1064
     """
     codes, mass, domain = _cells(p)
     _check_node(node, domain)
@@ -106,6 +126,13 @@ def full_conditional_divergence(p: LawLike, q: LawLike, weights: Weights = None)
         p: the first law.
         q: the second law, over the same domain.
         weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> law, other = Law(domain, [[0.4, 0.1], [0.2, 0.3]]), Law(domain, [[0.25, 0.25], [0.25, 0.25]])
+        >>> round(full_conditional_divergence(law, other), 4)
+        0.0964
     """
     first, second = as_law(p, "p"), as_law(q, "q")
     if second.domain != first.domain:
