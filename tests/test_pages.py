@@ -1,4 +1,4 @@
-"""The code of the pages runs: the blocks of a page one after the other, in one scope."""
+"""The code of the pages runs: the blocks of a page one after the other, in one scope; the README has its own test."""
 
 import contextlib
 import io
@@ -9,7 +9,6 @@ import matplotlib as mpl
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-README = DOCS.parent / "README.md"
 
 
 def _blocks(path):
@@ -17,7 +16,7 @@ def _blocks(path):
     return re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-PAGES = [path for path in sorted([README, *DOCS.rglob("*.md")]) if _blocks(path)]
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if _blocks(path)]
 
 
 @pytest.mark.fixed_seed  # the numbers of a page

@@ -15,7 +15,7 @@ from .analysis import Analysis
 from .learned import LearnedAnalysis
 from .posterior import file_stem
 
-__all__ = ["STRUCTURE_FILE", "save_analysis", "save_learned"]
+__all__ = ["STRUCTURE_FILE", "column_shares", "save_analysis", "save_learned"]
 
 STRUCTURE_FILE = "structures.safetensors"
 """Name of the file of a posterior over structure."""
@@ -37,7 +37,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "name": model.name,
                 "data": analysis.title,
                 "rows": analysis.train.total_count,
-                "independent": _column_shares(analysis.train),
+                "independent": column_shares(analysis.train),
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
                 "is_maximum": _is_maximum(model.fit),
@@ -87,7 +87,7 @@ def _is_maximum(fit: FitResult) -> bool:
     return is_whole and fit.objective == "likelihood" and fit.penalty is None and fit.is_converged
 
 
-def _column_shares(rows: Observations) -> dict[str, list[float]]:
+def column_shares(rows: Observations) -> dict[str, list[float]]:
     """Frequencies of the levels of every column among its known cells; equal ones where no cell is known."""
     shares: dict[str, list[float]] = {}
     for column, variable in enumerate(rows.domain):

@@ -115,3 +115,11 @@ def test_families_register_at_first_use(monkeypatch, tmp_path):
     monkeypatch.setattr(family, "_FAMILIES", {})
     monkeypatch.setattr(family, "_REGISTRATIONS", "late_registrations")
     assert family.family_named("grm") is family.families()[0]
+
+
+def test_a_fit_knows_its_gain_over_independent_columns():
+    rows = _rows()
+    pairs, singles = (hoim.fit(InteractionHypergraph.from_order(rows.domain, order), rows) for order in (2, 1))
+    gain = (pairs.log_likelihood - singles.log_likelihood) / rows.total_count
+    assert hoim.score(pairs, rows)["gain"] == pytest.approx(gain, rel=1e-10)
+    assert hoim.score(singles, rows)["gain"] == pytest.approx(0.0, abs=1e-12)

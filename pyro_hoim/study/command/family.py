@@ -23,7 +23,7 @@ from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.search.result import SelectionResult
 from ...runs.container import LOG_LINEAR
-from ..files import save_analysis, save_learned
+from ..files import column_shares, save_analysis, save_learned
 from ..learned import LearnedAnalysis
 from ..learned_page import learned_page
 from ..page import analysis_page
@@ -53,6 +53,8 @@ def _stored(found: Any) -> Stored | None:
         names = ("num_parameters", "log_likelihood", "is_maximum", "status")
         info = {"rows": found.num_rows, **{name: getattr(figures, name) for name in names}}
         info |= {} if found.penalty is None else {"penalty": repr(found.penalty)}
+        if found.data is not None:
+            info["independent"] = column_shares(found.data)
         found = ModelFile(found.hypergraph, found.theta, found.coding, info)
     if not isinstance(found, ModelFile):
         return None
