@@ -108,9 +108,10 @@ def _summarise_module(app: Any, what: str, name: str, obj: Any, options: Any, li
         lines += ["", ".. autosummary::", "   :nosignatures:", "", *(f"   {each}" for each in names), ""]
 
 
-def _skip_field_aliases(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the fields of named tuples, which their class describes."""
-    return True if type(obj).__name__ == "_tuplegetter" else None
+def _skip_others(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out fields of named tuples, which their class describes, and what scikit-learn writes about its routing."""
+    is_routing = re.fullmatch(r"set_\w+_request|get_metadata_routing", name.rpartition(".")[2]) is not None
+    return True if is_routing or type(obj).__name__ == "_tuplegetter" else None
 
 
 def _deal_tutorials(app: Any, env: Any, docnames: list[str]) -> None:
@@ -140,5 +141,5 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _escape_shapes, priority=100)
     app.connect("autodoc-process-docstring", _split_attributes, priority=110)
     app.connect("autodoc-process-docstring", _summarise_module, priority=120)
-    app.connect("autodoc-skip-member", _skip_field_aliases)
+    app.connect("autodoc-skip-member", _skip_others)
     app.connect("doctree-resolved", _find_unseen_figures)
