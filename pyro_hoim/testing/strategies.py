@@ -36,6 +36,13 @@ class RandomModel:
         hypergraph: the interactions.
         tables: balanced tables (\*batch, num_terms), float64.
         scale: standard deviation of the entries before centring, in nats.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> drawn = RandomModel(graph, torch.as_tensor(random_tables(graph, np.random.default_rng(0), scale=30.0)), 30.0)
+        >>> drawn.tables.shape, round(abs(float(drawn.tables.sum())), 9)  # balanced
+        (torch.Size([8]), 0.0)
     """
 
     hypergraph: InteractionHypergraph
@@ -46,7 +53,16 @@ class RandomModel:
 def domains(
     *, min_variables: int = 1, max_variables: int = 5, max_cardinality: int = 4, max_states: int = 256
 ) -> SearchStrategy[Domain]:
-    """Domains of nominal variables named a, b, c, ...; later variables are cut to fit ``max_states`` joint states."""
+    """Domains of nominal variables named a, b, c, ...; later variables are cut to fit ``max_states`` joint states.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> @settings(max_examples=5, derandomize=True, database=None)
+        ... @given(domains(max_variables=6, max_states=40))
+        ... def is_small(domain):
+        ...     assert np.prod(domain.cardinalities) <= 40
+        >>> is_small()
+    """
     from hypothesis import strategies as st
 
     def build(sizes: list[int]) -> Domain:
@@ -65,6 +81,14 @@ def hypergraphs(
     """Hypergraphs of many shapes: empty, main effects, pairs, saturated, disconnected, chain, cycle and arbitrary.
 
     Closed if ``hierarchical``, else they may have holes; arbitrary ones have up to 5 sets of up to 4 names.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> @settings(max_examples=5, derandomize=True, database=None)
+        ... @given(hypergraphs())
+        ... def keeps_subsets(graph):
+        ...     assert all(edge[1:] in graph.edges for edge in graph.edges if len(edge) > 1)
+        >>> keeps_subsets()
     """
     from hypothesis import strategies as st
 

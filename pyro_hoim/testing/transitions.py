@@ -44,7 +44,14 @@ def _log_weights(hypergraph: InteractionHypergraph, tables: Any, beta: float, re
 
 
 def slice_states(hypergraph: InteractionHypergraph, clamped: Mapping[str, int]) -> np.ndarray:
-    """Positions of the joint states in which the clamped variables, by name, have the given codes; int64, rising."""
+    """Positions of the joint states in which the clamped variables, by name, have the given codes; int64, rising.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 3}))
+        >>> slice_states(graph, {"b": 2}).tolist()  # (0, 2) and (1, 2)
+        [2, 5]
+    """
     codes = enumerate_codes(hypergraph.domain.cardinalities)
     agree = np.ones(len(codes), dtype=bool)
     for name, code in clamped.items():
@@ -66,6 +73,12 @@ def tempered_law(
 
     ``reference`` holds the log weights r of the product law, one variable after the other; zeros when None. States that
     disagree with ``clamped``, codes by name, have probability zero.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2}))
+        >>> [tempered_law(graph, np.log([0.8, 0.2]), beta=beta).round(4).tolist() for beta in (0.0, 0.5, 1.0)]
+        [[0.5, 0.5], [0.6667, 0.3333], [0.8, 0.2]]
     """
     weights = _log_weights(hypergraph, tables, beta, reference)
     kept = slice_states(hypergraph, clamped or {})
@@ -87,6 +100,13 @@ def block_update_matrix(
     .. math:: P(x, y) = p_\beta(y) \,/ \sum_{y' : y'_{-B} = x_{-B}} p_\beta(y') \quad \text{if } y_{-B} = x_{-B}
 
     and 0 otherwise. The empty block gives the identity. ``reference``: see :func:`tempered_law`.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 2}), "a*b")
+        >>> tables = np.r_[np.zeros(4), np.log([0.4, 0.1, 0.2, 0.3])]
+        >>> block_update_matrix(graph, tables, ["b"]).round(3).tolist()  # of b given a
+        [[0.8, 0.2, 0.0, 0.0], [0.8, 0.2, 0.0, 0.0], [0.0, 0.0, 0.4, 0.6], [0.0, 0.0, 0.4, 0.6]]
     """
     names = hypergraph.domain.names
     weights = _log_weights(hypergraph, tables, beta, reference)
@@ -106,7 +126,16 @@ def sweep_matrix(
     beta: float = 1.0,
     reference: Any = None,
 ) -> np.ndarray:
-    """Transition matrix of visits to blocks of names, one after the other: the product of their matrices."""
+    """Transition matrix of visits to blocks of names, one after the other: the product of their matrices.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 2}), "a*b")
+        >>> law = np.array([0.4, 0.1, 0.2, 0.3])
+        >>> matrix = sweep_matrix(graph, np.r_[np.zeros(4), np.log(law)], [["a"], ["b"]])
+        >>> (law @ matrix).round(6).tolist()  # the model's probabilities stay
+        [0.4, 0.1, 0.2, 0.3]
+    """
     matrix = np.eye(int(np.prod(hypergraph.domain.cardinalities, dtype=np.int64)))
     known: dict[frozenset[str], np.ndarray] = {}
     for block in visits:
@@ -129,6 +158,12 @@ def random_scan_matrix(
     """Transition matrix of as many visits as blocks, to blocks drawn independently, averaged over draws.
 
     ``probabilities`` are those of the blocks at each visit; equal when None.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> random_scan_matrix(graph, np.zeros(8), [["a"], ["b"]])[0].tolist()  # of four orders two visit both
+        [0.375, 0.25, 0.25, 0.125]
     """
     shares = np.full(len(blocks), 1 / max(1, len(blocks))) if probabilities is None else np.asarray(probabilities)
     average = np.zeros((1, 1))
@@ -140,7 +175,14 @@ def random_scan_matrix(
 
 
 def recompute_energy(hypergraph: InteractionHypergraph, tables: Any, codes: Any) -> np.ndarray:
-    """Energies (...,) in nats of states (..., d) by looking up every table: what a cached energy must equal."""
+    """Energies (...,) in nats of states (..., d) by looking up every table: what a cached energy must equal.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> recompute_energy(graph, [0.1, -0.1, 0.2, -0.2, 0.5, -0.5, -0.5, 0.5], [[0, 0], [1, 0]]).round(3).tolist()
+        [-0.8, 0.4]
+    """
     states = as_array(codes, np.int64)
     energy = np.zeros(states.shape[:-1])
     for table, edge in zip(split_tables(hypergraph, tables).values(), hypergraph.edge_indices, strict=True):
@@ -149,7 +191,14 @@ def recompute_energy(hypergraph: InteractionHypergraph, tables: Any, codes: Any)
 
 
 def recompute_counts(hypergraph: InteractionHypergraph, codes: Any, weights: Any = None) -> np.ndarray:
-    """Sum of the weights (1 when None) of the states (..., d) in every cell of every edge, in the flat layout."""
+    """Sum of the weights (1 when None) of the states (..., d) in every cell of every edge, in the flat layout.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> recompute_counts(graph, [[0, 1], [1, 1], [0, 1]]).tolist()  # of a, of b, of both
+        [2.0, 1.0, 0.0, 3.0, 0.0, 2.0, 0.0, 1.0]
+    """
     states = as_array(codes, np.int64)
     share = np.ones(states.shape[:-1]) if weights is None else np.asarray(weights, dtype=np.float64)
     total = np.zeros(hypergraph.num_terms)
