@@ -91,7 +91,7 @@ def assert_close(actual: Any, expected: Any, *, relative: float = 1e-10, absolut
         >>> assert_close([0.5, 0.25], [0.5, 0.25 + 1e-12], what="probs")
         >>> assert_close([0.5, 0.26], [0.5, 0.25], what="probs")
         Traceback (most recent call last):
-        AssertionError: probs: 1 of 2 entries out of tolerance (relative 1e-10); at (1,) received ...0.26..., expected ...0.25...
+        AssertionError: probs: 1 of 2 entries out of tolerance (relative 1e-10); at (1,) received ...0.26...
     """
     left, right = as_array(actual), as_array(expected)
     if left.shape != right.shape:

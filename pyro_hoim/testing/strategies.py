@@ -40,7 +40,8 @@ class RandomModel:
     Example:
         >>> from pyro_hoim import Domain
         >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> drawn = RandomModel(graph, torch.as_tensor(random_tables(graph, np.random.default_rng(0), scale=30.0)), 30.0)
+        >>> tables = torch.as_tensor(random_tables(graph, np.random.default_rng(0), scale=30.0))
+        >>> drawn = RandomModel(graph, tables, 30.0)
         >>> drawn.tables.shape, round(abs(float(drawn.tables.sum())), 9)  # balanced
         (torch.Size([8]), 0.0)
     """
