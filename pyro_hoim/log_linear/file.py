@@ -91,6 +91,15 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
 
     Raises:
         ModelFileError: the folder does not exist, or the file cannot be written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> with TemporaryDirectory() as folder:
+        ...     save_model(f"{folder}/m.safetensors", ModelFile(graph, torch.tensor([0.25, -0.5, 1.0])))
+        ...     load_model(f"{folder}/m.safetensors").theta.tolist()
+        [0.25, -0.5, 1.0]
     """
     check_type(model, ModelFile, "model")
     contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": model.info}
@@ -106,6 +115,16 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
             program, of another format version, of another kind of model, or with contents that do not fit together.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> with TemporaryDirectory() as folder:
+        ...     save_model(f"{folder}/m.safetensors", ModelFile(graph, torch.zeros(3), info={"rows": 100}))
+        ...     model = load_model(f"{folder}/m.safetensors")
+        >>> model.hypergraph.edges, model.info
+        ((('a',), ('b',), ('a', 'b')), {'rows': 100})
     """
     target = Path(path)
     header, tensors = read_container(target, LOG_LINEAR)

@@ -42,6 +42,13 @@ class CategoricalLoss:
 
     References:
         Paper 3, chapter 5, asks for it.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3}), [[10, 20, 30], [30, 20, 10]])
+        >>> loss = CategoricalLoss(InteractionHypergraph.saturated(rows.domain), rows)
+        >>> loss.num_parameters, round(loss.value(np.zeros(5)), 4)  # log 2 + log 3
+        (5, 1.7918)
     """
 
     coding: Coding = "free"

@@ -146,6 +146,14 @@ def fit_penalised(
 
     References:
         Paper 3, equation (3.2).
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import PseudoLikelihoodLoss
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> results = [fit_penalised(PseudoLikelihoodLoss(data, 2), NormPenalty(L1Norm(), s)) for s in (0.3, 0.1)]
+        >>> [result.theta.round(decimals=3).tolist() for result in results]  # the gradient at zero is 0.25 at most
+        [[0.0, 0.0, 0.0], [0.0, 0.0, 0.56]]
     """
     check_type(loss, Loss, "loss")
     terms = checked_terms(penalties, NormPenalty, "penalties", loss.hypergraph)

@@ -191,6 +191,12 @@ class GroupNorm(_Groups):
 
     References:
         Paper 3, chapter 5, asks for categorical variables; the penalty is :class:`~pyro_hoim.log_linear.GroupL2`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> norm = GroupNorm(InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 1))
+        >>> round(norm.value(np.array([1.0, 3.0, 4.0])), 6)  # 1 + 5 * sqrt(2), as b has two parameters
+        8.071068
     """
 
     part: ClassVar[str] = "groups"
@@ -287,6 +293,11 @@ class Ball:
     Raises:
         InputTypeError: what is no norm.
         InputError: a radius that is not positive and finite.
+
+    Example:
+        >>> ball = Ball(L1Norm(), 0.5)
+        >>> ball.vertex(np.array([0.5, -2.0, 1.0])).tolist(), ball.contains(np.array([0.2, 0.2, -0.2]))
+        ([0.0, 0.5, 0.0], False)
     """
 
     norm: Norm
@@ -329,6 +340,11 @@ class NormPenalty:
     Raises:
         InputTypeError: what is no norm.
         InputError: a strength that is not positive and finite.
+
+    Example:
+        >>> penalty = NormPenalty(L1Norm(), 0.5)
+        >>> penalty.cost(L1Norm().value(np.array([0.5, -2.0, 1.5])))  # 0.5 * 4
+        2.0
     """
 
     norm: Norm

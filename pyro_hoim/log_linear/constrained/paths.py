@@ -35,6 +35,16 @@ class SolutionPath:
         results: the solutions in the order in which they were found.
         held_out: loss of the held-out rows at each, nats per row.
         status: "complete", or "interrupted" with the solutions up to then.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import L1Norm, PseudoLikelihoodLoss
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> tables = [[30, 10], [20, 40]], [[10, 30], [20, 40]]
+        >>> loss, held_out = (PseudoLikelihoodLoss(Observations.from_table(domain, table), 2) for table in tables)
+        >>> path = solution_path(loss, held_out, {"sparse": [Ball(L1Norm(), radius) for radius in (0.1, 0.5, 1.0)]})
+        >>> path.status, path.best.terms["sparse"].radius, [round(value, 3) for value in path.held_out]
+        ('complete', 0.5, [1.373, 1.352, 1.389])
     """
 
     results: tuple[ConstrainedResult, ...]
@@ -83,6 +93,13 @@ def penalty_grid(loss: Loss, norm: Norm, number: int = 10, ratio: float = 0.01) 
     Raises:
         InputError: a number that is no whole number from 2, a ratio that is not between 0 and 1, or a loss that is
             least at zero.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import L1Norm, PseudoLikelihoodLoss
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> [round(penalty.strength, 6) for penalty in penalty_grid(PseudoLikelihoodLoss(data, 2), L1Norm(), 3)]
+        [0.25, 0.025, 0.0025]
     """
     check_type(norm, Norm, "norm")
     norm.check(loss.hypergraph)
@@ -121,6 +138,15 @@ def solution_path(
 
     References:
         Paper 3, section 3.2, and chapter 5, which asks for favourable regularisation parameters.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import L1Norm, PseudoLikelihoodLoss
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> loss = PseudoLikelihoodLoss(data, 2)
+        >>> path = solution_path(loss, loss, {"sparse": penalty_grid(loss, L1Norm(), 3)})
+        >>> [int((result.theta != 0).sum()) for result in path.results]  # parameters that are not zero
+        [0, 3, 3]
     """
     check_type(loss, Loss, "loss")
     check_type(held_out, Loss, "held_out")

@@ -143,6 +143,14 @@ def fit_incomplete(
 
     References:
         A. P. Dempster, N. M. Laird and D. B. Rubin, Maximum Likelihood from Incomplete Data via the EM Algorithm, 1977.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [0, -1]]), domain)
+        >>> result = fit_incomplete(InteractionHypergraph.saturated(domain), rows)
+        >>> result.probs.round(decimals=4).tolist()  # 3/5 of the rows have a = 0; half of each known b is 0
+        [0.3, 0.3, 0.2, 0.2]
     """
     structure = hypergraph.hypergraph if isinstance(hypergraph, RestrictedInteractions) else hypergraph
     data = as_observations(data, domain=structure.domain)

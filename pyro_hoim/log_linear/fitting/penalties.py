@@ -88,6 +88,13 @@ class L2:
 
     The free basis is orthonormal, so there this is the squared norm of the balanced tables and depends on no reference
     level; in the coding "corner" it does. Lambda is one over the variance of the equivalent normal prior.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> theta = np.array([1.0, -2.0, 2.0])
+        >>> L2(0.5).value(theta, graph), L2(0.5).gradient(theta, graph).tolist()  # 0.25 * 9
+        (2.25, [0.5, -1.0, 1.0])
     """
 
     strength: float
@@ -126,6 +133,13 @@ class Conjugate:
 
     References:
         Persi Diaconis and Donald Ylvisaker, Conjugate priors for exponential families, 1979, theorem 1.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations, fit
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> result = fit(InteractionHypergraph.saturated(data.domain), data, penalty=Conjugate(4.0))
+        >>> round(float(result.coefficients("corner")[-1]), 6)  # a row more in every cell: log(31 * 41 / (11 * 21))
+        1.705142
     """
 
     num_rows: float
@@ -160,6 +174,14 @@ class L1(_Norm):
     contrasts, corner ones (``coding="corner"``) on the reference level; :class:`GroupL2` in the free coding depends on
     neither. In corner coordinates of binary variables this is the penalty of paper 3, equation (3.2): the l1 norm of
     the strongly symmetric tensor is that of corner theta. Its estimate is another one than in free coordinates.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
+        >>> theta = np.array([9.0, 9.0, 9.0, 0.5, -2.0, 1.0])
+        >>> penalty = L1(2.0, min_order=2)
+        >>> penalty.value(theta, graph), penalty.prox(theta, 0.25, graph).tolist()  # 2 * 3.5
+        (7.0, [9.0, 9.0, 9.0, 0.0, -1.5, 0.5])
     """
 
     def _weights(self, hypergraph: InteractionHypergraph) -> np.ndarray:
@@ -185,6 +207,14 @@ class GroupL2(_Norm):
     Whole interactions of ``min_order`` variables or more become zero. The norm of a balanced table (the coding "free")
     does not depend on the basis, that of a corner table depends on the reference levels. Subsets of a zero interaction
     are penalised on their own, so heredity is not enforced.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
+        >>> theta = np.array([9.0, 9.0, 9.0, 3.0, 4.0])  # one of a, two of b, two of a:b
+        >>> penalty = GroupL2(1.0, min_order=2)
+        >>> round(penalty.value(theta, graph), 6), penalty.prox(theta, 4.0, graph).tolist()  # sqrt(2) * 5
+        (7.071068, [9.0, 9.0, 9.0, 0.0, 0.0])
     """
 
     def _groups(self, hypergraph: InteractionHypergraph) -> list[tuple[slice, float]]:
