@@ -48,7 +48,7 @@ class InformationTable:
         Paper 1, equations (1) to (3); George Miller, Note on the bias of information estimates, 1955.
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> xor = Observations.from_tensor(torch.tensor([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]]), domain)
         >>> table = InformationTable(xor)

@@ -64,7 +64,7 @@ def impute(
         Donald Rubin, Multiple Imputation for Nonresponse in Surveys, 1987.
 
     Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
         >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
         >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 9.0], dtype=torch.float64))
         >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [-1, 1]]), graph.domain)

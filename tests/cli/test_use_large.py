@@ -80,7 +80,8 @@ def test_predict_without_the_target_or_with_unknown_levels(shell):
     out, _ = shell("predict", LARGE, "blind.csv", "--target", "x3", "--out", "blind-found.csv")
     assert "not available (no row has a known value of the target)" in out
     shell("predict", LARGE, "rows.csv", "--target", "x3", "--out", "found.csv")
-    assert Path("found.csv").read_text("utf-8") == Path("blind-found.csv").read_text("utf-8")
+    found, blind = (pd.read_csv(name, dtype=str) for name in ("found.csv", "blind-found.csv"))
+    pd.testing.assert_frame_equal(found.drop(columns="x3"), blind)
     shell.refused("predict", LARGE, "rows.csv", "--target", "x3", "--out", "found.csv", says=["exists"])
     write_rows("short.csv", 4, drop="x5")
     shell.refused("predict", LARGE, "short.csv", "--target", "x3", says=["'x5'"])

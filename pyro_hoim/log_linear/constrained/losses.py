@@ -266,7 +266,7 @@ class PseudoLikelihoodLoss(BinaryLoss):
         Paper 3, section 1.2.2, and section 3.2 for orders above 2.
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> loss = PseudoLikelihoodLoss(data, 2)
         >>> round(loss.value(np.zeros(3)), 4)  # two variables, each with probability one half: 2 log 2

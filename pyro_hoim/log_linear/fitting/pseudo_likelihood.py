@@ -55,7 +55,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
         Julian Besag, Statistical analysis of non-lattice data, The Statistician 24, 1975, equation (3).
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> found = LogLinearPseudoLikelihood(InteractionHypergraph.saturated(data.domain), data)
         >>> round(found.log_prob(np.zeros(3)), 4)  # 100 rows of two variables, each with probability one half

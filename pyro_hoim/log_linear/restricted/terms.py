@@ -60,6 +60,7 @@ def midranks(data: DataLike, name: str) -> list[float]:
         Alan Agresti, Categorical Data Analysis, 2013, section 3.4.4.
 
     Example:
+        >>> from pyro_hoim import Domain, Observations
         >>> data = Observations.from_table(Domain.from_cardinalities({"a": 3}), [2, 4, 4])
         >>> midranks(data, "a")
         [1.5, 4.5, 8.5]

@@ -75,7 +75,7 @@ def select(
         least", line 12 must sort in descending order.
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> from pyro_hoim.log_linear import ExactTrainer
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
