@@ -65,6 +65,11 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
     Raises:
         InputError: ``jobs`` is not a positive whole number.
         RuntimeError: a process ended with an error.
+
+    Example:
+        >>> warm_up(jobs=0)
+        Traceback (most recent call last):
+        pyro_hoim.errors.InputError: jobs: expected a whole number from 1 or None, received 0
     """
     if jobs is not None and (not is_whole(jobs) or jobs < 1):
         raise out_of_range("jobs", "a whole number from 1 or None", jobs)

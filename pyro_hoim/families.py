@@ -59,6 +59,16 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
 
     Raises:
         ModelFileError: no such file, damaged, or of a kind that is not registered.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import fit, load_table
+        >>> result = fit("Admit * Gender", load_table("ucb_admissions"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.save(folder + "/model.safetensors")
+        ...     model = load(folder)
+        >>> model.interactions()["term"].tolist()
+        ['Admit', 'Gender', 'Admit:Gender']
     """
     file = Path(path)
     file = file / "model.safetensors" if file.is_dir() else file

@@ -62,6 +62,13 @@ class AnnealingOptions:
     Raises:
         InputError: an option outside its range, or a missing cell in ``starts``.
         InputTypeError: ``starts`` that are no numbers.
+
+    Example:
+        >>> AnnealingOptions(temperatures=(0.0, 0.2, 0.6, 1.0)).num_steps
+        3
+        >>> AnnealingOptions(temperatures=(0.0, 0.6, 0.2, 1.0))
+        Traceback (most recent call last):
+        pyro_hoim.errors.InputError: temperatures: expected inverse temperatures that rise strictly from 0 to 1, ...
     """
 
     num_chains: int = 512

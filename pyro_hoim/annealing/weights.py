@@ -49,7 +49,13 @@ _TINY = 1e-200  # its power 1.5 does not underflow
 
 
 class WeightEstimate(NamedTuple):
-    """Log of a mean weight with an honest error; all arrays (B,)."""
+    """Log of a mean weight with an honest error; all arrays (B,).
+
+    Example:
+        >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50, [1.0] * 99 + [1e6]]))
+        >>> found.ess.round(1).tolist(), found.is_reliable.tolist()  # one weight outweighs all others
+        ([79.8, 1.0], [True, False])
+    """
 
     value: Floats  # logarithm of the mean weight, in nats; low on average, by about half its squared error
     error: Floats  # its standard error
@@ -258,6 +264,13 @@ def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> 
         estimate: of the mean weight.
         level: of each limit, refused unless between 0 and 1.
         trusted: where the error bar is to be trusted (B,), such as ``estimate.is_reliable``.
+
+    Example:
+        >>> found = WeightEstimate(*np.array([[0.0], [0.1], [100.0], [0.02]]), np.array([True]))
+        >>> [round(float(limit[0]), 4) for limit in one_sided_limits(found, 0.99, np.array([True]))]
+        [-0.2326, 0.2908]
+        >>> [round(float(limit[0]), 4) for limit in one_sided_limits(found, 0.99, np.array([False]))]  # log 0.01
+        [-4.6052, inf]
     """
     check_fraction(level, "level")
     markov = estimate.value + math.log1p(-level)

@@ -40,6 +40,12 @@ class MachineFile:
         InputError: wrong length of theta, NaN or infinite entries, information that is not JSON, or a further tensor
             named "theta".
         InputTypeError: an argument of another type.
+
+    Example:
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2}), 1)
+        >>> file = MachineFile(structure, torch.tensor([0.0, 0.0, 2.0]), {"study": "pilot"})
+        >>> file.law().probs.round(decimals=4).tolist()  # 2 and 1 + exp(2), over their sum
+        [0.1925, 0.8075]
     """
 
     structure: MachineStructure
@@ -80,6 +86,15 @@ def load_machine(path: str | os.PathLike[str]) -> MachineFile:
 
     Reading never executes code from the file. Raises :class:`~pyro_hoim.errors.ModelFileError` for no such file, one
     that is damaged, of another program, format version or kind of model, or with contents that do not fit together.
+
+    Example:
+        >>> import tempfile
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), ["mood"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_machine(folder + "/machine.safetensors", MachineFile(structure, torch.zeros(5), {"rows": 40}))
+        ...     file = load_machine(folder + "/machine.safetensors")
+        >>> file.structure.hidden, file.info
+        (('mood',), {'rows': 40})
     """
     target = Path(path)
     header, tensors = read_container(target, KIND)

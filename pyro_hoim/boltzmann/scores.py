@@ -38,6 +38,15 @@ def row_log_scores(law: BoltzmannMachine, data: DataLike) -> torch.Tensor:
     Raises:
         InputError: rows of another domain.
         IntractableError: too many cells of a row are missing, and too many units hidden.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, torch.zeros(5))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 1], [0, -1]]), structure.domain)
+        >>> row_log_scores(law, rows).exp().round(decimals=4).tolist()  # states of the hidden unit, and of b with it
+        [2.0, 4.0]
     """
     data = _checked(law, data)
     found = law.theta.new_zeros(len(data.codes))
@@ -77,6 +86,15 @@ def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Predi
 
     Raises:
         UnknownNameError, InputError, IntractableError: no such variable, or as of :func:`row_log_scores`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, torch.tensor([0.0, 0.0, 0.0, 2.0, 2.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), structure.domain)
+        >>> predict_machine(law, rows, "b").log_probs.exp().round(decimals=3).tolist()  # of 1, then 1 + exp(2)
+        [[0.193, 0.807], [0.131, 0.869]]
     """
     check_names([target], law.domain.names, "target")
     data = _checked(law, data, (target,))
@@ -97,6 +115,15 @@ def impute_machine(law: BoltzmannMachine, data: DataLike, number: int = 1) -> Im
 
     Randomness:
         PyTorch's global generator.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, torch.tensor([0.0, -20.0, -60.0, 100.0, 40.0]))  # b follows a
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), structure.domain)
+        >>> impute_machine(law, rows).codes.tolist()
+        [[[0, 0], [1, 1]]]
     """
     data = _checked(law, data)
     check_whole(number, "number")

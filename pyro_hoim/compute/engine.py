@@ -34,6 +34,14 @@ class Record(NamedTuple):
         counts: number of (chain, record) pairs in every cell of every edge, float64 (groups, num_terms).
         energies: of the model, float64 (records, groups, chains), nats.
         states: codes in uint8 or int32, or values in float64, (records, groups, chains, d).
+
+    Example:
+        >>> from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> chains = GibbsChains(LogLinearEnergy(graph, torch.zeros(8)), 5, engine="torch")
+        >>> record = chains.sweep(6, thin=2, states=True)
+        >>> record.num_records, record.states.shape, record.energies
+        (3, torch.Size([3, 5, 2]), None)
     """
 
     num_records: int
@@ -77,6 +85,16 @@ class Engine(Protocol):
     An engine never validates: :class:`~pyro_hoim.log_linear.GibbsChains` does. Constructors take ``(hypergraph, blocks,
     num_groups, num_chains, seed, dtype)`` where ``blocks`` are tuples of schema positions, each of at most 4,096
     joint states, and ``dtype`` is the precision of the conditionals. New weights need no new compilation.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> engine: Engine = TorchEngine(graph, ((0,), (1,)), 1, 3, 0, torch.float64)
+        >>> engine.set_weights(torch.ones(1, 8), torch.zeros(1, 4))
+        >>> engine.set_codes(torch.zeros(1, 3, 2, dtype=torch.long))
+        >>> engine.energies()[0].tolist()  # less the tables of a, of b and of both
+        [[-3.0, -3.0, -3.0]]
     """
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:

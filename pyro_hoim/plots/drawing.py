@@ -80,7 +80,14 @@ def axes_for(ax: Target, width: float, height: float) -> Axes:
 
 
 def figure_of(plot: Callable[..., Axes], *args: Any, **options: Any) -> Figure:
-    """A figure, unknown to pyplot, that holds one plot and has its size: ``figure_of(plot_roc, scores, outcomes)``."""
+    """A figure, unknown to pyplot, that holds one plot and has its size: ``figure_of(plot_roc, scores, outcomes)``.
+
+    Example:
+        >>> from pyro_hoim.plots import plot_fitted
+        >>> figure = figure_of(plot_fitted, [30, 10], [20, 20])
+        >>> figure.axes[0].get_xlabel()
+        'expected count'
+    """
     figure = Figure()
     plot(*args, ax=figure, **options)
     return figure

@@ -90,6 +90,12 @@ def render_page(
         provenance: as :func:`~pyro_hoim.report.provenance` makes it; by default versions, date and the page's seed.
         pictures: of the blocks, by their ``id``, of a page whose tables and pictures lie beside it; without them they
             are drawn and nothing is linked.
+
+    Example:
+        >>> page = Page("Survey", {"train": 40}, ["sex", "age"], ["One pair matters."], [], [], [], 0)
+        >>> html = render_page(page)
+        >>> "<h1>Survey</h1>" in html, "40 rows of 2 variables: sex, age" in html, "<script src" in html
+        (True, True, False)
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pyro_hoim.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -123,6 +129,16 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
         page: what to show.
         folder: where to; files of the same names are replaced.
         provenance: as of :func:`render_page`.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim.core.page import Section
+        >>> section = Section("Interactions")
+        >>> section.table(["term", "gain"], [["sex:age", 0.25]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_page(Page("Survey", {}, ["sex", "age"], [], [], [], [section], 0), Path(folder))
+        ...     print((Path(folder) / "tables" / "interactions.csv").read_text().split())
+        ['term,gain', 'sex:age,0.25']
     """
     pictures: dict[int, Picture] = {}
     blocks = {id(block): block for section in page.sections for block in section.blocks}
@@ -141,7 +157,19 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
 
 
 def plain_text(page: Page) -> str:
-    """The answer and the beginnings of the most important tables of a page."""
+    """The answer and the beginnings of the most important tables of a page.
+
+    Example:
+        >>> from pyro_hoim.core.page import Section
+        >>> section = Section("Interactions")
+        >>> section.table(["term", "gain"], [["sex:age", 0.25]], brief=1)
+        >>> print(plain_text(Page("Survey", {}, ["sex", "age"], ["One pair matters."], [], [], [section], 0)))
+        One pair matters.
+        <BLANKLINE>
+        Interactions:
+        term      gain
+        sex:age  0.250
+    """
     lines = [plain(sentence) for sentence in page.summary]
     for section in page.sections:
         blocks = [block for block in section.blocks if block.brief]

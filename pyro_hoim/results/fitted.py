@@ -221,6 +221,17 @@ def _table(frame: pd.DataFrame) -> SummaryTable:
 
 
 class LoadedModel(Fitted, Stored):
-    """A model as its file holds it, with the methods of results."""
+    """A model as its file holds it, with the methods of results.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import fit, load, load_table
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit("Admit * Gender", load_table("ucb_admissions")).save(folder + "/model.safetensors")
+        ...     model = load(folder)
+        >>> model.predict(pd.DataFrame({"Gender": ["Male"]}), "Admit").round(4)  # 1198 of 2691 men
+          predicted  p(Admitted)  p(Rejected)  is_exact
+        0  Rejected       0.4452       0.5548      True
+    """
 
     __repr__ = Fitted.__repr__

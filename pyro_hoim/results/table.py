@@ -25,6 +25,14 @@ class SummaryTable(pd.DataFrame):
 
     Printed, it has at most 110 characters in a line and 60 rows, numbers have four decimals, infinite estimates read
     "inf", and estimates of no certain sign "not identified".
+
+    Example:
+        >>> table = SummaryTable({"term": ["a:b"], "estimate": [1.791759], "p_value": [1e-9]})
+        >>> table.attrs["notes"] = ["the first level of every variable is the reference"]
+        >>> table
+        term  estimate  p_value
+        a:b     1.7918  <0.0001
+        (the first level of every variable is the reference)
     """
 
     @property

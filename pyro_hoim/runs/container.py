@@ -161,6 +161,16 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
     """Add JSON values to the free-form information of a model file of any kind; those of the same name are replaced.
 
     InputError for information that is not JSON, ModelFileError for a file that cannot be read or written.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import fit, load_table
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = folder + "/model.safetensors"
+        ...     fit("Admit * Gender", load_table("ucb_admissions")).save(path)
+        ...     add_info(path, {"study": "admissions"})
+        ...     print(read_container(path, LOG_LINEAR)[0]["info"]["study"])
+        admissions
     """
     added = plain(info, "info")
     kind = read_kind(path)

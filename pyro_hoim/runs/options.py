@@ -19,6 +19,11 @@ class RunOptions:
         checkpoint: file (of what learns whole models: folder) from which an interrupted run can be continued.
         resume: continue from ``checkpoint``, which must be given, if it exists; the other arguments must be the same.
         progress: show on standard error how far the run has come.
+
+    Example:
+        >>> RunOptions(resume=True)
+        Traceback (most recent call last):
+        pyro_hoim.errors.InputError: resume: expected the path of a checkpoint, received none; pass checkpoint=...
     """
 
     checkpoint: str | os.PathLike[str] | None = None

@@ -47,6 +47,15 @@ class LearningOptions:
     References:
         Hinton (2002), Training products of experts; Tieleman (2008), Training restricted Boltzmann machines using
         approximations to the likelihood gradient. Paper 4, section 3.2.
+
+    Example:
+        >>> import torch
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.boltzmann import fit_machine
+        >>> rows = Observations.from_table(Domain.from_cardinalities([2, 2]), torch.tensor([[40, 10], [10, 40]]))
+        >>> strict = LearningOptions("exact", decay=100.0)  # hardly any weight, so independence
+        >>> fit_machine(rows, 1, strict).law.probs.round(decimals=3).tolist()
+        [[0.25, 0.25], [0.25, 0.25]]
     """
 
     method: LearningMethod = "pcd"
