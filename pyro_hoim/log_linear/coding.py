@@ -400,7 +400,14 @@ _ADJOINTS = {
 
 @lru_cache(maxsize=64)
 def parametrization(hypergraph: InteractionHypergraph) -> Parametrization:
-    """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices."""
+    """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> codings = parametrization(InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2})))
+        >>> codings.convert(torch.tensor([0.0, 0.0, 1.0]), "free", "corner").tolist()  # the log odds ratio is 2
+        [-1.0, -1.0, 2.0]
+    """
     return Parametrization(hypergraph)
 
 

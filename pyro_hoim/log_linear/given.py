@@ -165,6 +165,14 @@ def row_log_weights(
     Memory does not grow with the number of completions. ``max_operations`` bounds the floating-point operations for all
     rows together, by default about ten seconds; beyond it, or where no backend accepts what a row misses,
     :class:`~pyro_hoim.errors.IntractableError` is raised before anything is computed.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 3}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.zeros(5, dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), graph.domain)
+        >>> row_log_weights(model, rows).exp().round(decimals=6).tolist()  # completions of the rows
+        [1.0, 3.0, 6.0]
     """
     check_energy(model)
     data = as_observations(data, domain=model.domain)

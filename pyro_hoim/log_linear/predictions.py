@@ -63,6 +63,14 @@ def predict(
 
     References:
         Paper 1, section 5.3.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), graph.domain)
+        >>> predict(model, rows, "b").probs.round(decimals=4).tolist()  # 1 / (1 + exp(-1)) for the level of a
+        [[0.7311, 0.2689], [0.2689, 0.7311]]
     """
     check_energy(model)
     check_names([target], model.domain.names, "target")

@@ -48,6 +48,14 @@ class Stopping:
 
     Raises:
         InputError: a tolerance that is not positive and finite, or a number that is no whole number from 1.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> graph = InteractionHypergraph.saturated(rows.domain)
+        >>> fits = [fit(graph, rows, method="lbfgs", stopping=Stopping(tolerance=1e-2**k)) for k in (1, 4)]
+        >>> [round(result.gradient_norm, 4) for result in fits]
+        [0.0089, 0.0]
     """
 
     tolerance: float | None = None

@@ -130,6 +130,13 @@ def odds_ratio_table(
     Raises:
         UnknownNameError: an unknown variable or label.
         InputError: the same variable or level twice, or ``given`` holds a variable that is no modifier.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> frame = odds_ratio_table(fit(InteractionHypergraph.saturated(rows.domain), rows), "a", "b")
+        >>> frame[["odds_ratio", "std_error"]].round(4).values.tolist()  # 30 * 40 / (10 * 20)
+        [[6.0, 0.4564]]
     """
     _quantile(level)
     graph, domain = result.hypergraph, result.hypergraph.domain
@@ -208,6 +215,13 @@ def cell_table(result: FitResult) -> pd.DataFrame:
 
     References:
         Shelby Haberman, The analysis of residuals in cross-classified tables, 1973, equation (6).
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> frame = cell_table(fit(InteractionHypergraph.from_order(rows.domain, 1), rows))
+        >>> frame["expected"].round(6).tolist(), frame["adjusted_residual"].round(4).tolist()
+        ([20.0, 20.0, 30.0, 30.0], [4.0825, -4.0825, -4.0825, 4.0825])
     """
     data = result.complete_data()
     if result.penalty is not None:

@@ -356,6 +356,13 @@ def cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, 
     Raises:
         InputError: wrong shapes or codes.
         IntractableError: log Z exceeds the budget of :class:`~pyro_hoim.log_linear.Auto`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> draws = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+        >>> cell_log_likelihood(graph, draws, torch.tensor([[0, 0], [0, 1]])).exp().round(decimals=4).tolist()
+        [[0.25, 0.25], [0.3655, 0.1345]]
     """
     check_shape(states, (len(hypergraph.domain),), "states")
     if states.dim() != 2:

@@ -272,6 +272,12 @@ def statistics_of(observations: DataLike | torch.Tensor, hypergraph: Interaction
     Raises:
         MissingDataError: the observations have missing cells.
         InputError: another domain, or codes outside it.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> statistics_of(torch.tensor([[0, 1], [1, 1], [1, 1]]), graph).tolist()  # of a, b and both
+        [1.0, 2.0, 0.0, 3.0, 0.0, 1.0, 0.0, 2.0]
     """
     if isinstance(observations, torch.Tensor):
         d = len(hypergraph.domain)

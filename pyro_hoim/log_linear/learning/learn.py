@@ -181,6 +181,13 @@ def fit_collection(
 
     Raises:
         InputError: as of :func:`learn`, and so its other errors.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> learned = fit_collection(rows, InteractionHypergraph.saturated(rows.domain))
+        >>> learned.trainer, learned.selection, round(learned.gain(rows), 3)  # the mutual information
+        ('exact', None, 0.086)
     """
     (train,) = _checked_parts(train)
     ridges, run = regularisation or Regularisation(), checked_run(run)

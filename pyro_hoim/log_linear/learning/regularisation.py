@@ -29,6 +29,11 @@ class Regularisation:
     Raises:
         InputError: numbers out of range, or strengths of zero, which cannot be moved.
         InputTypeError: a penalty that is no InteractionRidge.
+
+    Example:
+        >>> options = Regularisation(smoothness=0.5)
+        >>> [ridge.strength(edge) for ridge in (options.weak, options.strong) for edge in (("a", "b"), ("a", "b", "c"))]
+        [0.05, 5.0, 1.0, 20.0]
     """
 
     penalty: InteractionRidge | None = None

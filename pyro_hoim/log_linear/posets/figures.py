@@ -35,6 +35,11 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     Raises:
         UnknownNameError: an unknown member.
         IntractableError: more elements than can be told apart.
+
+    Example:
+        >>> figure = hasse_figure(Poset.boolean_lattice(["a", "b"]))
+        >>> [text.get_text() for text in figure.axes[0].texts][1:]  # above the empty set
+        ['b', 'a', 'ab']
     """
     check_type(poset, Poset, "poset")
     if len(poset) > _MAX_ELEMENTS:

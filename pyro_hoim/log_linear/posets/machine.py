@@ -55,6 +55,14 @@ class MachineTraining:
 
     Raises:
         InputError: an option outside its range.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import train_machine
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [20, 30]])
+        >>> training = MachineTraining(learning_rate=1.0, num_iterations=200, temperature=2.0)
+        >>> train_machine(rows, [("a", "b")], training=training).theta.round(decimals=4).tolist()  # 2 log(0.9 / 0.7)
+        [0.5026]
     """
 
     learning_rate: float = 0.1
@@ -89,6 +97,14 @@ class MachineResult:
             counted.
         partition: backend of log Z; None is exact.
         seconds: time spent, earlier parts of a resumed run included.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import train_machine
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [20, 30]])
+        >>> machine = train_machine(rows, [("a",), ("b",), ("a", "b")], method="newton")
+        >>> machine.theta.exp().round(decimals=4).tolist(), round(float(machine.log_partition.value), 4)  # -log 0.4
+        ([0.5, 0.25, 6.0], 0.9163)
     """
 
     hypergraph: InteractionHypergraph
@@ -221,6 +237,13 @@ def gradient_steps(
 
     References:
         Paper 4, the gradient below equation (7).
+
+    Example:
+        >>> poset = Poset.boolean_lattice(["a", "b"])
+        >>> eta = torch.tensor([[0.5, 0.5, 0.25], [0.8, 0.8, 0.64]], dtype=torch.float64)  # of two data sets
+        >>> theta = gradient_steps(poset, [("a",), ("b",), ("a", "b")], eta, learning_rate=2.0, num_iterations=600)
+        >>> theta.exp().round(decimals=3).tolist()  # odds of a, of b, and the odds ratio
+        [[1.0, 1.0, 1.0], [4.0, 4.0, 1.0]]
     """
     check_type(poset, Poset, "poset")
     check_positive(learning_rate, "learning_rate")

@@ -39,6 +39,13 @@ class PosetProjection:
         is_converged: whether the criterion was met.
         num_iterations: Newton steps.
         error: largest difference between eta on B and what it should be.
+
+    Example:
+        >>> from pyro_hoim.log_linear import PosetLaw
+        >>> poset = Poset.boolean_lattice(["a", "b"])
+        >>> found = m_projection(poset, torch.tensor([0.4, 0.1, 0.1, 0.4], dtype=torch.float64), [("a",), ("b",)])
+        >>> found.is_attained, round(found.divergence, 6)
+        (True, 0.192745)
     """
 
     poset: Poset = field(repr=False)
@@ -147,6 +154,13 @@ def e_projection(
 
     Warns:
         ConvergenceWarning: the criterion was not met, as for an eta that no positive law has.
+
+    Example:
+        >>> poset = Poset.boolean_lattice(["a", "b"])
+        >>> law = PosetLaw(poset, torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64))
+        >>> found = e_projection(law, [("a",), ("b",)], torch.tensor([0.5, 0.5], dtype=torch.float64))
+        >>> found.law.eta[:2].round(decimals=6).tolist(), round(float(found.law.theta[2]), 6)  # theta of the pair stays
+        ([0.5, 0.5], 2.0)
     """
     check_type(law, PosetLaw, "law")
     where = _members(law.poset, members)
