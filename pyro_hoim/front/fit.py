@@ -30,7 +30,7 @@ from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.named_priors import Prior
-from ..log_linear.restricted.interactions import RestrictedInteractions
+from ..log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from ..log_linear.restricted.terms import FUNCTIONS, restricted_interactions
 from ..schema import Domain
 from ..structure.formula import FunctionTerm, parse_terms, split_formula
@@ -39,7 +39,6 @@ from ..structure.hypergraph import InteractionHypergraph
 __all__ = ["fit"]
 
 Edges = Iterable[str | Iterable[str]]
-Interactions = InteractionHypergraph | RestrictedInteractions
 Structure = str | InteractionHypergraph | int | Edges
 
 _SAY = "a formula such as 'a*b + c', order=2, edges=[('a', 'b')] or an InteractionHypergraph"
@@ -118,11 +117,7 @@ def fit(
         >>> result.num_rows, round(abs(float(result.coefficients("corner")[-1])), 6)  # log(30 * 40 / (10 * 20))
         (100.0, 1.791759)
     """
-    if (
-        data is None
-        and not isinstance(structure, str | InteractionHypergraph | RestrictedInteractions)
-        and not is_whole(structure)
-    ):
+    if data is None and not isinstance(structure, str | Interactions) and not is_whole(structure):
         structure, data = None, structure  # type: ignore[assignment]
     if missing is not None:
         check_choice(missing, _MISSING, "missing")
@@ -155,7 +150,7 @@ def _said(structure: Any, order: int | None, edges: Any) -> Any:
     if len(said) > 1:
         raise conflict("structure, order, edges", "one of them says the interactions, not several")
     found = said[0]
-    if isinstance(found, str | InteractionHypergraph | RestrictedInteractions) or is_whole(found):
+    if isinstance(found, str | Interactions) or is_whole(found):
         return found
     if not isinstance(found, Sequence | Collection) or not all(isinstance(edge, Iterable) for edge in found):
         raise wrong_type("structure", _SAY, found)
@@ -165,7 +160,7 @@ def _said(structure: Any, order: int | None, edges: Any) -> Any:
 def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:
     """The interactions over the columns of a data frame that they use, and its rows."""
     frame = as_frame(data)
-    if isinstance(said, InteractionHypergraph | RestrictedInteractions):
+    if isinstance(said, Interactions):
         domain = said.domain if isinstance(said, InteractionHypergraph) else said.hypergraph.domain
         return said, as_observations(frame, domain=domain, **asdict(columns))
     if isinstance(said, str):
@@ -195,7 +190,7 @@ def _may_be_counts(column: Any) -> bool:
 
 def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:
     """The interactions over the variables of observations that they use, and the rows; marginal counts as they are."""
-    if isinstance(said, InteractionHypergraph | RestrictedInteractions):
+    if isinstance(said, Interactions):
         return said, data
     rows = as_observations(data)
     if isinstance(said, str):
@@ -230,7 +225,7 @@ def _interactions(said: Any, names: Sequence[str]) -> tuple[set[str], Callable[[
 
 def _penalty(prior: Any, interactions: Interactions) -> Penalty | None:
     """What a prior adds to minus the log-likelihood."""
-    hypergraph = interactions.hypergraph if isinstance(interactions, RestrictedInteractions) else interactions
+    hypergraph = graph_of(interactions)
     if isinstance(prior, str):
         prior = Prior.parse(prior)
     if isinstance(prior, Prior):

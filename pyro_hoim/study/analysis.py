@@ -29,6 +29,7 @@ from ..log_linear.fitting.tables import cell_table, odds_ratio_table
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, likelihood_ratio_test
 from ..log_linear.infinite import mark_infinite
 from ..log_linear.named_priors import Prior
+from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ..log_linear.scores import (
     CoefficientInterval,
     RowScores,
@@ -155,10 +156,11 @@ class Analysis(StudyRecord[PartScores]):
         Only models that have a test against the saturated one are compared, and that maximise the likelihood.
         """
         fits = {m.name: m.fit for m in self.models if m.goodness is not None and m.fit.penalty is None}
-        sets = {name: set(found.hypergraph.edges) for name, found in fits.items() if found.is_converged}
+        held = {name: found.restriction or found.hypergraph for name, found in fits.items() if found.is_converged}
+        nested = [(a, b) for a in held for b in held if a != b and is_within(held[a], held[b])]
         found: list[dict[str, Any]] = []
-        for small, big in ((a, b) for a in sets for b in sets if sets[a] < sets[b]):
-            if any(sets[small] < between < sets[big] for between in sets.values()):
+        for small, big in nested:
+            if any((small, between) in nested and (between, big) in nested for between in held):
                 continue
             test = likelihood_ratio_test(fits[small], fits[big], seed=self.seed)
             told = {"statistic": test.statistic, "df": test.df_adjusted, "p_value": test.p_value}
@@ -219,7 +221,7 @@ def _infinite(scores: RowScores) -> RowScores:
 
 def analyse(
     parts: Mapping[str, Observations],
-    structures: Mapping[str, InteractionHypergraph],
+    structures: Mapping[str, Interactions],
     *,
     prior: Prior | None = None,
     posterior: PosteriorSettings | None = None,
@@ -238,7 +240,7 @@ def analyse(
     Args:
         parts: rows of ``train`` and, where there are any, of ``validation``, for early stopping, and of ``test``, which
             are only scored.
-        structures: interactions to fit, by name.
+        structures: interactions to fit, by name; restricted ones have no posterior.
         prior: of the fits, which are posterior modes under it; maximum likelihood when None.
         posterior: sample posteriors with these settings, which name a prior of their own.
         target: also measure how well this variable is predicted.
@@ -270,7 +272,7 @@ def analyse(
         result = _fitted(structure, parts, name, prior, run, estimate)
         draws = None
         if posterior is not None:
-            draws = run_posterior(structure, train, posterior, seed=seed + 1000 * number, name=name, run=run)
+            draws = run_posterior(graph_of(structure), train, posterior, seed=seed + 1000 * number, name=name, run=run)
         is_tested = not train.has_missing and every["validation"] is None and _is_small(result)
         rows = None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
         models.append(
@@ -304,7 +306,7 @@ def analyse(
 
 def _checked(
     parts: Mapping[str, DataLike],
-    structures: Mapping[str, InteractionHypergraph],
+    structures: Mapping[str, Interactions],
     posterior: PosteriorSettings | None,
 ) -> dict[str, Observations]:
     """The parts, if they go together with structures and a posterior."""
@@ -312,9 +314,11 @@ def _checked(
     if "train" not in parts:
         raise none_received("parts", "rows of 'train'")
     for name, structure in structures.items():
-        if not isinstance(structure, InteractionHypergraph):
+        if not isinstance(structure, Interactions):
             raise wrong_type("structures", f"an InteractionHypergraph for {name!r}", structure)
-        check_balanced_family(structure, f"the study of {name!r}")
+        if posterior is not None and not isinstance(structure, InteractionHypergraph):
+            raise conflict("structures", f"{name!r} is restricted, and has no posterior")
+        check_balanced_family(graph_of(structure), f"the study of {name!r}")
     domain = as_observations(parts["train"], argument="train").domain
     found = {part: as_observations(rows, domain=domain, argument=part) for part, rows in parts.items()}
     for part, rows in found.items():
@@ -329,7 +333,7 @@ def _checked(
 
 
 def _fitted(
-    structure: InteractionHypergraph,
+    structure: Interactions,
     parts: Mapping[str, Observations],
     name: str,
     prior: Prior | None,
@@ -337,12 +341,12 @@ def _fitted(
     estimate: Callable[[InteractionHypergraph, Observations], FitResult] | None,
 ) -> FitResult:
     """The fit of one structure; KeyboardInterrupt where it was interrupted."""
-    penalty = None if prior is None else prior.penalty(structure)
+    penalty = None if prior is None else prior.penalty(graph_of(structure))
     train, validation = parts["train"], parts.get("validation")
     if run.checkpoint is not None:
         run = replace(run, checkpoint=Path(run.checkpoint) / f"{file_stem(name)}-fit.safetensors")
     if estimate is not None:
-        result = estimate(structure, train)
+        result = estimate(graph_of(structure), train)
     elif train.has_missing:
         result = fit_incomplete(structure, train, progress=run.progress, penalty=penalty)
     else:

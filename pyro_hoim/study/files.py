@@ -41,6 +41,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
                 "is_maximum": _is_maximum(model.fit),
+                "is_restricted": model.fit.restriction is not None,
                 "num_parameters": model.fit.num_parameters_fitted,
                 **model.infinite_json,
                 "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from command_line import stored
+from command_line import messages, stored
 
 from pyro_hoim import load_table
 from pyro_hoim.errors import InputError
@@ -94,7 +94,7 @@ def test_infinite_estimate_is_reported_not_hidden(shell):
     result = json.loads(captured.out)
     assert result["mle_exists"] is False and result["status"] == "infinite"
     assert result["infinite_combinations"] == [{"edge": ["Class", "Age"], "levels": ["Crew", "Child"]}]
-    (told,) = [line for line in captured.err.splitlines() if not line.startswith("[")]
+    (told,) = messages(captured.err)
     assert "Class=Crew, Age=Child" in told
     record = result["models"][0]
     assert (record["num_parameters"], record["df"]) == (17, 10)

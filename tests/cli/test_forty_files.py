@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import messages
 
 from pyro_hoim.data import Observations
 from pyro_hoim.data.digest import digest
@@ -255,7 +256,7 @@ def test_each_file_works_or_says_what_to_do(words, name, content, options, outco
         shell.refused("fit", name, *options.split(), says=[outcome])
         return
     shown = shell("fit", name, "--order", "1", *options.split(), "--out", "out", "--json")
-    told = [line for line in shown.err.splitlines() if not line.startswith("[")]
+    told = messages(shown.err)
     assert len(told) == bool(said), told
     assert not said or said in told[0]
     is_same = load("out").info["split"]["digest"] == digest(Observations.from_pandas(frame()))[:32]

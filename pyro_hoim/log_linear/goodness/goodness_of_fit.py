@@ -12,7 +12,7 @@ import torch
 from ...errors import conflict, other_domain, refused, unexpected
 from ..fitting.result import CovarianceKind, FitResult
 from ..margins import MARGIN_TOLERANCE
-from ..restricted.interactions import RestrictedInteractions
+from ..restricted.interactions import is_within
 from .p_values import NUM_TABLES, Comparison, PValue, p_value_of
 from .rao_scott import corrected_p_value
 
@@ -246,11 +246,9 @@ def likelihood_ratio_test(
     if surplus:
         shown = ", ".join(":".join(edge) for edge in sorted(surplus)[:4])
         raise refused("small", f"expected a model nested in big, but {shown} is in small alone", code="other-domain")
-    if small.restriction is not None or big.restriction is not None:
-        lesser, greater = (r.restriction or RestrictedInteractions.whole(r.hypergraph) for r in (small, big))
-        if not greater.holds(lesser):
-            problem = "expected a model nested in big, but big is restricted to tables that small need not have"
-            raise refused("small", problem, code="other-domain")
+    if not is_within(small.restriction or small.hypergraph, big.restriction or big.hypergraph):
+        problem = "expected a model nested in big, but big is restricted to tables that small need not have"
+        raise refused("small", problem, code="other-domain")
     if small.num_parameters == big.num_parameters:
         raise conflict("big", "expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):

@@ -12,7 +12,7 @@ from ...checks import check_exact_shape
 from ...errors import check_type, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["RestrictedInteractions"]
+__all__ = ["Interactions", "RestrictedInteractions", "graph_of", "is_within"]
 
 _RANK_TOLERANCE = 1e-9
 
@@ -127,3 +127,23 @@ class RestrictedInteractions:
         where, columns = np.concatenate([np.zeros(0, dtype=np.int64), *rows]), np.flatnonzero(kept)
         terms, levels = (tuple(of[i] for i in columns) for of in (self.terms, self.levels))
         return RestrictedInteractions(left, terms, levels, self.directions[where][:, columns])
+
+
+Interactions = InteractionHypergraph | RestrictedInteractions
+"""What a log-linear model may be fitted with."""
+
+
+def graph_of(interactions: Interactions) -> InteractionHypergraph:
+    """The sets of variables that interact."""
+    return interactions.hypergraph if isinstance(interactions, RestrictedInteractions) else interactions
+
+
+def is_within(small: Interactions, big: Interactions) -> bool:
+    """Whether every model of the first, over the same variables, is one of the second."""
+    if isinstance(small, InteractionHypergraph) and isinstance(big, InteractionHypergraph):
+        return set(small.edges) <= set(big.edges)
+    lesser, greater = (
+        held if isinstance(held, RestrictedInteractions) else RestrictedInteractions.whole(held)
+        for held in (small, big)
+    )
+    return greater.holds(lesser)

@@ -16,7 +16,7 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.named_priors import Prior
-from ...log_linear.restricted.interactions import RestrictedInteractions
+from ...log_linear.restricted.interactions import graph_of
 from ...log_linear.restricted.terms import interactions_of
 from ...log_linear.scores import row_log_pseudo_prob
 from ...structure.hypergraph import InteractionHypergraph
@@ -54,7 +54,7 @@ def estimate(
         structure = interactions_of(domain, edges)
     else:
         structure = InteractionHypergraph(domain, edges, closure=True)
-    graph = structure.hypergraph if isinstance(structure, RestrictedInteractions) else structure
+    graph = graph_of(structure)
     cost, penalty = Auto().plan(graph), Prior.parse(prior).penalty(graph)
     if rows.has_missing:
         if objective == "pseudo-likelihood":

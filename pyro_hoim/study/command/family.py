@@ -52,6 +52,7 @@ def _stored(found: Any) -> Stored | None:
         figures = fit_figures(found)
         names = ("num_parameters", "log_likelihood", "is_maximum", "status")
         info = {"rows": found.num_rows, **{name: getattr(figures, name) for name in names}}
+        info["is_restricted"] = found.restriction is not None
         info |= {} if found.penalty is None else {"penalty": repr(found.penalty)}
         if found.data is not None:
             info["independent"] = column_shares(found.data)
@@ -109,6 +110,10 @@ def _nested_files(small: ModelFile, big: ModelFile) -> tuple[float, int, float]:
         raise refused("models", "a file does not tell of a maximum-likelihood estimate", code="no-method")
     if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
         raise refused("models", "the files do not tell that the rows were the same", code="other-domain")
+    if big.info.get("is_restricted"):
+        raise refused(
+            "models", "its file does not say which tables the functions of its formula allow", code="no-method"
+        )
     if not set(small.hypergraph.edges) < set(big.hypergraph.edges):
         raise refused("models", "neither holds all interactions of the other", code="no-method")
     low, high = (figures.log_likelihood or 0.0 for figures in map(model_figures, files))

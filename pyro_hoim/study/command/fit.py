@@ -14,6 +14,8 @@ from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
+from ...log_linear.restricted.interactions import Interactions, graph_of, is_within
+from ...log_linear.restricted.terms import interactions_of
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import analyse
@@ -28,7 +30,8 @@ __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 LOG_LINEAR_OPTIONS = (
     Option(
         "edges",
-        'Interactions as a formula, e.g. "smoke*mental + phys*systol"; given several times, the models are compared.',
+        'Interactions as a formula, e.g. "smoke*mental + phys*systol", or with scores and symmetry, e.g. '
+        '"linear(a):linear(b)", "symmetric(a, b)"; given several times, the models are compared.',
         multiple=True,
         metavar="SPEC",
     ),
@@ -100,7 +103,8 @@ class _LogLinearPlan:
         rows: Observations = request.parts["train"]
         structures = self._structures(rows)
         for name, structure in structures.items():
-            cost = Auto().plan(structure)
+            graph = graph_of(structure)
+            cost = Auto().plan(graph)
             if not cost.feasible:
                 if len(structures) > 1:
                     hint = f"fit it alone, or use fewer {option('columns')}"
@@ -109,9 +113,11 @@ class _LogLinearPlan:
                     names = ("posterior", True) if self.has_posterior else ("missing", "marginalise")
                     hint = f"use fewer {option('columns')}, a lower {option('order')}, or sparser {option('edges')}"
                     raise out_of_reach(f"{option(*names)} needs exact inference", cost.reason, hint)
-                return train_given(self.asked, structure, cost.reason, request, self.prior)
-        for name, structure in structures.items():
-            request.announce(f"fitting {name}: {size_words(structure.num_parameters, Auto().plan(structure))}")
+                if graph is not structure:
+                    hint = f"use fewer {option('columns')}, or a formula without functions"
+                    raise out_of_reach(f"{option('edges')} with functions needs exact inference", cost.reason, hint)
+                return train_given(self.asked, graph, cost.reason, request, self.prior)
+            request.announce(f"fitting {name}: {size_words(structure.num_parameters, cost)}")
         if self.prior is None and not self.has_posterior:
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None
@@ -133,27 +139,32 @@ class _LogLinearPlan:
         )
         return Study(analysis, summary(analysis, request.folder))
 
-    def _structures(self, data: Observations) -> dict[str, InteractionHypergraph]:
+    def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""
         orders, edges = self.asked["order"], self.asked["edges"]
         largest = len(data.domain)
         if not orders and not edges:
             orders = range(1, min(3, largest) + 1) if self.is_main_job else (min(2, largest),)
-        found: dict[str, InteractionHypergraph] = {}
+        found: dict[str, Interactions] = {}
         for order in orders:
             if not 1 <= order <= largest:
                 raise out_of_range("order", f"1 to {largest} (the number of variables)", received=order)
             _add(found, "order", f"order {order}", InteractionHypergraph.from_order(data.domain, order))
         for text in edges:
-            formula = InteractionHypergraph.from_formula(data.domain, text, hierarchical=False)
-            _add(found, "edges", text, _closed(formula))
+            structure = interactions_of(data.domain, text)
+            if isinstance(structure, InteractionHypergraph):
+                structure = _closed(InteractionHypergraph.from_formula(data.domain, text, hierarchical=False))
+            elif self.has_posterior or self.prior is not None:
+                other = option("posterior") if self.has_posterior else option("prior")
+                raise conflict("edges", f"a formula with functions is fitted by maximum likelihood, received {other}")
+            _add(found, "edges", text, structure)
         return found
 
 
-def _add(found: dict[str, InteractionHypergraph], argument: str, name: str, structure: InteractionHypergraph) -> None:
+def _add(found: dict[str, Interactions], argument: str, name: str, structure: Interactions) -> None:
     """Add a collection under its name; refused where another has the same interactions."""
     for other, known in found.items():
-        if known.edges == structure.edges:
+        if is_within(known, structure) and is_within(structure, known):
             said = "given twice" if other == name else f"{name} has the same interactions as {other}"
             raise refused(argument, said, "give every model once", code="repeated-name")
     found[name] = structure
