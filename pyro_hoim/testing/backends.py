@@ -34,6 +34,11 @@ def standard_hypergraphs() -> dict[str, InteractionHypergraph]:
 
     Chain, tree, cycle, three-way, saturated, disconnected, no edges, an unmentioned variable, one variable, one-state
     variables, the empty domain, and a collection that is not hierarchical.
+
+    Example:
+        >>> graphs = standard_hypergraphs()
+        >>> len(graphs), [edge for edge in graphs["cycle"].edges if len(edge) > 1]
+        (12, [('a', 'b'), ('a', 'e'), ('b', 'c'), ('c', 'd'), ('d', 'e')])
     """
     five = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2, "e": 2})
 
@@ -58,7 +63,14 @@ def standard_hypergraphs() -> dict[str, InteractionHypergraph]:
 
 @dataclass(frozen=True)
 class BackendCase:
-    """An exact backend with one small structure and one scale (in nats) of its tables."""
+    """An exact backend with one small structure and one scale (in nats) of its tables.
+
+    Example:
+        >>> from pyro_hoim.log_linear import Enumeration
+        >>> case = BackendCase(Enumeration(), standard_hypergraphs()["chain"], scale=0.0)
+        >>> round(float(case.backend.log_partition(case.model()).value), 4)  # log of 48 states
+        3.8712
+    """
 
     backend: Any
     hypergraph: InteractionHypergraph
@@ -221,6 +233,14 @@ def check_backend(
     """Hold an exact partition backend to enumeration on every standard structure and scale (in nats).
 
     Every failure is listed in one AssertionError.
+
+    Example:
+        >>> from pyro_hoim.log_linear import Enumeration
+        >>> graphs = {"one variable": standard_hypergraphs()["one variable"]}
+        >>> check_backend(Enumeration(), hypergraphs=graphs, scales=[1.0])
+        >>> check_backend(None, hypergraphs=graphs, scales=[1.0])
+        Traceback (most recent call last):
+        AssertionError: 9 checks failed: one variable, scale 1: check_log_partition: ...
     """
     cases = (
         (f"{name}, scale {scale:g}", BackendCase(backend, hypergraph, scale))

@@ -38,6 +38,15 @@ class DistributionCase:
         theta: sets of parameters, float64 (B, n) with B at least 2.
         log_probs: their exact log-probabilities (B, \*cardinalities), nats; see :func:`pyro_hoim.testing.exact_table`.
         shape_arguments: keyword arguments of the class's ``infer_shapes`` other than ``theta``; None skips that check.
+
+    Example:
+        >>> from functools import partial
+        >>> from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 3}))
+        >>> theta = torch.zeros(2, graph.num_parameters, dtype=torch.float64)
+        >>> case = DistributionCase(partial(HierarchicalLogLinear, graph), theta, np.full((2, 2, 3), -math.log(6)))
+        >>> case.cardinalities, case.make().log_prob(case.states[:, None]).exp()[0].round(decimals=4).tolist()
+        ((2, 3), [0.1667, 0.1667])
     """
 
     factory: Factory
@@ -297,6 +306,16 @@ def check_distribution(
     """Run every check on one law and report all that fail; arguments as those of :class:`DistributionCase`.
 
     ``skip`` names checks not to run, for instance ``"check_pickle_and_copy"``.
+
+    Example:
+        >>> from functools import partial
+        >>> from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2}))
+        >>> theta, log_probs = torch.zeros(2, 1, dtype=torch.float64), np.log([[0.5, 0.5], [0.5, 0.5]])
+        >>> check_distribution(partial(HierarchicalLogLinear, graph), theta, log_probs=log_probs)
+        >>> check_distribution(partial(HierarchicalLogLinear, graph), theta + 0.1, log_probs=log_probs)
+        Traceback (most recent call last):
+        AssertionError: ...check_exact_log_prob...
     """
     table = np.asarray(log_probs.detach().cpu() if isinstance(log_probs, torch.Tensor) else log_probs)
     case = DistributionCase(factory, theta, table, shape_arguments)

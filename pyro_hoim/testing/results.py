@@ -38,6 +38,14 @@ class ResultCase:
         result: of a fit, or what :func:`~pyro_hoim.load` returned.
         rows: a data frame with all columns of the model, without missing cells, with an index that is no range.
         target: one of these columns.
+
+    Example:
+        >>> from pyro_hoim import fit, load_table
+        >>> rows = pd.DataFrame({"Admit": ["Admitted", "Rejected"], "Gender": ["Male", "Female"]}, index=["x", "y"])
+        >>> case = ResultCase(fit("Admit * Gender", load_table("ucb_admissions")), rows, "Admit")
+        >>> check_predict(case)  # the index, whatever the order of the columns
+        >>> case.is_labels
+        True
     """
 
     result: Any
@@ -228,7 +236,14 @@ RESULT_CHECKS: tuple[Callable[[ResultCase], None], ...] = (
 
 
 def check_result(case: ResultCase) -> None:
-    """Run every check; AssertionError names all that failed."""
+    """Run every check; AssertionError names all that failed.
+
+    Example:
+        >>> rows = pd.DataFrame({"Admit": ["Admitted"], "Gender": ["Male"]}, index=["x"])
+        >>> check_result(ResultCase(Fitted(), rows, "Admit"))  # a class that no family registers
+        Traceback (most recent call last):
+        AssertionError: check_summary: model: expected a model, a law or the result of a fit of a registered family, ...
+    """
     failed = list[str]()
     for check in RESULT_CHECKS:
         try:

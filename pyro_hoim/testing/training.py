@@ -32,6 +32,14 @@ class TrainerCase:
         hypergraph: the collection to end with, small enough to enumerate.
         margin_tolerance: largest allowed total variation between margins and the enumerated law.
         loss_tolerance: largest allowed difference between loss or log Z and enumeration, relative to max(1, value).
+
+    Example:
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> case = TrainerCase(ExactTrainer, standard_hypergraphs()["one state"])
+        >>> case.started().hypergraph.edges
+        (('a',), ('b',), ('c',))
+        >>> case.trained().hypergraph == case.hypergraph
+        True
     """
 
     make: MakeTrainer
@@ -236,6 +244,14 @@ def check_trainer(
 
     Collections over no variables are left out. Every failure is listed in one AssertionError. Exact trainers keep the
     tolerances, others pass what their sampling allows at the library's false-alarm rate.
+
+    Example:
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> graphs = {"one variable": standard_hypergraphs()["one variable"]}
+        >>> check_trainer(ExactTrainer, hypergraphs=graphs)
+        >>> check_trainer(lambda rows, graph: None, hypergraphs=graphs)
+        Traceback (most recent call last):
+        AssertionError: 9 checks failed: one variable: check_contract: AssertionError: NoneType: expected everything ...
     """
     cases = (
         (name, TrainerCase(make, hypergraph, margin_tolerance, loss_tolerance))
