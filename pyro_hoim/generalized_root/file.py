@@ -44,6 +44,13 @@ class RootFile:
         InputError: wrong length of psi, NaN or infinite entries, variables of another kind than the family's, a family
             of somebody else's, information that is not JSON, or a further tensor named "psi".
         InputTypeError: an argument of another type.
+
+    Example:
+        >>> from pyro_hoim import Domain, Variable
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> file = RootFile(structure, torch.tensor([2.0]).log(), node_family("poisson"), {"data": "goals"})
+        >>> file.energy().energy(torch.tensor([[1.0]])), file.info["data"]  # minus log 2
+        (tensor([-0.6931]), 'goals')
     """
 
     structure: RootStructure
@@ -85,6 +92,15 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
 
     Reading never executes code from the file. Raises :class:`~pyro_hoim.errors.ModelFileError` for no such file, one
     that is damaged, of another program, format version or kind of model, or with contents that do not fit together.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import Domain, Variable
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_roots(folder + "/m", RootFile(structure, torch.ones(1), node_family("truncated-poisson", 5)))
+        ...     load_roots(folder + "/m").family
+        TruncatedPoissonFamily(maximum=5)
     """
     target = Path(path)
     header, tensors = read_container(target, GENERALIZED_ROOT)

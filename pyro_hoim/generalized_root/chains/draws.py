@@ -29,6 +29,13 @@ def draw_from_nodes(
     Raises:
         InputError: natural parameters whose law cannot be normalised, or has its mode beyond 2^53.
         InputTypeError: an argument of another type.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> natural = torch.full((10_000, 1), 3.0).log()  # Poisson with mean 3
+        >>> draws = draw_from_nodes(PoissonFamily(), natural, generator=torch.Generator().manual_seed(0))
+        >>> round(float(draws.mean()), 1), round(float(draws.var()), 1)
+        (3.0, 3.0)
     """
     check_type(family, NodeFamily, "family")
     natural = checked_natural(natural)
@@ -55,6 +62,14 @@ def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
 
     Raises:
         InputError: the independent member cannot be normalised.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.independent(Domain([Variable(name, kind="count") for name in "ab"]))
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([2.0, 3.0]).log(), PoissonFamily())
+        >>> independent_log_partition(energy)  # the sum of the rates
+        tensor(5.)
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
     return node_log_partition(energy.family, energy.structure.single_natural(energy.psi)).sum(-1)

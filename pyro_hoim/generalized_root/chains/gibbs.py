@@ -400,5 +400,14 @@ def independent_samples(
     """Exact independent draws (num_samples, d) from the model without terms of two and more variables.
 
     Arguments, errors and type are those of :class:`RootChains`; the seed is drawn from the generator.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([4.0]).log(), PoissonFamily())
+        >>> draws = independent_samples(energy, 10_000, generator=torch.Generator().manual_seed(0))
+        >>> draws.shape, round(float(draws.mean()), 1)
+        (torch.Size([10000, 1]), 4.0)
     """
     return RootChains(energy, num_samples, seed=generator, check=False).states

@@ -42,6 +42,13 @@ class RootBackend(Protocol):
     Where ``is_exact`` is False, results are random estimates: Z, not log Z, has the right expectation, log Z is
     differentiable once, and its gradient is the multiplicity times the estimated expectations (Inouye, Ravikumar and
     Dhillon, Generalized Root Models, 2016, equations 1, 2 and 7).
+
+    Example:
+        >>> from pyro_hoim import Domain, Variable
+        >>> from pyro_hoim.generalized_root import GaussianClosedForm, node_family
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> GaussianClosedForm().plan(structure, node_family("poisson")).reason
+        'GaussianClosedForm: expected the gaussian family with k <= 2, received poisson with k = 1'
     """
 
     @property

@@ -52,6 +52,13 @@ class NodeFamily(ABC):
         code: number of the family in compiled kernels.
         kind: kind of the schema's variables; it fixes the domain.
         is_discrete: whether the base measure counts whole numbers (True) or is Lebesgue's (False).
+
+    Example:
+        >>> family = node_family("poisson")
+        >>> family.roots(torch.tensor([0, 1, 64]), 3), family.log_base(torch.tensor([3])).exp()  # one over 3!
+        (tensor([[ 0.,  0.,  0.],
+                [ 1.,  1.,  1.],
+                [64.,  8.,  4.]]), tensor([0.1667]))
     """
 
     name: ClassVar[str]
@@ -123,7 +130,12 @@ def _refuse_values(x: Tensor, is_good: Callable[[Tensor], Tensor], argument: str
 
 @dataclass(frozen=True)
 class PoissonFamily(NodeFamily):
-    r"""Poisson: :math:`T(x) = x`, :math:`B(x) = -\log x!` on 0, 1, 2, ...; every natural parameter is normalisable."""
+    r"""Poisson: :math:`T(x) = x`, :math:`B(x) = -\log x!` on 0, 1, 2, ...; every natural parameter is normalisable.
+
+    Example:
+        >>> PoissonFamily().base_natural(torch.tensor([1.0, math.e]))  # the log of the mean
+        tensor([0.0000, 1.0000])
+    """
 
     name: ClassVar[str] = "poisson"
     code: ClassVar[int] = 0
@@ -148,6 +160,13 @@ class TruncatedPoissonFamily(PoissonFamily):
 
     Raises:
         InputError: another maximum.
+
+    Example:
+        >>> family = TruncatedPoissonFamily(2)
+        >>> family.base_log_partition(torch.tensor([0.0])).exp()  # 1 + 1 + 1/2
+        tensor([2.5000])
+        >>> family.largest_value
+        2.0
     """
 
     maximum: int
@@ -199,6 +218,10 @@ class ExponentialFamily(NodeFamily):
     r"""Exponential: :math:`T(x) = x`, B = 0 on :math:`x \ge 0`.
 
     Normalisable if the first nonzero of :math:`\eta_1, \eta_2, ...` is negative: it belongs to the highest power.
+
+    Example:
+        >>> ExponentialFamily().base_natural(torch.tensor([0.5, 2.0]))  # minus one over the mean
+        tensor([-2.0000, -0.5000])
     """
 
     name: ClassVar[str] = "exponential"
@@ -255,6 +278,10 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
 
     Raises:
         InputError: another name; or a maximum that is missing, or given to a family that takes none.
+
+    Example:
+        >>> node_family("truncated-poisson", 9).largest_value, node_family("poisson").largest_value
+        (9.0, inf)
     """
     truncated = TruncatedPoissonFamily.name
     check_choice(name, (*_PLAIN, truncated), "family")

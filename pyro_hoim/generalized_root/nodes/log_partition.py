@@ -31,7 +31,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NodeMoments:
-    r"""Log partition of node conditionals with the moments of their root statistics."""
+    r"""Log partition of node conditionals with the moments of their root statistics.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> found = node_moments(PoissonFamily(), torch.tensor([[2.0, 5.0]]).log().mT)
+        >>> found.value, found.mean[:, 0], found.covariance[:, 0, 0]  # all are the rate
+        (tensor([2., 5.]), tensor([2., 5.]), tensor([2., 5.]))
+    """
 
     value: Tensor
     """A(eta) (*batch), in nats."""
@@ -60,6 +67,13 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
         InputTypeError: natural is no floating-point tensor.
         InputError: a wrong shape, NaN or infinity, parameters whose density cannot be normalised, or a result beyond
             the largest number of the dtype, such as 3e38 in float32; the first such parameters are named.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import GaussianFamily
+        >>> found = node_moments(GaussianFamily(), torch.tensor([-0.5, 1.0]))  # normal, mean 1 and variance 1
+        >>> found.mean, found.covariance  # of the square of x, and of x
+        (tensor([2., 1.]), tensor([[6., 2.],
+                [2., 1.]]))
     """
     check_type(family, NodeFamily, "family")
     check_finite(checked_natural(natural), "natural")
@@ -75,6 +89,13 @@ def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
     Args:
         family: the node family.
         natural: natural parameters (*batch, k).
+
+    Example:
+        >>> from pyro_hoim.generalized_root import ExponentialFamily
+        >>> natural = torch.tensor([-4.0], requires_grad=True)
+        >>> value = node_log_partition(ExponentialFamily(), natural)  # -log 4
+        >>> round(value.item(), 4), torch.autograd.grad(value, natural)
+        (-1.3863, (tensor([0.2500]),))
     """
     check_type(family, NodeFamily, "family")
     check_finite(checked_natural(natural), "natural")
