@@ -317,7 +317,7 @@ def _predict(question: Question) -> Answer:
 
 
 def _interactions(question: Question) -> Answer:
-    """Who reads whom, with the information that the reader's graph gained."""
+    """Which column is predicted from which, with the information gained."""
     network: DependencyConditionals = question.stored.model.conditionals
     values = {(parent, child): value for parent, child, value in question.stored.info.get("edges", [])}
     edges = [*values, *(edge for edge in network.edges if edge not in values)][: question["top"]]
@@ -369,8 +369,8 @@ FAMILY = Family(
         "most_probable": "it does not hold the joint law",
         "chains": "it has no log Z to estimate",
         "temperatures": "it has no log Z to estimate",
-        "information": "its file holds what its edges are worth",
-        "samples": "its file holds what its edges are worth",
+        "information": "its file holds the information that each edge gained",
+        "samples": "its file holds the information that each edge gained",
         "log-z": "its conditionals need not belong to one joint law; its score is the pseudo-likelihood, and the "
         "likelihood where the law can be enumerated",
     },

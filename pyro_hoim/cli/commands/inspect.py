@@ -56,7 +56,7 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
     all others fitted again: exact for small models. For large ones it is an upper bound (only the interactions inside
     it are fitted again), estimated from rows drawn from the model, with its standard error; such numbers are marked <=.
 
-    Of a dependency network: who reads whom, with the information in nats a row that the reader's graph gained from it.
+    Of a dependency network: which column is predicted from which, with the information gained in nats a row.
     Of a generalized root model: its tuples by coefficient, with the entry of the tensor.
     """
     family, question = ask(ctx, model)

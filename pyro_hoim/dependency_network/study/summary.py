@@ -58,9 +58,9 @@ def network_summary(file: NetworkFile, level: float = 0.95) -> pd.DataFrame:
             row["information"] = row["entropy"] - _entropy(counts)
         rows.append(row)
     found = pd.DataFrame(rows)
-    found.attrs["notes"] = ["parents: columns that the conditional of a column reads"]
+    found.attrs["notes"] = ["parents: columns from which a column is predicted"]
     if "information" in found:
-        found.attrs["notes"].append("information: what they tell of it on the training rows, in nats a row")
+        found.attrs["notes"].append("information: what they say about it on the training rows, in nats a row")
     return found
 
 

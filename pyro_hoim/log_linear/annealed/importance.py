@@ -77,7 +77,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     the neighbourhoods of these modes; where they support no estimate, the note says "modes found, not weighed".
 
     *Verdict.* "verified", "consistent" or "unreliable", with a note and a
-    :class:`~pyro_hoim.errors.ConvergenceWarning`; :doc:`/exact_or_approximate` says what each is worth.
+    :class:`~pyro_hoim.errors.ConvergenceWarning`; :doc:`/exact_or_approximate` says what each rests on.
 
     *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below.
 

@@ -45,7 +45,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     rows use :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
 
     With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
-    of any size by estimates, of which :doc:`/exact_or_approximate` says what each is worth: ``log_prob``, moments and
+    of any size by estimates, and :doc:`/exact_or_approximate` says what each rests on: ``log_prob``, moments and
     divergences are estimates, samples states of Gibbs chains; energies, conditioning and the table of a small model
     need no log Z and stay exact. One law makes one estimate of log Z and keeps it (one with a graph for gradients, one
     without), so all its log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS, random-walk
