@@ -51,6 +51,14 @@ class RowScores:
         pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
         gain: mean log-likelihood above that of a reference model; None without one, see :func:`mean_gain`.
         gain_std_error: its standard error over rows, from the differences row by row.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.zeros(3, dtype=torch.float64))
+        >>> scores = score_rows(model, Observations.from_table(graph.domain, [[30, 10], [20, 40]]))
+        >>> scores.rows, round(scores.nll, 4), scores.nll_std_error, scores.gain  # log 4, for every row
+        (100.0, 1.3863, 0.0, None)
     """
 
     rows: float
@@ -124,7 +132,17 @@ def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) 
 def gain_over_columns(
     energy: LogLinearEnergy, data: Observations, log_z: float, shares: Mapping[str, Sequence[float]]
 ) -> tuple[float | None, float | None]:
-    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`)."""
+    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`).
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> graph = InteractionHypergraph.saturated(rows.domain)
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([1.0, 1.0, 4.0], dtype=torch.float64).log())
+        >>> shares = {"a": [0.5, 0.5], "b": [0.5, 0.5]}
+        >>> round(gain_over_columns(model, rows, math.log(5.0), shares)[0], 4)  # the mutual information
+        0.1927
+    """
     present = data.counts > 0
     codes = data.codes[present]
     alone = torch.zeros(len(codes), dtype=torch.float64)
@@ -167,6 +185,14 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
     Raises:
         InputError: no row has a known target.
         UnknownNameError: ``target`` is no variable of the rows.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))  # b as a
+        >>> found = prediction_accuracy(model, Observations.from_table(graph.domain, [[30, 10], [20, 40]]), "b")
+        >>> found["accuracy"], found["majority_accuracy"]
+        (0.7, 0.5)
     """
     check_energy(energy, "energy")
     data = as_observations(data, domain=energy.domain)
@@ -218,6 +244,13 @@ class CoefficientInterval:
         index: position of the entry in the flat tables.
         estimate: posterior mean, or the fitted value, in nats.
         lower, upper: ends of the interval, of which ``level`` is the coverage.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> found = coefficient_intervals(fit(InteractionHypergraph.saturated(rows.domain), rows), top=1)[0]
+        >>> found.edge, found.levels, [round(value, 4) for value in (found.lower, found.estimate, found.upper)]
+        (('a', 'b'), ('0', '0'), [0.2602, 0.4479, 0.6356])
     """
 
     edge: tuple[str, ...]
@@ -285,6 +318,15 @@ def num_impossible(result: FitResult, part: DataLike) -> float:
     """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
 
     Rows with missing cells are not counted.
+
+    Example:
+        >>> import warnings
+        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> with warnings.catch_warnings(action="ignore"):  # no finite estimate
+        ...     result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[3, 0], [2, 4]]))
+        >>> num_impossible(result, Observations.from_table(domain, [[5, 7], [1, 1]]))
+        7.0
     """
     check_type(result, FitResult, "result")
     part = as_observations(part, domain=result.hypergraph.domain, argument="part")
@@ -305,7 +347,16 @@ def num_impossible(result: FitResult, part: DataLike) -> float:
 
 
 def matches_any(codes: torch.Tensor, domain: Domain, combinations: Sequence[Any]) -> torch.Tensor:
-    """Which rows (N, d) hold one of the combinations, each with ``edge`` and ``levels``: (N,) booleans."""
+    """Which rows (N, d) hold one of the combinations, each with ``edge`` and ``levels``: (N,) booleans.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import Combination
+        >>> domain = Domain.from_labels({"sex": ["f", "m"], "smokes": ["no", "yes"]})
+        >>> combinations = [Combination(("sex", "smokes"), ("f", "yes")), Combination(("smokes",), ("no",))]
+        >>> matches_any(torch.tensor([[0, 0], [0, 1], [1, 1]]), domain, combinations).tolist()
+        [True, True, False]
+    """
     found = torch.zeros(len(codes), dtype=torch.bool)
     for combination in combinations:
         wanted = domain.encode_state(dict(zip(combination.edge, combination.levels, strict=True)))

@@ -39,6 +39,14 @@ def synthesise(
     Raises:
         InputError: a batch of models, a number of rows below 1, a seed out of range, or an unknown method.
         IntractableError: ``exact`` beyond the reach of the backends.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 20.0], dtype=torch.float64))  # b as a
+        >>> rows = synthesise(model, 1000)
+        >>> rows.codes.shape, bool((rows.codes[:, 0] == rows.codes[:, 1]).all())
+        (torch.Size([1000, 2]), True)
     """
     check_energy(model)
     check_count(num_rows, "num_rows")

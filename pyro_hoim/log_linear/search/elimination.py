@@ -49,6 +49,16 @@ class InteractionTest:
             its subsets.
         num_apart: held-out rows whose log ratio differs from the median by more than a hundredth of the distance of the
             gain from its expectation; None in files that do not hold it.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(rows.domain))
+        >>> _ = trainer.train()
+        >>> test = eliminate(rows, rows, trainer).tests[0]
+        >>> test.edge, test.is_kept, round(test.gain, 3), test.p_value < 0.001
+        (('a', 'b'), True, 0.086, True)
     """
 
     edge: Edge
@@ -92,6 +102,17 @@ class EliminationResult:
             falling gain.
         false_discovery_rate: as asked.
         num_fits: how often the trainer was run.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
+        >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(domain))
+        >>> _ = trainer.train()
+        >>> found = eliminate(rows, rows, trainer)
+        >>> found.hypergraph.edges[-1], [test.edge for test in found.rejected]
+        (('a', 'b'), [('a', 'b', 'c'), ('a', 'c'), ('b', 'c')])
     """
 
     hypergraph: InteractionHypergraph

@@ -49,6 +49,13 @@ def capacity_figure(
 
     Raises:
         InputError: no curve, or one without a finite positive value.
+
+    Example:
+        >>> curve = pd.DataFrame({"num_interactions": [0, 1], "num_parameters": [3, 4], "train_kl": [0.3, 0.1]})
+        >>> curve = curve.assign(validation_kl=[0.4, 0.2], is_best=[False, True])
+        >>> axes = capacity_figure({"greedy": curve}).axes[0]
+        >>> axes.get_title(), axes.get_xscale(), [text.get_text() for text in axes.texts]
+        ('greedy', 'log', ['0.200'])
     """
     if not curves:
         raise none_received("curves", "at least one capacity curve")

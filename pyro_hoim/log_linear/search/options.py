@@ -36,6 +36,14 @@ class SelectionOptions:
     Raises:
         InputError: a number out of range.
         InputTypeError: numbers that are not whole, or candidates that are strings.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> options = SelectionOptions(candidates=[("a", "b"), ("b", "c")], max_order=2)
+        >>> pool = options.pool(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}))
+        >>> pool.add([("a",), ("b",), ("c",)])
+        >>> pool.available()
+        (('a', 'b'), ('b', 'c'))
     """
 
     heredity: Heredity | None = None

@@ -30,6 +30,10 @@ def slices_figure(num_variables: int = 4, variable: int = 1) -> Figure:
 
     References:
         Paper 3, figures 2.1 to 2.3.
+
+    Example:
+        >>> [axes.get_title() for axes in slices_figure(4, 1).axes]
+        ['entries with index 2, n = 4', 'its three slices, all equal', 'in two slices, and in three']
     """
     n = check_whole(num_variables, "num_variables", 2, 6)
     r = check_whole(variable, "variable", 0, n - 1)
@@ -78,6 +82,12 @@ def triangle_figure(coefficient: Callable[[int, int], int], *, num_rows: int = 7
 
     References:
         Paper 3, figures 2.4 to 2.6.
+
+    Example:
+        >>> from pyro_hoim.log_linear import multiplicity
+        >>> axes = triangle_figure(multiplicity, num_rows=4).axes[0]
+        >>> [text.get_text() for text in axes.texts if "K" not in text.get_text()]
+        ['1', '1', '2', '1', '6', '6', '1', '14', '36', '24']
     """
     rows = check_whole(num_rows, "num_rows", 1, 12)
     widest = max(len(str(coefficient(rows, m))) for m in range(1, rows + 1))
@@ -152,6 +162,11 @@ def symmetric_ball_figure(radius: float = 1.0) -> Figure:
 
     References:
         Paper 3, figure 4.1 and lemma 4.1.
+
+    Example:
+        >>> square, segment = symmetric_ball_figure(2.0).axes
+        >>> segment.get_lines()[0].get_xydata().tolist()  # vertices where both entries are half the radius
+        [[1.0, 1.0], [-1.0, -1.0]]
     """
     check_positive(radius, "radius")
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")

@@ -26,6 +26,11 @@ class LatentNorm:
         dual: a tensor all of whose unfoldings have spectral norms of at most one, of the tensor's shape.
         num_iterations: steps taken.
         status: "converged" where ``upper - lower`` is within the tolerance, else "max_iterations".
+
+    Example:
+        >>> norm = latent_norm(torch.diag(torch.tensor([3.0, 4.0], dtype=torch.float64)))
+        >>> norm.status, round(norm.upper, 6), norm.gap < 1e-3, norm.parts.sum(0).round(decimals=6).tolist()  # 3 + 4
+        ('converged', 7.0, True, [[3.0, 0.0], [0.0, 4.0]])
     """
 
     upper: float
@@ -52,6 +57,10 @@ def latent_dual_norm(dense: torch.Tensor) -> torch.Tensor:
 
     References:
         Ryota Tomioka and Taiji Suzuki, Convex tensor decomposition via structured Schatten norm regularization, 2013.
+
+    Example:
+        >>> round(float(latent_dual_norm(torch.diag(torch.tensor([3.0, 4.0])))), 6)  # the largest singular value
+        4.0
     """
     return torch.stack(
         [schatten_norm(unfold(dense, mode), torch.inf) for mode in range(1, max(dense.ndim, 1) + 1)]

@@ -48,6 +48,13 @@ class TensorLayout:
 
     References:
         Paper 3, section 2.2.1.
+
+    Example:
+        >>> layout = tensor_layout(2, 2)
+        >>> layout.dense(torch.tensor([1.0, 2.0, 6.0])).tolist()  # a, b, and their pair in two entries
+        [[1.0, 3.0], [3.0, 2.0]]
+        >>> layout.project(torch.tensor([[1.0, 4.0], [2.0, 2.0]])).tolist()
+        [1.0, 2.0, 6.0]
     """
 
     num_variables: int

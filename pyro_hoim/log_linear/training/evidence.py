@@ -24,6 +24,15 @@ class EvidenceRounds:
 
     Raises:
         InputError: a number of rounds that is no whole number from 0, or a damping outside (0, 1].
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> graph = InteractionHypergraph.saturated(rows.domain)
+        >>> trainer = ExactTrainer(rows, graph, penalty=InteractionRidge(20.0), evidence=EvidenceRounds(2))
+        >>> trainer.train().status, round(trainer.penalty.strength(("a", "b")), 2)  # the rows want less than 20
+        ('converged', 3.58)
     """
 
     num_rounds: int = 0
