@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from types import UnionType
@@ -27,6 +28,7 @@ __all__ = [
     "ModelFileError",
     "NonexistentEstimateWarning",
     "UnknownNameError",
+    "caller_level",
     "check_choice",
     "check_fraction",
     "check_names",
@@ -365,6 +367,14 @@ def check_unique(names: Sequence[str], argument: str) -> None:
         raise refused(argument, f"names must be unique, but {shown} is repeated", code="repeated-name")
 
 
+def caller_level() -> int:
+    """The ``stacklevel`` at which a warning points at the line, outside of the package, that called it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pyro_hoim."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def check_names(
     names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable", problem: str = "unknown"
 ) -> None:
@@ -372,7 +382,11 @@ def check_names(
     present = set(known)
     for name in names:
         if name not in present:
-            close = difflib.get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=0.5)
+            folded: dict[str, list[str]] = {}
+            for one in map(str, known):
+                folded.setdefault(one.casefold(), []).append(one)
+            found = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+            close = [one for key in found for one in folded[key]][:3]
             shown = close or [str(k) for k in known[:6]]
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
             if not close and len(known) > len(shown):

@@ -18,7 +18,16 @@ import pandas as pd
 from ..data.counts import CountTable
 from ..data.frames import DataLike, as_counts, as_frame, as_observations, codes_of, column_named, is_frame, labels_like
 from ..data.observations import Observations
-from ..errors import check_names, check_whole, none_received, other_domain, out_of_reach, refused, wrong_type
+from ..errors import (
+    check_names,
+    check_type,
+    check_whole,
+    none_received,
+    other_domain,
+    out_of_reach,
+    refused,
+    wrong_type,
+)
 from ..schema import Variable
 from .family import Answer, Family, Question, Stored, families, family_of
 from .prediction import extend_rows
@@ -99,6 +108,7 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
         UnknownNameError: no such column; or as :func:`score`.
         InputError, InputTypeError, IntractableError: as :func:`score`.
     """
+    check_type(target, str, "target", "the name of a column")
     family, question = _question("predict", model, options)
     domain = question.stored.domain
     check_names([target], domain.names, "target")
@@ -191,6 +201,7 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
     """
     check_whole(number, "number")
     family, question = _question("sample", model, options, number=number)
+    check_type(given, Mapping | None, "given", "values by column, such as {'a': 1}, or None")
     held, domain = dict(given or {}), question.stored.domain
     check_names(held, domain.names, "given")
     fixed = codes_of(held, domain, "given") if family.data_type == "labels" else held

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from ..errors import check_names, refused
 from ..schema import Domain, Variable
 from .observations import Observations
 
-__all__ = ["check_columns", "identifier_columns", "ordered_columns", "relabelled", "with_ordinal"]
+__all__ = [
+    "check_columns",
+    "identifier_columns",
+    "ordered_columns",
+    "relabelled",
+    "seem_counts",
+    "seem_weights",
+    "with_ordinal",
+]
+
+_COUNT_NAMES = {"count", "counts", "freq", "freqs", "frequency", "frequencies"}
+_MAYBE_COUNT_NAMES = {"n", "number", "total", "cases"}
+_WEIGHT_NAMES = {"weight", "weights", "wt", "wgt"}
 
 _FEW_ROWS = 20
 _MANY_LEVELS = 1000
@@ -21,6 +34,21 @@ _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"[\[(]?\s*({_NUMBER})\s*(?:-|–|to|,|\.\.)\s*({_NUMBER})\s*[\])]?")
 _BELOW = re.compile(rf"(?:<=?|under|up to)\s*({_NUMBER})")
 _ABOVE = re.compile(rf"(?:>=?|over|from)\s*({_NUMBER})|({_NUMBER})\s*\+")
+
+
+def seem_counts(name: str, numbers: Callable[[], np.ndarray], others_differ: Callable[[], bool]) -> bool:
+    """Whether a column is named as counts are and holds whole numbers; rows must differ where the name is vague."""
+    word = name.lower()
+    if word not in _COUNT_NAMES | _MAYBE_COUNT_NAMES:
+        return False
+    held = numbers()
+    is_whole = bool((np.isfinite(held) & (held >= 0) & (held == np.floor(held))).all())
+    return is_whole and (word in _COUNT_NAMES or others_differ())
+
+
+def seem_weights(name: str, numbers: Callable[[], np.ndarray]) -> bool:
+    """Whether a column is named as weights are and holds numbers from 0."""
+    return name.lower() in _WEIGHT_NAMES and bool((numbers() >= 0).all())
 
 
 def check_columns(data: Observations) -> None:

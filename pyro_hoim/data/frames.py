@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
+from ..errors import InputError, check_names, conflict, other_domain, refused, unexpected, wrong_type
 from ..schema import Domain, NumberKind, Variable
-from .columns import check_columns
+from .columns import check_columns, seem_counts, seem_weights
 from .counts import CountTable
 from .encoding import code_reader, label_of, meaning_of
 from .observations import Observations
@@ -23,6 +24,7 @@ __all__ = [
     "as_counts",
     "as_frame",
     "as_observations",
+    "check_counting",
     "codes_of",
     "column_named",
     "is_frame",
@@ -47,7 +49,7 @@ _ARROW_HINT = "install pyarrow (pip install 'pyro-hoim[arrow]'), or pass a panda
 
 def is_frame(data: object) -> TypeGuard[FrameLike]:
     """Whether something is a data frame of pandas, or can be read as one."""
-    return isinstance(data, pd.DataFrame | _ArrowFrame)
+    return isinstance(data, pd.DataFrame | _ArrowFrame) and not isinstance(data, pd.Series)
 
 
 def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
@@ -65,6 +67,35 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
         problem = f"a data frame of {library} is read through pyarrow, which is not installed"
         raise refused(argument, problem, _ARROW_HINT, "missing-part") from error
     return arrow.table(data).to_pandas()
+
+
+def check_counting(frame: pd.DataFrame, chosen: Collection[str] = (), hint: str = "") -> None:
+    """Refuse columns that seem to hold counts or weights and were neither ``chosen`` as variables nor named as such.
+
+    Args:
+        frame: whose columns of counts and weights were not named.
+        chosen: columns that are variables.
+        hint: what to say instead, with ``{role}``, ``count`` or ``weights``, and ``{name}``.
+    """
+    hint = hint or "pass Observations.from_pandas(frame, {role}={name!r}) if it does, with count=None if it does not"
+    for name in map(str, frame.columns):
+        column = column_named(frame, name)
+        if name in chosen or isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column):  # type: ignore[union-attr]
+            continue
+        numbers = partial(_numbers, column)
+        others = [str(other) != name for other in frame.columns]
+        if seem_counts(name, numbers, lambda others=others: not frame.loc[:, others].astype(str).duplicated().any()):
+            role, what = "count", "how often each row was seen"
+        elif seem_weights(name, numbers):
+            role, what = "weights", "weights of the rows"
+        else:
+            continue
+        raise conflict("data", f"column {name!r} seems to hold {what}", hint.format(role=role, name=name))
+
+
+def _numbers(column: Any) -> np.ndarray:
+    """Numbers of a column, NaN where there is none."""
+    return pd.Series(pd.to_numeric(column, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
 
 
 def column_named(frame: pd.DataFrame, name: str) -> pd.Series | None:
@@ -102,7 +133,8 @@ def as_observations(
     Raises:
         InputTypeError: neither observations nor a data frame.
         UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
-        InputError: as :meth:`Observations.from_pandas`; or, without a domain, columns almost unique per row.
+        InputError: as :meth:`Observations.from_pandas`; or, without a domain, columns that are almost unique per
+            row, or that seem to hold counts or weights and were not named.
 
     Example:
         >>> frame = pd.DataFrame({"x": [1.0, None], "note": ["a", "b"], "wet": [True, False]})
@@ -119,6 +151,8 @@ def as_observations(
         raise wrong_type(argument, expected, data, f"make them with Observations.{hint}")
     frame = as_frame(data, argument)
     if domain is None:
+        if columns is None and weights is None and count == "count" and column_named(frame, count) is None:
+            check_counting(frame)
         read = Observations.from_pandas(
             frame, count=count, weights=weights, columns=columns, missing_values=missing_values
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..data.frames import FrameLike, as_frame, as_observations, column_named, is_frame
+from ..core.command.guards import warn_of_columns, warn_of_size
+from ..data.frames import FrameLike, as_frame, as_observations, check_counting, column_named, is_frame
 from ..data.observations import Observations
 from ..errors import (
     MissingDataError,
+    UnknownNameError,
     check_choice,
     check_names,
     check_type,
@@ -43,6 +46,8 @@ Structure = str | InteractionHypergraph | int | Edges
 
 _SAY = "a formula such as 'a*b + c', order=2, edges=[('a', 'b')] or an InteractionHypergraph"
 _MISSING = ("drop", "marginalise")
+_OWN = ("order", "edges", "prior", "weights", "count", "missing", "missing_values")
+_COUNTING = "say {role}={name!r} if it does, count=None if it does not"
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def fit(
         prior: ``"unit"``, ``"unit:M"``, ``"normal:S"``, ``"ridge:S"``, ``"conjugate:N"`` or ``"none"`` as
             :class:`~pyro_hoim.log_linear.Prior` describes them, or a penalty such as ``L2(1.0)``.
         weights: column of weights of a data frame, fractions allowed, in place of counts.
-        count: column of whole counts of a data frame; the default may be absent.
+        count: column of whole counts of a data frame; the default may be absent. None says that no column holds counts
+            or weights.
         missing: what to do with rows that have missing cells: ``"drop"`` leaves them out, ``"marginalise"`` sums over
             their missing cells, assumed missing at random (:func:`pyro_hoim.log_linear.fit_incomplete`). Without it
             missing cells are an error.
@@ -102,12 +108,14 @@ def fit(
     Raises:
         UnknownNameError: a column, label or option that does not exist; the closest are listed.
         MissingDataError: missing cells, and ``missing`` does not say what to do with them.
-        InputError: interactions that are not said, or twice; columns that are almost unique per row; no rows; or as
+        InputError: interactions that are not said, or twice; columns that are almost unique per row; a column such as
+            ``Freq`` or ``weight`` of which neither formula, ``count`` nor ``weights`` tells; no rows; or as
             :func:`pyro_hoim.log_linear.fit`.
         InputTypeError: data or a prior of another type.
         IntractableError: log Z is out of reach.
 
     Warns:
+        DataWarning: of a data frame, constant columns, or more parameters than rows without a prior.
         ConvergenceWarning, NonexistentEstimateWarning: as :func:`pyro_hoim.log_linear.fit`.
 
     Example:
@@ -119,12 +127,18 @@ def fit(
     """
     if data is None and not isinstance(structure, str | Interactions) and not is_whole(structure):
         structure, data = None, structure  # type: ignore[assignment]
+    if is_frame(structure):
+        raise conflict(
+            "structure, data", "the data frame comes second", "write fit('a*b', frame) or fit(frame, order=2)"
+        )
     if missing is not None:
         check_choice(missing, _MISSING, "missing")
+    for name, column in (("weights", weights), ("count", count)):
+        check_type(column, str | None, name, "the name of a column or None")
     accepted = [name for name in inspect.signature(fit_log_linear).parameters if name not in ("hypergraph", "data")]
     if missing == "marginalise":
         accepted += ["tolerance", "max_iterations", "progress"]
-    check_names(options, accepted, "fit", noun="option")
+    check_names(options, [*_OWN, *accepted], "fit", noun="option")
     said = _said(structure, order, edges)
     rows: Observations | torch.Tensor
     if is_frame(data):
@@ -139,6 +153,10 @@ def fit(
         if penalty is not None:
             raise conflict("prior, penalty", "at most one of them", "a penalty may be given as the prior")
         penalty = _penalty(prior, interactions)
+    if is_frame(data) and isinstance(rows, Observations):
+        warn_of_columns(rows)
+        if penalty is None and weights is None:
+            warn_of_size(rows, interactions.num_parameters)
     return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
 
 
@@ -162,6 +180,7 @@ def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interact
     frame = as_frame(data)
     if isinstance(said, Interactions):
         domain = said.domain if isinstance(said, InteractionHypergraph) else said.hypergraph.domain
+        _check_counting(frame, columns, domain.names)
         return said, as_observations(frame, domain=domain, **asdict(columns))
     if isinstance(said, str):
         left, said = split_formula(said)
@@ -175,9 +194,30 @@ def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interact
                 raise refused("structure", problem, hint)
             columns = replace(columns, count=left)
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
-    used, over = _interactions(said, names)
+    _check_counting(frame, columns, _named(said, names))
+    try:
+        used, over = _interactions(said, names)
+    except UnknownNameError as error:
+        if error.received != repr(columns.count) or column_named(frame, str(columns.count)) is None:
+            raise
+        raise error.replace(
+            problem=f"column {columns.count!r} holds counts", hint="say count=None if it does not"
+        ) from None
     rows = as_observations(frame, columns=[name for name in names if name in used] or None, **asdict(columns))
     return over(rows.domain), rows
+
+
+def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[str]) -> None:
+    """Refuse what seems to be a column of counts or weights, where nothing was said of either."""
+    if columns.weights is None and columns.count == "count" and column_named(frame, "count") is None:
+        check_counting(frame, chosen, _COUNTING)
+
+
+def _named(said: Any, names: Sequence[str]) -> set[str]:
+    """The columns that a formula or a list of sets spells out."""
+    if isinstance(said, str):
+        return {name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)}
+    return set() if is_whole(said) else set(itertools.chain.from_iterable(said))
 
 
 def _may_be_counts(column: Any) -> bool:

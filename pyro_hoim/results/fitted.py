@@ -14,7 +14,7 @@ from typing_extensions import override
 from ..core import operations
 from ..core.family import Stored
 from ..core.words import plural
-from ..errors import check_fraction, check_names, out_of_reach
+from ..errors import check_fraction, check_names, out_of_reach, refused
 from .comparison import compare, figures_of
 from .table import SummaryTable, html_of
 
@@ -178,11 +178,16 @@ class Fitted:
 
         Returns:
             The path of the page.
+
+        Raises:
+            InputError: the folder is a file.
         """
         from ..report.render import write_page
         from .page import result_page
 
         target = Path(folder)
+        if target.is_file():
+            raise refused("folder", f"{target} is a file", "name a folder, which is made where there is none")
         target.mkdir(parents=True, exist_ok=True)
         write_page(result_page(self), target)
         return target / "report.html"

@@ -11,7 +11,7 @@ import numpy as np
 from ...data.bins import is_dates
 from ...data.columns import identifier_columns
 from ...data.observations import Observations
-from ...errors import DataWarning, check_names, refused
+from ...errors import DataWarning, caller_level, check_names, refused
 from ..partition import Cost
 from ..words import listed, option, plural, shorten
 
@@ -58,7 +58,9 @@ def warn_of_columns(rows: Observations) -> None:
     constant = [name for name in rows.domain.names if len(_held(rows, name)) < 2]
     if constant:
         noun = "constant column" + "s" * (len(constant) > 1)
-        warnings.warn(DataWarning(f"{noun}, which no interaction can hold: {listed(constant)}"), stacklevel=2)
+        warnings.warn(
+            DataWarning(f"{noun}, which no interaction can hold: {listed(constant)}"), stacklevel=caller_level()
+        )
 
 
 def _way_on(good: Sequence[str], bad: dict[str, tuple[str, str | None]]) -> str:
@@ -131,4 +133,4 @@ def warn_of_size(rows: Observations, num_parameters: int, hint: str = "") -> Non
         hint = hint or f"{option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
         sizes = f"{plural(num_parameters, 'parameter')} for {plural(rows.total_count, 'row')}"
         told = f"{sizes}: estimates will be poor or infinite; use {hint}"
-        warnings.warn(DataWarning(told), stacklevel=2)
+        warnings.warn(DataWarning(told), stacklevel=caller_level())

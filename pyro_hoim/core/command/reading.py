@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...data.bins import Bins, find_bins, parse_bins
+from ...data.columns import seem_counts, seem_weights
 from ...data.csv_file import CsvColumns
 from ...data.encoding import parse_counts
 from ...data.files.table_file import read_table_file
@@ -21,9 +23,6 @@ from ..words import listed, option
 
 __all__ = ["Reading", "cells_of", "cut_columns", "missing_words", "read_cells"]
 
-_COUNT_NAMES = {"count", "counts", "freq", "freqs", "frequency", "frequencies"}
-_MAYBE_COUNT_NAMES = {"n", "number", "total", "cases"}
-_WEIGHT_NAMES = {"weight", "weights", "wt", "wgt"}
 _NONE = "none"
 
 
@@ -86,9 +85,10 @@ class Reading:
         for name in table.header:
             if name in chosen:
                 continue
-            if self.count_column is None and _may_be_counts(table, name):
+            numbers = partial(_numbers, table, name)
+            if self.count_column is None and seem_counts(name, numbers, partial(_others_differ, table, name)):
                 raise _unnamed(table, name, "count_column", "how often each row was seen")
-            if self.weight_column is None and name.lower() in _WEIGHT_NAMES and (_numbers(table, name) >= 0).all():
+            if self.weight_column is None and seem_weights(name, numbers):
                 raise _unnamed(table, name, "weight_column", "weights of the rows")
         return None, None
 
@@ -104,16 +104,10 @@ def _numbers(table: CsvColumns, name: str) -> np.ndarray:
     return np.asarray(pd.to_numeric(pd.Series(table.column(name)), errors="coerce"), dtype=float)
 
 
-def _may_be_counts(table: CsvColumns, name: str) -> bool:
-    """Whether a column is named as counts are and holds whole numbers; rows must differ where the name is vague."""
-    word = name.lower()
-    if word not in _COUNT_NAMES | _MAYBE_COUNT_NAMES:
-        return False
-    numbers = _numbers(table, name)
-    if not (np.isfinite(numbers) & (numbers >= 0) & (numbers == np.floor(numbers))).all():
-        return False
+def _others_differ(table: CsvColumns, name: str) -> bool:
+    """Whether no two rows agree in all columns but one."""
     others = [column for other, column in zip(table.header, table.columns, strict=True) if other != name]
-    return word in _COUNT_NAMES or len(set(zip(*others, strict=True))) == len(numbers)
+    return len(set(zip(*others, strict=True))) == len(table.column(name))
 
 
 def cut_columns(

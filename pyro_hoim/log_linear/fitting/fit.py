@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ...core.partition import PartitionBackend
 from ...data.frames import DataLike
 from ...data.observations import Observations
-from ...errors import ConvergenceWarning, NonexistentEstimateWarning, conflict, unexpected
+from ...errors import ConvergenceWarning, NonexistentEstimateWarning, caller_level, conflict, unexpected
 from ...runs.checkpoint import RunFile
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
@@ -336,12 +336,12 @@ def _warn(problem: Problem, outcome: Outcome, method: str, stopping: Stopping) -
     """Say that there is no finite estimate, or that the criterion was not met."""
     existence = problem.existence if problem.is_infinite else None
     if existence is not None and (outcome.status == "infinite" or stopping.patience is None):
-        warnings.warn(existence.describe(), NonexistentEstimateWarning, stacklevel=3)
+        warnings.warn(existence.describe(), NonexistentEstimateWarning, stacklevel=caller_level())
     if outcome.status not in ("converged", "infinite", "early_stopped"):
         warnings.warn(
             f"fit: {outcome.status} after {outcome.num_iterations} iterations of {method}, gradient "
             f"{outcome.norm:.2g} per row, tolerance {stopping.tolerance:.2g}; "
             "raise max_iterations or tolerance, or add a penalty",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=caller_level(),
         )

@@ -15,7 +15,14 @@ from ...core.partition import PartitionBackend
 from ...core.rows import row_patterns
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
-from ...errors import ConvergenceWarning, NonexistentEstimateWarning, other_domain, out_of_range, out_of_reach
+from ...errors import (
+    ConvergenceWarning,
+    NonexistentEstimateWarning,
+    caller_level,
+    other_domain,
+    out_of_range,
+    out_of_reach,
+)
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -191,8 +198,8 @@ def fit_incomplete(
     if status == "max_iterations":
         warnings.warn(
             ConvergenceWarning(f"EM stopped after {max_iterations} steps before its tolerance {tolerance} was met"),
-            stacklevel=2,
+            stacklevel=caller_level(),
         )
     if result.existence is not None and result.existence.exists is False:
-        warnings.warn(NonexistentEstimateWarning(result.existence.describe()), stacklevel=2)
+        warnings.warn(NonexistentEstimateWarning(result.existence.describe()), stacklevel=caller_level())
     return replace(result, data=data, log_likelihood=likelihood, num_rows=data.total_count, status=status)
