@@ -283,6 +283,13 @@ def coefficient_intervals(
     Raises:
         InputError: a level outside (0, 1), or fewer than one interaction asked for.
         InputTypeError: no FitResult, or a number of interactions that is no whole number.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> found = coefficient_intervals(fit(InteractionHypergraph.saturated(rows.domain), rows), level=0.95)
+        >>> [(interval.edge, round(interval.estimate, 4)) for interval in found]  # log(6) / 4 first
+        [(('a', 'b'), 0.4479), (('a',), -0.2452), (('b',), 0.1014)]
     """
     check_type(result, FitResult, "result")
     check_fraction(level, "level")

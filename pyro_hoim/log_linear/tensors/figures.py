@@ -121,6 +121,12 @@ def ball_figure(value: Callable[[np.ndarray], np.ndarray], free: np.ndarray, bes
 
     References:
         Paper 3, figure 3.1.
+
+    Example:
+        >>> free, best = np.array([1.5, 0.4]), np.array([1.0, 0.0])
+        >>> figure = ball_figure(lambda points: ((points - free) ** 2).sum(-1), free, best, 1.0)
+        >>> [line.get_xydata().tolist() for line in figure.axes[0].get_lines()[:2]]
+        [[[1.5, 0.4]], [[1.0, 0.0]]]
     """
     free, best = np.asarray(free, dtype=float), np.asarray(best, dtype=float)
     check_positive(radius, "radius")

@@ -99,6 +99,10 @@ def overlapped_norm(dense: torch.Tensor, p: float = 1.0, order: int | None = Non
     References:
         Paper 3, section 3.1.2; Ryota Tomioka and Taiji Suzuki, Convex tensor decomposition via structured Schatten
         norm regularization, 2013.
+
+    Example:
+        >>> round(float(overlapped_norm(torch.ones(2, 2, 2))), 4)  # of three unfoldings, each of norm sqrt(8)
+        8.4853
     """
     order = _checked_order(dense, order)
     return torch.stack([schatten_norm(unfold(dense, mode, order), p) for mode in range(1, order + 1)]).sum(0)
