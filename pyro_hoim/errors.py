@@ -92,6 +92,13 @@ class HoimError(Exception):
         received: what was there instead, in words.
         hint: the next step, in words.
         code: what kind of problem; by default that of the class.
+
+    Example:
+        >>> error = HoimError(argument="level", expected="a number between 0 and 1", received="95", hint="write 0.95")
+        >>> print(error)
+        level: expected a number between 0 and 1, received 95; write 0.95
+        >>> error.code, error.argument
+        ('invalid-value', 'level')
     """
 
     default_code: ClassVar[ErrorCode] = "invalid-value"
@@ -129,7 +136,16 @@ def _text(argument: str | None, problem: str | None, hint: str | None) -> str:
 
 
 class InputError(HoimError, ValueError):
-    """An argument has a value that cannot be used; nothing was computed."""
+    """An argument has a value that cannot be used; nothing was computed.
+
+    Example:
+        >>> from pyro_hoim import Variable
+        >>> try:
+        ...     Variable("size", ["small", "small"])
+        ... except ValueError as error:
+        ...     print(type(error).__name__, error.code)
+        InputError repeated-name
+    """
 
 
 class InputTypeError(HoimError, TypeError):
@@ -154,6 +170,11 @@ class IntractableError(HoimError, ValueError):
     """An exact computation would exceed its budget, the quantity does not exist, or an estimate of it is contradicted.
 
     The message states the required cells, the budget and the option that raises it.
+
+    Example:
+        >>> error = out_of_reach("log_partition", f"needs {size_text(2**100, 'cells')}", hint="raise max_cells")
+        >>> print(error.code, "-", error)
+        over-budget - log_partition: needs about 1.27e+30 cells; raise max_cells
     """
 
     default_code = "over-budget"
@@ -169,6 +190,10 @@ class ConvergenceWarning(UserWarning):
     """An iterative method stopped before its criterion was met; the result carries the status.
 
     ``argument`` is the method, where the problem does not name it, and ``hint`` the next step.
+
+    Example:
+        >>> print(ConvergenceWarning("10 steps were not enough", argument="ipf", hint="raise max_iterations"))
+        ipf: 10 steps were not enough; raise max_iterations
     """
 
     def __init__(self, problem: str, *, argument: str | None = None, hint: str | None = None) -> None:

@@ -36,6 +36,11 @@ class Law:
     Raises:
         InputError: wrong shape, a negative, infinite or NaN entry, or a sum other than 1.
         InputTypeError: ``domain`` is no Domain, or ``probs`` are not numbers.
+
+    Example:
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.1, 0.4]])
+        >>> law.marginal(["a"]).probs.tolist(), round(law.divergence(), 4)
+        ([0.5, 0.5], 0.1927)
     """
 
     domain: Domain

@@ -212,6 +212,12 @@ def extend_rows(data: DataLike, domain: Domain, absent: Collection[str] = ()) ->
     Raises:
         InputError: a variable with other labels.
         UnknownNameError: a variable that the domain does not have.
+
+    Example:
+        >>> domain = Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+        >>> rows = Observations.from_tensor(torch.tensor([[1], [0]]), Domain.from_labels({"wet": ["no", "yes"]}))
+        >>> extend_rows(rows, domain).codes.tolist()
+        [[-1, 1], [-1, 0]]
     """
     data = as_observations(data, domain=domain, absent=absent)
     if data.domain == domain:

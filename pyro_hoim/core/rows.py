@@ -44,6 +44,10 @@ class ClampedGibbs:
         burn_in: sweeps at the model before anything is used.
         num_sweeps: sweeps of a prediction after burn-in, a multiple of ``thin``; every ``thin``-th is averaged.
         thin: see ``num_sweeps``.
+
+    Example:
+        >>> ClampedGibbs(num_sweeps=100, thin=4).num_records
+        25
     """
 
     num_chains: int = 8

@@ -42,6 +42,14 @@ class RemovalValue:
             ``estimated upper bound``.
         std_error: Monte Carlo standard error of an estimated bound, infinite where the weights of the samples do not
             support one; 0 otherwise.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
+        >>> found = removal_values(model, [("a",)])[0]
+        >>> found.removed, found.kind, found.std_error
+        ((('a',), ('a', 'b')), 'exact', 0.0)
     """
 
     edge: tuple[str, ...]

@@ -49,6 +49,13 @@ class Projection:
         is_converged: whether the criterion was met.
         num_iterations: Newton steps, or sweeps over the margins.
         margin_error: largest difference between a marginal probability of the law and of the projection.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.2], [0.1, 0.3]])
+        >>> found = project(law, InteractionHypergraph.from_order(law.domain, 1))
+        >>> found.method, found.is_converged, [[round(p, 2) for p in row] for row in found.probs.tolist()]
+        ('closed form', True, [[0.3, 0.3], [0.2, 0.2]])
     """
 
     law: Law = field(repr=False)
@@ -126,6 +133,14 @@ class Projections:
     """Projections of one law, each computed once: what every quantity of this package is made from.
 
     Arguments are those of :func:`project`; observations stand for their empirical law, :attr:`law`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
+        >>> known = Projections(law)
+        >>> graph = InteractionHypergraph.from_order(law.domain, 1)
+        >>> known.project(graph) is known.project(graph), len(known)
+        (True, 1)
     """
 
     def __init__(self, law: Law | DataLike, **options: Any) -> None:

@@ -80,6 +80,14 @@ def log_z_difference(
     References:
         Meng and Wong, Simulating ratios of normalizing constants via a simple identity, Statistica Sinica 6, 1996;
         Charles Bennett, Journal of Computational Physics 22, 1976.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2}))
+        >>> first, second = (LogLinearEnergy(graph, torch.tensor([-t, t], dtype=torch.float64)) for t in (0.0, 1.0))
+        >>> difference, error = log_z_difference(first, second)
+        >>> round(difference, 6), round(math.log(math.cosh(1.0)), 6), error
+        (0.433781, 0.433781, 0.0)
     """
     check_energy(first, "first")
     check_energy(second, "second")
@@ -148,6 +156,16 @@ class RemovalEffect:
             per group with its ``rows``, one column per model; None without a sensitive variable.
         target: the predicted variable and its level.
         sensitive: the variable that makes the groups.
+
+    Example:
+        >>> from pyro_hoim import Domain, fit, load_table
+        >>> rows = load_table("ucb_admissions")
+        >>> result = fit(InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> model = LogLinearEnergy(result.hypergraph, result.tables)
+        >>> effect = removal_effect(model, [("Admit", "Gender")], rows)
+        >>> effect.log_likelihood[["model", "change"]].round(4)
+            model  change
+        0  zeroed -0.0003
     """
 
     removed: tuple[tuple[str, ...], ...]

@@ -41,6 +41,12 @@ class ArvizNames:
             :func:`~pyro_hoim.log_linear.theta_coords`) with the further coordinates ``interaction`` and ``level``;
             "tables" makes it one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions
             ``smoke_level`` and ``mental_level`` whose coordinates are the labels. Others are refused.
+
+    Example:
+        >>> import numpy as np
+        >>> names = ArvizNames(dims={"beta": ["term"]}, coords={"term": ["age", "sex"]})
+        >>> to_arviz({"beta": np.zeros((4, 10, 2))}, names=names).posterior["beta"].sel(term="sex").shape
+        (4, 10)
     """
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)

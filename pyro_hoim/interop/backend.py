@@ -57,6 +57,12 @@ def choose_backend(name: BackendName | None = None, data: Any = None) -> Backend
         name: "arviz" for the package ``arviz`` whatever its version, "arviz_base" for ``arviz-base`` with
             ``arviz-stats``; None takes ``arviz`` if it is installed and ``arviz_base`` otherwise.
         data: an existing data object; its own generation is taken and ``name`` is ignored.
+
+    Example:
+        >>> choose_backend("stan")
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: backend: expected 'arviz', 'arviz_base' or None, received 'stan'
     """
     if data is not None:
         name = "arviz_base" if type(data).__name__ == "DataTree" else "arviz"
@@ -79,7 +85,15 @@ def choose_backend(name: BackendName | None = None, data: Any = None) -> Backend
 
 
 def get_group(data: Any, group: str) -> Any:
-    """A group's Dataset, None if there is no such group."""
+    """A group's Dataset, None if there is no such group.
+
+    Example:
+        >>> import numpy as np
+        >>> from pyro_hoim import to_arviz
+        >>> data = to_arviz({"mu": np.zeros((2, 50))})
+        >>> dict(get_group(data, "posterior").sizes), get_group(data, "prior")
+        ({'chain': 2, 'draw': 50}, None)
+    """
     if type(data).__name__ == "DataTree":
         return data[group].to_dataset() if group in data.children else None
     return data[group] if group in data.groups() else None

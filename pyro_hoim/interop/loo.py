@@ -107,6 +107,14 @@ def loo_figures(result: Any) -> dict[str, float]:
     """The figures of an ``ELPDData`` under one set of names, whichever generation of ArviZ made it.
 
     They are ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
+
+    Example:
+        >>> from pyro_hoim import to_arviz
+        >>> terms = np.full((2, 200, 3), math.log(0.5)) + 1e-9 * np.random.default_rng(0).normal(size=(2, 200, 3))
+        >>> data = to_arviz({"mu": np.zeros((2, 200))}, log_likelihood={"y": terms}, cell_count=[5, 1, 4])
+        >>> figures = loo_figures(loo_by_cell(data, reff=1.0))
+        >>> round(figures["elpd"], 4), figures["num_rows"]  # 10 log(1/2)
+        (-6.9315, 10.0)
     """
     is_old = hasattr(result, "index")
     pareto_k = result.get("pareto_k") if is_old else getattr(result, "pareto_k", None)
@@ -130,6 +138,15 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
 
     Raises:
         InputError: fewer than two models, cells or counts that differ, or as :func:`loo_by_cell`.
+
+    Example:
+        >>> from pyro_hoim import to_arviz
+        >>> terms = 0.01 * np.random.default_rng(0).normal(size=(2, 200, 3)) - 1
+        >>> data = to_arviz({"mu": terms[..., 0]}, log_likelihood={"y": terms}, cell_count=[5, 1, 4])
+        >>> compare_by_cell({"only": data})
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: models: expected at least two, received 1
     """
     if len(models) < 2:
         raise unexpected("models", "at least two", received=len(models), code="missing-part")

@@ -19,6 +19,10 @@ class StateSpace(constraints.Constraint):
     r"""Vectors (..., d) of level codes, :math:`\prod_k \{0, \dots, I_k - 1\}`, for ``cardinalities`` in schema order.
 
     They may be integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
+
+    Example:
+        >>> StateSpace((2, 3)).check(torch.tensor([[1, 2], [2, 0]])).tolist()
+        [True, False]
     """
 
     is_discrete = True
@@ -52,6 +56,12 @@ class MarginalCounts(constraints.Constraint):
     Args:
         hypergraph: the edges whose tables are listed.
         total_count: number of rows, a number or a tensor that broadcasts with the batch.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> MarginalCounts(graph, 10).check(torch.tensor([[4.0, 6.0, 7.0, 3.0], [4.0, 6.0, 7.0, 4.0]])).tolist()
+        [True, False]
     """
 
     is_discrete = True
