@@ -130,6 +130,14 @@ class InteractionInformation:
 
     References:
         Paper 1, equation (3) and section 4.1; figures 5 and 6 for the division.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> context = ScoreContext(rows, ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 1)))
+        >>> InteractionInformation()([("a", "b"), ("a",)], context).round(4).tolist()  # 0.8 log 1.6 + 0.2 log 0.4
+        [0.1927, 0.0]
     """
 
     per_parameter: bool = False
