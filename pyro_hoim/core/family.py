@@ -55,6 +55,13 @@ class Option:
         default: value where the option is not given; the help shows it.
         multiple: whether it may be given several times; the value is a tuple.
         metavar: how the help writes the value.
+
+    Example:
+        >>> option = Option("jobs", "Processes at a time.", "whole", low=1, default=1)
+        >>> option.check(0)
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: jobs: expected a whole number from 1, received 0
     """
 
     name: str
@@ -398,7 +405,14 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Add a family, which the command line then offers; InputError where another has its name or its kind."""
+    """Add a family, which the command line then offers; InputError where another has its name or its kind.
+
+    Example:
+        >>> register(families()[0])
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: family: 'log-linear' of kind 'hierarchical-log-linear' is registered already
+    """
     for other in _FAMILIES.values():
         if family.short == other.short or family.kind == other.kind:
             problem = f"{family.short!r} of kind {family.kind!r} is registered already"
@@ -407,13 +421,23 @@ def register(family: Family) -> None:
 
 
 def families() -> tuple[Family, ...]:
-    """All families, in the order in which they were registered; those of the library register at first use."""
+    """All families, in the order in which they were registered; those of the library register at first use.
+
+    Example:
+        >>> [family.short for family in families()][:3]
+        ['log-linear', 'dependency-network', 'grm']
+    """
     import_module(_REGISTRATIONS)
     return tuple(_FAMILIES.values())
 
 
 def family_named(short: str) -> Family:
-    """The family of a value of the option ``model``; UnknownNameError lists the closest names."""
+    """The family of a value of the option ``model``; UnknownNameError lists the closest names.
+
+    Example:
+        >>> family_named("grm").kind, family_named("grm").data_type
+        ('generalized-root', 'numbers')
+    """
     known = {family.short: family for family in families()}
     check_names([short], list(known), "family", noun="family")
     return known[short]

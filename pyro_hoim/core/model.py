@@ -39,6 +39,13 @@ class ConditionalModel(Protocol):
     * ``block_conditional(B, x).exp()`` sums to one over its last ``len(B)`` dimensions;
     * it does not depend on ``x[..., B]``, which may hold anything;
     * permuting the names of B permutes those dimensions and changes nothing else.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> model = LogLinearEnergy.from_theta(graph, torch.zeros(2, dtype=torch.float64))
+        >>> model.block_conditional(["a"], torch.tensor([[0, 1]])).exp().tolist()
+        [[0.5, 0.5]]
     """
 
     @property
@@ -65,6 +72,15 @@ class EnergyModel(ConditionalModel, Protocol):
 
     Further law: ``block_conditional(B, x)`` at a state of B, minus that at another state, equals the difference of
     minus the energies of the two joint states.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.3, 0.0, 0.5], dtype=torch.float64))
+        >>> energy = model.energy(torch.tensor([[0, 1], [1, 1]]))
+        >>> logs = model.block_conditional(["a"], torch.tensor([0, 1]))
+        >>> round(float(energy[0] - energy[1]), 6), round(float(logs[1] - logs[0]), 6)
+        (0.924264, 0.924264)
     """
 
     def energy(self, x: torch.Tensor) -> torch.Tensor:

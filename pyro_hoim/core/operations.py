@@ -54,6 +54,17 @@ def save(model: object, path: str | os.PathLike[str]) -> None:
     Raises:
         InputTypeError: no model that a family knows.
         ModelFileError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import pyro_hoim as hoim
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> model = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(model, f"{folder}/admissions.safetensors")
+        ...     kept = hoim.load(f"{folder}/admissions.safetensors")
+        >>> kept.domain.names
+        ('Admit', 'Gender', 'Dept')
     """
     family, stored = stored_model(model)
     family.write(Path(path), stored.model)
@@ -83,6 +94,14 @@ def score(
         UnknownNameError: a data frame without a column of the model, or with an unknown label.
         InputError, InputTypeError: rows of another domain or type, none, or an option that the family lacks.
         IntractableError: log Z is out of reach.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> model = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> figures = score(model, rows)
+        >>> round(figures["nll"], 4), round(figures["gain"], 4), figures["log_z_kind"]
+        (2.8875, 0.2295, 'exact')
     """
     family, question = _question("score", model, options)
     rows = _checked_rows(family, question.stored, rows, count=count, weights=weights)
@@ -107,6 +126,15 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
     Raises:
         UnknownNameError: no such column; or as :func:`score`.
         InputError, InputTypeError, IntractableError: as :func:`score`.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> model = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> predict(model, pd.DataFrame({"Gender": ["Male", "Female"], "Dept": ["A", "F"]}), "Admit").round(3)
+          predicted  p(Admitted)  p(Rejected)  is_exact
+        0  Admitted        0.642        0.358      True
+        1  Rejected        0.068        0.932      True
     """
     check_type(target, str, "target", "the name of a column")
     family, question = _question("predict", model, options)
@@ -198,6 +226,13 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
         UnknownNameError: an unknown column or label.
         InputError: a number below 1, a value that is impossible, or an option that the family lacks.
         IntractableError: exact draws were asked for and are out of reach.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> model = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> sample(model, 4, given={"Dept": "A"}, seed=1)["Dept"].tolist()
+        ['A', 'A', 'A', 'A']
     """
     check_whole(number, "number")
     family, question = _question("sample", model, options, number=number)

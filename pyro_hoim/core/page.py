@@ -109,7 +109,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled section of a page; its methods append elements."""
+    """A titled section of a page; its methods append elements.
+
+    Example:
+        >>> section = Section("Fit")
+        >>> section.text("The pairs describe the table.")
+        >>> section.table(["part", "rows"], [["train", 80], ["test", 20]])
+        >>> [block.kind for block in section.blocks]
+        ['text', 'table']
+    """
 
     title: str
     blocks: list[Block] = field(default_factory=list[Block])
@@ -178,6 +186,11 @@ class Page:
         about: sentences on the data.
         sections: in reading order.
         seed: of everything random.
+
+    Example:
+        >>> page = Page("Admissions", {"train": 4526.0}, ["Admit", "Dept"], [], [], [], [Section("Fit")], seed=0)
+        >>> page.rows, [section.title for section in page.sections]
+        ({'train': 4526.0}, ['Fit'])
     """
 
     title: str

@@ -121,6 +121,12 @@ class Sandwich:
         reverse_error: its standard error, likewise.
         start: whether the reverse runs began with perfect samples of the model (``exact``) or with states of longer
             annealed runs (``tempered``), which may all have missed a mode.
+
+    Example:
+        >>> forward, reverse = torch.tensor(2.0, dtype=torch.float64), torch.tensor(2.5, dtype=torch.float64)
+        >>> error = torch.tensor(0.1, dtype=torch.float64)
+        >>> float(Sandwich(forward, error, reverse, error, "exact").gap)
+        0.5
     """
 
     forward: torch.Tensor

@@ -147,6 +147,12 @@ class NUTSSettings:
 
     Raises:
         InputError: numbers out of range.
+
+    Example:
+        >>> NUTSSettings(num_draws=2)
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: num_draws: expected a whole number from 4, received 2
     """
 
     num_chains: int = 4

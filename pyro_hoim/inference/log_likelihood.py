@@ -76,6 +76,15 @@ def log_joint(
         args: likewise.
         group_by_chain: likewise.
         kwargs: likewise.
+
+    Example:
+        >>> import math, pyro, pyro.distributions as dist
+        >>> def model(data):
+        ...     mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        ...     pyro.sample("y", dist.Normal(mu, 1.0), obs=data)
+        >>> found = log_joint(model, {"mu": torch.zeros(1, 2)}, torch.tensor(0.0))
+        >>> [[round(value, 4) for value in chain] for chain in found.tolist()], round(-math.log(2 * math.pi), 4)
+        ([[-1.8379, -1.8379]], -1.8379)
     """
     lead, traces = _traces(model, samples, args, kwargs, group_by_chain)
     values = [torch.as_tensor(trace.log_prob_sum()) for trace in traces]

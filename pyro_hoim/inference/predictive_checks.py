@@ -48,6 +48,13 @@ class Replicates:
         counts: one data set per draw, (num_draws, size): joint cells in row-major order, or the flat layout of the
             hyperedges' tables.
         expected: their expectation given the draw, same shape.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> found = posterior_predictive(pair, torch.zeros(3, 2), 100)
+        >>> found.counts.sum(1).tolist(), found.expected[0].tolist()
+        ([100.0, 100.0, 100.0], [25.0, 25.0, 25.0, 25.0])
     """
 
     hypergraph: InteractionHypergraph
@@ -68,6 +75,14 @@ class PredictiveCheck:
         p_value: share of draws whose replicate is at least as discrepant, a tie counting one half. Near 0: the data
             are more discrepant than the model's; near 1: less.
         std_error: Monte Carlo standard error of ``p_value`` if draws were independent.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> found = posterior_predictive(pair, torch.zeros(3, 2), 100)
+        >>> check = predictive_check(found, torch.tensor([50, 0, 0, 50]), "pearson")
+        >>> check.observed.tolist(), check.p_value
+        ([100.0, 100.0, 100.0], 0.0)
     """
 
     observed: torch.Tensor
@@ -166,6 +181,14 @@ def prior_predictive(
         InputError: as in :func:`posterior_predictive`.
         IntractableError: the prior cannot be drawn from exactly (a conjugate prior that is not decomposable), or the
             budget is exceeded.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import normal_prior
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+        >>> found = prior_predictive(pair, normal_prior(pair, 1.0), 100, num_draws=5)
+        >>> found.counts.shape, found.counts.sum(1).tolist()
+        (torch.Size([5, 4]), [100.0, 100.0, 100.0, 100.0, 100.0])
     """
     if not getattr(prior, "sample_is_exact", True):
         problem = "its sample() is a proposal, not a draw from it (see sample_is_exact)"
@@ -211,6 +234,13 @@ def predictive_check(
     Raises:
         InputError: another domain, another number of rows, or a discrepancy of the wrong shape.
         MissingDataError: the observations have missing cells.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> found = posterior_predictive(pair, torch.zeros(3, 2), 100)
+        >>> predictive_check(found, torch.tensor([25, 25, 25, 25])).p_value  # no table is closer to its expectation
+        1.0
     """
     if isinstance(discrepancy, str):
         check_choice(discrepancy, ("deviance", "pearson"), "discrepancy")

@@ -61,6 +61,12 @@ class SamplerAdvice:
         call: how it is called.
         costs: of every method that is possible, from the cheapest on.
         refused: why the others are not possible.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> advice = recommend_sampler(InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 40), 2), 2000)
+        >>> advice.is_exact, sorted(advice.refused)
+        (False, ['conjugate', 'nuts'])
     """
 
     method: Method

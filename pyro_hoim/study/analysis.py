@@ -71,6 +71,13 @@ class ModelAnalysis:
             contrasts, see :func:`~pyro_hoim.log_linear.infinite.mark_infinite`.
         intervals: :func:`coefficient_intervals`, from the posterior where there is one.
         posterior: posterior draws with diagnostics, if asked for.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> rows = load_table("ucb_admissions")
+        >>> model = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)}).chosen
+        >>> model.goodness.df, model.log_partition.kind
+        (5, 'exact')
     """
 
     name: str
@@ -258,6 +265,14 @@ def analyse(
         InputTypeError: parts, structures or a seed of another type.
         IntractableError: an exact cost is beyond the budget.
         KeyboardInterrupt: a fit was interrupted; its last iterate is in the folder of ``run``.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> rows = load_table("ucb_admissions")
+        >>> orders = {name: InteractionHypergraph.from_order(rows.domain, k) for name, k in (("one", 1), ("two", 2))}
+        >>> found = analyse({"train": rows}, orders)
+        >>> found.chosen.name, [model.goodness.df for model in found.models]
+        ('two', [16, 5])
     """
     seed = checked_seed(seed)
     parts = _checked(parts, structures, posterior)

@@ -52,7 +52,17 @@ def _states(count: int) -> str:
 
 
 def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
-    """The page of an analysis; by default its title is made from the data's name."""
+    """The page of an analysis; by default its title is made from the data's name.
+
+    Example:
+        >>> from pyro_hoim import InteractionHypergraph, load_table
+        >>> from pyro_hoim.study import analyse
+        >>> rows = load_table("ucb_admissions")
+        >>> pairs = InteractionHypergraph.from_order(rows.domain, 2)
+        >>> page = analysis_page(analyse({"train": rows}, {"pairs": pairs}, title="Berkeley"))
+        >>> page.title, page.rows
+        ('Log-linear analysis of Berkeley', {'train': 4526.0, 'validation': 0.0, 'test': 0.0})
+    """
     model = analysis.chosen
     structures = analysis.structures
     sections = [

@@ -88,7 +88,12 @@ class Posterior:
 
 
 def file_stem(name: str) -> str:
-    """Part of a file name for a model's name: short, without separators, different for different names."""
+    """Part of a file name for a model's name: short, without separators, different for different names.
+
+    Example:
+        >>> file_stem("pairs"), file_stem("a:b / c")
+        ('pairs', 'a-b-c-da4b2964')
+    """
     stem = re.sub(r"[^\w.]+", "-", name)
     if stem == name.replace(" ", "-") and len(stem) <= 40:
         return stem

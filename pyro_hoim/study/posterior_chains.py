@@ -46,6 +46,11 @@ class PosteriorSettings(NUTSSettings):
         prior: of the free parameters; any but ``none``.
         jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
             chains have 4,000 transitions or more together, and one elsewhere.
+
+    Example:
+        >>> settings = PosteriorSettings(num_chains=2, num_draws=200)
+        >>> settings.burn_in, settings.prior
+        (500, Prior(kind='normal', number=1.0))
     """
 
     burn_in: int | None = 500
