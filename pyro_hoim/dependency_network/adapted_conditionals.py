@@ -32,6 +32,15 @@ class ModelConditional:
         InputTypeError: no conditional model.
         UnknownNameError: an unknown variable.
         InputError: a model with a batch of parameters, or of infinitely many values.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> from pyro_hoim.log_linear import LogLinearEnergy
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> graph = InteractionHypergraph.from_formula(domain, "a*b + c")
+        >>> model = LogLinearEnergy.from_theta(graph, torch.zeros(4))
+        >>> ModelConditional(model, "a").reads, ModelConditional(model, "a").has_zeros
+        (('b',), False)
     """
 
     def __init__(self, model: ConditionalModel, variable: str) -> None:
@@ -80,6 +89,15 @@ class ClampedConditional:
 
     Raises:
         UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> table = torch.tensor([[0.9, 0.1], [0.3, 0.7]])
+        >>> node = ClampedConditional(TableConditional(domain, "b", ["a"], table), {"a": 1})
+        >>> node.domain.names, node.log_probs(torch.tensor([0])).exp()
+        (('b',), tensor([0.3000, 0.7000]))
     """
 
     def __init__(self, node: NodeConditional, evidence: Mapping[str, int | str | torch.Tensor]) -> None:

@@ -23,6 +23,12 @@ class Split:
     r"""One leaf is replaced by one leaf per level of the variable ``on`` (equation 19).
 
     Leaves after it move up by one place, and the new leaves stand at the end in the order of the levels.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> graph = DecisionGraph(domain, "a", [Split(0, "b")])
+        >>> graph.num_leaves, graph.num_parameters  # one leaf a level of b
+        (3, 3)
     """
 
     leaf: int
@@ -31,7 +37,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Merge:
-    r"""Two leaves become one (equation 20), which keeps the smaller number; leaves after the second move up by one."""
+    r"""Two leaves become one (equation 20), which keeps the smaller number; leaves after the second move up by one.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> DecisionGraph(domain, "a", [Split(0, "b"), Merge(0, 2)]).num_leaves  # three leaves, two of them united
+        2
+    """
 
     first: int
     second: int
@@ -49,6 +61,12 @@ class CompiledGraph:
         variables: schema position of the variable that a node asks, -1 at a leaf, (num_nodes,).
         offsets: where the children of a node begin, or the number of the leaf, (num_nodes,).
         children: nodes, one per level of the variable that is asked.
+
+    Example:
+        >>> graph = DecisionGraph(Domain.from_cardinalities({"a": 2, "b": 3}), "a").split(0, "b").merge(0, 1)
+        >>> compiled = graph.compiled
+        >>> compiled.variables.tolist(), compiled.leaves(torch.tensor([[0, 0], [0, 1], [0, 2]])).tolist()
+        ([1, -1, -1], [0, 0, 1])
     """
 
     variables: np.ndarray

@@ -46,6 +46,13 @@ class NetworkFile:
     Raises:
         InputTypeError, InputError: no network, a conditional that is neither (it is named), information that is no
             JSON, or a further tensor that is none or has a name that begins with "probs.".
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2})
+        >>> node = TableConditional(domain, "a", [], torch.tensor([0.25, 0.75]))
+        >>> file = NetworkFile(DependencyConditionals([node]), {"data": "coins"})
+        >>> file.conditionals.node("a").probs, file.info
+        (tensor([0.2500, 0.7500]), {'data': 'coins'})
     """
 
     conditionals: DependencyConditionals
@@ -68,7 +75,16 @@ class NetworkFile:
 
 
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
-    """Write the model file of a network in a single step; ModelFileError where that cannot be."""
+    """Write the model file of a network in a single step; ModelFileError where that cannot be.
+
+    Example:
+        >>> import tempfile
+        >>> node = TableConditional(Domain.from_cardinalities({"a": 2}), "a", [], torch.tensor([0.25, 0.75]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_network(folder + "/coin", NetworkFile(DependencyConditionals([node])))
+        ...     load_network(folder + "/coin").conditionals.node("a").probs
+        tensor([0.2500, 0.7500])
+    """
     check_type(file, NetworkFile, "file")
     network = file.conditionals
     nodes: list[dict[str, Any]] = []
@@ -88,6 +104,14 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
     """Read the model file of a network; tables and graphs come back exactly as they were written.
 
     ModelFileError for what is no such file, damaged, of another program, version or kind, or does not fit together.
+
+    Example:
+        >>> import tempfile
+        >>> node = TableConditional(Domain.from_cardinalities({"a": 2}), "a", [], torch.tensor([0.25, 0.75]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_network(folder + "/coin", NetworkFile(DependencyConditionals([node]), {"rows": 40}))
+        ...     load_network(folder + "/coin").info
+        {'rows': 40}
     """
     target = Path(path)
     header, tensors = read_container(target, DEPENDENCY_NETWORK)

@@ -36,6 +36,12 @@ class NodeConditional(Protocol):
 
     Laws an implementation must obey: the exponentials of a result sum to one over its last dimension, and the result
     depends on the variables in ``reads`` alone, never on the variable itself, whose entries may hold anything.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> node = TableConditional(domain, "a", ["b"], torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+        >>> node.reads, node.has_zeros, node.log_probs(torch.tensor([0, 1])).exp()
+        (('b',), True, tensor([0., 1.]))
     """
 
     @property

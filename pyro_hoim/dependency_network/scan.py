@@ -25,6 +25,10 @@ class Scan:
     Attributes:
         order: names of the variables that are updated; in a sequential scan in this order.
         selection: probability :math:`c_i` with which a random scan picks each of them; None for a sequential scan.
+
+    Example:
+        >>> Scan(("a", "b")).kind, Scan(("a", "b"), {"a": 0.75, "b": 0.25}).kind
+        ('sequential', 'random')
     """
 
     order: tuple[str, ...]

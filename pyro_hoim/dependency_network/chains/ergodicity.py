@@ -50,6 +50,15 @@ class Ergodicity:
         period: largest period of a closed class, in sweeps; 1 is aperiodic.
         impossible: clamped values that the network itself gives probability zero, in words; empty if there are none or
             it is not known.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> copy, flip = torch.eye(2), 1 - torch.eye(2)  # b copies a, and a becomes what b is not
+        >>> both = [TableConditional(domain, "a", ["b"], flip), TableConditional(domain, "b", ["a"], copy)]
+        >>> found = check_ergodic(DependencyConditionals(both), scan="sequential")
+        >>> found.is_ergodic, found.period, found.method
+        (False, 2, 'enumeration')
     """
 
     is_ergodic: bool | None

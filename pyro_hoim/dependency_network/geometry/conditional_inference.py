@@ -34,6 +34,14 @@ class ConditionalInferenceError:
         fc: full conditional divergence of p(. | x_C) from the law at which the clamped network settles, by random scan
             with the same weights, at most ``limits`` if the clamped network is ergodic.
         kl: Kullback-Leibler divergence of the same laws, at least ``fc``.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import full_conditionals
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.2, 0.3]])
+        >>> found = conditional_inference_error(law, full_conditionals(law), ["a"])
+        >>> found.probs.round(decimals=4).tolist(), float(found.kl.abs().max()) < 1e-12  # no error
+        ([0.5, 0.5], True)
     """
 
     domain: Domain
@@ -84,6 +92,16 @@ def conditional_inference_error(
     Raises:
         InputError: another domain, no variable left, weights out of range, or a clamped network with several closed
             sets of states; the state of the given variables is named.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import full_conditionals
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.2, 0.3]])
+        >>> flat = Law(law.domain, [[0.25, 0.25], [0.25, 0.25]])
+        >>> conditional_inference_error(law, full_conditionals(flat), ["a"]).to_pandas().round(4)
+           a  prob   limit      fc      kl
+        0  0   0.5  0.1927  0.1927  0.1927
+        1  1   0.5  0.0201  0.0201  0.0201
     """
     check_type(conditionals, DependencyConditionals, "conditionals")
     law = as_law(p, "p")

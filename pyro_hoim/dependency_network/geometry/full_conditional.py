@@ -154,6 +154,13 @@ class FCLimit:
         value: :math:`\sum_i c_i \, KL(p \| E(\theta_i))` in nats, infinite where a conditional excludes a state of p.
         nodes: :math:`KL(p \| E(\theta_i))` by variable: what each conditional contributes, before its weight.
         weights: c_i by variable.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.2, 0.3]])
+        >>> flat = Law(law.domain, [[0.25, 0.25], [0.25, 0.25]])
+        >>> fc_limit(law, full_conditionals(flat)).to_pandas().round(4).to_dict("list")
+        {'divergence': [0.0863, 0.1064], 'weight': [0.5, 0.5], 'share': [0.4478, 0.5522]}
     """
 
     value: float

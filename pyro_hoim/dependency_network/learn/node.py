@@ -48,6 +48,13 @@ class NodeReport:
         is_lossless_candidate: whether the lossless source was among the candidates (theorem 5, condition 1).
         from_lossless: whether the search went on from the lossless source.
         seconds: time of the search.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> _, _, report = learn_node(rows, "a")
+        >>> report.reads, round(report.entropy, 4), [round(cost, 4) for cost in report.costs]
+        (('b',), 0.5004, [0.7162, 0.5465])
     """
 
     variable: str
@@ -106,6 +113,13 @@ def learn_node(
     Search, ties, missing cells, arguments and errors are those of
     :func:`~pyro_hoim.dependency_network.learn_network`, for one name. Returned are the graph, the counts of its leaves
     (num_leaves, cardinality), float64, and a report.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> graph, counts, report = learn_node(rows, "a")
+        >>> graph.reads, counts.tolist(), report.num_leaves
+        (('b',), [[40.0, 10.0], [10.0, 40.0]], 2)
     """
     rows = checked_rows(rows)
     index = rows.domain.index(variable)
@@ -269,6 +283,11 @@ def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
     .. math:: \theta(x \mid y) = \frac{N_{yx} + \alpha / |X|}{N_y + \alpha}
 
     With ``alpha`` 0 these are the empirical frequencies of theorem 4; a leaf without rows is then uniform.
+
+    Example:
+        >>> leaf_probs(torch.tensor([[8.0, 2.0], [0.0, 0.0]]).double(), alpha=2.0)  # no row: one half each
+        tensor([[0.7500, 0.2500],
+                [0.5000, 0.5000]], dtype=torch.float64)
     """
     size = counts.shape[-1]
     sums = counts.sum(-1, keepdim=True)

@@ -75,6 +75,15 @@ class StationaryLaw(_Settled):
         error: estimate of the mass that is misplaced; zero for ``solve``, whose cells are right to rounding.
         num_iterations: steps or sweeps made; zero for ``solve``.
         is_converged: whether ``error`` is within the tolerance, or within 1e-9 where rounding ended the iteration.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> fair, copy = torch.tensor([0.5, 0.5]), torch.eye(2) * 0.6 + 0.2
+        >>> nodes = [TableConditional(domain, "a", [], fair), TableConditional(domain, "b", ["a"], copy)]
+        >>> law = stationary_law(DependencyConditionals(nodes), clamped={"a": 1})
+        >>> law.domain.names, law.probs.round(decimals=3).tolist(), law.clamped
+        (('b',), [0.2, 0.8], {'a': 1})
     """
 
 
@@ -87,6 +96,15 @@ class CyclicLaws(_Settled):
     Attributes:
         probs: (num_variables, \*cardinalities), float64; entry k is the law just before ``scan.order[k]`` is updated,
             which is the law just after the variable before it in the order was (for k = 0, the last one).
+
+    Example:
+        >>> from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> copy, flip = torch.eye(2).double(), 1 - torch.eye(2).double()
+        >>> nodes = [TableConditional(domain, "a", ["b"], flip), TableConditional(domain, "b", ["a"], copy)]
+        >>> laws = cyclic_laws(DependencyConditionals(nodes))
+        >>> laws.before("b").tolist(), laws.after("b").tolist()  # b copies a only after its own update
+        ([[0.0, 0.5], [0.5, 0.0]], [[0.5, 0.0], [0.0, 0.5]])
     """
 
     def before(self, name: str) -> torch.Tensor:
@@ -191,6 +209,15 @@ def cyclic_laws(
 
     References:
         Paper 5, section 3.1 and equation 3.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> copy, fair = torch.eye(2).double() * 0.8 + 0.1, torch.full((2, 2), 0.5).double()
+        >>> nodes = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", ["a"], fair)]
+        >>> laws = cyclic_laws(DependencyConditionals(nodes))
+        >>> laws.before("a").round(decimals=4).tolist(), laws.after("a").round(decimals=4).tolist()
+        ([[0.25, 0.25], [0.25, 0.25]], [[0.45, 0.05], [0.05, 0.45]])
     """
     free = _Free(conditionals, scan, clamped, method)
     if free.scan.selection is not None:

@@ -33,6 +33,13 @@ class NetworkPart:
         scores: of the network.
         independent: of independent variables with the same prior, whose pseudo-likelihood is their likelihood.
         accuracy: target, accuracy, majority_accuracy, majority_p_value and rows of predicting the target; None without.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> part = analyse_network({"train": rows}, target="b").parts["train"]
+        >>> round(part.gain, 4), part.accuracy["accuracy"], part.accuracy["majority_accuracy"]
+        (0.3853, 0.8, 0.5)
     """
 
     scores: NetworkScores
@@ -56,6 +63,13 @@ class NetworkAnalysis(StudyRecord[NetworkPart]):
         found: the law, or why there is no table of it.
         target: a variable to predict.
         independent: probabilities of the levels of every column under independent columns with the same prior.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> analysis = analyse_network({"train": rows})
+        >>> [(edge.parent, edge.child, round(edge.value, 4)) for edge in analysis.edges], analysis.found.reason
+        ([('a', 'b', 0.1927), ('b', 'a', 0.1927)], '')
     """
 
     learned: LearnedNetwork
@@ -107,6 +121,13 @@ def analyse_network(
 
     Raises:
         InputError: no training rows, an unknown part, different domains, and what the learner refuses.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> analysis = analyse_network({"train": rows, "test": rows})
+        >>> round(analysis.parts["test"].scores.pseudo_nll, 4), round(analysis.parts["test"].independent.pseudo_nll, 4)
+        (1.001, 1.3863)
     """
     check_part_names(parts)
     domain = as_observations(parts["train"], argument="parts['train']").domain if "train" in parts else None

@@ -134,6 +134,12 @@ def dependency_matrix_figure(domain: Domain, values: Arrows) -> Figure:
 
     Arguments, errors and the order of variables are those of :func:`dependency_figure`; up to eight variables have the
     numbers written into their cells.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> figure = dependency_matrix_figure(domain, {("a", "b"): 0.4, ("b", "a"): 0.4, ("a", "c"): 0.1})
+        >>> figure.axes[0].get_xlabel(), [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ('predicted from', ['a', 'b', 'c'])
     """
     found = _checked(domain, values)
     order = list(_order(domain, found))

@@ -33,7 +33,16 @@ _NODES = 60
 
 
 def network_page(analysis: NetworkAnalysis) -> Page:
-    """The page of a dependency network."""
+    """The page of a dependency network.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.dependency_network import analyse_network
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> page = network_page(analyse_network({"train": rows}, title="two_coins"))
+        >>> page.title, page.rows["train"], [section.title for section in page.sections][:2]
+        ('Dependency network of two coins', 100.0, ['How well it predicts rows', 'Which variables predict which'])
+    """
     return Page(
         title=f"Dependency network of {analysis.title.replace('_', ' ')}",
         rows={name: 0.0 if part is None else part.scores.rows for name, part in analysis.parts.items()},

@@ -33,6 +33,14 @@ class NetworkLawFinding:
         law: the enumerated law, None where it is out of reach or there is no single one.
         reason: why there is none, one clause; empty with a law.
         has_unique_law: whether there is a single limiting law; None where zero probabilities leave it open.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> domain = Domain.from_cardinalities({name: 2 for name in "abcdefghijklmnopq"})
+        >>> nodes = [TableConditional(domain, name, [], torch.tensor([0.5, 0.5])) for name in domain.names]
+        >>> find_law(DependencyConditionals(nodes)).reason
+        'it has 131,072 states, at most 65,536 are enumerated'
     """
 
     law: StationaryLaw | None
@@ -41,7 +49,16 @@ class NetworkLawFinding:
 
 
 def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STATES) -> NetworkLawFinding:
-    """The enumerated law of a network where it exists and has at most ``max_states`` states."""
+    """The enumerated law of a network where it exists and has at most ``max_states`` states.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import learn_network
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> found = find_law(learn_network(rows, alpha=0.0).conditionals)
+        >>> found.has_unique_law, found.law.probs.round(decimals=4).tolist()
+        (True, [[0.4, 0.1], [0.1, 0.4]])
+    """
     found = check_ergodic(conditionals, max_states=max_states)
     if found.has_unique_law is False:
         return NetworkLawFinding(None, found.message, False)
@@ -78,6 +95,15 @@ class NetworkScores:
         fc_limit: its bound from the conditionals alone; None with missing cells.
         gain: mean log pseudo-likelihood above that of a reference network; None without one.
         gain_std_error: its standard error over rows, see :func:`~pyro_hoim.core.scores.mean_gain`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import learn_network
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> learned = learn_network(rows, alpha=0.0)
+        >>> scores = score_network(learned.conditionals, rows)
+        >>> scores.rows, round(scores.nodes["a"], 4), round(scores.fc_limit, 6)
+        (100.0, 0.5004, 0.0)
     """
 
     rows: float
@@ -116,6 +142,15 @@ def score_network(
         reference: a network over the same domain that the gain is measured from, such as that of independent columns.
         gibbs: number and length of the chains.
         seed: seed of the chains.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.dependency_network import learn_network
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> network = learn_network(rows, alpha=0.0).conditionals
+        >>> scores = score_network(network, rows, law=find_law(network).law)
+        >>> round(scores.nll, 4), round(rows.entropy(), 4), abs(scores.kl) < 1e-9
+        (1.1935, 1.1935, True)
     """
     data = as_observations(data, domain=conditionals.domain)
     if data.domain != conditionals.domain:
