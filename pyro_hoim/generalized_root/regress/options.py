@@ -39,6 +39,14 @@ class RootSettings:
     Raises:
         InputError: a number out of range, or an unknown way to symmetrize.
         InputTypeError: ``refit_share`` or ``jobs`` is no number.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> fit_roots(x, order=2, settings=RootSettings(candidates={2: []})).num_interactions
+        0
+        >>> fit_roots(x, order=2, settings=RootSettings(candidates=[("x0", "x1")])).num_interactions
+        1
     """
 
     candidates: Candidates | None = None
@@ -77,6 +85,13 @@ class L1Rule:
 
     Raises:
         InputError: an unknown name, or a number out of range.
+
+    Example:
+        >>> try:
+        ...     L1Rule("ebic", gamma=2.0)
+        ... except ValueError as error:
+        ...     print(error)
+        gamma: expected a number from 0 to 1, received 2.0
     """
 
     name: Literal["held-out", "ebic", "stability"] = "held-out"

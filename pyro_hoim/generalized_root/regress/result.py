@@ -34,6 +34,13 @@ class RootTerm:
         key: (j, l): root and number of variables.
         names: the l variables in schema order.
         coefficient: l! times the entry of the tensor, the factor of the product of the variables' j-th roots.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> term = fit_roots(x, order=2, names=["a", "b"]).terms((2, 2))[0]
+        >>> term.key, term.names, term.coefficient > 0  # they rise together
+        ((2, 2), ('a', 'b'), True)
     """
 
     key: tuple[int, int]
@@ -54,6 +61,13 @@ class RootNodeResult:
         num_steps, num_scans: Newton steps and scans of all features.
         seconds: time taken.
         status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``, as :func:`fit_roots` says.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> node = fit_roots(x, order=2, names=["a", "b"]).nodes[0]
+        >>> node.variable, node.status, node.kkt_residual < 1e-6, [term.names for term in node.terms]
+        ('a', 'converged', True, [('a', 'b')])
     """
 
     variable: str
@@ -95,6 +109,13 @@ class RootRefitResult:
         kkt_residual: largest distance of a subgradient of the pseudo-NLL from zero at the optimum.
         num_steps: Newton steps (``singles``: most of any column).
         seconds: time taken.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> refit = fit_roots(x, order=2, refit="singles").refit
+        >>> refit.method, refit.status, refit.pseudo_nll < refit.independent_pseudo_nll
+        ('singles', 'converged', True)
     """
 
     method: str
@@ -140,6 +161,13 @@ class RootFitResult(Fitted):
         constant_columns: columns with one value in all rows.
         seconds: time of the whole fit.
         refit: how the joint model was estimated anew; None where its values are those of the joined regressions.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> fitted = fit_roots(x, order=2, names=["a", "b"])
+        >>> fitted.num_terms, fitted.terms((2, 2))[0].names, fitted.is_converged
+        ({(1, 1): 2, (2, 2): 1}, ('a', 'b'), True)
     """
 
     structure: RootStructure

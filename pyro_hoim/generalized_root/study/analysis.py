@@ -54,6 +54,13 @@ class PathStep:
         train: pseudo-NLL of the training rows, nats a row.
         validation: of the validation rows, over the columns that are not fixed in the training rows; None without any.
         kkt_residual: largest of all nodes.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> analysis = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=2, l1=[5.0, 0.05])
+        >>> [(step.l1, step.num_terms) for step in analysis.path], analysis.l1
+        ([(5.0, 0), (0.05, 1)], 0.05)
     """
 
     l1: float
@@ -71,6 +78,13 @@ class RootPart:
         scores: of the model.
         baselines: of simpler laws by name, the independent member of the family first.
         gain_std_error: standard error of ``gain`` over rows, of paired differences; None if infinite, and for one row.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> part = analyse_roots({"train": table}, PoissonFamily(), order=2).parts["train"]
+        >>> part.scores.rows, part.gain > 0  # nats a row above independent columns
+        (5, True)
     """
 
     scores: RootScores
@@ -100,6 +114,13 @@ class RootAnalysis(StudyRecord[RootPart]):
         no_log_partition: why it is None.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> analysis = analyse_roots({"train": table}, PoissonFamily(), order=2)
+        >>> list(analysis.parts["train"].baselines), analysis.l1, analysis.log_partition.method
+        (['poisson', 'negative-binomial'], 0.01, 'enumeration')
     """
 
     fit: RootFitResult
@@ -161,6 +182,10 @@ def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
     .. math:: \psi \prod_{s} \sigma_s^{2 / j}
 
     for the j-th root of the product of squares, the statistics of reals; without scales, as of counts, unchanged.
+
+    Example:
+        >>> standardise_term(RootTerm((2, 2), ("a", "b"), 0.5), {"a": 2.0, "b": 3.0}).coefficient  # 0.5 * 2 * 3
+        3.0
     """
     if not scales:
         return term

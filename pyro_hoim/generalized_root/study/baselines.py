@@ -46,6 +46,11 @@ class IndependentLaw:
         first: rate (Poisson, also truncated) or mean, (d,).
         second: size of the negative binomial (infinite: Poisson), variance of the normal, (d,), else None.
         maximum: largest count of the truncated Poisson.
+
+    Example:
+        >>> law = IndependentLaw("exponential", Domain.from_cardinalities({"a": 2}), np.array([2.0]))
+        >>> law.log_density(np.array([0]), np.array([0.0])).round(4).tolist()  # minus the log of the mean
+        [-0.6931]
     """
 
     kind: str
@@ -152,6 +157,13 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
 
     Raises:
         InputError: an unknown kind, or no rows.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> law = fit_independent(table, "poisson", PoissonFamily())
+        >>> law.first.tolist(), law.log_prob(table).round(4).tolist()[3]  # the means, and minus their sum at zero
+        ([1.6, 1.6], -3.2)
     """
     check_choice(kind, _DENSITIES, "kind")
     if not table.num_rows:

@@ -23,6 +23,14 @@ class PairMoments(NamedTuple):
         mean: E x of both, float64 (2,).
         variance: Var x of both, float64 (2,).
         covariance: of the two.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.5]), PoissonFamily())
+        >>> round(pair_moments(energy).correlation, 4)
+        0.2565
     """
 
     log_z: float
@@ -50,6 +58,15 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
         InputError: another number of variables, a batch, the Gaussian family, or a model that no law belongs to.
         InputTypeError: no generalized root model.
         IntractableError: the law reaches too far for a sum or an integral.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.0]), PoissonFamily())
+        >>> found = pair_moments(energy)  # two Poisson variables with mean one
+        >>> round(found.log_z, 6), found.mean.round(decimals=6).tolist(), abs(found.covariance) < 1e-9
+        (2.0, [1.0, 1.0], True)
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
     if len(energy.domain) != 2 or energy.batch_shape:
@@ -95,6 +112,14 @@ def log_odds_ratio(
     Raises:
         UnknownNameError: a name that is not in the domain.
         InputError: values missing, or outside the support of the family.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.25]), PoissonFamily())
+        >>> round(log_odds_ratio(energy, ("a", "b"), {}), 6)  # 2! times the entry of the tensor
+        0.5
     """
     if len(names) != 2 or names[0] == names[1]:
         raise unexpected("names", "two different variables", names, code="repeated-name")

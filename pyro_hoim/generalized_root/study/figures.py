@@ -79,6 +79,12 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure
 
     Raises:
         InputError: no part, or none with a finite score.
+
+    Example:
+        >>> scores = {"independent": RootScores(50, 0, 3.1, 0.2), "model": RootScores(50, 0, 2.7, 0.2)}
+        >>> figure = root_scores_figure({"train": scores, "test": scores})
+        >>> [axes.get_title() for axes in figure.axes]
+        ['train', 'test']
     """
     if not scores or not any(math.isfinite(s.pseudo_nll) for part in scores.values() for s in part.values()):
         raise none_received("scores", "at least one part with a finite pseudo-NLL")
@@ -122,6 +128,12 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
 
     Raises:
         InputError: fewer than two penalties above zero.
+
+    Example:
+        >>> path = [PathStep(0.1, 2, 3.0, 3.2, 1e-7), PathStep(0.01, 5, 2.8, 3.1, 1e-7)]
+        >>> figure = penalty_path_figure(path, 0.01)
+        >>> [axes.get_ylabel() for axes in figure.axes]
+        ['pseudo-NLL, nats per row', 'tuples of two and more']
     """
     steps = sorted((step for step in path if step.l1 > 0), key=lambda step: step.l1)
     if len(steps) < 2:
@@ -161,6 +173,13 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
 
     Raises:
         InputError: no bounds, bounds of different powers, or a family of two half lines.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily, node_bounds
+        >>> found = [node_bounds(PoissonFamily(), [1.0, -2.0], num_subdomains=n) for n in (2, 4)]
+        >>> figure = node_bounds_figure(PoissonFamily(), [1.0, -2.0], found)
+        >>> [axes.get_title().split(":")[0] for axes in figure.axes[:2]]
+        ['2 subdomains', '4 subdomains']
     """
     if not bounds:
         raise none_received("bounds", "at least one result of node_bounds")

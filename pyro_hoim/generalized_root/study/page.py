@@ -41,7 +41,16 @@ _ROOTS = {2: "of its square root", 3: "of its cube root"}
 
 
 def root_page(analysis: RootAnalysis) -> Page:
-    """The page of a generalized root model."""
+    """The page of a generalized root model.
+
+    Example:
+        >>> from pyro_hoim import CountTable
+        >>> from pyro_hoim.generalized_root import PoissonFamily, analyse_roots
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> page = root_page(analyse_roots({"train": table}, PoissonFamily(), order=2, title="two_counts"))
+        >>> page.title, page.rows["train"], page.sections[0].title
+        ('Generalized root model of two counts', 5.0, 'How well it predicts rows')
+    """
     sections = [_scores(analysis), _network(analysis)]
     sections += [_tuples(analysis, size) for size in _sizes(analysis)]
     sections.append(_singles(analysis))

@@ -49,6 +49,14 @@ class RootScores:
         nll: minus the mean log-likelihood; None where log Z is not known.
         nll_std_error: its standard error over the rows.
         kl: KL of the rows' empirical law; None where there is no likelihood, and for real numbers.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> model = RootModel.from_fit(fit_roots(x, order=2, names=["a", "b"]))
+        >>> scores = model.scores(CountTable.from_matrix(x, ["a", "b"]))
+        >>> scores.rows, scores.impossible_rows, scores.nll is None  # log Z was not given
+        (6, 0, True)
     """
 
     rows: int
@@ -113,6 +121,13 @@ class RootModel:
 
     Raises:
         InputError: the columns of the model and the fixed ones do not make up the domain.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> table = CountTable.from_matrix([[2, 0], [1, 0], [4, 0], [0, 0]], ["a", "b"])
+        >>> model = RootModel.from_fit(fit_roots(table, order=2))
+        >>> model.fixed, model.log_q(CountTable.from_matrix([[1, 1]], ["a", "b"])).tolist()  # b was zero in all rows
+        ({'b': 0.0}, [-inf])
     """
 
     energy: GeneralizedRootEnergy
@@ -188,6 +203,14 @@ class RootPrediction:
         std: standard deviation of x given the others, (N,).
         values: what the file says, (N,), or None where it does not.
         log_probs: log p(x | the others) of these values, (N,), or None.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> model = RootModel.from_fit(fit_roots(x, order=2, names=["a", "b"]))
+        >>> found = predict_roots(model, CountTable.from_matrix(x, ["a", "b"]), "a")
+        >>> found.rmse < found.mean_rmse, found.mean.shape
+        (True, (6,))
     """
 
     target: str
@@ -229,6 +252,16 @@ def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known:
     Raises:
         UnknownNameError: no such variable.
         InputError: other columns, or values outside the support of the family.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.0]), PoissonFamily())
+        >>> model = RootModel(energy, structure.domain, {})
+        >>> found = predict_roots(model, CountTable.from_matrix([[3, 1]], ["a", "b"]), "a")
+        >>> found.mean.round(6).tolist(), round(found.log_loss, 4)  # a Poisson variable with mean one: 1 + log 3!
+        ([1.0], 2.7918)
     """
     check_names([target], model.domain.names, "target")
     values = table.column(target) if is_known else None
@@ -262,6 +295,15 @@ class RootDraws:
         values: (number, d), columns in the order of the domain.
         is_exact: whether they are independent draws from the model itself.
         burn_in: sweeps of every chain where they are not.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.25]), PoissonFamily())
+        >>> draws = draw_roots(RootModel(energy, structure.domain, {}), 5, method="gibbs", burn_in=10)
+        >>> draws.values.shape, draws.is_exact, draws.burn_in
+        (torch.Size([5, 2]), False, 10)
     """
 
     values: torch.Tensor
@@ -294,6 +336,15 @@ def draw_roots(
         UnknownNameError: an unknown variable is clamped.
         InputError: a value that is outside the family's support or impossible, or a model that no law belongs to.
         IntractableError: ``exact`` and no exact method.
+
+    Example:
+        >>> from pyro_hoim import Domain, RootStructure, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.25]), PoissonFamily())
+        >>> draws = draw_roots(RootModel(energy, structure.domain, {}), 4, clamped={"b": 3})
+        >>> draws.values[:, 1].tolist(), draws.is_exact
+        ([3.0, 3.0, 3.0, 3.0], True)
     """
     fixed = dict(clamped or {})
     check_names(list(fixed), model.domain.names, "clamped")
