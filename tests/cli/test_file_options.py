@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_hoim.core.command.guards import check_rows, warn_of_columns, warn_of_size
+from pyro_hoim.core.command.guards import check_rows, warn_of_columns, warn_of_size, warn_of_uniform
 from pyro_hoim.data import Bins, Observations, bin_columns
 from pyro_hoim.errors import DataWarning, InputError
 from pyro_hoim.families import load
+from pyro_hoim.structure import InteractionHypergraph
 
 RANDOM = np.random.default_rng(5)
 AGE = RANDOM.integers(18, 90, 300)
@@ -127,5 +128,8 @@ def test_warnings():
         warn_of_columns(rows)
     with pytest.warns(DataWarning, match="4 parameters for 3 rows"):
         warn_of_size(rows, 4)
+    with pytest.warns(DataWarning, match="the model has no term of year: their levels are taken as equally frequent"):
+        warn_of_uniform(InteractionHypergraph(rows.domain, [("a",)]), "the model")
     warn_of_size(rows, 3)
     warn_of_columns(rows.project(["a"]))
+    warn_of_uniform(InteractionHypergraph.from_order(rows.domain, 1), "the model")

@@ -12,10 +12,11 @@ from ...data.bins import is_dates
 from ...data.columns import identifier_columns
 from ...data.observations import Observations
 from ...errors import DataWarning, caller_level, check_names, refused
+from ...structure.hypergraph import InteractionHypergraph
 from ..partition import Cost
 from ..words import listed, option, plural, shorten
 
-__all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_size"]
+__all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_size", "warn_of_uniform"]
 
 _MOST_DATES = 12
 _MOST_NUMBERS = 30
@@ -133,4 +134,17 @@ def warn_of_size(rows: Observations, num_parameters: int, hint: str = "") -> Non
         hint = hint or f"{option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
         sizes = f"{plural(num_parameters, 'parameter')} for {plural(rows.total_count, 'row')}"
         told = f"{sizes}: estimates will be poor or infinite; use {hint}"
+        warnings.warn(DataWarning(told), stacklevel=caller_level())
+
+
+def warn_of_uniform(graph: InteractionHypergraph, name: str) -> None:
+    """Warn of the columns that a model, known by a name, has no term of.
+
+    Warns:
+        DataWarning: with these columns.
+    """
+    absent = [column for column in graph.domain.names if (column,) not in graph]
+    if absent:
+        told = f"{name} has no term of {listed(absent, _SHOWN)}: their levels are taken as equally frequent; add the"
+        told += f" terms, or leave the columns out by {option('columns')}"
         warnings.warn(DataWarning(told), stacklevel=caller_level())

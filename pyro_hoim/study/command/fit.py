@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...core.command.guards import size_words, warn_of_size
+from ...core.command.guards import size_words, warn_of_size, warn_of_uniform
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
@@ -91,7 +91,8 @@ class _LogLinearPlan:
             else None
         )
         table = source.complete(Missing.parse(self.asked["missing"]), reason)
-        self._structures(table.rows)
+        for name, structure in self._structures(table.rows).items():
+            warn_of_uniform(graph_of(structure), name)
         return table
 
     def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
