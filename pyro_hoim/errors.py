@@ -204,7 +204,18 @@ class ConvergenceWarning(UserWarning):
 
 
 class NonexistentEstimateWarning(UserWarning):
-    """The maximum-likelihood estimate has infinite components; the result names the combinations."""
+    """The maximum-likelihood estimate has infinite components; the result names the combinations.
+
+    Example:
+        >>> import warnings
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 0], [1, 9]])
+        >>> with warnings.catch_warnings(record=True) as told:
+        ...     warnings.simplefilter("always")
+        ...     result = fit(InteractionHypergraph.saturated(rows.domain), rows)
+        >>> [warning.category.__name__ for warning in told]
+        ['NonexistentEstimateWarning']
+    """
 
 
 class DataWarning(UserWarning):

@@ -124,6 +124,12 @@ class Source:
         about: sentences on where the rows come from.
         notes: sentences on how a file was read, said once.
         kept: what a model file keeps of that, to read other files in the same way.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> source = Source("ucb", load_table("ucb_admissions"), about=("Admissions to Berkeley in 1973.",))
+        >>> source.name, source.rows.total_count
+        ('ucb', 4526.0)
     """
 
     name: str
@@ -228,6 +234,14 @@ class Stored:
         model: what the file holds, as the family knows it.
         domain: its variables.
         info: the free-form information of the file.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> from pyro_hoim.core.operations import stored_model
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> family, stored = stored_model(hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows))
+        >>> stored.kind, stored.domain.names
+        ('hierarchical-log-linear', ('Admit', 'Gender', 'Dept'))
     """
 
     kind: str
@@ -250,6 +264,15 @@ class Question:
         left_out: sentences on rows of that file with unknown labels, from what follows of leaving them out.
         has_target: whether the file holds the column to predict; where it does not, ``rows`` have a missing column or
             zeros.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> from pyro_hoim.core.operations import stored_model
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> family, stored = stored_model(hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows))
+        >>> question = Question(stored, Path("model.safetensors"), {"seed": 1})
+        >>> stored.kind, question["seed"]
+        ('hierarchical-log-linear', 1)
     """
 
     stored: Stored
@@ -303,6 +326,14 @@ class Figures:
         is_maximum: whether the estimate maximises the likelihood, so that AIC, BIC and tests apply.
         status: how the fit ended.
         method: what else than the likelihood was maximised, in words.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> result = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> figures = family_named("log-linear").figures(result)
+        >>> figures.num_parameters, figures.df, figures.is_maximum
+        (18, 5, True)
     """
 
     num_variables: int
@@ -361,6 +392,11 @@ class Family:
         term_tests: table of tests of every interaction of a result: ``term``, ``statistic``, ``df``, ``p_value``.
         instead: what to do instead of an option, of ``log-z`` or of a method of results that the family lacks; written
             as help is.
+
+    Example:
+        >>> family = family_named("log-linear")
+        >>> family.name, family.data_type
+        ('log-linear model', 'labels')
     """
 
     kind: str

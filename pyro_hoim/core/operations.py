@@ -172,6 +172,15 @@ def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd
     Raises:
         IntractableError: the family does not complete rows, or not in this way.
         UnknownNameError, InputError, InputTypeError: as :func:`score`, or a number below 1.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> model = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> frame = pd.DataFrame({"Admit": [None, "Rejected"], "Gender": ["Male", None], "Dept": ["A", "B"]})
+        >>> found = impute(model, frame, number=3, seed=1)
+        >>> found["imputation"].tolist(), int(found.isna().sum().sum())
+        ([1, 1, 2, 2, 3, 3], 0)
     """
     check_whole(number, "number")
     family, question = _question("sample", model, options, number=number)

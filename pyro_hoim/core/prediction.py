@@ -172,6 +172,15 @@ class Imputation:
         codes: the completions, long (num_imputations, N, d).
         is_exact: rows without an approximation: complete ones, perfect draws, proven modes; (N,).
         how: ``draws`` or ``most probable``.
+
+    Example:
+        >>> from pyro_hoim import InteractionHypergraph, LogLinearEnergy
+        >>> from pyro_hoim.log_linear import impute
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 9.0], dtype=torch.float64))
+        >>> found = impute(model, Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), graph.domain), 3)
+        >>> found.codes.shape, found.observations(2).codes.tolist()
+        (torch.Size([3, 2, 2]), [[0, 0], [1, 1]])
     """
 
     data: Observations

@@ -303,6 +303,15 @@ class PseudoGibbs(GibbsKernel):
 
     References:
         Paper 5, algorithms 1 and 3.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations, run_mcmc
+        >>> from pyro_hoim.dependency_network import learn_network
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> kernel = PseudoGibbs(learn_network(rows), clamped={"b": 1}, engine="torch")
+        >>> run = run_mcmc(kernel, 20, burn_in=5, num_chains=4, seed=1, progress=False)
+        >>> run.samples["x"].shape, run.samples["x"][..., 1].unique().tolist()
+        (torch.Size([4, 20, 2]), [1])
     """
 
     model_noun = "dependency network"

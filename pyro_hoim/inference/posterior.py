@@ -59,6 +59,15 @@ def log_linear_model(
         counts: marginal counts t of shape (num_terms,), or None to simulate them.
         total_count: number of rows N.
         partition: exact backend; ``Auto()`` when None.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.log_linear import normal_prior
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+        >>> trace = pyro.poutine.trace(log_linear_model).get_trace(pair, normal_prior(pair, 1.0), counts, 40)
+        >>> trace.nodes["theta"]["value"].shape
+        torch.Size([2])
     """
     theta = pyro.sample("theta", prior)
     law = LogLinearStatistics(hypergraph, theta, total_count, partition=partition)
@@ -98,6 +107,15 @@ class PosteriorSamples(ThetaDraws):
         run: Pyro's MCMC object after its run, with ``theta`` as its site.
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+        >>> settings = NUTSSettings(num_chains=2, num_draws=200)
+        >>> found = sample_posterior(pair, counts, 1.0, settings, total_count=40, seed=1, progress=False)
+        >>> found.num_chains, found.num_draws, len(found.r_hat)
+        (2, 200, 2)
     """
 
     hypergraph: InteractionHypergraph

@@ -27,6 +27,18 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
     With several models every one is also written as ``model-<name>.safetensors`` and ``posterior-<name>.nc``; the
     files without a name are those of the model kept. Files of the same names are replaced. Returned are the names of
     the files beside the model by what they hold.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import InteractionHypergraph, load_table
+        >>> from pyro_hoim.study import analyse
+        >>> rows = load_table("ucb_admissions")
+        >>> found = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     others = save_analysis(found, Path(folder))
+        ...     names = [path.name for path in Path(folder).iterdir()]
+        >>> names, others
+        (['model.safetensors'], {})
     """
     for model in analysis.models:
         stored = ModelFile(

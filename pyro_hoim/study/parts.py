@@ -59,6 +59,14 @@ class PartScores:
         impossible_rows: rows to which an infinite estimate gives probability zero.
         one_body: of trained single variables, beside a learned model.
         predictive: the same of the richer model that predicts, None where there is no other.
+
+    Example:
+        >>> from pyro_hoim import InteractionHypergraph, load_table
+        >>> from pyro_hoim.study import analyse
+        >>> rows = load_table("ucb_admissions")
+        >>> found = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)})
+        >>> round(found.chosen.parts["train"].gain, 4)
+        0.2295
     """
 
     model: RowScores

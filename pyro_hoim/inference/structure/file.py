@@ -40,6 +40,18 @@ def save_structure_posterior(
         InputError: a prior that is a function, which no file can hold.
         InputTypeError: ``posterior`` is none.
         ModelFileError: the folder does not exist, or the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.inference import enumerate_structures
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 1], [1, 9]])
+        >>> posterior = enumerate_structures(rows)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_structure_posterior(f"{folder}/posterior.safetensors", posterior)
+        ...     kept = load_structure_posterior(f"{folder}/posterior.safetensors")
+        >>> kept.num_structures, kept.inclusion["a", "b"] == posterior.inclusion["a", "b"]
+        (2, True)
     """
     check_type(posterior, StructurePosterior, "posterior")
     evidence, law = posterior.evidence, posterior.structure_prior
@@ -73,6 +85,12 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
             program, of another format version, of another kind, or with contents that do not fit together.
+
+    Example:
+        >>> load_structure_posterior("missing.safetensors")
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.ModelFileError: missing.safetensors: no such file
     """
     target = Path(path)
     header, tensors = read_container(target, STRUCTURE_POSTERIOR)

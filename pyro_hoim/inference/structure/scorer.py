@@ -60,6 +60,15 @@ class StructureEvidence:
         InputError: another domain, a flat prior, a method that does not fit.
         InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.inference import StructurePrior
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[90, 10], [10, 90]])
+        >>> prior = StructurePrior(rows.domain)
+        >>> evidence = StructureEvidence(rows, prior.space)
+        >>> evidence.method, evidence(1) > evidence(0)
+        ('laplace', True)
     """
 
     def __init__(

@@ -50,6 +50,12 @@ class ChainSettings:
     Raises:
         InputError: numbers out of range, temperatures that do not rise from 1, an unknown word.
         InputTypeError: arguments of the wrong type.
+
+    Example:
+        >>> ChainSettings(num_chains=1)
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: num_chains: expected a whole number from 2, received 1
     """
 
     num_chains: int = 4
