@@ -387,8 +387,9 @@ class Family:
         summary: table of what a model, or the result of a fit, consists of: columns ``term`` and mostly ``estimate``,
             sentences in ``attrs["notes"]``; takes ``level`` and options of its own. By default its interactions.
         figures: of a model, or of the result of a fit; by default the number of variables and interactions.
-        nested: likelihood-ratio test of a result against a larger one: statistic, degrees of freedom and p-value;
-            InputError where the models are not nested or were not fitted to the same rows.
+        nested: likelihood-ratio test of a result against a larger one: statistic, degrees of freedom, p-value, and in
+            words how that was found, "" for a chi-square distribution that fits; InputError where the models are not
+            nested or were not fitted to the same rows.
         term_tests: table of tests of every interaction of a result: ``term``, ``statistic``, ``df``, ``p_value``.
         instead: what to do instead of an option, of ``log-z`` or of a method of results that the family lacks; written
             as help is.
@@ -420,7 +421,7 @@ class Family:
     save: Callable[[Any, Path], Mapping[str, str]] = _save_model
     summary: Callable[..., pd.DataFrame] | None = None
     figures: Callable[[Any], Figures] | None = None
-    nested: Callable[[Any, Any], tuple[float, int, float]] | None = None
+    nested: Callable[[Any, Any], tuple[float, int, float, str]] | None = None
     term_tests: Callable[..., pd.DataFrame] | None = None
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
 

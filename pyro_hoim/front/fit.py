@@ -33,7 +33,7 @@ from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.named_priors import Prior
-from ..log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
+from ..log_linear.restricted.interactions import Interactions, graph_of
 from ..log_linear.restricted.terms import FUNCTIONS, restricted_interactions
 from ..schema import Domain
 from ..structure.formula import FunctionTerm, parse_terms, split_formula
@@ -294,8 +294,6 @@ def _fitted(
             rows = rows.drop_missing()
             if not rows.total_count > 0:
                 raise unexpected("data", "at least one row without missing cells", received="none", code="empty")
-        elif isinstance(interactions, RestrictedInteractions):
-            raise conflict("missing", "functions in a formula need complete rows", "pass missing='drop'")
         else:
             run = fit_incomplete
     if run is fit_log_linear:

@@ -175,7 +175,8 @@ def roc_points(scores: Any, outcomes: Any) -> tuple[np.ndarray, np.ndarray, floa
     if events in (0, len(happened)):
         raise refused("outcomes", "some rows with the event and some without are needed", code="empty")
     order = np.argsort(-values, kind="stable")
-    last = np.flatnonzero(np.diff(values[order], append=np.nan) != 0)  # the last of every run of equal scores
+    ranked = values[order]
+    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every run of equal scores
     hits = np.cumsum(happened[order])[last]
     alarms = last + 1 - hits
     false, true = np.append(0.0, alarms / (len(values) - events)), np.append(0.0, hits / events)

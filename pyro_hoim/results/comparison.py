@@ -35,8 +35,10 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
     .. math:: \mathrm{AIC} = 2k - 2\ell, \qquad \mathrm{BIC} = k \log N - 2\ell, \qquad
         G^2(\mathrm{small} \mid \mathrm{big}) = 2(\ell_{\mathrm{big}} - \ell_{\mathrm{small}})
 
-    AIC, BIC and tests are of maximum-likelihood estimates from the same rows and stand empty for others. A model is
-    tested against the largest of the others that is nested in it.
+    AIC and BIC are of maximum-likelihood estimates from whole counts (under weights they change with the unit of the
+    weights), and stand empty for others. A model is tested against the largest of the others that is nested in it and
+    was fitted to the same rows. P-values are chosen as by :func:`~pyro_hoim.log_linear.likelihood_ratio_test`, which
+    may take two seconds each; ``attrs["notes"]`` say where they are not those of chi-square.
 
     Args:
         models: results of fits or loaded models, by name.
@@ -114,7 +116,8 @@ def _notes(figures: Mapping[str, Figures]) -> list[str]:
         notes.append("the models were estimated from different numbers of rows; compare them on data=")
     other = [name for name, found in figures.items() if not found.is_maximum]
     if other:
-        notes.append(f"AIC, BIC and tests are of maximum-likelihood estimates, which these are not: {', '.join(other)}")
+        what = "AIC, BIC and deviance are of maximum-likelihood estimates from whole counts"
+        notes.append(f"{what}, which these are not: {', '.join(other)}")
     return notes
 
 
@@ -131,11 +134,12 @@ def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
             if family.nested is None or stored_model(models[other])[0] is not family:
                 continue
             try:
-                statistic, df, p_value = family.nested(models[other], model)
+                statistic, df, p_value, how = family.nested(models[other], model)
             except (InputError, InputTypeError, IntractableError) as error:
                 why = why or f"{name} is not tested against {other}: {error.problem}"
                 continue
             rows[str(name)] = {"against": other, "statistic": statistic, "test_df": df, "p_value": p_value}
+            reasons += [f"{name} against {other}, {how}"] if how else []
             break
         else:
             reasons += [why] if why else []

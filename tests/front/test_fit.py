@@ -9,6 +9,7 @@ import torch
 
 import pyro_hoim as hoim
 from pyro_hoim import InputError, InteractionHypergraph, Observations, load_table, log_linear
+from pyro_hoim.data.frames import as_observations
 from pyro_hoim.errors import MissingDataError, UnknownNameError
 from pyro_hoim.log_linear import L2, Prior
 from pyro_hoim.testing import raises
@@ -175,3 +176,16 @@ def test_wrong_types(frame):
     graph, _ = _graph(frame, ("phys", "smoke"), "phys*smoke")
     with pytest.raises(UnknownNameError, match="the data frame lacks column 'smoke' of the model"):
         hoim.fit(graph, frame.drop(columns="smoke"))
+
+
+def test_functions_of_a_formula_are_fitted_to_rows_with_missing_cells():
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({name: rng.integers(0, 3, 200) for name in "ab"}).astype("Int64")
+    frame["a"] = frame["a"].mask(rng.random(200) < 0.2)
+    formula = "a + b + linear(a):linear(b)"
+    found = hoim.fit(formula, frame, missing="marginalise")
+    rows = as_observations(frame)
+    direct = log_linear.fit_incomplete(log_linear.restricted_interactions(rows.domain, formula), rows)
+    assert found.num_rows == 200 and found.log_likelihood == pytest.approx(direct.log_likelihood, rel=1e-12)
+    dropped = hoim.fit(formula, frame, missing="drop")
+    assert dropped.num_rows < 200 and dropped.log_likelihood > found.log_likelihood  # control: fewer rows

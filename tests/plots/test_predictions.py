@@ -27,6 +27,9 @@ def test_area_and_curve_are_those_of_scikit_learn():
 def test_ties_count_one_half():
     assert roc_points([0.5] * 6, [0, 1, 0, 1, 1, 0])[2] == 0.5
     assert roc_points([0.2, 0.5, 0.5, 0.9], [0, 0, 1, 1])[2] == 0.875
+    ranks = [2, 2, 1, 0, 0]
+    infinite = [np.inf, np.inf, 0.0, -np.inf, -np.inf]  # log odds of certain predictions
+    assert roc_points(infinite, [1, 0, 0, 1, 0])[2] == roc_auc_score([1, 0, 0, 1, 0], ranks) == 0.5
     assert roc_points([1.0, 2.0], [0, 1])[2] == 1.0 and roc_points([1.0, 2.0], [1, 0])[2] == 0.0
 
 

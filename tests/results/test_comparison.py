@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import binomtest
 
 import pyro_hoim as hoim
 from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, learn_network, load_table
@@ -76,3 +77,47 @@ def test_bad_input_is_refused_in_one_line(czech):
     with pytest.raises(InputTypeError):
         hoim.compare({"a": pd.DataFrame()})
     assert len(data.domain) == 6
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+def test_p_values_hold_their_size_where_the_chi_square_distribution_does_not():
+    """Independent columns of eight levels and sixty rows: chi-square rejects far too often, the exact test does not."""
+    generator = torch.Generator().manual_seed(7)
+    domain = Domain.from_cardinalities({"a": 8, "b": 8})
+    found, naive = [], []
+    for _ in range(12):
+        rows = Observations.from_tensor(torch.randint(8, (60, 2), generator=generator), domain)
+        fits = [fit(InteractionHypergraph.from_order(domain, k), rows) for k in (1, 2)]
+        table = fits[1].compare(fits[0])
+        found.append(float(table["p_value"].iloc[0]))
+        naive.append(likelihood_ratio_test(*fits, "chi-square").p_value)
+        assert "p-value: exact; small expected counts" in table.attrs["notes"][-1]
+    assert binomtest(sum(p <= 0.05 for p in found), 12, 0.05, alternative="greater").pvalue > 1e-6
+    assert binomtest(sum(p <= 0.05 for p in naive), 12, 0.05, alternative="greater").pvalue < 1e-6  # control
+
+
+def test_criteria_stand_empty_under_weights_and_tests_do_not_change_with_their_unit():
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({name: rng.choice(list("xyz"), 400) for name in "abc"}).assign(w=rng.gamma(2.0, 1.0, 400))
+    found = []
+    for factor in (1.0, 10.0):
+        scaled = frame.assign(w=factor * frame["w"])
+        small, big = (hoim.fit(formula, scaled, weights="w") for formula in ("a + b + c", "a*b + c"))
+        table = big.compare(small)
+        assert not {"AIC", "BIC", "deviance"} & set(table.columns)
+        assert "from whole counts, which these are not: model 1, model 2" in table.attrs["notes"][0]
+        assert math.isnan(goodness_of_fit(small).aic) and math.isnan(goodness_of_fit(small).bic)
+        found.append(table["p_value"].iloc[0])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    counted = hoim.fit("a + b + c", frame.assign(w=1.0), weights="w")
+    assert "AIC" in counted.compare(hoim.fit("a*b + c", frame.drop(columns="w")))  # control: weights of one are counts
+
+
+def test_weighted_rows_with_missing_cells_have_no_p_value():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({name: rng.choice(list("xyz"), 300) for name in "ab"}).assign(w=rng.gamma(2.0, 1.0, 300))
+    frame["a"] = frame["a"].where(rng.random(300) > 0.2)
+    small, big = (hoim.fit(f, frame, weights="w", missing="marginalise") for f in ("a + b", "a*b"))
+    table = big.compare(small)
+    assert "p_value" not in table and "missing cells" in " ".join(table.attrs["notes"])
+    assert table["statistic"].iloc[0] == pytest.approx(2 * (big.log_likelihood - small.log_likelihood))

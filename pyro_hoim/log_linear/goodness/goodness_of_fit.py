@@ -30,7 +30,8 @@ class GoodnessOfFit(PValue):
         df_adjusted: the same on the cells that are not fitted as zero, with the parameters identified there. Where it
             differs from ``df``, this is the one to use.
         log_likelihood: of all rows, nats.
-        aic: Akaike's criterion, with the identified parameters; NaN unless the fit is one of maximum likelihood.
+        aic: Akaike's criterion, with the identified parameters; NaN unless the fit is one of maximum likelihood to
+            whole counts.
         bic: Schwarz's criterion, with the identified parameters and the number of observations; likewise.
         num_rows: number of observations.
         num_cells: possible cells.
@@ -134,6 +135,7 @@ def goodness_of_fit(
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
     test = p_value_of(Comparison(result, None, deviance, pearson, adjusted), p_value, num_tables, seed)
     is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
+    is_maximum = is_maximum and data.has_whole_counts  # else the criteria change with the unit of the weights
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
         **vars(test),

@@ -196,6 +196,7 @@ def fit_figures(result: FitResult) -> Figures:
     """How large a fitted model is, and how well it describes the rows that it was fitted to."""
     graph = result.hypergraph
     is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
+    is_maximum = is_maximum and (result.data is None or result.data.has_whole_counts)
     deviance = df = None
     if is_maximum and result.data is not None and not result.data.has_missing:
         test = goodness_of_fit(result, p_value=None)

@@ -91,19 +91,21 @@ def _figures(found: Any) -> Figures:
     return fit_figures(found) if isinstance(found, FitResult) else model_figures(_file(found))
 
 
-def _nested(small: Any, big: Any) -> tuple[float, int, float]:
-    """Likelihood-ratio test by the chi-square distribution, corrected for weights that are not whole."""
+def _nested(small: Any, big: Any) -> tuple[float, int, float, str]:
+    """Likelihood-ratio test by what the expected counts allow, corrected for weights that are not whole."""
     if all(isinstance(found, Stored) for found in (small, big)):
         return _nested_files(small.model, big.model)
     for name, result in (("small", small), ("big", big)):
         check_type(result, FitResult, name, "the result of a fit")
     rows = big.data
     is_weighted = rows is not None and not (rows.has_whole_counts or rows.has_missing)
-    test = likelihood_ratio_test(small, big, "chi-square", covariance="robust" if is_weighted else "model")
-    return test.statistic, test.df_adjusted, test.p_value
+    test = likelihood_ratio_test(small, big, covariance="robust" if is_weighted else "model")
+    method = test.p_value_method
+    how = "" if method == "chi-square" else f"p-value: {method or 'none'}; {test.p_value_note}"
+    return test.statistic, test.df_adjusted, test.p_value, how
 
 
-def _nested_files(small: ModelFile, big: ModelFile) -> tuple[float, int, float]:
+def _nested_files(small: ModelFile, big: ModelFile) -> tuple[float, int, float, str]:
     """The same of models from files that say that they were estimated from the same rows."""
     files = (small, big)
     if not all(file.info.get("is_maximum") for file in files):
@@ -119,7 +121,8 @@ def _nested_files(small: ModelFile, big: ModelFile) -> tuple[float, int, float]:
     low, high = (figures.log_likelihood or 0.0 for figures in map(model_figures, files))
     sizes = [model_figures(file).num_parameters or 0 for file in files]
     statistic, df = 2 * (high - low), sizes[1] - sizes[0]
-    return statistic, df, float(chi2.sf(statistic, df))
+    how = "p-value: chi-square; whether expected counts are large enough is not checked without the rows"
+    return statistic, df, float(chi2.sf(statistic, df)), how
 
 
 def _page(analysis: Any) -> Page:
