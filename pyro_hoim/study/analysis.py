@@ -47,6 +47,7 @@ from .parts import PartScores
 from .posterior import Posterior, compare_models, file_stem, run_posterior
 from .posterior_chains import PosteriorSettings
 from .structures.record import StructureRecord
+from .uncertainty import TestMethod, Uncertainty, uncertainty
 
 __all__ = ["Analysis", "ModelAnalysis", "analyse"]
 
@@ -71,6 +72,7 @@ class ModelAnalysis:
             contrasts, see :func:`~pyro_hoim.log_linear.infinite.mark_infinite`.
         intervals: :func:`coefficient_intervals`, from the posterior where there is one.
         posterior: posterior draws with diagnostics, if asked for.
+        uncertainty: standard errors, intervals and tests, if asked for.
 
     Example:
         >>> from pyro_hoim import load_table
@@ -90,6 +92,7 @@ class ModelAnalysis:
     interactions: list[dict[str, Any]]
     intervals: list[CoefficientInterval]
     posterior: Posterior | None
+    uncertainty: Uncertainty | None = None
 
     @property
     def hypergraph(self) -> InteractionHypergraph:
@@ -192,6 +195,15 @@ class Analysis(StudyRecord[PartScores]):
         if self.parts["validation"] is not None:
             return "the fit was stopped early on validation rows"
         return f"a table of more than {_MAX_TABLE_CELLS:,} cells is too sparse for it"
+
+    def with_uncertainty(self, level: float, method: TestMethod) -> Analysis:
+        """The same with standard errors, intervals of this coverage and tests of every model that has them."""
+        return replace(
+            self,
+            models=tuple(
+                replace(m, uncertainty=uncertainty(m.fit, m.interactions, level, method)) for m in self.models
+            ),
+        )
 
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a model: size, goodness of fit, information criteria, leave-one-out."""

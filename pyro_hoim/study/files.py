@@ -61,6 +61,8 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "seed": analysis.seed,
             },
         )
+        if model.uncertainty is not None:
+            stored.info["uncertainty"] = list(model.uncertainty.kept)
         if analysis.constrained is not None:
             found = analysis.constrained
             parts = {f"part_{name}": part for name, part in found.result.parts.items()}

@@ -28,6 +28,7 @@ from .figures import rank_figure, trace_figure
 from .infinite import add_interactions, coefficient_rows
 from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section
 from .structures.sections import structure_sections, structure_sentences, structure_warnings
+from .uncertainty import uncertainty_section
 
 __all__ = ["analysis_page"]
 
@@ -71,6 +72,7 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
         _comparison(analysis),
         _structure(model),
         _interactions(model),
+        uncertainty_section(model.uncertainty),
         _cells(model),
         _posterior(model),
         _prediction(analysis),

@@ -11,7 +11,7 @@ from ...core.family import Asked, Option, Request, Study
 from ...core.parts import PARTS
 from ...core.words import option
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, out_of_reach, refused
+from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, graph_of, is_within
@@ -42,9 +42,18 @@ LOG_LINEAR_OPTIONS = (
     Option(
         "prior",
         "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
-        "S, with the information of one row (unit) or of M, or N fictive rows spread evenly.  [default: none; normal:1 "
+        "S, with the information of one row (unit) or of M, or N fictive rows spread evenly. Every fit of given "
+        "interactions takes it, by exact or sampled gradients, and the same for each of several models; not formulas "
+        "with functions. With {select}: unit, normal:S or ridge:S.  [default: none; normal:1 "
         "for {posterior}; unit for {structure_posterior}; with {select} the rows choose]",
         metavar="none|unit[:M]|normal:S|ridge:S|conjugate:N",
+    ),
+    Option("level", "Coverage of the intervals of coefficients.", kind="number", high=1, default=0.95),
+    Option(
+        "tests",
+        "How every interaction is tested: wald needs no further fits; likelihood-ratio fits the model without it.",
+        choices=("wald", "likelihood-ratio"),
+        default="wald",
     ),
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
     Option(
@@ -138,6 +147,7 @@ class _LogLinearPlan:
             about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
         )
+        analysis = analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
         return Study(analysis, summary(analysis, request.folder))
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
@@ -187,6 +197,10 @@ def _closed(structure: InteractionHypergraph) -> InteractionHypergraph:
 def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan | PenaltyPlan:
     """Options checked against each other."""
     edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
+    check_fraction(asked["level"], "level")
+    for own in ("level", "tests"):
+        if own in asked.given and (select or asked["structure_posterior"] or asked["penalty"]):
+            raise conflict(own, "belongs to fits of given interactions by likelihood")
     penalty = plan_penalty(asked)
     if penalty is not None:
         plan_structures(asked)

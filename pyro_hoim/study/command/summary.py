@@ -51,6 +51,8 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
         **chosen.infinite_json,
     }
+    if chosen.uncertainty is not None:
+        found |= chosen.uncertainty.to_json()
     if any(part and part.accuracy for part in parts.values()):
         found["accuracy"] = accuracy_by_part(parts)
     if len(analysis.models) > 1 or chosen.goodness is not None:

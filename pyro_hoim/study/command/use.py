@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from scipy.special import ndtri
 
 from ...annealing.options import chosen_rows
 from ...core.command.answers import (
@@ -25,7 +27,7 @@ from ...core.prediction import Prediction, extend_rows
 from ...core.rows import ClampedGibbs
 from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
 from ...data.observations import Observations
-from ...errors import IntractableError, refused
+from ...errors import IntractableError, check_fraction, refused
 from ...information.interaction_values import RemovalValue, removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
@@ -68,6 +70,7 @@ INTERACTIONS_OPTIONS = (
         default=4096,
         metavar="N",
     ),
+    Option("level", "Coverage of the intervals of coefficients.", kind="number", high=1, default=0.95),
     Option("seed", "Seed of those rows.", kind="whole", low=0, high=LARGEST_SEED, default=0),
 )
 
@@ -232,18 +235,45 @@ def interactions(question: Question) -> Answer:
         wanted = [row["edge"] for row in rows]
         values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
         rows = [{**row, "refined_information": _information(v)} for row, v in zip(rows, values, strict=True)]
-    head = ["interaction", "strength", "coefficient", *(["information"] if information else []), "levels"]
+    check_fraction(question["level"], "level")
+    rows, precise = _with_uncertainty(rows, question.stored.info.get("uncertainty", []), question["level"])
+    head = ["interaction", "strength", "coefficient", *precise]
+    head += [*(["information"] if information else []), "levels"]
     cells = [
         [
             short_edge(row["edge"], _EDGE),
             "infinite" if row["is_infinite"] else fixed(row["value"]),
             plain(number(row["coefficient"])) if row["is_infinite"] else fixed(row["coefficient"], sign=True),
+            *(plain(number(row[name])) for name in precise.values()),
             *([_information_text(row["refined_information"])] if information else []),
             short_edge(row["levels"], _LEVELS),
         ]
         for row in rows
     ]
     return Answer({"interactions": rows}, [*columns_of(head, cells), *finite_contrast_lines(rows)])
+
+
+_PRECISE = {"SE": "std_error", "lower": "lower", "upper": "upper", "p": "p_value", "adjusted p": "p_value_adjusted"}
+
+
+def _with_uncertainty(
+    rows: list[dict[str, Any]], kept: Sequence[Mapping[str, Any]], level: float
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows with standard error, interval and test where the file keeps them, and the columns to show."""
+    held = {tuple(found["edge"]): found for found in kept}
+    if not held:
+        return rows, {}
+    names, width = ("std_error", "df", "statistic", "p_value", "p_value_adjusted"), -ndtri((1 - level) / 2)
+    result = list[dict[str, Any]]()
+    for row in rows:
+        found = held.get(tuple(row["edge"]), {})
+        error = found.get("std_error")
+        ends = {"lower": None, "upper": None}
+        if error is not None:
+            ends = {"lower": row["coefficient"] - width * error, "upper": row["coefficient"] + width * error}
+        result.append({**row, **{name: found.get(name) for name in names}, **ends})
+    is_tested = any(row["p_value"] is not None for row in result)
+    return result, {head: name for head, name in _PRECISE.items() if is_tested or not name.startswith("p_")}
 
 
 def _information(value: RemovalValue) -> dict[str, Any]:
