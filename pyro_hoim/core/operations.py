@@ -7,6 +7,7 @@ for a family of numbers. Of a data frame the columns of the model are read, in a
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -28,7 +29,7 @@ from ..errors import (
     refused,
     wrong_type,
 )
-from ..schema import Variable
+from ..schema import Domain, Variable
 from .family import Answer, Family, Question, Stored, families, family_of
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
@@ -43,6 +44,7 @@ __all__ = [
     "save",
     "score",
     "scored_rows",
+    "signed_strengths",
     "stored_model",
     "strengths",
 ]
@@ -288,9 +290,38 @@ def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> list[di
     return found.json["interactions"]
 
 
-def strengths(model: object) -> list[tuple[tuple[str, ...], float | None]]:
-    """The columns of every interaction of a model with its strength, strongest first; None where that is not known."""
-    return [(tuple(row["edge"]), row["value"]) for row in _ties(model, None, {})]
+def strengths(model: object) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
+    """Strengths of the interactions of a model as :func:`signed_strengths` gives them."""
+    return signed_strengths(stored_model(model)[1].domain, _ties(model, None, {}))
+
+
+def signed_strengths(
+    domain: Domain, rows: Iterable[Mapping[str, Any]]
+) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
+    """The largest strength of every interaction, and what its sign means.
+
+    Where every variable has two levels and coefficients are known, the sign is that of the coefficient of the second
+    levels; else there is none.
+
+    Args:
+        domain: of the model.
+        rows: what the family says of every interaction: ``edge``, ``value`` and perhaps ``coefficient`` with its
+            ``position`` in the table of the interaction, and ``is_infinite``.
+    """
+    is_binary = all(variable.is_finite and variable.cardinality == 2 for variable in domain)
+    found: dict[tuple[str, ...], float] = {}
+    is_signed = False
+    for row in rows:
+        edge = tuple(sorted(set(row["edge"]), key=domain.index))
+        size = math.inf if row.get("is_infinite") else abs(row["value"] or 0.0)
+        if size < abs(found.get(edge, 0.0)):
+            continue
+        found[edge] = size
+        if is_binary and len(edge) > 1 and {"coefficient", "position"} <= row.keys():
+            is_signed = True
+            is_odd = (len(edge) - int(row["position"]).bit_count()) % 2 == 1
+            found[edge] = math.copysign(size, -row["coefficient"] if is_odd else row["coefficient"])
+    return found, ("second levels together: more frequent", "less frequent") if is_signed else None
 
 
 def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bool = False) -> pd.Series:

@@ -40,10 +40,8 @@ def draw_interactions(result: Any, ax: Target, top: int | None) -> Axes:
 def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
     """The interactions on a circle, as wide as they are strong."""
     _, stored = operations.stored_model(result)
-    weights = dict[tuple[str, ...], float]()
-    for names, value in operations.strengths(result):
-        edge = tuple(sorted(set(names), key=stored.domain.index))
-        weights[edge] = max(weights.get(edge, 0.0), 0.0 if value is None else abs(value))
+    weights, signs = operations.strengths(result)
+    options.setdefault("signs", signs)
     plain = Domain.from_cardinalities(dict.fromkeys(stored.domain.names, 2))  # of numbers, too
     graph = InteractionHypergraph(plain, list(weights), hierarchical=False)
     return plot_hypergraph(graph, weights, ax=ax, **options)

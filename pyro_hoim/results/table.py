@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from typing_extensions import override
 
-from ..core.words import columns_of, fixed, short_edge, shorten
+from ..core.words import columns_of, fixed, listed, short_edge, shorten
 
 __all__ = ["SummaryTable", "cell_text", "html_of"]
 
@@ -42,10 +42,11 @@ class SummaryTable(pd.DataFrame):
 
     @override
     def __repr__(self) -> str:
-        lines = _blocks(*_cells(self.head(_PRINTED)))
+        shown, notes = _without_notes(self)
+        lines = _blocks(*_cells(shown.head(_PRINTED)))
         if len(self) > _PRINTED:
             lines.append(f"... {len(self) - _PRINTED} more")
-        return "\n".join([*lines, *(f"({note})" for note in self.attrs.get("notes", ()))])
+        return "\n".join([*lines, *(f"({note})" for note in notes)])
 
     __str__ = __repr__
 
@@ -55,6 +56,7 @@ class SummaryTable(pd.DataFrame):
 
 def html_of(frame: pd.DataFrame, heading: str = "") -> str:
     """HTML of at most 20 rows and the notes below, in the colours of the page that it stands in; wide ones scroll."""
+    frame, told = _without_notes(frame)
     header, rows = _cells(frame.head(_SHOWN), math.inf)
     is_word = _are_words(_with_index(frame))
     style = ["text-align:left;" if word else "text-align:right;" for word in is_word]
@@ -75,9 +77,20 @@ def html_of(frame: pd.DataFrame, heading: str = "") -> str:
     body = "".join(line("td", row) for row in rows)
     parts.append(f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>")
     more = [f"... {len(frame) - _SHOWN} more"] if len(frame) > _SHOWN else []
-    notes = [*more, *frame.attrs.get("notes", ())]
+    notes = [*more, *told]
     parts += [f'<p style="margin:0.2em 0;opacity:0.75;font-size:smaller">{html.escape(note)}</p>' for note in notes]
     return "".join([*parts, "</div>"])
+
+
+def _without_notes(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The frame without its column of notes, and all notes in full, those of rows after the terms that they are of."""
+    notes = list(frame.attrs.get("notes", ()))
+    if not {"term", "note"} <= set(frame.columns):
+        return frame, notes
+    of_rows = pd.DataFrame(frame[frame["note"].notna() & (frame["note"] != "")])
+    grouped = of_rows.groupby("note", sort=False)["term"]
+    told = [f"{'all' if len(terms) == len(frame) > 1 else listed(list(terms))}: {note}" for note, terms in grouped]
+    return frame.drop(columns="note"), [*notes, *told]
 
 
 def _are_words(frame: pd.DataFrame) -> list[bool]:

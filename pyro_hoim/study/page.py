@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..core.operations import signed_strengths
 from ..core.page import Page, Section
 from ..core.words import (
     distinct_sentence,
@@ -276,22 +277,9 @@ def _compare_elpd(analysis: Analysis, section: Section) -> None:
         section.table(columns, rows, chosen=int(np.argmin(frame["rank"])))
 
 
-def _strengths(model: ModelAnalysis) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
-    """Strength of every interaction, and what its sign means: there is one where every variable has two levels."""
-    is_binary = all(cardinality == 2 for cardinality in model.hypergraph.domain.cardinalities)
-    found: dict[tuple[str, ...], float] = {}
-    for row in model.interactions:
-        edge = tuple(row["edge"])
-        found[edge] = math.inf if row["is_infinite"] else float(row["value"])
-        if is_binary and len(edge) > 1:  # of the entry where all are at their second levels
-            is_odd = (len(edge) - int(row["position"]).bit_count()) % 2 == 1
-            found[edge] = math.copysign(found[edge], -row["coefficient"] if is_odd else row["coefficient"])
-    return found, ("second levels together: more frequent", "less frequent") if is_binary else None
-
-
 def _structure(model: ModelAnalysis) -> Section:
     section = Section(f"Structure of {model.name}")
-    strength, signs = _strengths(model)
+    strength, signs = signed_strengths(model.hypergraph.domain, model.interactions)
     if len(model.hypergraph.domain) <= 40:
         section.figure(
             figure_of(plot_hypergraph, model.hypergraph, strength, unit="nats", signs=signs),

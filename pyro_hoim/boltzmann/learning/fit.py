@@ -33,7 +33,7 @@ from .options import LearningMethod, LearningOptions
 __all__ = ["MachineResult", "check_method", "fit_machine"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MachineResult(Fitted):
     """A learned machine and how it came about.
 
@@ -64,9 +64,6 @@ class MachineResult(Fitted):
     iterations: int
     num_rows: float
     seconds: float
-
-    def __repr__(self) -> str:
-        return f"MachineResult({self.law!r}, method={self.options.method!r}, iterations={self.iterations})"
 
 
 def fit_machine(

@@ -35,7 +35,7 @@ __all__ = ["LearnedNetwork", "learn_network"]
 _LARGEST_PARAMETERS = 10**12
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LearnedNetwork(Fitted):
     """A learned dependency network and how it came about.
 
@@ -65,13 +65,6 @@ class LearnedNetwork(Fitted):
     num_observations: float
     conditions: TheoremConditions
     edges: tuple[DependencyEdge, ...] = field(repr=False)
-
-    def __repr__(self) -> str:
-        leaves = sum(node.num_leaves for node in self.nodes)
-        return (
-            f"LearnedNetwork({len(self.nodes)} variables, {leaves} leaves, {len(self.conditionals.edges)} edges, "
-            f"penalty {self.penalty}, alpha {self.alpha:g})"
-        )
 
     @property
     def cost(self) -> float:

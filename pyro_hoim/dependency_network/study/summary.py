@@ -19,7 +19,12 @@ __all__ = ["learned_file", "network_figures", "network_summary"]
 
 def learned_file(learned: LearnedNetwork) -> NetworkFile:
     """What a file holds of a learned network: its counts and the information of every edge, too."""
+    smoothed = {
+        node.variable: table.sum(0) + learned.alpha / table.shape[-1]
+        for node, table in zip(learned.nodes, learned.counts, strict=True)
+    }
     info = {
+        "independent": {name: (table / table.sum()).tolist() for name, table in smoothed.items()},
         "rows": learned.num_observations,
         "penalty": learned.penalty,
         "alpha": learned.alpha,

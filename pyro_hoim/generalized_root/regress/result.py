@@ -137,7 +137,7 @@ class RootRefitResult:
         return self.status in ("converged", "shortened")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RootFitResult(Fitted):
     r"""A generalized root model learned by node-wise regressions, and how it came about.
 
@@ -212,14 +212,6 @@ class RootFitResult(Fitted):
             tuple(rows.constant_columns),
             is_full,
             seconds,
-        )
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{key}: {count}" for key, count in self.num_terms.items())
-        return (
-            f"RootFitResult({self.family.name}, {len(self.domain)} variables, terms {{{counts}}}, "
-            f"largest KKT residual {float(self.kkt_residual.max()):.1e}"
-            f"{'' if self.refit is None else f', refit {self.refit.method!r}'})"
         )
 
     @cached_property

@@ -96,7 +96,7 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SelectionResult(Fitted):
     """Interactions selected on validation rows, and the path that led to them.
 
@@ -130,14 +130,6 @@ class SelectionResult(Fitted):
     status: SelectionStatus
     settings: Mapping[str, Any]
     excluded: torch.Tensor | None = None
-
-    def __repr__(self) -> str:
-        best = self.rounds[self.best_round]
-        kl = "" if best.validation_kl is None else f", validation KL {best.validation_kl:.4f}"
-        return (
-            f"SelectionResult({self.status}, best of {len(self.rounds)} rounds is {self.best_round}: "
-            f"{best.num_interactions} interactions, {best.num_parameters} parameters of the family{kl})"
-        )
 
     @property
     def best(self) -> SelectionRound:
