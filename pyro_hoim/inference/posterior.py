@@ -112,10 +112,10 @@ class PosteriorSamples(ThetaDraws):
         >>> from pyro_hoim import Domain
         >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
-        >>> settings = NUTSSettings(num_chains=2, num_draws=200)
+        >>> settings = NUTSSettings(num_chains=1, num_draws=8, burn_in=8)
         >>> found = sample_posterior(pair, counts, 1.0, settings, total_count=40, seed=1, progress=False)
         >>> found.num_chains, found.num_draws, len(found.r_hat)
-        (2, 200, 2)
+        (1, 8, 2)
     """
 
     hypergraph: InteractionHypergraph

@@ -36,6 +36,17 @@ def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Ten
     Args:
         prior: distribution over psi, event shape (num_terms,).
         likelihood: of the rows.
+
+    Example:
+        >>> import pyro.distributions as dist
+        >>> from pyro_hoim import Domain, Variable
+        >>> from pyro_hoim.generalized_root import PoissonFamily, RootPseudoLikelihood
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> rows = RootPseudoLikelihood(structure, torch.tensor([[1.0], [2.0]]), PoissonFamily())
+        >>> prior = dist.Normal(torch.zeros(1, dtype=torch.float64), 1.0).to_event(1)
+        >>> trace = pyro.poutine.trace(root_pseudo_model).get_trace(prior, rows)
+        >>> [name for name in trace.nodes if not name.startswith("_")]
+        ['psi', 'rows']
     """
     psi = pyro.sample("psi", prior)
     pyro.factor("rows", likelihood(psi))

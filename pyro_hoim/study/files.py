@@ -86,6 +86,17 @@ def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
     """Write ``model.safetensors``, and of a model with a structure ``predictive.safetensors``, the richer model.
 
     Returned are the names of the files beside the model by what they hold.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import Domain, learn, load
+        >>> from pyro_hoim.study import analyse_learned
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     others = save_learned(analyse_learned(learn(rows, rows), {"train": rows}), Path(folder))
+        ...     kept = load(Path(folder, "model.safetensors"))
+        >>> kept.domain.names, list(others.values())
+        (('a', 'b'), ['predictive.safetensors'])
     """
     models = {"model": analysis.model}
     if analysis.model is not analysis.learned:

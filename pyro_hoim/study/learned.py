@@ -38,6 +38,13 @@ class LearnedAnalysis(StudyRecord[PartScores]):
         num_parameters_fitted: free parameters of :attr:`model` that the rows it was fitted to identify, as
             :attr:`~pyro_hoim.log_linear.FitResult.num_parameters_fitted`; None where these were not counted.
         num_parameters_predictive: the same of ``learned``.
+
+    Example:
+        >>> from pyro_hoim import Domain, learn
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> found = analyse_learned(learn(rows, rows), {"train": rows})
+        >>> found.num_parameters_fitted, found.target
+        (3, None)
     """
 
     learned: LearnResult
@@ -74,6 +81,14 @@ def analyse_learned(
     Raises:
         UnknownNameError: ``target`` is no variable.
         InputError: rows over other variables, or a part of another name.
+
+    Example:
+        >>> from pyro_hoim import Domain, learn
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> rows = Observations.from_table(domain, [[40, 10], [10, 40]])
+        >>> found = analyse_learned(learn(rows, rows), {"train": rows})
+        >>> [line["edge"] for line in found.interactions], round(found.parts["train"].gain, 2)  # the mutual information
+        ([['a', 'b']], 0.19)
     """
     check_part_names(parts)
     model = learned if learned.structure is None else learned.structure

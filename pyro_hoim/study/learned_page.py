@@ -41,7 +41,16 @@ _STATUS = {
 
 
 def learned_page(analysis: LearnedAnalysis) -> Page:
-    """The page of a learned model."""
+    """The page of a learned model.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations, learn
+        >>> from pyro_hoim.study import analyse_learned
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> page = learned_page(analyse_learned(learn(rows, rows), {"train": rows}, title="pairs"))
+        >>> page.title, page.rows["train"]
+        ('What was learned from pairs', 100.0)
+    """
     sections = [
         _scores(analysis),
         _structure(analysis),
