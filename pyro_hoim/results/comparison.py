@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -136,7 +137,9 @@ def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
             try:
                 statistic, df, p_value, how = family.nested(models[other], model)
             except (InputError, InputTypeError, IntractableError) as error:
-                why = why or f"{name} is not tested against {other}: {error.problem}"
+                called = {"small": str(other), "big": str(name)}
+                problem = re.sub(r"\b(small|big)\b", lambda word, called=called: called[word[0]], error.problem or "")
+                why = why or f"{name} is not tested against {other}: {problem}"
                 continue
             rows[str(name)] = {"against": other, "statistic": statistic, "test_df": df, "p_value": p_value}
             reasons += [f"{name} against {other}, {how}"] if how else []

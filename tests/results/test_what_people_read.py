@@ -34,7 +34,7 @@ def test_notes_of_rows_stand_below_a_table_in_full():
 
 def test_models_that_are_not_nested_are_told_by_what_they_hold(frame):
     table = hoim.fit("a*b + c", frame).compare(hoim.fit("a*c + b*c", frame))
-    assert "the models are not nested: only the smaller one holds a:b" in repr(table)
+    assert "model 2 is not tested against model 1: the models are not nested: a:b is in model 1 alone" in repr(table)
 
 
 def test_pictures_show_the_signs_of_pairs_of_two_levels(frame):
@@ -46,7 +46,7 @@ def test_pictures_show_the_signs_of_pairs_of_two_levels(frame):
         assert np.sign(table[0, 0] * table[1, 1] - table[0, 1] * table[1, 0]) == sign == np.sign(found[one, two])
     axes = result.plot_hypergraph(Figure())
     assert {to_hex(patch.get_edgecolor()) for patch in axes.patches} == {BLUE, ORANGE}
-    texts = [text.get_text() for legend in axes.figure.legends + [axes.get_legend()] if legend for text in legend.texts]
+    texts = [text.get_text() for legend in [*axes.figure.legends, axes.get_legend()] if legend for text in legend.texts]
     assert signs is not None and set(signs) <= set(texts)
     more = hoim.fit("a*b + b*c", frame.assign(c=frame["c"] + (frame.index % 3 == 0)))
     assert strengths(more)[1] is None and all(value >= 0 for value in strengths(more)[0].values())

@@ -247,9 +247,9 @@ def likelihood_ratio_test(
     surplus = set(small.hypergraph.edges) - set(big.hypergraph.edges)
     if surplus:
         shown = ", ".join(":".join(edge) for edge in sorted(surplus)[:4])
-        raise refused("small", f"the models are not nested: only the smaller one holds {shown}", code="other-domain")
+        raise refused("small", f"the models are not nested: {shown} is in small alone", code="other-domain")
     if not is_within(small.restriction or small.hypergraph, big.restriction or big.hypergraph):
-        problem = "the models are not nested: the larger one is restricted to tables that the smaller one need not have"
+        problem = "the models are not nested: big is restricted to tables that small need not have"
         raise refused("small", problem, code="other-domain")
     if small.num_parameters == big.num_parameters:
         raise conflict("big", "expected more interactions than in small, received the same model twice")
