@@ -28,6 +28,17 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
     ("over-budget", None): None,
 }
 """By code and argument, or any argument: what to do here in the place of a hint about calls in Python."""
+_SMALLER = {
+    "fit": "use fewer --columns or a lower --order",
+    "sample": "use --method gibbs, or fix columns with --given",
+    "predict": "use --method gibbs",
+    "score": "use --method ais",
+    "log-z": "use --method ais",
+    "interactions": "leave it out with --no-information",
+    "margins": "name fewer columns",
+    "compare": "compare without --on",
+}
+"""What to do by command where a computation is beyond its budget and nothing more exact is known."""
 _METHODS = {"AnnealedImportance", "RootAnnealed"}
 
 
@@ -41,6 +52,8 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
         if key in _HINTS and "--" not in (hint or ""):
             hint = _HINTS[key]
             break
+    if error.code == "over-budget" and "--" not in f"{error.problem} {hint}" and command is not None:
+        hint = _SMALLER.get(str(command.name), hint)
     if argument is not None and command is not None:
         options = {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
         known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}

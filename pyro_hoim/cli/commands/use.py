@@ -107,7 +107,6 @@ def score(ctx: click.Context, model: Path, file: Path, as_json: bool, **_: Any) 
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the rows with their predictions here."
 )
-@file_options
 @JSON
 @click.pass_context
 def predict(
