@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 __all__ = ["flag", "written"]
 
 _ARGUMENTS = {"refit": "refit_terms"}  # arguments of functions whose option has another name
@@ -13,6 +15,6 @@ def flag(name: str) -> str:
 
 
 def written(name: str, value: object) -> str:
-    """An option in a sentence, with a value that is not None; True is that of a switch."""
+    """An option in a sentence, with a value that is not None; True is that of a switch; quoted as a shell needs it."""
     own = flag(_ARGUMENTS.get(name, name))
-    return own if value is None or value is True else f"{own} {value}"
+    return own if value is None or value is True else f"{own} {shlex.quote(str(value))}"

@@ -31,6 +31,7 @@ __all__ = [
     "parameters_text",
     "plain",
     "plural",
+    "possible_rows",
     "short_edge",
     "short_labels",
     "shorten",
@@ -303,6 +304,13 @@ def num_states_text(num_states: int) -> str:
         return str(num_states)
     mantissa, exponent = rounded_power(num_states, 1)
     return f"{mantissa}e{exponent}"
+
+
+def possible_rows(num_states: int) -> str:
+    """How many rows there may be, written out below a million: ``48,384 possible rows``, ``2.4e14 possible rows``."""
+    if num_states < 10**6:
+        return plural(num_states, "possible row")
+    return f"{num_states_text(num_states)} possible rows"
 
 
 def digits(value: float | None) -> str:

@@ -44,7 +44,7 @@ DataLike = Observations | FrameLike
 """What functions of rows of finite variables take."""
 
 _KINDS: Mapping[str, type] = {"b": bool, "i": int, "u": int, "f": float}
-_ARROW_HINT = "install pyarrow (pip install 'pyro-hoim[arrow]'), or pass a pandas data frame"
+_ARROW_HINT = "install pyarrow (pip install 'pyro-hoim[parquet]'), or pass a pandas data frame"
 
 
 def is_frame(data: object) -> TypeGuard[FrameLike]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +27,6 @@ __all__ = [
     "SETS",
     "SIGNED",
     "Target",
-    "as_data_uri",
     "axes_for",
     "ends",
     "figure_of",
@@ -91,13 +88,6 @@ def figure_of(plot: Callable[..., Axes], *args: Any, **options: Any) -> Figure:
     figure = Figure()
     plot(*args, ax=figure, **options)
     return figure
-
-
-def as_data_uri(figure: Figure, dpi: int = 120) -> str:
-    """PNG of a figure as a ``data:`` address."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight", facecolor="white", metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def plain_axes(axes: Axes) -> None:

@@ -14,6 +14,8 @@ from typing_extensions import override
 from ..core import operations
 from ..core.family import Stored
 from ..core.words import plural
+from ..data.counts import CountTable
+from ..data.observations import Observations
 from ..errors import check_fraction, check_names, out_of_reach, refused
 from .comparison import compare, figures_of
 from .table import SummaryTable, html_of
@@ -182,14 +184,17 @@ class Fitted:
         Raises:
             InputError: the folder is a file.
         """
+        from ..report.origin import provenance
         from ..report.render import write_page
         from .page import result_page
 
+        page, rows = result_page(self), getattr(self, "data", None)
+        made = provenance(rows if isinstance(rows, Observations | CountTable) else None, seed=page.seed)
         target = Path(folder)
         if target.is_file():
             raise refused("folder", f"{target} is a file", "name a folder, which is made where there is none")
         target.mkdir(parents=True, exist_ok=True)
-        write_page(result_page(self), target)
+        write_page(page, target, made)
         return target / "report.html"
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -11,10 +11,10 @@ from ..core.words import (
     distinct_sentence,
     fixed,
     gain_sentence,
-    num_states_text,
     number,
     parameters_text,
     plural,
+    possible_rows,
 )
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
@@ -76,7 +76,6 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
     learned = analysis.model
     graph = learned.hypergraph
     domain = graph.domain
-    states = domain.num_states
     by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
     words = ["pair", "triple", "quadruple"]
     listed = [
@@ -89,7 +88,7 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
             f"{analysis.title}: {' and '.join(listed) if listed else 'no interaction'}, with "
             f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
             f"{plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
-            f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'})."
+            f"({possible_rows(domain.num_states)})."
             f"{_loss_sentence(analysis)}"
         )
     ]

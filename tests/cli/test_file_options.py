@@ -1,6 +1,7 @@
 """Cut points, counts and encodings of a fit hold for the files of later commands; nothing is taken silently."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -133,3 +134,10 @@ def test_warnings():
     warn_of_size(rows, 3)
     warn_of_columns(rows.project(["a"]))
     warn_of_uniform(InteractionHypergraph.from_order(rows.domain, 1), "the model")
+
+
+def test_what_a_hint_says_can_be_pasted_into_a_shell(shell):
+    rows = [("the number", "b"), *((f"n{i}", "xy"[i % 2]) for i in range(40))]
+    Path("t.csv").write_text("".join(f"{a},{b}\n" for a, b in rows))
+    told = shell.refused("fit", "t.csv", says=["--columns b", "--allow 'the number'"])
+    shell("fit", "t.csv", "--order", "1", *shlex.split(told[told.index("--allow") : -1]), "--out", "o")

@@ -169,3 +169,33 @@ def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
     for name, extra in (("t.parquet", "parquet"), ("t.xlsx", "excel")):
         with pytest.raises(InputError, match=rf"pip install 'pyro-hoim\[{extra}\]'"):
             read_table_file(tmp_path / name)
+
+
+def test_bytes_that_are_not_utf8_inside_commas_are_windows_1252_and_said_so(tmp_path):
+    path = written(tmp_path, b"a,b\n\xff\xfe,y\nz,n\n")
+    table = read_table_file(path)
+    assert table.columns[0] == ("ÿþ", "z") and table.notes == ("read as cp1252",)
+    with raises("wrong-encoding", f"{path} line 2"):
+        read_table_file(path, encoding="utf-8")
+    with raises("wrong-encoding"):
+        read_table_file(written(tmp_path, b"\xff\xfea,b\ny,n\n\n"))  # the mark of UTF-16 before an odd number of bytes
+
+
+def test_an_index_with_a_name_is_a_column_and_bytes_are_text(tmp_path):
+    frame = pd.DataFrame({"a": [b"x", "é".encode()], "b": ["u", "v"]}, index=pd.Index(["k", "l"], name="key"))
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read_table_file(tmp_path / "t.parquet")
+    assert table.header == ("key", "a", "b") and table.columns == (("k", "l"), ("x", "é"), ("u", "v"))
+
+
+def test_cells_of_lists_are_refused_by_column(tmp_path):
+    pd.DataFrame({"a": ["x", "y"], "b": [[1, 2], [3]]}).to_parquet(tmp_path / "t.parquet")
+    with raises("damaged-file", f"{tmp_path / 't.parquet'} column 'b'"):
+        read_table_file(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "Unnamed: 0.1"])
+def test_row_names_written_again_by_pandas_are_left_out(name, tmp_path):
+    cells = [[name, "a"], *([str(i), "xy"[i % 2]] for i in range(30))]
+    table = read_table_file(written(tmp_path, "\n".join(map(",".join, cells))))
+    assert table.header == ("a",) and "row names" in table.notes[0]

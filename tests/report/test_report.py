@@ -1,6 +1,5 @@
 """Reports: figures show what they are given, pages hold what the analysis says, numbers read well."""
 
-import base64
 import io
 import re
 from dataclasses import replace
@@ -14,7 +13,7 @@ from matplotlib.patches import PathPatch
 from pyro_hoim import Domain, Observations, load_table
 from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
-from pyro_hoim.plots.drawing import BLUE, ORANGE, as_data_uri, figure_of
+from pyro_hoim.plots.drawing import BLUE, ORANGE, figure_of
 from pyro_hoim.plots.fitted import plot_fitted
 from pyro_hoim.plots.intervals import plot_comparison, plot_forest
 from pyro_hoim.report import plain_text, render_page, write_page
@@ -80,8 +79,10 @@ def test_num_states_text(count, shown):
 
 def pixels(figure):
     """Decoded picture of a figure."""
-    uri = as_data_uri(figure, dpi=40)
-    return image.imread(io.BytesIO(base64.b64decode(uri.split(",")[1])), format="png")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=40, bbox_inches="tight", facecolor="white")
+    stream.seek(0)
+    return image.imread(stream, format="png")
 
 
 def test_an_infinite_estimate_is_an_arrow():

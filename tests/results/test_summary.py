@@ -10,7 +10,9 @@ import statsmodels.formula.api as smf
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, load_table
+from pyro_hoim.data.digest import digest
 from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.families import load
 from pyro_hoim.log_linear import L1, L2
 from pyro_hoim.results import SummaryTable
 
@@ -122,3 +124,11 @@ def test_levels_and_options_are_checked():
         result.summary(codin="corner")
     with pytest.raises(InputError, match="corner"):
         result.summary(coding="corners")
+
+
+def test_the_page_of_a_result_tells_the_sha256_of_the_rows_it_keeps(tmp_path):
+    data = load_table("hair_eye_color")
+    result = fit(InteractionHypergraph.from_order(data.domain, 1), data)
+    assert digest(data) in result.report(tmp_path / "a").read_text(encoding="utf-8")
+    result.save(tmp_path / "m")  # control: the file of a model keeps no rows
+    assert digest(data) not in load(tmp_path / "m").report(tmp_path / "b").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.command.answers import describe_log_z
 from ...core.page import Page, Section, cell
-from ...core.words import fixed, gain_sentence, num_states_text, plural
+from ...core.words import fixed, gain_sentence, plural, possible_rows
 from .analysis import MachineAnalysis
 from .figures import curve_figure, weights_figure
 from .use import strongest
@@ -46,7 +46,7 @@ def _summary(analysis: MachineAnalysis) -> list[str]:
     how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
     fitted = (
         f"{analysis.title}: {plural(result.num_rows, 'row')} of {plural(len(analysis.law.domain), 'column')} "
-        f"({num_states_text(analysis.law.domain.num_states)} possible rows). A restricted Boltzmann machine with "
+        f"({possible_rows(analysis.law.domain.num_states)}). A restricted Boltzmann machine with "
         f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
         "estimated from them, by "
         f"{how}."

@@ -30,7 +30,7 @@ from ...errors import (
 )
 from ...schema import Variable
 from ..family import Asked, Source
-from ..words import listed, num_states_text, option, plural, whole
+from ..words import listed, option, plural, possible_rows, whole
 from .guards import check_rows, warn_of_columns
 from .reading import Reading, cells_of, cut_columns, missing_words, read_cells
 
@@ -150,7 +150,7 @@ class Table(Source):
 
     @override
     def size(self) -> str:
-        return f"{super().size()}, {num_states_text(self.rows.domain.num_states)} possible rows"
+        return f"{super().size()}, {possible_rows(self.rows.domain.num_states)}"
 
     @override
     def warn(self) -> None:

@@ -46,6 +46,7 @@ _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file 
 _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
+_NAMELESS = re.compile(r"Unnamed: 0(\.\d+)*")  # what pandas calls a column without a name, once written
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -236,7 +237,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, pd.Timestamp | np.datetime64) or hasattr(value, "isoformat"):
         return pd.Timestamp(value).isoformat().removesuffix("T00:00:00") if hasattr(value, "year") else str(value)
-    return label_of(value)
+    return label_of(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
 
 def _typed(path: Any, kind: str) -> CsvColumns:
@@ -249,18 +250,25 @@ def _typed(path: Any, kind: str) -> CsvColumns:
     except Exception as error:  # noqa: BLE001 (a damaged file raises what its reader raises)
         problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
     if not len(frame) or not len(frame.columns):
         raise unexpected(path, "columns and rows", received=f"{len(frame.columns)} and {len(frame)}", code="empty")
     header = tuple(str(name).strip() for name in frame.columns)
     check_unique(header, f"{path} columns")
-    columns = tuple(_typed_cells(frame.iloc[:, i]) for i in range(len(header)))
+    columns = tuple(_typed_cells(f"{path} column {name!r}", frame.iloc[:, i]) for i, name in enumerate(header))
     types = {name: _categories(dtype) for name, dtype in zip(header, frame.dtypes, strict=True)}
     held = {name: dtype for name, dtype in types.items() if dtype is not None}
     return CsvColumns(str(path), header, columns, tuple(range(1, len(frame) + 1)), (), held, "row")
 
 
-def _typed_cells(values: pd.Series) -> tuple[str, ...]:
-    codes, distinct = pd.factorize(values)
+def _typed_cells(place: str, values: pd.Series) -> tuple[str, ...]:
+    try:
+        codes, distinct = pd.factorize(values)
+    except TypeError:
+        expected = "a text, number, date or boolean in every cell"
+        hint = "leave the column out when the file is saved, or write one column for each part"
+        raise unexpected(place, expected, received="lists or mappings", hint=hint, code="damaged-file") from None
     texts = [*(_cell(value).strip() for value in distinct), ""]
     return tuple(texts[code] for code in codes)
 
@@ -280,7 +288,8 @@ def _of_rows(path: Any, read: _Rows) -> CsvColumns:
     keep = [bool(name) or any(column) for name, column in zip(header, columns, strict=True)]
     if not all(keep):
         notes.append(f"{keep.count(False)} empty column{'s' * (keep.count(False) > 1)} without a name left out")
-    if keep[0] and not header[0] and len(set(columns[0])) == len(columns[0]) and keep.count(True) > 1:
+    is_nameless = not header[0] or _NAMELESS.fullmatch(header[0])
+    if keep[0] and is_nameless and len(set(columns[0])) == len(columns[0]) and keep.count(True) > 1:
         keep[0] = False
         notes.append("the first column, row names without a name of their own, left out")
     header = tuple(name for name, kept in zip(header, keep, strict=True) if kept)

@@ -12,9 +12,9 @@ from ...core.words import (
     distinct_sentence,
     gain_sentence,
     listed,
-    num_states_text,
     number,
     plural,
+    possible_rows,
     shorten,
 )
 from ...schema import Domain
@@ -58,15 +58,13 @@ def network_page(analysis: NetworkAnalysis) -> Page:
 def _summary(analysis: NetworkAnalysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     learned, domain = analysis.learned, analysis.domain
-    states = domain.num_states
-    shown = plural(states, "possible row") if states < 10**6 else f"{num_states_text(states)} possible rows"
     leaves = sum(node.num_leaves for node in learned.nodes)
     parameters = sum(node.num_parameters for node in learned.nodes)
     sentences = [
         (
             f"{analysis.title}: {plural(learned.num_observations, 'row')} of {plural(len(domain), 'variable')} "
-            f"({shown}). The dependency network predicts every variable from others by a decision graph; it has "
-            f"{plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
+            f"({possible_rows(domain.num_states)}). The dependency network predicts every variable from others by a "
+            f"decision graph; it has {plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
             f"{plural(parameters, 'parameter')} in all."
         )
     ]
