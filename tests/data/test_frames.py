@@ -129,7 +129,7 @@ def test_frames_of_polars_are_read_like_those_of_pandas(monkeypatch):
     assert as_frame(kept) is kept
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        InputError, match=r"a data frame of polars is read through pyarrow.*pip install 'pyro-hoim\[arrow\]'"
+        InputError, match=r"a data frame of polars is read through pyarrow.*pip install 'pyro-hoim\[parquet\]'"
     ):
         as_observations(frame)
 
