@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ...core.command.rows import Fractions
-from ...core.family import Asked, Request, Study, family_named
+from ...core.family import Asked, Question, Request, Study, family_named, family_of
+from ...core.page import Page, Section
 from ...data.counts import CountTable
 from ...data.observations import Observations
-from ...errors import refused, unexpected
+from ...errors import check_names, check_unique, refused, unexpected
 from ...families import DEFAULT, families
 from ...report import plain_text, provenance, write_page
+from ...runs.container import read_kind
 from ..asking import JSON, FamilyCommand, own_options
 from ..options import SEED
 from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text, without_folder
@@ -87,10 +91,15 @@ def fit(
     started = time.perf_counter()
     family = family_named(model)
     given = own_options(family, ctx, f"belongs to --model {{owners}}, received --model {family.short}")
-    asked = Asked(dict(ctx.params), given, source, columns, None if split is None else _parse_split(split), seed)
+    targets: tuple[str, ...] = ctx.params["target"]
+    values = {**ctx.params, "target": targets[0] if len(targets) == 1 else None}
+    asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed)
     plan = family.fit(asked)
     read = plan.read()
     table = plan.complete(read)
+    if targets:
+        check_names(targets, table.rows.domain.names, "target", noun="column")
+        check_unique(targets, "target")
     fractions = plan.split(table) if asked.split is None else asked.split
     parts = _split_rows(table.rows, fractions, seed)
     say_notes(read.notes)
@@ -116,6 +125,8 @@ def fit(
         say("writing the report")
         page = family.sections(study.analysis)
         files = family.save(study.analysis, run.folder)
+        accuracies = _accuracies(run.folder, targets if len(targets) > 1 else (), parts)
+        page = page if not accuracies else replace(page, sections=[*page.sections, _accuracy_section(accuracies)])
         made = provenance(
             table.rows,
             name=table.name,
@@ -127,18 +138,53 @@ def fit(
         write_page(page, run.folder, made)
         keep_split(run.folder, table, fractions, seed)
         summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
+        summary |= {"targets": accuracies} if accuracies else {}
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
         (run.folder / "fit.json").write_text(inside + "\n", encoding="utf-8")
         shutil.rmtree(run.checkpoint)
     if as_json:
         echo_json(summary)
         return
-    told = table.told()
+    _show(table.told(), page, files, run.folder)
+
+
+def _show(told: Sequence[str], page: Page, files: Mapping[str, str], folder: Path) -> None:
+    """Print what is to be said of the rows, the page as text, and the files."""
     click.echo("\n".join([*told, *([""] if told else []), plain_text(page), ""]))
     files = {"report": "report.html", "model": "model.safetensors", **files}
     width = max(map(len, files))
     for what, name in files.items():
-        click.echo(f"{what + ':':<{width + 1}} {run.folder / name}")
+        click.echo(f"{what + ':':<{width + 1}} {folder / name}")
+
+
+def _accuracies(
+    folder: Path, targets: Sequence[str], parts: Mapping[str, Observations | CountTable]
+) -> dict[str, dict[str, Any]]:
+    """How well the model of a folder predicts columns of each part, by column and part; null for an empty part."""
+    names = ("accuracy", "majority_accuracy", "majority_p_value", "rows")
+    found: dict[str, dict[str, Any]] = {name: {} for name in targets}
+    if not targets:
+        return found
+    path = folder / "model.safetensors"
+    family = family_of(read_kind(path), path)
+    stored = family.read(path)
+    defaults = {option.name: option.unset for option in family.options["predict"]}
+    for name, (part, rows) in product(targets, parts.items()):
+        if rows.total_count > 0:
+            question = Question(stored, path, {**defaults, "target": name}, rows=rows)
+            figures = family.predict(question).json
+            found[name][part] = {"target": name, **{key: figures[key] for key in names}}
+        else:
+            found[name][part] = None
+    return found
+
+
+def _accuracy_section(accuracies: Mapping[str, Mapping[str, Any]]) -> Section:
+    """How well several columns are predicted."""
+    section = Section("Prediction of several columns")
+    for parts in accuracies.values():
+        section.accuracy_table(parts)
+    return section
 
 
 def _parse_split(text: str) -> Fractions:

@@ -39,7 +39,12 @@ JOBS = Option(
     metavar="N",
 )
 LABELLED = (
-    Option("target", "Also report how well this column is predicted from the others.", metavar="COL"),
+    Option(
+        "target",
+        "Also report how well this column is predicted from the others; several one by one.",
+        multiple=True,
+        metavar="COL",
+    ),
     Option(
         "missing",
         "drop: leave out rows with missing cells; marginalise: sum over them (a dependency network sends such a row to "
