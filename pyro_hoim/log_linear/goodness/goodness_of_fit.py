@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ...errors import conflict, other_domain, refused, unexpected
+from ..fitting.existence import identified_directions
 from ..fitting.result import CovarianceKind, FitResult
 from ..margins import MARGIN_TOLERANCE
 from ..restricted.interactions import is_within
@@ -161,7 +162,8 @@ class LikelihoodRatioTest(PValue):
     Attributes:
         statistic: twice the gain in log-likelihood of the larger model.
         df: difference of their parameters on the possible cells.
-        df_adjusted: difference of the parameters that the data identify.
+        df_adjusted: parameters that the larger model adds on the cells that the smaller does not fit as zero. Those
+            that the larger one sends to infinity count: under the smaller model their cells are possible.
         p_value_resolution: step between the values that ``p_value`` can take, and the smallest of them,
             1 / (num_tables + 1); 0 for ``chi-square``, NaN without a p-value.
         design_effect: mean of the eigenvalues of a robust covariance of what the larger model adds, in units of the
@@ -259,7 +261,7 @@ def likelihood_ratio_test(
         raise other_domain("small, big", "fits with the same structural zeros")
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     df = big.num_parameters_possible - small.num_parameters_possible
-    adjusted = big.num_parameters_fitted - small.num_parameters_fitted
+    adjusted = _df_adjusted(small, big)
     comparison, effect = Comparison(small, big, statistic, math.nan, adjusted), math.nan
     if isinstance(covariance, str) and covariance == "model":
         test = p_value_of(comparison, p_value, num_tables, seed)
@@ -276,6 +278,17 @@ def likelihood_ratio_test(
         p_value_resolution=resolution,
         design_effect=effect,
     )
+
+
+def _df_adjusted(small: FitResult, big: FitResult) -> int:
+    """Parameters that the larger model adds on the cells that the smaller one does not fit as zero."""
+    if big._design is not None:
+        design = big._design if big.restriction is None else big._design @ big.restriction.basis
+        cells = np.ones(len(design), dtype=bool) if small._face is None else small._face.cells
+        return identified_directions(design, cells).shape[1] - small.num_parameters_fitted
+    if small.status == "converged":
+        return big.num_parameters_possible - small.num_parameters_possible
+    return big.num_parameters_fitted - small.num_parameters_fitted
 
 
 def _same_data(small: FitResult, big: FitResult) -> bool:

@@ -45,6 +45,8 @@ def corrected_p_value(test: Comparison, covariance: torch.Tensor, how: str | Non
     if not len(effects):
         return PValue(p_value_note="the data do not identify what the larger model adds"), math.nan
     mean = float(effects.mean())
+    if len(effects) < test.df:
+        return PValue(p_value_note="the larger model has infinite estimates, whose covariance is not known"), mean
     is_reliable, note = asymptotic_verdict(test, how)
     if not is_reliable:
         return PValue(p_value_note=note), mean

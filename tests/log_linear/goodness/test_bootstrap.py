@@ -254,7 +254,10 @@ def nested(cards, small, big):
 
 
 def nested_p_values(cards, small, big, law, total, how, num, num_tables=99):
-    """Of tables from a law of the small model: by the method, and by chi-square."""
+    """Of tables from a law of the small model: by the method, by chi-square, and by that of too few degrees of freedom.
+
+    The last leaves out what the larger model sends to infinity.
+    """
     graphs, random, found = nested(cards, small, big), np.random.default_rng(12), []
     for number in range(num):
         data = Observations.from_table(graphs[0].domain, random.multinomial(total, law).reshape(cards))
@@ -262,7 +265,9 @@ def nested_p_values(cards, small, big, law, total, how, num, num_tables=99):
         test = likelihood_ratio_test(*fits, "auto" if how == "exact" else how, num_tables=num_tables, seed=number)
         assert (test.p_value_method, test.num_tables) == (how, num_tables)
         assert test.p_value_resolution == 1 / (num_tables + 1) <= test.p_value
-        found.append((test.p_value, likelihood_ratio_test(*fits, "chi-square").p_value))
+        identified = fits[1].num_parameters_fitted - fits[0].num_parameters_fitted
+        by_chi_square = likelihood_ratio_test(*fits, "chi-square").p_value
+        found.append((test.p_value, by_chi_square, chi2.sf(test.statistic, identified)))
     return np.array(found).T
 
 
@@ -270,21 +275,24 @@ def nested_p_values(cards, small, big, law, total, how, num, num_tables=99):
 @pytest.mark.parametrize("how", ["exact", "bootstrap"])
 def test_likelihood_ratios_of_sparse_tables_keep_their_level_where_chi_square_does_not(how):
     num, law = 45, independent_law(SMALL, 0.3)
-    drawn, control = nested_p_values(SMALL, "a + b + c", "a*b + b*c", law, 600, how, num)
+    drawn, by_chi_square, control = nested_p_values(SMALL, "a + b + c", "a*b + b*c", law, 600, how, num)
     most = binom.isf(FALSE_ALARM_RATE, num, 0.05)
     limit = math.sqrt(math.log(2 / FALSE_ALARM_RATE) / (2 * num)) + 1 / 100
     assert (drawn <= 0.05).sum() <= most and distance_from_uniform(drawn) < limit
+    assert (by_chi_square <= 0.05).sum() <= most
     assert (control <= 0.05).sum() > most and distance_from_uniform(control) > limit
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 def test_likelihood_ratios_of_cycles_keep_their_level_in_a_bootstrap():
     num = 60
-    drawn, _ = nested_p_values((2,) * 4, CYCLE, CYCLE + "+ a*c", np.full(16, 1 / 16), 100, "bootstrap", num)
+    drawn, *_ = nested_p_values((2,) * 4, CYCLE, CYCLE + "+ a*c", np.full(16, 1 / 16), 100, "bootstrap", num)
     assert (drawn <= 0.05).sum() <= binom.isf(FALSE_ALARM_RATE, num, 0.05)
     power = independent_law((2,) * 4, 0.0).reshape((2,) * 4).copy()
     power[[0, 1], :, [0, 1]] *= 3
-    control, _ = nested_p_values((2,) * 4, CYCLE, CYCLE + "+ a*c", (power / power.sum()).ravel(), 100, "bootstrap", num)
+    control, *_ = nested_p_values(
+        (2,) * 4, CYCLE, CYCLE + "+ a*c", (power / power.sum()).ravel(), 100, "bootstrap", num
+    )
     assert (control <= 0.05).sum() > binom.isf(FALSE_ALARM_RATE, num, 0.05)
 
 

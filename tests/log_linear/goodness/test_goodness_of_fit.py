@@ -11,6 +11,7 @@ import pytest
 import statsmodels.api as sm
 import torch
 from fitted import DIAGONAL, of_table, order_fit
+from scipy.stats import chi2, hypergeom
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table, tables
@@ -183,7 +184,7 @@ def test_degrees_of_freedom_count_possible_cells(zero):
     main = quiet_fit(InteractionHypergraph.from_order(data.domain, 1), data, structural_zeros=mask)
     assert goodness_of_fit(main).df == (2 - 1) * (3 - 1)
     test = likelihood_ratio_test(main, result)
-    assert (test.df, test.df_adjusted) == (2, 2 if zero is None else 1)
+    assert (test.df, test.df_adjusted) == (2, goodness_of_fit(main).df_adjusted) == (2, 2)  # of the same statistic
     assert test.statistic == pytest.approx(goodness_of_fit(main).deviance, abs=1e-8)
 
 
@@ -286,3 +287,17 @@ def test_rows_in_one_cell_of_the_fitted_margins_identify_no_parameter(cards):
     codes = torch.tensor([[first, 0, 0] for first in range(cards[0])])  # the control: one main effect is identified
     result = quiet_fit(hypergraph, Observations(domain, codes, torch.arange(1, cards[0] + 1)))
     assert result.num_parameters_fitted == cards[0] - 1
+
+
+def test_infinite_estimates_of_the_larger_model_count_in_its_degrees_of_freedom():
+    """Independence against the saturated model: the same test as the goodness of fit, and of Fisher where exact."""
+    data = of_table([[10, 0], [20, 30]])
+    small, big = (quiet_fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2))
+    test, quality = likelihood_ratio_test(small, big), goodness_of_fit(small)
+    assert big.status == "infinite" and test.df_adjusted == quality.df_adjusted == 1
+    exact = likelihood_ratio_test(small, big, "exact", num_tables=9999)
+    tables = range(11)  # the first cell, given the margins
+    chance = hypergeom.pmf(tables, 60, 30, 10)
+    expected = chance[[0, 10]].sum()  # the two tables with an empty cell in the row of ten are the extreme ones
+    assert abs(exact.p_value - expected) < 5 * np.sqrt(expected / 9999) + 1e-4
+    assert likelihood_ratio_test(small, big, "chi-square").p_value == pytest.approx(chi2.sf(quality.deviance, 1))
