@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..core.words import literal
-from ..plots.drawing import CHAINS, INK, plain_axes
+from ..plots.drawing import CHAINS, FONT, INK, plain_axes
 
 __all__ = ["rank_figure", "trace_figure"]
 
@@ -37,6 +38,13 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
         for axes in (left, right):
             plain_axes(axes)
             axes.tick_params(labelsize=7)
+    if draws:
+        lines = grid[0, 1].get_lines()
+        figure.legend(
+            [Line2D([], [], color=line.get_color()) for line in lines],
+            [f"chain {number}" for number in range(len(lines))],
+            loc="outside lower center", ncols=min(len(lines), 8), frameon=False, fontsize=FONT, labelcolor=INK,
+        )  # fmt: skip
     return figure
 
 

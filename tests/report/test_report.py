@@ -110,6 +110,9 @@ def test_other_figures_hold_their_data_and_render():
         figure_of(plot_fitted, observed, np.full(30, 9.0)),
     ):
         assert pixels(drawing).std() > 0
+    (key,) = trace_figure(draws).legends
+    chains = next(iter(draws.values()))
+    assert [text.get_text() for text in key.get_texts()] == [f"chain {k}" for k in range(len(chains))]
     assert pixels(trace_figure({})).std() == pixels(rank_figure({})).std() == 0
 
 

@@ -68,5 +68,9 @@ def test_sentences(record):
     text = " ".join(sections.constrained_sentences(record))
     assert "up to 2 variables" in text and "l1 norm is at most 1" in text and "Schatten 1 norm is at most 2" in text
     assert f"rank {record.rank} of 3" in text and f"{record.num_nonzero} are not zero" in text
+    page = sections.constrained_section(record)
+    below = " ".join(block.text for block in page.blocks if block.text)
+    assert not [line for line in sections.constrained_sentences(record) if line in below]  # the summary has them
+    assert "adds up the singular values of all of them" in below
     only = replace(record, constraint=Constraint("l1:1", {"sparse": 1.0}))
     assert "low-rank part has rank" not in " ".join(sections.constrained_sentences(only))

@@ -48,8 +48,6 @@ def constrained_warnings(record: ConstrainedRecord) -> list[str]:
 def constrained_section(record: ConstrainedRecord) -> Section:
     """Parts, pictures and the certificate."""
     section = Section("Sparse and low-rank parts")
-    for sentence in constrained_sentences(record):
-        section.text(sentence)
     told = record.to_json()
     section.table(
         ["part", "norm", "radius", "gain per unit of radius"],
@@ -57,8 +55,15 @@ def constrained_section(record: ConstrainedRecord) -> Section:
     )
     section.note(
         "Norms and radii in nats. Gain per unit of radius: the Lagrange multiplier, by how many nats a row a radius "
-        "larger by one nat would improve the fit at first."
+        "larger by one nat would improve the fit at first. The l1 norm is the sum of the absolute values of the "
+        "parameters."
     )
+    if "low_rank" in record.constraint.radii:
+        section.note(
+            "The overlapped Schatten 1 norm arranges the parameters as matrices, one for each direction of their "
+            "tensor, and adds up the singular values of all of them; a small norm means few large singular values, "
+            "that is a low rank."
+        )
     if record.num_nonzero:
         section.figure(_sparse(record), "Entries of the sparse part in corner coding, the largest first")
     whose = "the low-rank part" if "low_rank" in record.constraint.radii else "the fitted tensor"
