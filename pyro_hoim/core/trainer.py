@@ -154,7 +154,17 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class RidgeTrainer(Trainer, Protocol):
-    """A trainer under a ridge, whose strengths rounds of evidence may move."""
+    """A trainer under a ridge, whose strengths rounds of evidence may move.
+
+    Example:
+        >>> from pyro_hoim import InteractionHypergraph, load_table
+        >>> from pyro_hoim.log_linear import ExactTrainer, InteractionRidge
+        >>> rows = load_table("ucb_admissions")
+        >>> trainer: RidgeTrainer = ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 2))
+        >>> trainer.use_ridge(InteractionRidge(2.0), 0)
+        >>> trainer.penalty.strength(("Admit", "Dept"))
+        2.0
+    """
 
     @property
     def penalty(self) -> Any:
@@ -168,7 +178,17 @@ class RidgeTrainer(Trainer, Protocol):
 
 @runtime_checkable
 class MaskedTrainer(Trainer, Protocol):
-    """A trainer that may leave combinations of levels out of its model."""
+    """A trainer that may leave combinations of levels out of its model.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
+        >>> from pyro_hoim.log_linear import PseudoTrainer
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[4, 0], [3, 2]])
+        >>> pair = InteractionHypergraph.from_order(rows.domain, 2)
+        >>> trainer: MaskedTrainer = PseudoTrainer(rows, pair, masked=True)
+        >>> trainer.excluded(pair)[pair.term_slices[("a", "b")]].tolist()  # no row has the second cell
+        [False, True, False, False]
+    """
 
     def excluded(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
         """Table entries (num_terms,) of a collection that are left out."""

@@ -51,6 +51,16 @@ class GibbsKernel(MCMCKernel):
     Randomness:
         :meth:`setup` draws one seed from PyTorch's global generator, so ``pyro.set_rng_seed`` makes a run
         reproducible; the processes of Pyro's MCMC have seeds of their own, hence streams of their own.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> kernel = BlockGibbs(HierarchicalLogLinear(pair, torch.zeros(5)), engine="torch").with_chains(4)
+        >>> kernel.setup(0)
+        >>> kernel.sample(kernel.initial_params)["x"].shape
+        torch.Size([4, 2])
+        >>> kernel.decode({"x": torch.tensor([1.0, 2.0])})["x"]
+        tensor([1, 2])
     """
 
     model_noun: ClassVar[str]

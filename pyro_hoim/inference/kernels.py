@@ -52,6 +52,15 @@ class RecordingNUTS(NUTS):
     References:
         Betancourt, Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo, 2016, for the use of
         the energy.
+
+    Example:
+        >>> import pyro
+        >>> from pyro_hoim.inference import run_mcmc
+        >>> kernel = RecordingNUTS(lambda: pyro.sample("z", pyro.distributions.Normal(0.0, 1.0)))
+        >>> run = run_mcmc(kernel, 10, burn_in=10, seed=1, progress=False)
+        >>> z = run.samples["z"].double()
+        >>> torch.allclose(run.sample_stats["lp"].double(), -z**2 / 2 - math.log(2 * math.pi) / 2, atol=1e-5)
+        True
     """
 
     def __init__(self, model: Any = None, *arguments: Any, **options: Any) -> None:
@@ -202,7 +211,18 @@ def r_hat_limit(num_chains: int, num_draws: int) -> float:
 
 
 class PosteriorDraws(ABC):
-    """Draws of the parameters of a model by NUTS and what judges them; a dataclass of its own in every family."""
+    """Draws of the parameters of a model by NUTS and what judges them; a dataclass of its own in every family.
+
+    Example:
+        >>> from pyro_hoim import InteractionHypergraph, load_table
+        >>> from pyro_hoim.inference import sample_posterior
+        >>> rows = load_table("ucb_admissions")
+        >>> settings = NUTSSettings(num_chains=2, num_draws=20, burn_in=20)
+        >>> singles = InteractionHypergraph.from_order(rows.domain, 1)
+        >>> draws = sample_posterior(singles, rows, settings=settings, seed=1, progress=False)
+        >>> draws.parameters.shape, draws.ess.shape, draws.num_divergences
+        (torch.Size([2, 20, 7]), torch.Size([7]), 0)
+    """
 
     run: Any
     status: Literal["converged", "unconverged"]

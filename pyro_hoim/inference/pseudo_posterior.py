@@ -32,6 +32,15 @@ def pseudo_model(prior: Any, likelihood: PseudoLikelihood) -> torch.Tensor:
     Args:
         prior: distribution over theta, event shape (num_parameters,).
         likelihood: of the rows, such as a :class:`~pyro_hoim.log_linear.LogLinearPseudoLikelihood`.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> rows = load_table("ucb_admissions")
+        >>> pairs = InteractionHypergraph.from_order(rows.domain, 2)
+        >>> prior = normal_prior(pairs, 1.0, dtype=torch.float64)
+        >>> trace = pyro.poutine.trace(pseudo_model).get_trace(prior, LogLinearPseudoLikelihood(pairs, rows))
+        >>> trace.nodes["theta"]["value"].shape, trace.nodes["rows"]["is_observed"]
+        (torch.Size([18]), True)
     """
     theta = pyro.sample("theta", prior)
     pyro.factor("rows", likelihood(theta))
@@ -57,6 +66,15 @@ class PseudoPosterior(ThetaDraws):
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
         is_exact: False: even in the limit of infinitely many draws this is not the posterior.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> rows = load_table("ucb_admissions")
+        >>> pairs = InteractionHypergraph.from_order(rows.domain, 2)
+        >>> settings = NUTSSettings(num_chains=1, num_draws=20, burn_in=20)
+        >>> found = sample_pseudo_posterior(pairs, rows, calibrate="none", settings=settings, seed=1, progress=False)
+        >>> found.theta.shape, found.is_exact, bool((found.covariance == found.plain_covariance).all())
+        (torch.Size([1, 20, 18]), False, True)
     """
 
     hypergraph: InteractionHypergraph

@@ -28,7 +28,17 @@ Samples = dict[str, torch.Tensor]
 
 @runtime_checkable
 class VectorizedKernel(Protocol):
-    """A kernel that moves many chains at once, such as :class:`~pyro_hoim.inference.BlockGibbs`."""
+    """A kernel that moves many chains at once, such as :class:`~pyro_hoim.inference.BlockGibbs`.
+
+    Example:
+        >>> from pyro_hoim import BlockGibbs, Domain, HierarchicalLogLinear, InteractionHypergraph
+        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> kernel: VectorizedKernel = BlockGibbs(HierarchicalLogLinear(pair, torch.zeros(5)), engine="torch")
+        >>> many = kernel.with_chains(4)
+        >>> many.setup(0)
+        >>> many.initial_params["x"].shape, len(many.chain_diagnostics())
+        (torch.Size([4, 2]), 4)
+    """
 
     def with_chains(self, num_chains: int) -> MCMCKernel:
         """A kernel of the same kind whose values have a leading dimension of ``num_chains`` chains."""

@@ -55,6 +55,15 @@ class Posterior:
         num_divergences: divergent transitions after warm-up.
         description: one paragraph on prior and sampler.
         prior: of the draws.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> rows = Observations.from_table(domain, [[9, 1], [1, 9]])
+        >>> settings = PosteriorSettings(num_chains=2, num_draws=20, burn_in=20, jobs=1)
+        >>> found = run_posterior(InteractionHypergraph.from_order(domain, 2), rows, settings, seed=1)
+        >>> found.theta.shape, list(found.summary.index), found.num_divergences
+        ((2, 20, 3), ['theta[a[1]]', 'theta[b[1]]', 'theta[a:b[1,1]]'], 0)
     """
 
     data: Any
@@ -167,6 +176,15 @@ def run_posterior(
 
     Warns:
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> rows = Observations.from_table(domain, [[9, 1], [1, 9]])
+        >>> settings = PosteriorSettings(num_chains=2, num_draws=20, burn_in=20, jobs=1)
+        >>> found = run_posterior(InteractionHypergraph.from_order(domain, 2), rows, settings, seed=1)
+        >>> found.num_chains, found.num_draws, bool(found.theta[..., 2].mean() > 0.3)  # the pair tends to agree
+        (2, 20, True)
     """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     data = as_observations(data, domain=hypergraph.domain)
@@ -274,6 +292,16 @@ def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
     Returns:
         Columns ``rank``, ``elpd``, ``p``, ``elpd_diff`` (non-negative, behind the best), ``dse``, ``se``, ``weight``;
         None with fewer than two posteriors, or where leave-one-out does not exist.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> rows = Observations.from_table(domain, [[9, 1], [1, 9]])
+        >>> settings = PosteriorSettings(num_chains=2, num_draws=20, burn_in=20, jobs=1)
+        >>> models = {str(order): InteractionHypergraph.from_order(domain, order) for order in (1, 2)}
+        >>> found = {name: run_posterior(model, rows, settings, seed=1) for name, model in models.items()}
+        >>> list(compare_models(found).index)  # the pair comes first
+        ['2', '1']
     """
     if len(posteriors) < 2 or any(np.isnan(p.elpd_loo) for p in posteriors.values()):
         return None

@@ -43,6 +43,18 @@ class NoisyExchange(Exchange):
     References:
         Pierre Alquier, Nial Friel, Richard Everitt and Aidan Boland, Noisy Monte Carlo: convergence of Markov
         chains with approximate transition kernels, Statistics and Computing 26, 2016, algorithm 2.
+
+    Example:
+        >>> from functools import partial
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> from pyro_hoim.inference import log_linear_model, run_mcmc
+        >>> from pyro_hoim.log_linear import normal_prior
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+        >>> program = partial(log_linear_model, hypergraph, normal_prior(hypergraph, dtype=torch.float64), counts, 40)
+        >>> run = run_mcmc(NoisyExchange(program, 3), 5, burn_in=5, num_chains=8, seed=1, progress=False)
+        >>> run.samples["theta"].shape, bool(run.sample_stats["is_exact"].any())
+        (torch.Size([8, 5, 2]), False)
     """
 
     def __init__(

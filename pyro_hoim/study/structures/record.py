@@ -86,6 +86,15 @@ class StructureRecord:
         others: posteriors under a quarter, once and four times the information of the prior, by the prior.
         cells: mean probabilities of cells, (*cardinalities); None where the table has more than 4,096.
         reason: why leave-one-out is missing; empty where it is there.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[6, 4], [3, 7]])
+        >>> law, prior = StructurePrior(rows.domain, space="decomposable"), Prior("conjugate", 1.0)
+        >>> posterior, route = find_structures(rows, prior, law, None, seed=1, run=RunOptions())
+        >>> record = record_structures(posterior, route, 2, 20, seed=1)
+        >>> [rival.name for rival in record.rivals], list(record.others)
+        (['[a][b]', '[a b]'], ['conjugate:0.25', 'conjugate:1', 'conjugate:4'])
     """
 
     posterior: StructurePosterior
@@ -160,6 +169,14 @@ def find_structures(
     With ``settings`` chains are run in any case. ``run`` names the checkpoint file of chains. In several ``jobs`` every
     chain has a process, and a file with its number, of its own; the draws are the same, and a run is continued from the
     files that it has, whatever the number of jobs.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[6, 4], [3, 7]])
+        >>> law, prior = StructurePrior(rows.domain, space="decomposable"), Prior("conjugate", 1.0)
+        >>> posterior, route = find_structures(rows, prior, law, None, seed=1, run=RunOptions())
+        >>> route, posterior.num_structures, round(posterior.inclusion["a", "b"], 2)
+        ('list', 2, 0.26)
     """
     if settings is None and law.is_listed:
         return enumerate_structures(rows, prior, law, seed=seed), "list"
@@ -216,6 +233,15 @@ def record_structures(
         num_chains: chains of theta given each of the most probable collections.
         num_draws: draws of each.
         seed: of these draws.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[6, 4], [3, 7]])
+        >>> law, prior = StructurePrior(rows.domain, space="decomposable"), Prior("conjugate", 1.0)
+        >>> posterior, route = find_structures(rows, prior, law, None, seed=1, run=RunOptions())
+        >>> record = record_structures(posterior, route, 2, 20, seed=1)
+        >>> record.cells.shape, round(float(record.cells.sum()), 6), record.reason
+        (torch.Size([2, 2]), 1.0, '')
     """
     prior = posterior.evidence.prior
     assert isinstance(prior, Prior)

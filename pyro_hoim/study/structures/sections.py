@@ -74,7 +74,21 @@ def structure_warnings(record: StructureRecord) -> list[str]:
 
 
 def structure_sections(record: StructureRecord, fit: FitResult) -> list[Section]:
-    """The sections in reading order; ``fit`` is that of the most probable collection."""
+    """The sections in reading order; ``fit`` is that of the most probable collection.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations, fit
+        >>> from pyro_hoim.inference import StructurePrior
+        >>> from pyro_hoim.log_linear import Prior
+        >>> from pyro_hoim.runs.options import RunOptions
+        >>> from pyro_hoim.study import find_structures, record_structures
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 1], [1, 9]])
+        >>> law, prior = StructurePrior(rows.domain, space="decomposable"), Prior("conjugate", 1.0)
+        >>> posterior, route = find_structures(rows, prior, law, None, seed=1, run=RunOptions())
+        >>> record = record_structures(posterior, route, 2, 20, seed=1)
+        >>> [section.title for section in structure_sections(record, fit(record.rivals[0].hypergraph, rows))]
+        ['Which interactions exist', 'Most probable models', 'Other priors', 'Averaged cells']
+    """
     found = [_interactions(record), _models(record), _chains(record), _others(record), _cells(record, fit)]
     return [section for section in found if section is not None]
 

@@ -68,6 +68,17 @@ class AutoStructure(AutoGuide):
         Andriy Mnih and Karol Gregor, Neural variational inference and learning in belief networks, ICML 2014, for
         autoregressive binary laws; Wouter Kool, Herke van Hoof and Max Welling, Buy 4 REINFORCE samples, get a baseline
         for free, 2019, for the gradient.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.inference import structure_model
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 1], [1, 9]])
+        >>> program = structure_model(rows)
+        >>> guide = AutoStructure(program)
+        >>> {name: value.shape for name, value in guide().items()}
+        {'gamma': torch.Size([1]), 'theta': torch.Size([3])}
+        >>> guide.inclusion().tolist()  # before a fit, as likely as not
+        [0.5]
     """
 
     bias: Any  # PyroParam on the way in, a tensor on the way out
@@ -280,6 +291,17 @@ class StructureELBO(Trace_ELBO):
     Raises:
         InputError: numbers out of range, another guide than :class:`AutoStructure`, "relaxed".
         IntractableError: on use: "enumerate" for a space that is larger.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.inference import structure_model
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 1], [1, 9]])
+        >>> program = structure_model(rows)
+        >>> guide, elbo = AutoStructure(program), StructureELBO(gradient="enumerate")
+        >>> svi = pyro.infer.SVI(program, guide, pyro.optim.Adam({"lr": 0.2}), elbo)
+        >>> losses = [svi.step() for _ in range(10)]
+        >>> bool(guide.inclusion()[0] > 0.5)  # the rows speak for the pair
+        True
     """
 
     def __init__(self, num_particles: int = 32, *, gradient: Gradient = "auto") -> None:
