@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -33,7 +34,6 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
-    "sphinx-mathjax-offline",  # pages show their formulas without a network
     "myst_nb",
 ]
 exclude_patterns = ["_build", "conf.py", "jupyter_execute", "tutorials/studies"]
@@ -74,7 +74,10 @@ nb_merge_streams = True
 
 html_theme = "furo"
 html_title = "pyro_hoim"
-html_static_path = ["_static"]
+# Formulas without a network: the files of the package, whose extension would keep pages from being read in parallel.
+_MATHJAX = Path(str(importlib.import_module("sphinx-mathjax-offline").__file__)).parent
+html_static_path = ["_static", str(_MATHJAX / "static")]
+mathjax_path = "mathjax/tex-chtml.js"
 
 
 def _escape_shapes(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

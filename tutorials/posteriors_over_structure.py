@@ -264,7 +264,7 @@ with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
     options = ["--structure-posterior", "--space", "decomposable", "--prior", "conjugate:1"]
     status = run(["fit", "czech_autoworkers", *options, "--out", f"{folder}/out"])
     told = json.loads(Path(folder, "out", "fit.json").read_text())["structure_posterior"]
-    kept = load_structure_posterior(told["file"])
+    kept = load_structure_posterior(Path(folder, "out", told["file"]))
 
 # %% [markdown]
 # Leave-one-out asks which collection predicts rows it has not seen; stacking weights are those of the mixture that does

@@ -10,7 +10,8 @@ from pyro_hoim.datasets import data_file, dataset_files
 from pyro_hoim.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(?:sh|bash|shell|console|)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+SHELLS = ("", "sh", "bash", "shell", "console")
 LONG = re.compile(
     r"--select|--posterior|--method ais|--order \d --order|mushroom|adult|breast_cancer|fit( --seed \d+)?$"
 )
@@ -19,7 +20,8 @@ PUBLIC = re.compile("|".join(info.name for info in dataset_files()))
 
 def commands(page):
     """Words of the commands that a page shows, and the file that each is written into."""
-    lines = [line.strip().removeprefix("$ ") for block in BLOCK.findall(page) for line in block.splitlines()]
+    blocks = [block for language, block in FENCE.findall(page) if language in SHELLS]
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
     found = []
     for line in lines:
         if line.startswith("pyro-hoim "):
@@ -58,7 +60,7 @@ PAGES = sorted(p for p in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")] if
 
 
 def test_pages_show_commands():
-    assert ROOT / "docs" / "command_line.md" in PAGES
+    assert {ROOT / "README.md", ROOT / "docs" / "command_line.md"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -73,7 +75,8 @@ def test_long_commands_of_pages_run(path, shell):
 
 
 def test_control_a_wrong_command_and_a_redirection_are_seen(shell):
-    page = "```sh\npyro-hoim data titanic > t.csv  # comment\n$ pyro-hoim tables\n```\n```python\npyro-hoim no\n```\n"
+    page = "```python\nx = 1\n```\n"
+    page += "```sh\npyro-hoim data titanic > t.csv  # comment\n$ pyro-hoim tables\n```\n```python\npyro-hoim no\n```\n"
     assert commands(page) == [(["data", "titanic"], "t.csv"), (["tables"], None)]
     assert execute(page, shell, is_long=False) == 2 and Path("t.csv").read_text(encoding="utf-8").startswith("Class,")
     with pytest.raises(AssertionError):

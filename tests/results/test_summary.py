@@ -94,6 +94,9 @@ def test_tables_of_penalised_fits_and_of_loaded_models(tmp_path):
     graph = InteractionHypergraph.from_order(data.domain, 1)
     ridge, lasso = (fit(graph, data, penalty=penalty(2.0)) for penalty in (L2, L1))
     assert "drawn towards zero by L2" in str(ridge.summary()) and "std_error" in ridge.summary()
+    assert "normal approximation of the posterior at its mode" in str(ridge.summary())
+    assert "p_value" not in ridge.summary() and "Wald" not in str(ridge.summary())
+    assert "p_value" in fit(graph, data).summary()
     assert "std_error" not in lasso.summary() and "no standard errors: " in str(lasso.summary())
     from pyro_hoim import load
 

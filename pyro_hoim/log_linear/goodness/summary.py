@@ -47,8 +47,9 @@ def fit_summary(
 
     Returns:
         One row for every free coefficient: ``term``, ``levels``, ``estimate`` and, where the fit has them,
-        ``std_error``, ``lower``, ``upper``, ``z`` and ``p_value``; ``odds_ratio`` of pairs. An estimate that the rows
-        send to infinity is infinite where its sign is certain, else NaN; neither has an interval.
+        ``std_error``, ``lower``, ``upper``, ``z`` and ``p_value`` (no tests of penalised fits); ``odds_ratio`` of
+        pairs. An estimate that the rows send to infinity is infinite where its sign is certain, else NaN; neither has
+        an interval.
     """
     graph = result.hypergraph
     coding = _coding(graph, coding)
@@ -69,7 +70,11 @@ def fit_summary(
     else:
         frame = frame.rename(columns={"interaction": "term"})
         robust = "" if isinstance(covariance, str) and covariance == "model" else ", from robust standard errors"
-        notes.append(f"Wald tests and {level:.0%} intervals{robust}")
+        if result.penalty is None:
+            notes.append(f"Wald tests and {level:.0%} intervals{robust}")
+        else:  # a test of zero would ask of a prior that says otherwise
+            frame = frame.drop(columns=["z", "p_value"])
+            notes.append(f"{level:.0%} intervals by a normal approximation of the posterior at its mode{robust}")
         if result.effective_num_rows != result.num_rows:
             size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
             notes.append(size if robust else f"{size}; covariance='robust' takes them for survey weights")
