@@ -18,14 +18,13 @@ from ..errors import ModelFileError, check_choice, check_names, check_whole, ref
 from ..schema import Domain
 from .page import Page
 from .partition import LogPartition
-from .scores import RowLogLikelihood
+from .scores import Figures, RowLogLikelihood
 from .words import option, plural, with_options
 
 __all__ = [
     "Answer",
     "Asked",
     "Family",
-    "Figures",
     "Option",
     "Plan",
     "Question",
@@ -100,6 +99,11 @@ class Asked:
         columns: text of the option ``columns``.
         split: fractions of training, validation and test rows, where they were given.
         seed: of everything random.
+
+    Example:
+        >>> asked = Asked({"order": (2,)}, frozenset({"order"}), None, None, None, seed=1)
+        >>> asked["order"], asked.seed
+        ((2,), 1)
     """
 
     values: Mapping[str, Any]
@@ -169,6 +173,17 @@ class Request:
         earlier_seconds: time of the sessions before.
         announce: says one line on the progress of the run.
         progress: whether somebody may look at progress bars.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> rows, here = load_table("ucb_admissions"), Path("fitted")
+        >>> source = Source("ucb", rows, about=("Admissions to Berkeley in 1973.",))
+        >>> parts, fractions = {"train": rows}, (1.0, 0.0, 0.0)
+        >>> request = Request(source, parts, fractions, 0, here, here / "kept", False, 0.0, print, progress=False)
+        >>> request.about
+        ['Admissions to Berkeley in 1973.']
+        >>> request.begin("fitting pairs")
+        fitting pairs; an interrupted run is continued by resume from fitted/kept
     """
 
     source: Source
@@ -199,6 +214,14 @@ class Study:
     Attributes:
         analysis: what the family saves and makes a page of.
         summary: keys of the JSON of ``fit`` and of ``fit.json``, besides those of every family.
+
+    Example:
+        >>> from pyro_hoim import InteractionHypergraph, fit, load_table
+        >>> rows = load_table("ucb_admissions")
+        >>> result = fit(InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> study = Study(result, {"df": family_named("log-linear").figures(result).df})
+        >>> study.summary["df"]
+        5
     """
 
     analysis: Any
@@ -206,7 +229,16 @@ class Study:
 
 
 class Plan(Protocol):
-    """A fit whose options have been checked against each other."""
+    """A fit whose options have been checked against each other.
+
+    Example:
+        >>> family = family_named("log-linear")
+        >>> defaults = {option.name: option.unset for option in family.options["fit"]} | {"target": None}
+        >>> plan: Plan = family.fit(Asked(defaults, frozenset(), "ucb_admissions", None, None, seed=0))
+        >>> table = plan.complete(plan.read())
+        >>> table.rows.total_count, plan.split(table)
+        (4526.0, (1.0, 0.0, 0.0))
+    """
 
     def read(self) -> Source:
         """The rows as they are, missing cells and all."""
@@ -300,6 +332,11 @@ class Answer:
         frame: rows, which are written as CSV.
         of_part: figures of other rows, for those parts of a file that a fit saw.
         shown: names of these figures that a reader sees.
+
+    Example:
+        >>> answer = Answer(json={"accuracy": 0.75}, lines=("accuracy: 0.75",), notes=("Of 4 rows.",))
+        >>> answer.json["accuracy"], answer.frame
+        (0.75, None)
     """
 
     json: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -308,45 +345,6 @@ class Answer:
     frame: pd.DataFrame | None = None
     of_part: Callable[[Any], dict[str, float | None]] | None = None
     shown: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """How large a model is, and how well it describes the rows that it was estimated from, as far as that is known.
-
-    Attributes:
-        num_variables: of the model.
-        num_interactions: of two and more variables.
-        num_parameters: free parameters, those that the rows identify.
-        num_rows: observations, the sum of their counts.
-        log_likelihood: of all these rows, in nats.
-        log_pseudo_likelihood: likewise, the sum over the variables given all others.
-        deviance: twice the log-likelihood lost against the saturated model.
-        df: degrees of freedom of that comparison.
-        is_maximum: whether the estimate maximises the likelihood, so that AIC, BIC and tests apply.
-        status: how the fit ended.
-        method: what else than the likelihood was maximised, in words.
-
-    Example:
-        >>> import pyro_hoim as hoim
-        >>> rows = hoim.load_table("ucb_admissions")
-        >>> result = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
-        >>> figures = family_named("log-linear").figures(result)
-        >>> figures.num_parameters, figures.df, figures.is_maximum
-        (18, 5, True)
-    """
-
-    num_variables: int
-    num_interactions: int
-    num_parameters: int | None = None
-    num_rows: float | None = None
-    log_likelihood: float | None = None
-    log_pseudo_likelihood: float | None = None
-    deviance: float | None = None
-    df: int | None = None
-    is_maximum: bool = False
-    status: str = ""
-    method: str = ""
 
 
 def _save_model(analysis: Any, folder: Path) -> dict[str, str]:

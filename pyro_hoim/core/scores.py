@@ -1,4 +1,4 @@
-"""Means of scores over rows, whatever the model."""
+"""Scores of rows and figures of fits, whatever the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-__all__ = ["RowLogLikelihood", "mean_gain", "rows_are_distinct"]
+__all__ = ["Figures", "RowLogLikelihood", "mean_gain", "rows_are_distinct"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +65,43 @@ def rows_are_distinct(rows: float, nll: float | None, kl: float | None) -> bool:
     if nll is None or kl is None or not math.isfinite(nll) or not rows > 0:
         return False
     return abs(nll - kl - math.log(rows)) < math.log(2) / rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """How large a model is, and how well it describes the rows that it was estimated from, as far as that is known.
+
+    Attributes:
+        num_variables: of the model.
+        num_interactions: of two and more variables.
+        num_parameters: free parameters, those that the rows identify.
+        num_rows: observations, the sum of their counts.
+        log_likelihood: of all these rows, in nats.
+        log_pseudo_likelihood: likewise, the sum over the variables given all others.
+        deviance: twice the log-likelihood lost against the saturated model.
+        df: degrees of freedom of that comparison.
+        is_maximum: whether the estimate maximises the likelihood, so that AIC, BIC and tests apply.
+        status: how the fit ended.
+        method: what else than the likelihood was maximised, in words.
+
+    Example:
+        >>> import pyro_hoim as hoim
+        >>> from pyro_hoim.core import family_named
+        >>> rows = hoim.load_table("ucb_admissions")
+        >>> result = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
+        >>> figures = family_named("log-linear").figures(result)
+        >>> figures.num_parameters, figures.df, figures.is_maximum
+        (18, 5, True)
+    """
+
+    num_variables: int
+    num_interactions: int
+    num_parameters: int | None = None
+    num_rows: float | None = None
+    log_likelihood: float | None = None
+    log_pseudo_likelihood: float | None = None
+    deviance: float | None = None
+    df: int | None = None
+    is_maximum: bool = False
+    status: str = ""
+    method: str = ""

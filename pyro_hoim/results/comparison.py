@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..core.family import Figures
 from ..core.operations import interactions, scored_rows, stored_model
-from ..core.scores import mean_gain
+from ..core.scores import Figures, mean_gain
 from ..errors import InputError, InputTypeError, IntractableError, check_type, none_received, other_domain
 from .table import SummaryTable
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
-from ...core.family import Family, Figures, Stored
+from ...core.family import Family, Stored
+from ...core.scores import Figures
 from ..file import KIND, MachineFile, load_machine, save_machine
 from ..law import BoltzmannMachine
 from ..learning.fit import MachineResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ...core.family import Figures
+from ...core.scores import Figures
 from ..file import MachineFile
 from .use import strongest
 

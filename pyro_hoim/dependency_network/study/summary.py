@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ...core.family import Figures
+from ...core.scores import Figures
 from ..file import NetworkFile
 from ..learn.network import LearnedNetwork
 from ..node_conditionals import LeafConditional, TableConditional

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
-from ...core.family import Family, Figures, Stored
+from ...core.family import Family, Stored
+from ...core.scores import Figures
 from ...runs.container import GENERALIZED_ROOT
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile, load_roots, save_roots

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import torch
 
-from ...core.family import Figures
+from ...core.scores import Figures
 from ..file import RootFile
 from ..regress.result import RootRefitResult, RootTerm
 from ..study.analysis import standardise_term

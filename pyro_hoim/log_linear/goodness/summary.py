@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from scipy.optimize import nnls
 
-from ...core.family import Figures
+from ...core.scores import Figures
 from ...core.words import plural
 from ...errors import HoimError, check_choice
 from ...structure.hypergraph import InteractionHypergraph

@@ -9,8 +9,9 @@ import pandas as pd
 from scipy.stats import chi2
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
-from ...core.family import Family, Figures, Stored
+from ...core.family import Family, Stored
 from ...core.page import Page
+from ...core.scores import Figures
 from ...errors import check_type, out_of_reach, refused
 from ...log_linear.coding import Coding, parametrization
 from ...log_linear.energy import LogLinearEnergy
