@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from typing_extensions import override
 
 from ...errors import refused
 from ...results.fitted import Fitted
@@ -130,6 +131,16 @@ class SelectionResult(Fitted):
     status: SelectionStatus
     settings: Mapping[str, Any]
     excluded: torch.Tensor | None = None
+
+    @override
+    def __repr__(self) -> str:
+        best, variables = self.best, len(self.hypergraph.domain)
+        kl = "" if best.validation_kl is None else f", validation KL {best.validation_kl:.4f}"
+        return (
+            f"SelectionResult: log-linear model, {variables} variables, {best.num_interactions} interactions, "
+            f"{best.num_parameters} parameters\n"
+            f"  {self.status}, best of {len(self.rounds)} rounds is {self.best_round}{kl}"
+        )
 
     @property
     def best(self) -> SelectionRound:
