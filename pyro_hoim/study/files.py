@@ -9,7 +9,7 @@ import torch
 from ..data.observations import Observations
 from ..inference.structure.file import save_structure_posterior
 from ..log_linear.file import ModelFile, save_model
-from ..log_linear.fitting.result import FitResult
+from ..log_linear.goodness.summary import is_maximum
 from ..log_linear.infinite import infinite_to_json
 from .analysis import Analysis
 from .learned import LearnedAnalysis
@@ -52,7 +52,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "independent": column_shares(analysis.train),
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
-                "is_maximum": _is_maximum(model.fit),
+                "is_maximum": is_maximum(model.fit),
                 "is_restricted": model.fit.restriction is not None,
                 "num_parameters": model.fit.num_parameters_fitted,
                 **model.infinite_json,
@@ -105,12 +105,6 @@ def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
         about = {"name": "learned", "data": analysis.title, "status": model.training.status, "seed": analysis.seed}
         model.save(folder / f"{name}.safetensors", about)
     return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
-
-
-def _is_maximum(fit: FitResult) -> bool:
-    """Whether AIC, BIC and likelihood-ratio tests apply: the likelihood of whole rows, maximised."""
-    is_whole = fit.data is None or fit.data.has_whole_counts
-    return is_whole and fit.objective == "likelihood" and fit.penalty is None and fit.is_converged
 
 
 def column_shares(rows: Observations) -> dict[str, list[float]]:

@@ -22,7 +22,7 @@ from ..infinite import has_cheap_covariance
 from ..restricted.interactions import RestrictedInteractions
 from .goodness_of_fit import goodness_of_fit
 
-__all__ = ["fit_figures", "fit_summary", "model_figures", "model_summary"]
+__all__ = ["fit_figures", "fit_summary", "is_maximum", "model_figures", "model_summary"]
 
 _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
@@ -197,13 +197,17 @@ def _finished(
     return frame
 
 
+def is_maximum(fit: FitResult) -> bool:
+    """Whether AIC, BIC and likelihood-ratio tests apply: the likelihood of whole rows, maximised."""
+    is_whole = fit.data is None or fit.data.has_whole_counts
+    return is_whole and fit.objective == "likelihood" and fit.penalty is None and fit.is_converged
+
+
 def fit_figures(result: FitResult) -> Figures:
     """How large a fitted model is, and how well it describes the rows that it was fitted to."""
     graph = result.hypergraph
-    is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
-    is_maximum = is_maximum and (result.data is None or result.data.has_whole_counts)
     deviance = df = None
-    if is_maximum and result.data is not None and not result.data.has_missing:
+    if is_maximum(result) and result.data is not None and not result.data.has_missing:
         test = goodness_of_fit(result, p_value=None)
         deviance, df = test.deviance, test.df_adjusted
     how = [] if result.objective == "likelihood" else [result.objective]
@@ -216,7 +220,7 @@ def fit_figures(result: FitResult) -> Figures:
         log_likelihood=result.log_likelihood,
         deviance=deviance,
         df=df,
-        is_maximum=is_maximum,
+        is_maximum=is_maximum(result),
         status=result.status,
         method=", ".join(how),
     )
