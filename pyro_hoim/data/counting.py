@@ -9,10 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import out_of_range, wrong_type
+from .hypergeometric import drawn_without_replacement
 
 __all__ = ["check_split", "marginal_tables", "merge_rows", "split_rows"]
 
 _LARGEST_KEY = 2**62
+_MOST_UNITS = 2**20  # observations of a table that are shuffled one by one
 
 
 def merge_rows(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -61,24 +63,36 @@ def check_split(fractions: Sequence[float], seed: int) -> list[float]:
 def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Random disjoint parts as (row positions, counts) pairs.
 
-    Whole counts are expanded to single observations before shuffling; a row of fractional weight stays whole. Where
-    every count is one, rows of a part come in shuffled order, else in the order of the table.
+    Whole counts are split as single observations: by shuffling up to 2^20 of them, else by drawing the counts of each
+    part. A row of fractional weight stays whole. Where every count is one, rows of a part come in shuffled order, else
+    in the order of the table.
     """
     single = bool((counts == 1).all())
     whole = bool((counts == np.floor(counts)).all())
-    units = np.arange(len(counts))
-    if whole and not single:
-        units = np.repeat(units, counts.astype(np.int64))
-    units = np.random.default_rng(seed).permutation(units)
+    is_table = whole and not single
+    total = int(counts.sum()) if is_table else len(counts)
     cumulated = [math.fsum(fractions[: k + 1]) for k in range(len(fractions) - 1)]
-    ends = [0, *(math.floor(min(f, 1.0) * len(units) + 0.5) for f in cumulated), len(units)]
-    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    ends = [0, *(math.floor(min(f, 1.0) * total + 0.5) for f in cumulated), total]
+    random = np.random.default_rng(seed)
+    if is_table:
+        whole_counts = counts.astype(np.int64)
+        tables = _drawn if total > _MOST_UNITS or total in np.diff(ends) else _shuffled
+        drawn = tables(whole_counts, ends, random)
+        return [(rows, part[rows].astype(float)) for part in drawn for rows in [np.flatnonzero(part)]]
+    units = random.permutation(len(counts))
+    return [(chosen, counts[chosen]) for chosen in (units[start:stop] for start, stop in pairwise(ends))]
+
+
+def _shuffled(counts: np.ndarray, ends: Sequence[int], random: np.random.Generator) -> list[np.ndarray]:
+    """Counts of every part from a permutation of all observations."""
+    units = random.permutation(np.repeat(np.arange(len(counts)), counts))
+    return [np.bincount(units[start:stop], minlength=len(counts)) for start, stop in pairwise(ends)]
+
+
+def _drawn(counts: np.ndarray, ends: Sequence[int], random: np.random.Generator) -> list[np.ndarray]:
+    """Counts of every part, drawn from what the parts before it left."""
+    parts: list[np.ndarray] = []
     for start, stop in pairwise(ends):
-        chosen = units[start:stop]
-        if single or not whole:
-            parts.append((chosen, counts[chosen]))
-        else:
-            part = np.bincount(chosen, minlength=len(counts)).astype(float)
-            rows = np.flatnonzero(part)
-            parts.append((rows, part[rows]))
+        parts.append(drawn_without_replacement(counts, stop - start, random))
+        counts = counts - parts[-1]
     return parts

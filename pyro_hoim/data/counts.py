@@ -30,14 +30,11 @@ from ..schema import Domain, NumberKind, Variable
 from .count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
 from .csv_file import CsvColumns
-from .encoding import parse_counts, parse_numbers, select_columns
+from .encoding import LARGEST_COUNT, parse_counts, parse_numbers, select_columns
 from .files.table_file import read_table_file
 from .readers import Source, row_position
 
 __all__ = ["LARGEST_COUNT", "CountTable"]
-
-LARGEST_COUNT = 2**53 - 1
-"""Largest count that is accepted: above it float64 no longer tells whole numbers apart."""
 
 
 @dataclass(frozen=True, eq=False)

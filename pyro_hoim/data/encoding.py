@@ -27,6 +27,7 @@ from ..errors import (
 from ..schema import Kind, Variable
 
 __all__ = [
+    "LARGEST_COUNT",
     "code_reader",
     "encode_column",
     "label_of",
@@ -36,6 +37,9 @@ __all__ = [
     "parse_numbers",
     "select_columns",
 ]
+
+LARGEST_COUNT = 2**53 - 1
+"""Largest count, and largest total of counts or weights: above it float64 no longer tells whole numbers apart."""
 
 _LARGEST_PLAIN_INTEGER = 1e15
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
@@ -164,16 +168,22 @@ def encode_column(
     return variable, codes_of_distinct[positions]
 
 
-def _numbers(values: Any) -> tuple[Any, np.ndarray]:
+def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
     """A column, and its numbers (N,), NaN where it holds none."""
+    if np.iscomplexobj(values):
+        raise wrong_type(name, "real numbers", received="complex ones")
     given = pd.Series(values)
     return given, pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
 
 
 def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:
-    """Counts, or weights where they may be ``fractional``, of one column (N,) of numbers or their text, float64."""
-    given, numbers = _numbers(values)
-    with np.errstate(invalid="ignore"):
+    """Counts, or weights where they may be ``fractional``, of one column (N,) of numbers or their text, float64.
+
+    Their total is at most 2^53 - 1, so that whole ones add up exactly in any order.
+    """
+    given, numbers = _numbers(values, name)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = float(numbers.sum())
         bad = ~np.isfinite(numbers) | (numbers < 0)
         if not fractional:
             bad |= numbers != np.floor(numbers)
@@ -185,6 +195,10 @@ def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractio
         received = given.iloc[row]
         shown = repr(received) if isinstance(received, str) else str(received)
         raise out_of_range(f"{where(row)}, {name}", expected, received=f"{shown}{hint}")
+    if total > LARGEST_COUNT:
+        received = f"{total:.17g}, most of it in {where(int(numbers.argmax()))}"
+        hint = "divide them all by one number"
+        raise out_of_range(name, f"a total of at most {LARGEST_COUNT}", hint=hint, received=received)
     return numbers + 0.0  # -0.0 becomes 0.0
 
 
@@ -193,7 +207,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
     parsed: list[np.ndarray] = []
     gaps: dict[str, int] = {}
     for name, values in columns.items():
-        given, numbers = _numbers(values)
+        given, numbers = _numbers(values, f"column {name!r}")
         unknown = np.isnan(numbers)
         if unknown.any():
             is_empty = (given.isna() | (given.astype(object) == "")).to_numpy()

@@ -44,10 +44,12 @@ class Observations:
     Args:
         domain: the variables, all of them finite.
         codes: level positions in schema order, -1 where missing, long (N, d); N may be 0.
-        counts: finite and non-negative, whole or fractional, float64 (N,); one for every row when left out.
+        counts: finite and non-negative, whole or fractional, of a total below 2^53, float64 (N,); one for every row
+            when left out.
 
     Raises:
-        InputError: wrong shape, a code outside -1 ... cardinality - 1, or a count that is NaN, infinite or negative.
+        InputError: wrong shape, a code outside -1 ... cardinality - 1, a count that is NaN, infinite or
+            negative, or a total from 2^53.
         InputTypeError: codes that are not integers.
 
     Example:
@@ -306,9 +308,11 @@ class Observations:
     def split(self, fractions: Sequence[float], seed: int) -> tuple[Observations, ...]:
         """Random disjoint parts of the observations.
 
-        With whole counts every single observation is shuffled, so that a table of cells splits exactly as its
-        expanded rows would; a part of a table of cells is again cells with counts. With fractional weights a row
-        is a unit and keeps its weight. Part ``k`` ends at the rounded cumulated fraction of the observations.
+        Whole counts are split as single observations without replacement, and a part of a table of cells is again
+        cells with counts. Up to 2^20 observations are shuffled, so that a table splits exactly as its expanded rows
+        would; of more, and where one part takes all, counts are drawn from their multivariate hypergeometric law,
+        at a cost that does not grow with them. With fractional weights a row is a unit and keeps its weight. Part
+        ``k`` ends at the rounded cumulated fraction of the observations.
 
         Args:
             fractions: non-negative, summing to 1 (tolerance 1e-9); a part may be empty.

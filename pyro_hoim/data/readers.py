@@ -158,10 +158,11 @@ def checked_counts(counts: Any, num_rows: int) -> torch.Tensor:
     """Counts or weights (num_rows,), float64; ones from None, InputError as of :func:`parse_counts`."""
     if counts is None:
         return torch.ones(num_rows, dtype=torch.float64)
-    counts = torch.as_tensor(counts).detach().to(device="cpu", dtype=torch.float64)
-    check_exact_shape(counts, (num_rows,), "Observations counts")
-    parse_counts(counts.numpy(), name="Observations counts", where=row_position, fractional=True)
-    return counts
+    if isinstance(counts, torch.Tensor) and not counts.is_complex():
+        counts = counts.detach().to(device="cpu", dtype=torch.float64)
+    given = np.asarray(counts)
+    check_exact_shape(given, (num_rows,), "Observations counts")
+    return torch.from_numpy(parse_counts(given, name="Observations counts", where=row_position, fractional=True))
 
 
 def check_complete(codes: torch.Tensor, domain: Domain, positions: Sequence[int], operation: str) -> None:

@@ -112,6 +112,19 @@ def test_bad_counts(value, fractional):
         parse_counts([1, value], name="column 'count'", where=where, fractional=fractional)
 
 
+@pytest.mark.parametrize("values", [[1, 2.0**53 - 1], [1e308, 1e308], [0, 10**30], ["1", "9e15", "9e15"]])
+@pytest.mark.parametrize("fractional", [True, False])
+def test_totals_are_bounded(values, fractional):
+    with raises("out-of-range", "column 'count'"):
+        parse_counts(values, name="column 'count'", where=where, fractional=fractional)
+    assert parse_counts(["0", "9007199254740991"], name="c", where=where, fractional=fractional)[1] == 2**53 - 1
+
+
+def test_complex_counts_are_refused():
+    with raises("wrong-type", "column 'count'"):
+        parse_counts([1, 1 + 2j], name="column 'count'", where=where, fractional=False)
+
+
 def test_fractional_counts_only_as_weights():
     assert parse_counts(["1", "2.5", "1e3"], name="c", where=where, fractional=True).tolist() == [1, 2.5, 1000]
     assert parse_counts(["1", "2.0", "0"], name="c", where=where, fractional=False).tolist() == [1, 2, 0]

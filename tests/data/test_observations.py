@@ -163,6 +163,12 @@ def test_split_of_a_table_equals_the_split_of_its_rows():
     assert not torch.equal(data.split([0.5, 0.5], 7)[0].table(), data.split([0.5, 0.5], 8)[0].table())
 
 
+def test_counts_in_a_list_keep_their_last_digit():
+    codes = torch.tensor([[0, 2], [1, 1]])
+    assert Observations(DOMAIN, codes, [2.0**24 + 1, 1]).counts.tolist() == [2**24 + 1, 1]
+    assert Observations(DOMAIN, codes, [2**53 - 2, 1]).total_count == 2**53 - 1
+
+
 def test_split_leaves_global_random_state_alone():
     data = Observations.from_table(DOMAIN, torch.ones(2, 3))
     numpy_state, torch_state = np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
