@@ -32,7 +32,7 @@ import torch
 
 from ..checks import check_shape, checked_floating, is_hidden
 from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected
-from ..structure.cells import cell_index, check_codes
+from ..structure.cells import cell_index, check_codes, check_tables
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts
 
@@ -88,6 +88,7 @@ class Parametrization:
             family or arbitrary tables of a collection that is not hierarchical, or tables that should be balanced (or
             vanish at level 0) and do not.
         InputTypeError: likewise, for what is no floating-point tensor.
+        IntractableError: of the constructor, tables of more than 2^27 entries or a variable of more than 2^13 levels.
 
     References:
         Paper 1, appendix A.3, equations (9), (21) and (22).
@@ -103,6 +104,7 @@ class Parametrization:
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
+        check_tables(hypergraph)
         self.hypergraph = hypergraph
         self._steps: dict[str, KroneckerMap] = {}
         self._maps: dict[tuple[str, ...], LinearMap] = {}

@@ -10,17 +10,41 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..budgets import MAX_ENTRIES, MAX_LEVELS, check_size
 from ..checks import check_shape, is_hidden
 from ..errors import check_type, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["cell_index", "check_codes", "evidence_codes", "gather_slices", "row_strides"]
+__all__ = ["cell_index", "check_codes", "check_tables", "evidence_codes", "gather_slices", "row_strides"]
 
 
 def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides in entries."""
     return tuple(math.prod(shape[j + 1 :]) for j in range(len(shape)))
+
+
+def check_tables(hypergraph: InteractionHypergraph) -> None:
+    """Refuse tables of more than 2^27 entries, or of a variable of more than 2^13 levels, before they are made.
+
+    Raises:
+        IntractableError: with the number and the budget.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> check_tables(InteractionHypergraph.saturated(Domain.from_cardinalities([2] * 4)))
+        >>> check_tables(InteractionHypergraph.saturated(Domain.from_cardinalities([8193])))
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.IntractableError: hypergraph: a variable has 8193 levels, the budget is 8192; merge rare ...
+    """
+    hint = "use smaller interactions or fewer levels"
+    what = "its interaction tables have"
+    check_size(hypergraph.num_terms, MAX_ENTRIES, "entries", "hypergraph", hint, what)
+    most = max((max(shape) for shape in hypergraph.edge_shapes), default=0)
+    check_size(
+        most, MAX_LEVELS, "levels", "hypergraph", "merge rare levels, or leave the variable out", "a variable has"
+    )
 
 
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:

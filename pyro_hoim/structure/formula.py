@@ -14,15 +14,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..errors import InputError, check_names, out_of_reach, refused, unexpected
+from ..budgets import MAX_FORMULA_SETS, MAX_UNIONS, check_size, num_sets
+from ..errors import InputError, check_names, refused, unexpected
 
 __all__ = ["FunctionTerm", "parse_formula", "parse_terms", "split_formula"]
 
+_SMALLER = "use a smaller power, or products of fewer variables"
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().,~]))")
-_MAX_SETS = 2**20
 
 
 class FunctionTerm(NamedTuple):
@@ -71,21 +72,18 @@ def _tokens(text: str, names: Sequence[str] = ()) -> list[tuple[str, str]]:
     return found
 
 
-def _products(first: _Terms, second: _Terms) -> _Terms:
-    """All unions of a set of the first with a set of the second."""
-    return frozenset(a | b for a in first for b in second)
-
-
 class _Parser:
     """Recursive descent over the tokens; every rule returns a set of variable sets."""
 
     def __init__(self, text: str, names: Sequence[str], closure: bool, functions: Mapping[str, int]) -> None:
         self.text = text
+        self.where = f"formula {text!r}"
         self.names = names
         self.functions = functions
         self.closure = closure
         self.tokens = _tokens(text, names)
         self.next = 0
+        self.made = 0  # unions of sets so far
 
     def parse(self) -> _Terms:
         if not self.tokens:
@@ -111,14 +109,38 @@ class _Parser:
             return True
         return False
 
-    def sum(self, level: int = 0) -> _Terms:
-        """Operands of one of the operators, each made of those that bind tighter."""
-        if level == len(_OPERATORS):
-            return self.power()
-        terms = self.sum(level + 1)
-        while found := [combine for symbol, combine in _OPERATORS[level].items() if self.accept(symbol)]:
-            terms = found[0](self, terms, self.sum(level + 1))
+    def sum(self) -> _Terms:
+        """Products that are added or removed, from left to right."""
+        terms = self.product()
+        while (is_added := self.accept("+")) or self.accept("-"):
+            other = self.product()
+            terms = terms | other if is_added else self.without(terms, other)
         return terms
+
+    def product(self, symbol: str = "*") -> _Terms:
+        """Factors of one operator: unions of a set of each (``:``), or of each of some factors (``*``)."""
+        is_crossed = symbol == "*"
+        factors = list[_Terms]()
+        while not factors or self.accept(symbol):
+            factors.append(self.product(":") if is_crossed else self.power())
+        held = [frozenset[str | FunctionTerm]().union(*factor) for factor in factors]
+        if sum(map(len, held)) == len(frozenset().union(*held)):  # then no two of the sets are equal
+            self.check_size(math.prod(len(factor) + is_crossed for factor in factors) - is_crossed)
+        terms = factors[0]
+        for factor in factors[1:]:
+            found = self.unions(terms, factor)
+            terms = terms | factor | found if is_crossed else found
+        return terms
+
+    def unions(self, first: _Terms, second: _Terms) -> _Terms:
+        """All unions of a set of the first with a set of the second; refused where there are too many."""
+        self.made += len(first) * len(second)
+        check_size(self.made, MAX_UNIONS, "unions of sets", self.where, _SMALLER, "its products take")
+        found = set[frozenset[str | FunctionTerm]]()
+        for one in first:
+            found.update(one | other for other in second)
+            self.check_size(len(found))
+        return frozenset(found)
 
     def without(self, terms: _Terms, removed: _Terms) -> _Terms:
         """Terms without the sets that contain a removed one; of a closed collection their other subsets stay."""
@@ -150,20 +172,16 @@ class _Parser:
     def raise_to(self, base: _Terms, exponent: int) -> _Terms:
         """Unions of up to ``exponent`` of the sets; refused when there would be millions."""
         if all(len(term) == 1 for term in base):
-            size = sum(math.comb(len(base), k) for k in range(1, exponent + 1))
-            self.check_size(size)
+            self.check_size(num_sets(len(base), exponent))
             names = [next(iter(term)) for term in base]
             return frozenset(frozenset(c) for k in range(1, exponent + 1) for c in itertools.combinations(names, k))
         terms = base
         for _ in range(exponent - 1):
-            self.check_size(len(terms) * len(base))
-            terms = terms | _products(terms, base)
+            terms = terms | self.unions(terms, base)
         return terms
 
     def check_size(self, size: int) -> None:
-        if size > _MAX_SETS:
-            problem = f"it stands for up to {size:.3g} sets, the limit is {_MAX_SETS}"
-            raise out_of_reach(f"formula {self.text!r}", problem, "use a smaller power")
+        check_size(size, MAX_FORMULA_SETS, "sets", self.where, _SMALLER, "it stands for")
 
     def atom(self) -> _Terms:
         if self.accept("("):
@@ -227,13 +245,6 @@ class _Parser:
             parts.append(token)
             self.next += 1
         return sign * float(".".join(parts))
-
-
-_OPERATORS: tuple[Mapping[str, Callable[[_Parser, _Terms, _Terms], _Terms]], ...] = (
-    {"+": lambda _, a, b: a | b, "-": lambda self, a, b: self.without(a, b)},
-    {"*": lambda _, a, b: a | b | _products(a, b)},
-    {":": lambda _, a, b: _products(a, b)},
-)
 
 
 def parse_formula(text: str, names: Sequence[str], *, closure: bool = False) -> frozenset[frozenset[str]]:

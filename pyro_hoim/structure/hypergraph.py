@@ -16,18 +16,9 @@ import networkx as nx
 import numpy as np
 import torch
 
+from ..budgets import MAX_SETS, check_size, num_sets
 from ..checks import check_shape
-from ..errors import (
-    check_choice,
-    check_type,
-    check_unique,
-    check_whole,
-    out_of_reach,
-    refused,
-    size_text,
-    unexpected,
-    wrong_type,
-)
+from ..errors import check_choice, check_type, check_unique, check_whole, refused, unexpected, wrong_type
 from ..schema import Domain
 from .formula import parse_formula
 
@@ -35,7 +26,7 @@ __all__ = ["Edge", "FamilyCoding", "InteractionHypergraph", "JunctionTreeNode"]
 
 Edge = tuple[str, ...]
 FamilyCoding = Literal["balanced", "corner"]
-_CLOSURE_LIMIT = 2**22
+_FEWER = "name fewer or smaller sets, or let learn() search for them"
 
 
 class JunctionTreeNode(NamedTuple):
@@ -72,7 +63,7 @@ class InteractionHypergraph:
         UnknownNameError: a name is not in the domain.
         InputError: an empty edge, a name repeated inside an edge, a variable that is not finite, or a collection
             that is not closed under subsets while ``closure`` is False and ``hierarchical`` is True; another coding.
-        IntractableError: the closure of very large edges would have millions of sets.
+        IntractableError: more than 2^22 sets, those of a closure counted before they are made.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -113,12 +104,11 @@ class InteractionHypergraph:
                 problem = "the empty set is not an edge; its term is the normalising constant"
                 raise refused("edges", problem, code="empty")
             found.add(tuple(sorted(domain.indices(names))))
+            check_size(len(found), MAX_SETS, "sets", "edges", _FEWER, "there are at least")
         if closure:
-            size = sum(2 ** len(e) for e in found)
-            if size > _CLOSURE_LIMIT:
-                problem = f"the closure may have up to {size_text(size, 'sets')}, the limit is {_CLOSURE_LIMIT}"
-                hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
-                raise out_of_reach("edges", problem, hint)
+            hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
+            size = sum(2 ** len(e) - 1 for e in found)
+            check_size(size, MAX_SETS, "sets", "edges", hint, "the closure may have up to")
             found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
         self._set(domain, tuple(sorted(found, key=_by_size)), coding)
         if hierarchical and not self.is_hierarchical:
@@ -177,8 +167,11 @@ class InteractionHypergraph:
 
     @classmethod
     def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:
-        """All sets of one to ``order`` variables (the "k-body" model); InputError for an order out of range."""
+        """All sets of one to ``order`` variables (the "k-body" model); refused out of range, and above 2^22 sets."""
+        check_type(domain, Domain, "domain")
         check_whole(order, "order", 1, len(domain))
+        unit, hint = f"sets of up to {order} of {len(domain)} variables", f"take a lower order, {_FEWER}"
+        check_size(num_sets(len(domain), order), MAX_SETS, unit, "order", hint, "there are")
         return cls(domain, (e for k in range(1, order + 1) for e in itertools.combinations(domain.names, k)))
 
     @classmethod

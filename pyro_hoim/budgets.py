@@ -1,0 +1,88 @@
+"""How large a request may be: sizes are counted in whole numbers of any length before anything of that size is built.
+
+The budgets are numbers of their own and not what a machine has left, so that the same request is answered everywhere
+alike; each leaves a machine of 8 GiB room for what is made of it. Budgets of one method stay with that method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .errors import out_of_reach, size_text
+
+__all__ = [
+    "MAX_CELLS",
+    "MAX_ENTRIES",
+    "MAX_FORMULA_SETS",
+    "MAX_LEVELS",
+    "MAX_SETS",
+    "MAX_UNIONS",
+    "check_size",
+    "num_entries",
+    "num_sets",
+]
+
+MAX_SETS = 2**22
+"""Sets of one collection of interactions: about 400 bytes each, so 1.6 GB."""
+MAX_FORMULA_SETS = 2**20
+"""Sets that a formula stands for: about 700 bytes each while it is read, so 0.7 GB."""
+MAX_UNIONS = 2**22
+"""Unions of two sets that the products of a formula are made of, equal ones too: about five seconds."""
+MAX_ENTRIES = 2**27
+"""Entries of all interaction tables of one model: 1 GiB, of which a fit holds several at once."""
+MAX_LEVELS = 2**13
+"""Levels of one variable with interactions: the contrasts of its levels are a square matrix, of 512 MiB."""
+MAX_CELLS = 2**27
+"""Cells of rows that are drawn or completed at once, and of the states of chains: about 32 bytes each, so 4 GiB."""
+
+_MAX_BITS = 1024  # of a count, from which on it is a lower bound: what is refused needs no more digits
+
+
+def num_sets(num: int, largest: int, least: int = 1) -> int:
+    """Number of sets of ``least`` to ``largest`` of ``num`` things; from 2^1024 on a lower bound.
+
+    Example:
+        >>> num_sets(4, 2), num_sets(60, 60) == 2**60 - 1, num_sets(3000, 2)
+        (10, True, 4501500)
+    """
+    total, sets = 0, 1
+    for size in range(min(num, largest) + 1):
+        total += sets if size >= least else 0
+        sets = sets * (num - size) // (size + 1)
+        if total.bit_length() > _MAX_BITS:
+            break
+    return total
+
+
+def num_entries(sizes: Iterable[int], largest: int, least: int = 1) -> int:
+    r"""Sum over the sets S of ``least`` to ``largest`` things of the product of their sizes.
+
+    .. math:: \sum_{|S|} \prod_{k \in S} n_k
+
+    With the numbers of levels these are the entries of the interaction tables of all sets up to an order, with one less
+    each their free parameters: elementary symmetric polynomials.
+
+    Example:
+        >>> num_entries([2, 3, 2], 2), num_entries([1, 2, 1], 2)
+        (23, 9)
+    """
+    sums = [1]
+    for size in sizes:
+        if len(sums) <= largest:
+            sums.append(0)
+        for k in range(len(sums) - 1, 0, -1):
+            sums[k] += size * sums[k - 1]
+    return sum(sums[least:])
+
+
+def check_size(number: int, budget: int, unit: str, argument: object, hint: str, what: str = "it has") -> None:
+    """Raise :class:`~pyro_hoim.errors.IntractableError` where a number of units is above a budget.
+
+    Example:
+        >>> check_size(2**60, MAX_SETS, "sets", "order", "lower it", "there are")
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.IntractableError: order: there are about 1.15e+18 sets, the budget is 4194304; lower it
+    """
+    if number > budget:
+        raise out_of_reach(argument, f"{what} {size_text(number, unit)}, the budget is {budget}", hint)
