@@ -22,7 +22,7 @@ from .enumeration import Enumeration, enumeration_axes
 __all__ = ["MatrixEnumeration"]
 
 
-_KEPT_ENTRIES = 2**23  # entries of all design matrices that are kept together
+_KEPT, _KEPT_ENTRIES = 64, 2**23  # design matrices that are kept, and entries of them all
 _kept: OrderedDict[tuple[InteractionHypergraph, torch.dtype, torch.device], torch.Tensor] = OrderedDict()
 _lock = threading.Lock()
 
@@ -48,7 +48,7 @@ def _build_design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device:
 
 
 def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Design matrix, see :func:`_build_design`; those used last are kept, ``_KEPT_ENTRIES`` entries at most."""
+    """Design matrix, see :func:`_build_design`; the ``_KEPT`` used last are kept, ``_KEPT_ENTRIES`` entries at most."""
     key = (hypergraph, dtype, device)
     with _lock:
         if key in _kept:
@@ -58,7 +58,7 @@ def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch
     if not is_transformed(matrix):
         with _lock:
             _kept[key] = matrix
-            while len(_kept) > 1 and sum(kept.numel() for kept in _kept.values()) > _KEPT_ENTRIES:
+            while len(_kept) > _KEPT or (len(_kept) > 1 and sum(m.numel() for m in _kept.values()) > _KEPT_ENTRIES):
                 _kept.popitem(last=False)
     return matrix
 

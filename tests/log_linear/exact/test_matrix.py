@@ -1,11 +1,13 @@
 """The design matrix that is kept: its entries, inference mode, functional transformations, and how much is kept."""
 
+import functools
+import gc
 import itertools
 
 import pytest
 import torch
 
-from pyro_hoim.log_linear import MatrixEnumeration
+from pyro_hoim.log_linear import HierarchicalLogLinear, MatrixEnumeration
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.log_linear.exact import matrix
 from pyro_hoim.log_linear.exact.enumeration import enumeration_axes
@@ -100,3 +102,21 @@ def test_matrices_are_kept_up_to_a_number_of_entries(monkeypatch):
     monkeypatch.setattr(matrix, "_KEPT_ENTRIES", 1)
     assert torch.equal(matrix._design(structures[2], torch.float64, torch.device("cpu")), made[2])
     assert len(matrix._kept) == 1
+
+
+@pytest.mark.parametrize("kept", [64, 10**6], ids=["bounded", "control"])
+def test_a_loop_over_structures_does_not_hold_them(monkeypatch, kept):
+    monkeypatch.setattr(matrix, "_KEPT", kept)
+    for number in range(300):
+        structure = InteractionHypergraph.from_order(Domain.from_cardinalities({f"{kept} {number}": 2, "b": 2}), 1)
+        HierarchicalLogLinear(structure, torch.zeros(structure.num_parameters)).log_prob(torch.zeros(2))
+    gc.collect()
+    found = [each for each in gc.get_objects() if type(each) is InteractionHypergraph]
+    alive = sum(str(each.domain.names[0]).startswith(str(kept)) for each in found if len(each.domain))
+    assert (alive <= 256 + 2) is (kept == 64)  # as many as the largest of the other caches
+
+
+def test_every_cache_of_the_package_has_a_bound():
+    caches = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
+    own = [found for found in caches if str(found.__module__).startswith("pyro_hoim.")]
+    assert len(own) > 10 and all(found.cache_parameters()["maxsize"] is not None for found in own)
