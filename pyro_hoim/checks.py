@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from .errors import is_whole, out_of_range, refused, unexpected, wrong_shape, wrong_type
+from .errors import MissingDataError, is_whole, out_of_range, refused, unexpected, wrong_shape, wrong_type
 
 __all__ = [
+    "array_of",
     "check_exact_shape",
     "check_finite",
     "check_shape",
@@ -19,6 +21,17 @@ __all__ = [
     "is_transformed",
     "refuse_transforms",
 ]
+
+
+def array_of(values: Any, argument: str) -> np.ndarray:
+    """Values as an array of NumPy, tensors without their gradient; MissingDataError for cells that a mask hides."""
+    if isinstance(values, torch.Tensor):
+        held = (values.to_dense() if values.layout != torch.strided else values).detach().cpu()
+        return (held.double() if held.dtype is torch.bfloat16 else held).numpy()
+    if hidden := int(np.ma.count_masked(values)) if isinstance(values, np.ma.MaskedArray) else 0:
+        problem = f"{hidden} of {values.size} cells of the array are masked"
+        raise MissingDataError(problem, argument=argument, hint="fill them, or leave their rows out")
+    return np.asarray(values)
 
 
 def check_shape(tensor: torch.Tensor | np.ndarray, event_shape: Sequence[int], argument: str) -> None:

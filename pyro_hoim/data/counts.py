@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from scipy import sparse
 
+from ..checks import array_of
 from ..errors import (
     check_unique,
     none_received,
@@ -53,7 +54,7 @@ class CountTable:
     Raises:
         InputError: wrong shape; NaN or an infinity; a count that is negative, fractional or above 2^53 - 1, with its
             row and column; variables of mixed or finite kinds.
-        InputTypeError: ``matrix`` holds no numbers.
+        InputTypeError: ``matrix`` holds no numbers; MissingDataError: masked cells.
 
     Example:
         >>> table = CountTable.from_matrix([[2, 0], [1, 0], [0, 0]], names=["word", "rare"])
@@ -332,9 +333,7 @@ class CountTable:
 
 def _as_numbers(matrix: Any, source: str) -> Any:
     """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only."""
-    if isinstance(matrix, torch.Tensor):
-        matrix = (matrix.to_dense() if matrix.layout != torch.strided else matrix).detach().cpu().numpy()
-    found = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    found = matrix if sparse.issparse(matrix) else array_of(matrix, source)
     if found.dtype.kind not in "biuf":
         raise wrong_type(source, "numbers", received=f"an array of {found.dtype}")
     if found.ndim != 2:

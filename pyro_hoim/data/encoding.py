@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -13,8 +16,10 @@ import numpy as np
 import pandas as pd
 
 from ..errors import (
+    DataWarning,
     InputError,
     MissingDataError,
+    caller_level,
     check_names,
     check_unique,
     conflict,
@@ -28,6 +33,7 @@ from ..schema import Kind, Variable
 
 __all__ = [
     "LARGEST_COUNT",
+    "check_alike",
     "code_reader",
     "encode_column",
     "label_of",
@@ -42,13 +48,18 @@ LARGEST_COUNT = 2**53 - 1
 """Largest count, and largest total of counts or weights: above it float64 no longer tells whole numbers apart."""
 
 _LARGEST_PLAIN_INTEGER = 1e15
+_LABELS = "text, numbers, booleans or categories"
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
 
 def label_of(value: Any) -> str:
     """Label of one value: text as it is, a whole number without decimals, else by ``str``; infinities are refused."""
     if isinstance(value, str):
-        return value
+        return str(value)  # also of NumPy
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise InputError(expected="a finite value", received=str(value))
+        return f"{value.normalize() + 0:f}"
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value))
     if isinstance(value, (float, np.floating)):
@@ -68,7 +79,8 @@ def meaning_of(value: Any) -> float | None:
         if text in ("true", "false"):
             return float(text == "true")
         return float(text) if _PLAIN_NUMBER.fullmatch(text) else None
-    return float(value) if isinstance(value, Real | np.bool_) else None
+    is_exact = not isinstance(value, int | np.integer) or abs(int(value)) <= LARGEST_COUNT
+    return float(value) if isinstance(value, Real | np.bool_ | Decimal) and is_exact else None
 
 
 def code_reader(variable: Variable) -> Callable[[Any], int | None]:
@@ -111,6 +123,52 @@ def _factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype 
     return np.asarray(positions, dtype=np.int64), list(distinct), None
 
 
+def _is_part(value: Any) -> bool:
+    """Whether a cell holds something that is no label: a list, an array, bytes, a mapping, a complex number."""
+    return isinstance(value, Collection | complex | np.complexfloating) and not isinstance(value, str)
+
+
+def _check_cells(name: str, values: Any, where: Callable[[int], str]) -> None:
+    """Raise :class:`InputTypeError` for the first cell that is no label."""
+    for row, value in enumerate(values):
+        if _is_part(value):
+            hint = "decode it first" if isinstance(value, bytes | bytearray) else "write one column for each part of it"
+            raise wrong_type(f"{where(row)}, column {name!r}", _LABELS, value, hint)
+
+
+def _check_levels(name: str, values: Any, levels: Iterable[tuple[Any, str]], read: Callable[[Any], Any] | None) -> None:
+    """Refuse values of several types that would become one level; ``read`` are the codes of a known variable."""
+    flags, others = set[Any](), list[Any]()
+    if isinstance(getattr(values, "dtype", None), np.dtypes.ObjectDType) and {bool, np.bool_} & set(map(type, values)):
+        flags = {bool(value) for value in values if isinstance(value, bool | np.bool_)}
+        others = [v for v in values if isinstance(v, Real | Decimal) and not isinstance(v, bool) and v in flags]
+    pairs = [(bool(v), v) for v in others if read is None or read(bool(v)) != read(v)][:1]
+    first = dict[str, Any]()
+    for value, label in levels:
+        if first.setdefault(label, value) is not value and read is None:
+            pairs.append((first[label], value))
+    for one, other in pairs:
+        hint = f"give the column one type, such as frame[{name!r}].astype(str)"
+        raise conflict(f"column {name!r}", f"{one!r} and {other!r} are of two types and would become one level", hint)
+
+
+def check_alike(words: Collection[str], what: str) -> None:
+    """Warn of words that look alike: they differ in blanks around them, or in how an accent is encoded."""
+    if all(word.isascii() and word == word.strip() for word in words):
+        return
+    seen: dict[str, str] = {}
+    alike = [(one, word) for word in words if (one := seen.setdefault(_looks(word), word)) != word]
+    if alike:
+        shown = " and ".join(ascii(word) for word in alike[0])
+        more = f" ({len(alike)} such pairs)" if len(alike) > 1 else ""
+        problem = f"{what}: {shown} look alike and are kept apart{more}; strip or normalise them if they are the same"
+        warnings.warn(DataWarning(problem), stacklevel=caller_level())
+
+
+def _looks(word: str) -> str:
+    return unicodedata.normalize("NFC", word).strip()
+
+
 def encode_column(
     name: str,
     values: Any,
@@ -127,18 +185,27 @@ def encode_column(
 
     Raises:
         UnknownNameError: a label that is not a level of ``variable``; row, column and the closest labels are given.
-        InputTypeError: values that are no labels, such as lists.
-        InputError: an infinite value, or a column of missing cells only when no variable is given.
+        InputTypeError: values that are no labels, such as lists and bytes.
+        InputError: an infinite value; values of several types of one label, such as 1 and ``"1"``, unless they are one
+            level of the variable; a column of missing cells only when no variable is given.
+
+    Warns:
+        DataWarning: labels that look alike.
     """
     try:
         positions, distinct, dtype = _factorise(values)
     except TypeError as error:  # values that cannot be told apart, such as lists
-        raise wrong_type(f"column {name!r}", "text, numbers, booleans or categories", received=str(error)) from None
+        _check_cells(name, values, where)
+        raise wrong_type(f"column {name!r}", _LABELS, received=str(error)) from None
+    if any(map(_is_part, distinct)):
+        _check_cells(name, values, where)
     try:
         labels = [label_of(value) for value in distinct]
     except InputError as error:
         raise refused(f"column {name!r}", str(error), code="not-finite") from None
     present = [label for label in labels if label not in missing_values]
+    held = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
+    _check_levels(name, values, held, None if variable is None else code_reader(variable))
     if variable is None:
         kind: Kind = "nominal"
         if dtype is None:
@@ -151,6 +218,7 @@ def encode_column(
             raise unexpected(
                 f"column {name!r}", "at least one level", hint=hint, received="missing cells only", code="empty"
             )
+        check_alike(levels, f"column {name!r}")
         variable = Variable(name, tuple(levels), kind)
     read = code_reader(variable)
     # One entry more than there are distinct values: position -1 (None, NaN) reads the last one, which is -1.
@@ -169,10 +237,12 @@ def encode_column(
 
 
 def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
-    """A column, and its numbers (N,), NaN where it holds none."""
+    """A column, and its numbers (N,), NaN where it holds none; dates, durations and complex numbers are refused."""
     if np.iscomplexobj(values):
         raise wrong_type(name, "real numbers", received="complex ones")
     given = pd.Series(values)
+    if given.dtype.kind in "mM" or isinstance(given.dtype, pd.PeriodDtype):
+        raise wrong_type(name, "numbers", received=given.dtype)
     return given, pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..checks import check_exact_shape
-from ..errors import check_type, check_unique, out_of_reach, refused, size_text, unexpected, wrong_shape
+from ..checks import array_of, check_exact_shape
+from ..errors import (
+    DataWarning,
+    caller_level,
+    check_type,
+    check_unique,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import CsvColumns
@@ -29,6 +41,7 @@ from .readers import (
     missing_as_level,
     row_counts,
     row_position,
+    tensor_of_codes,
 )
 
 __all__ = ["Observations"]
@@ -152,7 +165,7 @@ class Observations:
         """Observations from an array of *labels*, (N, d); integer *codes* go through :meth:`from_tensor`.
 
         Args:
-            values: one column per variable.
+            values: an array or rows of labels, one column per variable; masked cells are missing.
             names: variable names; default the domain's, else x0, x1, ...
             domain: known variables, in the order of the columns unless ``names`` says otherwise.
             counts: whole counts of the rows (N,).
@@ -161,9 +174,13 @@ class Observations:
 
         Raises:
             InputError: wrong shape, wrong number of names, repeated names, no rows, or bad counts.
+            InputTypeError: a data frame, whose names would be lost.
             UnknownNameError: a name or label that is not in ``domain``; the closest are listed.
+
+        Warns:
+            DataWarning: the text ``nan`` or ``None``, as NumPy writes missing cells into an array of text.
         """
-        array = np.asarray(values)
+        array = _array_of_labels(values, missing_values)
         if array.ndim != 2:
             raise wrong_shape("from_numpy values", "(rows, variables)", array)
         if names is None:
@@ -178,8 +195,8 @@ class Observations:
 
     @classmethod
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
-        """Observations from integer codes (N, d) in schema order, -1 where missing, with counts or weights (N,)."""
-        tensor = torch.as_tensor(codes).clone()
+        """Observations from integer codes (N, d) in schema order, -1 or masked where missing."""
+        tensor = tensor_of_codes(codes).clone()
         return cls(domain, tensor, row_counts(counts, weights, len(tensor) if tensor.dim() else 0))
 
     @classmethod
@@ -190,7 +207,7 @@ class Observations:
         """
         if (counts is None) == (weights is None):
             raise unexpected("from_table", "exactly one of counts and weights", code="conflict")
-        table = np.asarray(counts if weights is None else weights)
+        table = array_of(counts if weights is None else weights, "from_table counts")
         check_exact_shape(table, domain.cardinalities, "from_table counts")
         flat = table.reshape(-1)
         codes = (
@@ -341,3 +358,20 @@ class Observations:
         if count is not None:
             frame[count] = self.counts.numpy().astype(np.int64 if self.has_whole_counts else np.float64)
         return frame
+
+
+def _array_of_labels(values: Any, missing_values: Collection[str]) -> np.ndarray:
+    """Labels as an array, None where they are masked; rows of Python keep the types of their cells."""
+    if isinstance(values, pd.DataFrame):
+        raise wrong_type("from_numpy values", "an array", values, "use Observations.from_pandas(frame)")
+    if isinstance(values, np.ma.MaskedArray):
+        labels = values.data.astype(object)
+        labels[np.ma.getmaskarray(values)] = None
+        return labels
+    array = array_of(values if hasattr(values, "__array__") else np.array(values, dtype=object), "from_numpy values")
+    lost = [word for word in ("nan", "None") if array.dtype.kind == "U" and word not in missing_values]
+    if lost := [word for word in lost if (array == word).any()]:
+        problem = f"from_numpy values: {lost[0]!r} in an array of text is read as a label, not as a missing cell"
+        hint = f"pass an array of dtype object, or missing_values=('', {lost[0]!r}), if it is missing"
+        warnings.warn(DataWarning(f"{problem}; {hint}"), stacklevel=caller_level())
+    return array

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..checks import check_exact_shape
+from ..checks import array_of, check_exact_shape
 from ..errors import (
     MissingDataError,
     check_names,
@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from .csv_file import CsvColumns
-from .encoding import encode_column, parse_counts, select_columns
+from .encoding import check_alike, encode_column, parse_counts, select_columns
 
 __all__ = [
     "Source",
@@ -36,9 +36,10 @@ __all__ = [
     "missing_as_level",
     "row_counts",
     "row_position",
+    "tensor_of_codes",
 ]
 
-_INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGER_TYPES = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.int64)
 
 
 def row_position(row: int) -> str:
@@ -52,7 +53,8 @@ def row_counts(counts: Any, weights: Any, num_rows: int) -> torch.Tensor:
         raise unexpected("counts, weights", "at most one of them", received="both", code="conflict")
     if counts is None and weights is None:
         return torch.ones(num_rows, dtype=torch.float64)
-    name, given = ("counts", np.asarray(counts)) if weights is None else ("weights", np.asarray(weights))
+    name, given = ("counts", counts) if weights is None else ("weights", weights)
+    given = array_of(given, name)
     check_exact_shape(given, (num_rows,), name)
     return torch.from_numpy(parse_counts(given, name=name, where=row_position, fractional=weights is not None))
 
@@ -119,6 +121,7 @@ def encode_columns(
         check_names(names, held, source, noun="column", problem="the table lacks")
     if not names:
         raise none_received(source, "at least one variable besides the counts")
+    check_alike(names, f"names of {source}")
     counts = np.ones(num_rows)
     if counting is not None:
         counts = parse_counts(column(counting), name=f"column {counting!r}", where=where, fractional=count is None)
@@ -133,9 +136,18 @@ def encode_columns(
     return Domain(variables) if domain is None else domain, torch.from_numpy(codes.T.copy()), torch.from_numpy(counts)
 
 
+def tensor_of_codes(codes: Any) -> torch.Tensor:
+    """Codes as a tensor, -1 where they are masked."""
+    if not isinstance(codes, np.ma.MaskedArray):
+        return torch.as_tensor(codes)
+    held = torch.as_tensor(codes.data)
+    is_hidden = torch.from_numpy(np.ma.getmaskarray(codes))
+    return held.long().masked_fill(is_hidden, -1) if held.dtype in _INTEGER_TYPES else held
+
+
 def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
     """Codes of whole rows (N, d) on the CPU, dtype long, refused unless integers from -1 to cardinality - 1."""
-    codes = torch.as_tensor(codes)
+    codes = tensor_of_codes(codes)
     if codes.dtype not in _INTEGER_TYPES:
         raise wrong_type("Observations codes", "integers", received=codes.dtype)
     if codes.dim() != 2 or codes.shape[1] != len(domain):
@@ -158,9 +170,7 @@ def checked_counts(counts: Any, num_rows: int) -> torch.Tensor:
     """Counts or weights (num_rows,), float64; ones from None, InputError as of :func:`parse_counts`."""
     if counts is None:
         return torch.ones(num_rows, dtype=torch.float64)
-    if isinstance(counts, torch.Tensor) and not counts.is_complex():
-        counts = counts.detach().to(device="cpu", dtype=torch.float64)
-    given = np.asarray(counts)
+    given = array_of(counts, "Observations counts")
     check_exact_shape(given, (num_rows,), "Observations counts")
     return torch.from_numpy(parse_counts(given, name="Observations counts", where=row_position, fractional=True))
 

@@ -80,8 +80,10 @@ def test_unused_category_outside_a_known_domain_is_no_error():
     assert encode(series, variable=known) == (known, [1, 0])
 
 
-def test_mixed_types_with_one_label_are_one_level():
-    assert encode(np.array([1, "1", 1.0], dtype=object)) == (Variable("v", ("1",)), [0, 0, 0])
+def test_one_number_of_two_types_is_one_level_and_its_text_is_refused():
+    assert encode(np.array([1, 1.0], dtype=object)) == (Variable("v", ("1",)), [0, 0])
+    with pytest.raises(InputError, match="1 and '1' are of two types"):
+        encode(np.array([1, "1", 1.0], dtype=object))
 
 
 def test_booleans():
