@@ -9,7 +9,8 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, Self, cast
@@ -19,20 +20,21 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..errors import InputError, check_type, refused
+from ..errors import HoimError, InputError, check_type, refused
+from .seal import is_intact, sealed
 
-__all__ = ["DeferredInterrupt", "RunFile", "checksum", "packed", "part_of", "unpacked"]
+__all__ = ["DeferredInterrupt", "RunFile", "check_alike", "check_equal", "checksum", "packed", "part_of", "unpacked"]
 
 _FORMAT = "pyro-hoim-run"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _LARGEST_SHARE = 0.1
 
 
 class RunFile:
     """A checkpoint: one safetensors file, always whole, because it is replaced in a single step.
 
-    The file holds the tensors of the run and, as JSON, the settings that a continued run must repeat. Reading it never
-    executes code from it.
+    The file holds the tensors of the run and, as JSON, the settings that a continued run must repeat, with one checksum
+    over both. Reading it never executes code from it.
 
     Args:
         path: the file; its folder must exist.
@@ -57,6 +59,8 @@ class RunFile:
             raise refused("checkpoint", problem, "create it first", code="no-file")
         if self.path.is_dir():
             raise refused("checkpoint", f"{self.path} is a folder", "give the name of a file in it", code="no-file")
+        if self.path.exists() and not self.path.is_file():
+            raise refused("checkpoint", f"{self.path} is not a file", "choose another name", code="no-file")
         if self.path.exists() and not resume:
             hint = "pass resume=True to continue that run, or choose another name"
             raise refused("checkpoint", f"{self.path} exists", hint, code="existing-file")
@@ -71,19 +75,18 @@ class RunFile:
         Raises:
             InputError: the file is damaged, of another program or newer, or of a run with other settings.
         """
-        self._settings = json.loads(json.dumps({**settings, "library version": __version__}, default=operator.index))
+        text = json.dumps({**settings, "library version": __version__}, default=operator.index)
+        self._settings = json.loads(text, parse_constant=str)  # no NaN, which differs from itself
         if not self.path.exists():
             return None
         try:
             with safetensors.safe_open(str(self.path), framework="pt", device="cpu") as file:
-                header = self._header(file.metadata() or {})
+                header = (file.metadata() or {}).get(_FORMAT)
                 # Copies, because the tensors of an open file are views of it.
                 tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
             raise self._damaged(str(error)) from error
-        if checksum(tensors) != header.get("checksum"):
-            raise self._damaged("the checksum differs")
-        found = cast("dict[str, Any]", header.get("settings", {}))
+        found = cast("dict[str, Any]", self._header(header, tensors)["settings"])
         for name in dict.fromkeys([*self._settings, *found]):
             here, there = self._settings.get(name), found.get(name)
             if here != there:
@@ -98,23 +101,36 @@ class RunFile:
                 raise error
         return tensors
 
-    def _header(self, metadata: Mapping[str, str]) -> dict[str, Any]:
-        """The JSON header of a file that this version can read."""
+    def _header(self, text: str | None, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """The JSON header of a file that this version wrote, and that is as it was written."""
         try:
-            header: object = json.loads(metadata.get(_FORMAT, "null"))
+            header: object = json.loads("null" if text is None else text)
         except (ValueError, RecursionError) as error:
             raise self._damaged("its header is not readable") from error
-        if not isinstance(header, dict):
+        if text is None or not isinstance(header, dict):
             problem = f"{self.path} is a safetensors file, but not the checkpoint of a run"
-            raise refused("checkpoint", problem, code="damaged-file")
+            raise refused("checkpoint", problem, "choose another name", code="damaged-file")
         entries = cast("dict[str, Any]", header)
         if entries.get("format_version") != _FORMAT_VERSION:
             problem = (
                 f"{self.path} has format version {str(entries.get('format_version'))[:20]}, expected "
                 f"{_FORMAT_VERSION}; it was written by another release"
             )
-            raise refused("checkpoint", problem, code="file-version")
+            raise refused("checkpoint", problem, "delete it to start again", code="file-version")
+        if not is_intact(text, tensors):
+            raise self._damaged("the checksum differs")
+        if not isinstance(entries.get("settings"), dict):
+            raise self._damaged("it has no settings")
         return entries
+
+    @contextmanager
+    def taking_up(self) -> Generator[None]:
+        """While a run takes up the tensors of the file: whatever does not fit is one error that names the file."""
+        try:
+            yield
+        except (HoimError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise self._damaged(f"its contents do not fit together: {reason}") from error
 
     def _damaged(self, reason: str) -> InputError:
         shown = " ".join(reason.split())[:200]
@@ -134,11 +150,11 @@ class RunFile:
         """Replace the file; InputError where it cannot be written."""
         start = time.monotonic()
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        header = {"format_version": _FORMAT_VERSION, "settings": self._settings, "checksum": checksum(stored)}
+        header = sealed({"format_version": _FORMAT_VERSION, "settings": self._settings}, stored)
         # A fixed name: what a killed process left behind is overwritten.
         draft = self.path.with_name(f".{self.path.name}.part")
         try:
-            safetensors.torch.save_file(stored, str(draft), metadata={_FORMAT: json.dumps(header)})
+            safetensors.torch.save_file(stored, str(draft), metadata={_FORMAT: header})
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.replace(self.path)
@@ -148,6 +164,30 @@ class RunFile:
             draft.unlink(missing_ok=True)
         now = time.monotonic()
         self._due = now + max(self.SECONDS, (now - start) / _LARGEST_SHARE)
+
+
+def check_alike(found: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Tensor]) -> None:
+    """ValueError unless tensors have the names, types and shapes of a run that begins.
+
+    JSON values (see :func:`packed`) have any length, and so has what a fresh run has no entries of.
+    """
+    for name in sorted({*found, *fresh}):
+        if name not in fresh:
+            raise ValueError(f"an entry {name!r} that is not of this run")
+        one, other = found[name], fresh[name]
+        skipped = int((one.ndim == 1 and one.dtype == torch.uint8) or (other.ndim > 0 and not len(other)))
+        if one.dtype != other.dtype or one.ndim != other.ndim or one.shape[skipped:] != other.shape[skipped:]:
+            raise ValueError(f"the entry {name!r} is {one.dtype} of shape {tuple(one.shape)}")
+
+
+def check_equal(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    """ValueError unless tensors have the same names, types, shapes and bytes."""
+    for name in sorted({*found, *wanted}):
+        if name not in wanted:
+            raise ValueError(f"an entry {name!r} that is not of this run")
+        one, other = found[name], wanted[name]
+        if one.dtype != other.dtype or one.shape != other.shape or checksum({"": one}) != checksum({"": other}):
+            raise ValueError(f"the entry {name!r} is not of this run")
 
 
 def checksum(tensors: Mapping[str, torch.Tensor]) -> int:

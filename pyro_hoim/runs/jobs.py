@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from tqdm import tqdm
 
-from .checkpoint import DeferredInterrupt, RunFile
+from ..errors import check_whole
+from .checkpoint import DeferredInterrupt, RunFile, check_alike, check_equal
 
 __all__ = ["Job", "follow"]
 
@@ -52,10 +53,15 @@ def follow(
     """
     before = 0.0
     found = None if file is None else file.start(settings)
-    if found is not None:
-        before = float(found.pop("seconds"))
-        job.done = int(found.pop("done"))
-        job.load_state(found)
+    if file is not None and found is not None:
+        with file.taking_up():
+            check_alike(
+                found, {**job.state(), "done": torch.tensor(0), "seconds": torch.zeros((), dtype=torch.float64)}
+            )
+            before = float(found.pop("seconds"))
+            job.done = check_whole(int(found.pop("done")), "done", 0, job.total)
+            job.load_state(found)
+            check_equal(found, job.state())  # short arrays are not spread, nor others converted
     start = time.monotonic()
 
     def save() -> None:

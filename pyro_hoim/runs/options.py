@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..errors import check_type, unexpected
+from ..errors import check_type, refused, unexpected
 from .checkpoint import RunFile
 
 __all__ = ["RunOptions", "checked_run"]
@@ -34,6 +35,23 @@ class RunOptions:
         if self.resume and self.checkpoint is None:
             expected = "the path of a checkpoint"
             raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
+
+    def folder(self) -> Path | None:
+        """The checkpoint of what learns whole models, a folder that is made inside an existing one."""
+        if self.checkpoint is None:
+            return None
+        folder = Path(self.checkpoint).absolute()
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileNotFoundError as error:
+            problem = f"the folder {folder.parent} does not exist"
+            raise refused("checkpoint", problem, "create it first", code="no-file") from error
+        except FileExistsError as error:
+            raise refused("checkpoint", f"{folder} is a file; expected a folder", code="no-file") from error
+        except OSError as error:
+            problem = f"the folder {folder} cannot be made ({error.strerror or error})"
+            raise refused("checkpoint", problem, "choose another", code="no-file") from error
+        return folder
 
     def file(self) -> RunFile | None:
         """The checkpoint, if there is to be one; refused as :class:`~pyro_hoim.runs.checkpoint.RunFile` says."""

@@ -297,8 +297,7 @@ def analyse(
     seed = checked_seed(seed)
     parts = _checked(parts, structures, posterior)
     run = checked_run(run)
-    if run.checkpoint is not None:
-        Path(run.checkpoint).mkdir(exist_ok=True)
+    run.folder()
     train = parts["train"]
     every = {name: parts.get(name) for name in PARTS}
     independent = _independent(train)

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, check_type, refused
+from ..errors import ConvergenceWarning, check_type
 from ..inference.kernels import r_hat_limit
 from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
 from ..runs.arguments import checked_seed
+from ..runs.checkpoint import RunFile
 from ..runs.container import FORMAT_VERSION
 from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
@@ -36,6 +33,7 @@ from .posterior_chains import Chain, PosteriorSettings, draw_chains
 __all__ = ["Posterior", "compare_data", "compare_models", "file_stem", "run_posterior"]
 
 _MAX_REPLICATED_CELLS = 4096
+_DIGEST = "data, interactions, seed or settings digest"
 
 
 @dataclass(frozen=True)
@@ -118,20 +116,25 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
 
 
-def _read_chain(path: Path, digest: str) -> Chain:
-    """Tensors of a finished chain; a damaged file, or one of other data or settings, is refused."""
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            if (file.metadata() or {}).get("digest") != digest:
-                problem = (
-                    f"expected a chain of this run, but {path} belongs to other data, interactions, seed or settings"
-                )
-                hint = "repeat the first call's options or choose another folder"
-                raise refused("resume", problem, hint, code="other-run")
-            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        problem = f"expected a chain, but {path} cannot be read ({error})"
-        raise refused("resume", problem, "delete it to draw that chain again", code="damaged-file") from error
+def _chains_found(
+    files: Sequence[RunFile | None], digests: Sequence[str], hypergraph: InteractionHypergraph, num_draws: int
+) -> dict[int, Chain]:
+    """Finished chains by number; a damaged file, or one of other data or settings, is refused."""
+    found: dict[int, Chain] = {}
+    for number, (file, digest) in enumerate(zip(files, digests, strict=True)):
+        chain = None if file is None else file.start({"kind": "posterior chain", _DIGEST: digest})
+        if file is not None and chain is not None:
+            with file.taking_up():
+                first = next(iter(found.values()), chain)
+                wanted: dict[str, tuple[object, ...]] = {
+                    name: (tensor.dtype, num_draws) for name, tensor in first.items()
+                }
+                wanted["theta"] = (torch.float64, num_draws, hypergraph.num_parameters)
+                for name in {*chain, *wanted}:
+                    if (chain[name].dtype, *chain[name].shape) != wanted[name]:
+                        raise ValueError(f"{name} of shape {tuple(chain[name].shape)}")
+                found[number] = chain
+    return found
 
 
 def _replicates(
@@ -191,24 +194,19 @@ def run_posterior(
     check_type(settings, PosteriorSettings, "settings")
     seed = checked_seed(seed)
     run = checked_run(run)
-    found: dict[int, Chain] = {}
     digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
-    folder = None if run.checkpoint is None else Path(run.checkpoint)
+    folder = run.folder()
     paths = [
         None if folder is None else folder / f"{file_stem(name)}-chain-{c}.safetensors" for c in range(len(digests))
     ]
-    for number, path in enumerate(paths):
-        if path is not None and run.resume and path.exists():
-            found[number] = _read_chain(path, digests[number])
+    files = [None if path is None else RunFile(path, run.resume) for path in paths]
+    found = _chains_found(files, digests, hypergraph, settings.num_draws)
     missing = {number: seed + number for number in range(settings.num_chains) if number not in found}
     with closing(draw_chains(hypergraph, data, settings, missing, run.progress)) as drawn:
         for number, chain in drawn:
-            found[number], path = chain, paths[number]
-            if path is not None:
-                path.parent.mkdir(exist_ok=True)
-                draft = path.with_suffix(".part")
-                save_file(chain, str(draft), metadata={"digest": digests[number]})
-                os.replace(draft, path)
+            found[number], file = chain, files[number]
+            if file is not None:
+                file.write(chain)
     chains = [found[number] for number in range(settings.num_chains)]
     theta = torch.stack([c["theta"] for c in chains])
     stats = {

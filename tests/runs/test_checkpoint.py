@@ -126,8 +126,8 @@ def test_one_wrong_bit_is_noticed(tmp_path):
         ({"pyro-hoim": "{}"}, "is a safetensors file, but not the checkpoint of a run"),
         ({"pyro-hoim-run": "[1]"}, "is a safetensors file, but not the checkpoint of a run"),
         ({"pyro-hoim-run": "{"}, "its header is not readable"),
-        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "has format version 2, expected 1"),
-        ({"pyro-hoim-run": json.dumps({"format_version": 1})}, "the checksum differs"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 3})}, "has format version 3, expected 2"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "the checksum differs"),
     ],
 )
 def test_files_of_other_programs_and_releases_are_refused(metadata, message, tmp_path):

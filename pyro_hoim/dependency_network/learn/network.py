@@ -19,7 +19,7 @@ from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, wrong_type
 from ...results.fitted import Fitted
-from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ...runs.checkpoint import DeferredInterrupt, RunFile, check_equal
 from ...runs.options import RunOptions, checked_run
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
@@ -177,7 +177,10 @@ def learn_network(
             "penalty digest": [float(function(k, rows.total_count)) for k in (1, 2, 5, 10, 100)],
             "data digest": _digest(rows),
         }
-        done = _restored(file.start(settings))
+        kept = file.start(settings)
+        with file.taking_up():
+            done = _restored(kept or {})
+            check_equal(kept or {}, _tensors(done))
 
     def task(index: int) -> NodeTask:
         return NodeTask(prepared, rows.domain, index, asked[index])
@@ -260,15 +263,18 @@ def _digest(rows: Observations) -> str:
 
 
 def _write(file: RunFile, done: Mapping[int, Found]) -> None:
+    with DeferredInterrupt():
+        file.write(_tensors(done))
+
+
+def _tensors(done: Mapping[int, Found]) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for index, found in done.items():
         tensors |= {f"{index}.{part}": torch.as_tensor(np.asarray(value)) for part, value in found._asdict().items()}
-    with DeferredInterrupt():
-        file.write(tensors)
+    return tensors
 
 
-def _restored(tensors: Mapping[str, torch.Tensor] | None) -> dict[int, Found]:
-    found = tensors or {}
+def _restored(found: Mapping[str, torch.Tensor]) -> dict[int, Found]:
     numbers = [int(name.removesuffix(".steps")) for name in found if name.endswith(".steps")]
     arrays = {i: [found[f"{i}.{part}"].numpy() for part in ("steps", "deltas", "counts")] for i in numbers}
     return {i: Found._make([*arrays[i], float(found[f"{i}.seconds"])]) for i in numbers}

@@ -10,7 +10,7 @@ import joblib
 import torch
 from tqdm import tqdm
 
-from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ...runs.checkpoint import DeferredInterrupt, RunFile, check_equal
 from ._regression import Floats, Status
 from ._space import SearchSpace
 from .node import NodeSolution, Outcome, solve_node
@@ -71,8 +71,9 @@ class RegressionRun:
         """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step."""
         place = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
         begin = None
-        if place + "steps" in self._tensors:
-            begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
+        if self.file is not None and place + "steps" in self._tensors:
+            with self.file.taking_up():
+                begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
         bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
 
         def advance(coefficients: Floats, steps: int) -> None:
@@ -91,32 +92,40 @@ class RegressionRun:
                 self._write()
 
     def _keep(self, name: str, solutions: Sequence[NodeSolution]) -> None:
-        if self.file is None:
-            return
-        for step, found in enumerate(solutions):
-            prefix = f"{name}.{step}."
-            for part in _ARRAYS:
-                self._tensors[prefix + part] = torch.from_numpy(getattr(found, part))
-            numbers = [*found.outcome[:-1], _STATUSES.index(found.outcome.status)]
-            self._tensors[prefix + "numbers"] = torch.tensor(numbers, dtype=torch.float64)
+        if self.file is not None:
+            self._tensors |= _entries(name, solutions)
 
     def _restored(self, name: str, num_steps: int) -> tuple[NodeSolution, ...]:
         """Solutions of one node in the checkpoint; none if it is not done."""
+        kept = {place: tensor for place, tensor in self._tensors.items() if place.startswith(f"{name}.")}
+        if self.file is None or not kept:
+            return ()
         solutions: list[NodeSolution] = []
-        for step in range(num_steps):
-            prefix = f"{name}.{step}."
-            if prefix + "numbers" not in self._tensors:
-                return ()
-            objective, residual, steps, scans, seconds, status = self._tensors[prefix + "numbers"].tolist()
-            keys, others, coefficients = (self._tensors[prefix + part].numpy() for part in _ARRAYS)
-            outcome = Outcome(objective, residual, int(steps), int(scans), seconds, _STATUSES[int(status)])
-            solutions.append(NodeSolution(keys, others, coefficients, outcome))
+        with self.file.taking_up():
+            for step in range(num_steps):
+                prefix = f"{name}.{step}."
+                objective, residual, steps, scans, seconds, status = kept[prefix + "numbers"].tolist()
+                keys, others, coefficients = (kept[prefix + part].numpy() for part in _ARRAYS)
+                outcome = Outcome(objective, residual, int(steps), int(scans), seconds, _STATUSES[int(status)])
+                solutions.append(NodeSolution(keys, others, coefficients, outcome))
+            check_equal(kept, _entries(name, solutions))
         return tuple(solutions)
 
     def _write(self) -> None:
         assert self.file is not None
         with DeferredInterrupt():
             self.file.write(self._tensors)
+
+
+def _entries(name: str, solutions: Sequence[NodeSolution]) -> dict[str, torch.Tensor]:
+    """Solutions of one node as a checkpoint holds them."""
+    found: dict[str, torch.Tensor] = {}
+    for step, solution in enumerate(solutions):
+        prefix = f"{name}.{step}."
+        found |= {prefix + part: torch.from_numpy(getattr(solution, part)) for part in _ARRAYS}
+        numbers = [*solution.outcome[:-1], _STATUSES.index(solution.outcome.status)]
+        found[prefix + "numbers"] = torch.tensor(numbers, dtype=torch.float64)
+    return found
 
 
 def _numbered(

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
-from ...runs.checkpoint import DeferredInterrupt, checksum, packed, unpacked
+from ...runs.checkpoint import DeferredInterrupt, check_equal, checksum, packed, unpacked
 from ...runs.options import RunOptions, checked_run
 from ..fitting.solvers import Stopping
 from .figures import path_figure
@@ -158,13 +158,15 @@ def solution_path(
     found = None if file is None else file.start(_settings(loss, held_out, points, stopping))
     results: list[ConstrainedResult] = []
     losses: list[float] = []
-    if found is not None:
-        for index, (gap, status, value) in enumerate(unpacked(found["points"])):
-            parts = found[f"parts{index}"].numpy()
-            gradient = loss.value_and_gradient(parts.sum(0))[1]
-            trace = found[f"trace{index}"].numpy()
-            results.append(ConstrainedResult.from_parts(loss, points[index], parts, gradient, gap, status, trace))
-            losses.append(value)
+    if file is not None and found is not None:
+        with file.taking_up():
+            for index, (gap, status, value) in enumerate(unpacked(found["points"])):
+                parts = found[f"parts{index}"].numpy()
+                gradient = loss.value_and_gradient(parts.sum(0))[1]
+                trace = found[f"trace{index}"].numpy()
+                results.append(ConstrainedResult.from_parts(loss, points[index], parts, gradient, gap, status, trace))
+                losses.append(value)
+            check_equal(found, _state(results, losses))
     is_interrupted = False
     bar = tqdm(total=len(points), initial=len(results), unit="solution", leave=False) if options.progress else None
     with DeferredInterrupt() as interrupt:

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ...checks import check_finite
 from ...core.partition import PartitionBackend
+from ...data.digest import digest
 from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, caller_level, conflict, unexpected
-from ...runs.checkpoint import RunFile
+from ...runs.checkpoint import RunFile, check_alike, checksum
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
@@ -174,7 +176,6 @@ def fit(
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
     file = run.file()
-    kept = None if file is None else file.start({"hypergraph digest": hypergraph.to_json()})
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
         problem = pseudo_problem(coordinates, data, penalty)
@@ -183,8 +184,8 @@ def fit(
         problem = dense_problem(coordinates, data, possible, penalty, from_zero, space)
     else:
         problem = general_problem(coordinates, data, penalty, None if is_dense else partition, space)
-    if kept is not None:
-        problem.start = problem.lower(kept["theta"].numpy())
+    if file is not None:
+        _begin(problem, file)
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
     monitor = _monitor(problem, validation, stopping, file, run.progress)
@@ -216,6 +217,18 @@ def fit(
         _design=problem.design,
         _penalised=None if problem.basis is not None else torch.from_numpy(outcome.point.theta),
     )
+
+
+def _begin(problem: Problem, file: RunFile) -> None:
+    """Start from the parameters of a checkpoint, if there is one."""
+    graph, means = problem.hypergraph, problem.own_mean
+    rows = digest(problem.rows) if problem.rows is not None else checksum({"means": torch.from_numpy(means)})
+    kept = file.start({"hypergraph digest": graph.to_json(), "data digest": rows})
+    if kept is not None:
+        with file.taking_up():
+            check_alike(kept, {"theta": torch.zeros(graph.num_parameters, dtype=torch.float64)})
+            check_finite(kept["theta"], "theta")
+            problem.start = problem.lower(kept["theta"].numpy())
 
 
 def _checked_possible(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ...core.trainer import Loss, RidgeTrainer
 from ...data.observations import Observations
-from ...errors import refused
+from ...runs.checkpoint import packed, unpacked
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
@@ -22,7 +19,7 @@ from ..search.scores import Gain, ScoreContext, Screened, checked_score
 from ..training.ridge import InteractionRidge
 
 _MAX_ALL_PAIRS = 1500
-_SEARCH, _STRENGTHS = "search.safetensors", "strengths.json"
+_SEARCH, _STRENGTHS = "search.safetensors", "strengths.safetensors"
 
 
 @dataclass(frozen=True)
@@ -90,9 +87,6 @@ class StagedSearch:
         self._announce = announce
         self._announced = 0
         self._ridges: dict[int, InteractionRidge] = {}
-        self._file = None if run.checkpoint is None else Path(run.checkpoint) / _STRENGTHS
-        if self._file is not None and run.resume and self._file.exists():
-            self._ridges = self._stored(self._file)
         settings: dict[str, Any] = {
             **search.settings(train.domain),
             "all pairs up to": _MAX_ALL_PAIRS,
@@ -100,6 +94,12 @@ class StagedSearch:
             "evidence rounds": evidence_rounds,
             "penalty of evidence digest": strong.to_json(),
         }
+        self._file = run_file(run, _STRENGTHS)
+        found = None if self._file is None else self._file.start(settings)
+        if self._file is not None and found is not None:
+            with self._file.taking_up():
+                kept = unpacked(found["strengths"])
+                self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in kept.items()}
         self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(search.patience, search.max_rounds, num_trials=2 if evidence_rounds else 0)
         self._runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run, _SEARCH))
@@ -152,19 +152,8 @@ class StagedSearch:
         else:
             self._ridges[last] = self._weak
         if self._file is not None:
-            text = json.dumps({str(number): kept.to_json() for number, kept in self._ridges.items()})
-            draft = self._file.with_name(f".{self._file.name}.part")
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, self._file)
+            kept = {str(number): ridge.to_json() for number, ridge in self._ridges.items()}
+            self._file.write({"strengths": packed(kept)})
         for entry in rounds[self._announced :]:
             self._announce(entry)
         self._announced = len(rounds)
-
-    @staticmethod
-    def _stored(file: Path) -> dict[int, InteractionRidge]:
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            return {int(number): InteractionRidge.from_json(value) for number, value in found.items()}
-        except (OSError, ValueError, AttributeError) as error:
-            problem = f"{file} cannot be read, it is damaged ({error})"
-            raise refused("checkpoint", problem, "delete its folder to start again", code="damaged-file") from error

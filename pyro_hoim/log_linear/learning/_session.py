@@ -6,14 +6,12 @@ import math
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from ...core.partition import LogPartition
 from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
-from ...errors import refused
-from ...runs.checkpoint import packed, unpacked
+from ...runs.checkpoint import check_equal, packed, unpacked
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
@@ -56,8 +54,7 @@ class Session:
         self.seconds: dict[str, float] = {}
         self._begin = time.perf_counter()
         self._independent = score_rows(frequency_model(train), rows).nll if run.progress else math.nan
-        if run.checkpoint is not None:
-            _make_folder(Path(run.checkpoint))
+        run.folder()
 
     def fit(
         self,
@@ -77,13 +74,15 @@ class Session:
         found = None
         if file is not None:
             found = file.start({**self._settings(hypergraph, ridge, rows), "strengths of the rows": chosen})
-        if found is not None:
-            kept: dict[str, Any] = unpacked(found.pop("report"))
-            notes = tuple(kept["report"].pop("notes"))
-            ridge = InteractionRidge.from_json(kept["ridge"])
-            trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
-            trainer.load_state_dict(found)
-            return FinalFit(trainer, TrainingReport(**kept["report"], notes=notes))
+        if file is not None and found is not None:
+            with file.taking_up():
+                kept: dict[str, Any] = unpacked(found.pop("report"))
+                notes = tuple(kept["report"].pop("notes"))
+                ridge = InteractionRidge.from_json(kept["ridge"])
+                trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
+                trainer.load_state_dict(found)
+                check_equal(found, trainer.state_dict())
+                return FinalFit(trainer, TrainingReport(**kept["report"], notes=notes))
         if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
             rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
             rough.train()
@@ -110,11 +109,12 @@ class Session:
             digest = rows_digest(validation)
             settings = {**self._settings(graph, ridge, train), "false discovery rate": rate}
             found = file.start({**settings, "validation rows digest": digest})
-        if found is not None:
-            kept = unpacked(found["elimination"])
-            hypergraph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
-            tests = tuple(InteractionTest.from_json(test) for test in kept["tests"])
-            return EliminationResult(hypergraph, tests, rate, kept["num_fits"])
+        if file is not None and found is not None:
+            with file.taking_up():
+                kept = unpacked(found["elimination"])
+                hypergraph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
+                tests = tuple(InteractionTest.from_json(test) for test in kept["tests"])
+                return EliminationResult(hypergraph, tests, rate, kept["num_fits"])
         is_sampled = recipe.name == "sampled"
         trainer = recipe.trainer(train, graph, ridge, is_final=not is_sampled, is_chosen=chosen)
         if is_sampled:
@@ -158,15 +158,6 @@ class Session:
             gain = round(self._independent - entry.validation_loss, 4) + 0.0  # no minus before a zero
             loss += f", gain over independence {gain:.4f}"
         self.tell(f"round {entry.number}: {interactions(entry.num_interactions)}, {loss} ({entry.verdict})")
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.absolute().parent.is_dir():
-        problem = f"the folder {folder.absolute().parent} does not exist"
-        raise refused("checkpoint", problem, "create it first", code="no-file")
-    if folder.exists() and not folder.is_dir():
-        raise refused("checkpoint", f"{folder} is a file; expected a folder", code="no-file")
-    folder.mkdir(exist_ok=True)
 
 
 def interactions(count: int) -> str:

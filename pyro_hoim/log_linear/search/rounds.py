@@ -21,7 +21,7 @@ from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...data.readers import check_complete
 from ...errors import check_not_negative, check_type, none_received, other_domain
-from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, part_of, unpacked
+from ...runs.checkpoint import DeferredInterrupt, RunFile, check_equal, packed, part_of, unpacked
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -167,8 +167,10 @@ class RoundRunner:
     ) -> SelectionResult:
         """Fit ``start``, then what ``propose`` makes of each collection, until the rule or ``propose`` ends it."""
         found = None if self._file is None else self._file.start(self._run_settings())
-        if found is not None:
-            self._restore(found)
+        if self._file is not None and found is not None:
+            with self._file.taking_up():
+                self._restore(found)
+                check_equal(found, self._state())
         limit, is_hidden = self._rule.max_rounds, self._label is None
         with tqdm(total=limit, unit="round", desc=self._label, leave=False, disable=is_hidden) as bar:
             if found is None:
@@ -257,8 +259,12 @@ class RoundRunner:
         }
 
     def _save(self) -> None:
-        if self._file is None:
-            return
+        if self._file is not None:
+            with DeferredInterrupt():
+                self._file.write(self._state())
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        """Everything to continue from."""
         hypergraph = self.trainer.hypergraph
         path = {
             "rounds": [entry.to_json() for entry in self.rounds],
@@ -269,8 +275,7 @@ class RoundRunner:
         tensors = {f"trainer.{name}": tensor for name, tensor in self.trainer.state_dict().items()}
         tensors["best tables"] = self._best_tables
         tensors["path"] = packed(path)
-        with DeferredInterrupt():
-            self._file.write(tensors)
+        return tensors
 
     def _restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         path = unpacked(tensors["path"])

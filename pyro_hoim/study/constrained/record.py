@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from ...data.digest import digest
 from ...data.observations import Observations
 from ...errors import out_of_range, unexpected
 from ...log_linear.coding import parametrization
@@ -24,6 +25,7 @@ from ...log_linear.constrained.splitting import SplittingResult, douglas_rachfor
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.fitting.solvers import Stopping
 from ...log_linear.tensors.tensor import SymmetricInteractionTensor
+from ...runs.checkpoint import check_alike, check_equal
 from ...runs.options import RunOptions
 
 __all__ = ["ConstrainedRecord", "Constraint", "as_fit", "fit_constrained"]
@@ -152,10 +154,17 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
     kept = (
         None
         if file is None
-        else file.start({"hypergraph digest": loss.hypergraph.to_json(), "penalty": constraint.text})
+        else file.start(
+            {"hypergraph digest": loss.hypergraph.to_json(), "data digest": digest(data), "penalty": constraint.text}
+        )
     )
-    trace = np.zeros((0, 2)) if kept is None else kept.pop("trace").numpy()
-    result = None if kept is None else _restored(loss, balls, kept)
+    trace, result = np.zeros((0, 2)), None
+    if file is not None and kept is not None:
+        with file.taking_up():
+            check_alike({"": kept["trace"]}, {"": torch.from_numpy(trace)})
+            trace = kept.pop("trace").numpy()
+            result = _restored(loss, balls, kept)
+            check_equal(kept, _kept(result))
     stopping = Stopping(max_iterations=_CHUNK)
     for _ in range(_CHUNKS):
         if "low_rank" in balls and order > 2:
@@ -187,6 +196,8 @@ def _kept(result: ConstrainedResult) -> dict[str, torch.Tensor]:
 def _restored(loss: Loss, balls: Mapping[str, Ball], kept: Mapping[str, torch.Tensor]) -> ConstrainedResult:
     """A result to start from."""
     parts = {name: kept[name] for name in balls}
+    fresh = torch.zeros(loss.num_parameters, dtype=torch.float64)
+    check_alike(parts, dict.fromkeys(balls, fresh))
     known: dict[str, Any] = {"loss": math.nan, "gap": math.inf, "multipliers": {}, "trace": np.zeros((0, 2))}
     given: dict[str, Any] = {"parts": parts, "terms": balls, "status": "interrupted", **known}
     if "point" in kept:
