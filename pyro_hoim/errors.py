@@ -131,8 +131,13 @@ class HoimError(Exception):
 
 
 def _text(argument: str | None, problem: str | None, hint: str | None) -> str:
-    text = ": ".join(part for part in (argument, problem) if part is not None)
+    text = ": ".join(_shortened(part) for part in (argument, problem) if part is not None)
     return text if hint is None else f"{text}; {hint}"
+
+
+def _shortened(text: str) -> str:
+    """A text of at most 800 characters, of a longer one the ends; what was received may be of any length."""
+    return text if len(text) <= 800 else f"{text[:390]} ... {text[-390:]}"
 
 
 class InputError(HoimError, ValueError):

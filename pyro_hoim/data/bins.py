@@ -20,6 +20,7 @@ __all__ = ["Bins", "bin_columns", "find_bins", "parse_bins"]
 
 _MOST_LEVELS = 1000
 _RULES = "quantile:4, width:5 or edges:0,10,20"
+_MOST_DAYS = 1e7
 _PERIODS = {"week": "W", "month": "M", "quarter": "Q", "year": "Y"}
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:[ T].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
 _FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
@@ -49,6 +50,8 @@ class Bins:
             raise none_received("cuts", "at least one cut point")
         if any(not math.isfinite(cut) for cut in self.cuts) or list(self.cuts) != sorted(set(self.cuts)):
             raise unexpected("cuts", "finite numbers, each larger than the one before", self.cuts)
+        if self.kind == "dates" and max(map(abs, self.cuts)) > _MOST_DAYS:
+            raise out_of_range("cuts", f"at most {_MOST_DAYS:.0f} days from 1970", self.cuts)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -83,7 +86,7 @@ class Bins:
 
     def _text(self, cut: float) -> str:
         if self.kind == "dates":
-            return pd.Timestamp(round(cut * 86400), unit="s").isoformat().removesuffix("T00:00:00")
+            return str(np.datetime64(round(cut * 86400), "s")).removesuffix("T00:00:00")
         return str(int(cut)) if cut.is_integer() and abs(cut) < 1e15 else repr(cut)
 
 
@@ -166,6 +169,8 @@ def _number(text: str, rule: str, name: str, whole: bool = False) -> float:
     if not (math.isfinite(value) and value > 0) or (whole and (value < 2 or not value.is_integer())):
         expected = "a whole number of levels of at least 2" if whole else "a positive width"
         raise unexpected(f"bins of {name!r}", f"{expected} behind the colon", rule)
+    if whole and value > _MOST_LEVELS:
+        raise out_of_range(f"bins of {name!r}", f"at most {_MOST_LEVELS} levels", rule)
     return value
 
 
@@ -180,15 +185,23 @@ def _quantile_cuts(numbers: np.ndarray, shares: np.ndarray, parts: float) -> lis
 
 def _width_cuts(numbers: np.ndarray, width: float) -> list[float]:
     """Multiples of the width above the smallest value, up to the largest."""
-    first, last = math.floor(numbers.min() / width) + 1, math.floor(numbers.max() / width)
-    if last - first >= _MOST_LEVELS:
-        raise out_of_range("bins", f"at most {_MOST_LEVELS} levels", received=f"{last - first + 2} by width:{width:g}")
+    with np.errstate(over="ignore"):
+        low, high = np.floor([numbers.min() / width, numbers.max() / width])
+    if not high - low <= _MOST_LEVELS:
+        raise out_of_range(
+            "bins", f"at most {_MOST_LEVELS} levels", received=f"{high - low + 1:.15g} by width:{width:g}"
+        )
+    first, last = int(low) + 1, int(high)
     return [float(f"{k * width:.12g}") for k in range(first, last + 1)]
 
 
 def _period_cuts(days: np.ndarray, period: str) -> list[float]:
     """First days of the weeks, months, quarters or years that begin among the dates."""
     low, high = (pd.Timestamp(round(day * 86400), unit="s") for day in (days.min(), days.max()))
+    if not (pd.Timestamp.min < low and high < pd.Timestamp.max):
+        raise out_of_range(
+            "bins", "dates from 1678 to 2261, to be cut by periods", received=f"{low.year} to {high.year}"
+        )
     starts = pd.period_range(low, high, freq=period).start_time
     return [float(start.value // 10**9 / 86400) for start in starts[1:]]
 
@@ -231,19 +244,20 @@ def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> 
 
 def _days(present: Any, name: str) -> pd.Series:
     """Days since 1970-01-01 of dates, read in the one order of day and month that fits them all."""
-    parsed = pd.to_datetime(present, format="ISO8601", errors="coerce")
+    parsed = pd.to_datetime(present, format="ISO8601", errors="coerce", utc=True)
     if parsed.isna().any():
         texts = present.astype(str).str.strip()
         fitting = [
             found
             for form in _FORMATS
-            if not (found := pd.to_datetime(texts, format=form, errors="coerce")).isna().any()
+            if not (found := pd.to_datetime(texts, format=form, errors="coerce", utc=True)).isna().any()
         ]
         if len(fitting) > 1 and not fitting[0].equals(fitting[1]):
             hint = "write dates as 2024-12-31"
             raise refused(f"column {name!r}", "day and month of its dates can be read in two ways", hint)
         parsed = fitting[0] if fitting else parsed
-    return (parsed - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    held = parsed.to_numpy(dtype="datetime64[us]")
+    return pd.Series((held - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
 
 
 def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataFrame:
