@@ -263,3 +263,9 @@ def test_check_finite(value):
     check_finite(torch.ones(3), "x")
     with pytest.raises(InputError, match=r"theta: expected finite numbers, received .* at index \(1, 0\) \(1 such"):
         check_finite(torch.tensor([[0.0, 1.0], [value, 2.0]]), "theta")
+
+
+def test_what_was_received_is_told_in_part_where_it_is_long():
+    error = errors.unexpected("formula " + "a*" * 9999, "a name", "b" * 9999, "see the manual")
+    assert len(str(error)) == 2 * 785 + len(": ; see the manual") and str(error).endswith("bbb'; see the manual") and " ... " in str(error)
+    assert error.argument == "formula " + "a*" * 9999  # programs get all of it

@@ -94,3 +94,14 @@ def test_bad_rules_are_refused(values, rule, code):
 def test_unknown_columns_are_refused():
     with raises("unknown-name", "bins"):
         bin_columns(pd.DataFrame({"a": [1]}), {"b": "quantile:2"})
+
+
+def test_dates_of_any_century_and_rules_of_any_size_end_at_once():
+    bins = find_bins(["9999-12-31", "0001-01-01", "2024-01-01T12:00:00+02:00"], "edges:2024-01-01")
+    assert bins.apply(["9999-12-31", "0001-01-01", "2024-01-01T12:00:00+02:00"]) == [*bins.labels[::-1], bins.labels[1]]
+    assert bins.labels == ("<2024-01-01", ">=2024-01-01")
+    with raises("out-of-range", "bins"):
+        find_bins(["9999-12-31", "2024-01-01"], "width:week")
+    for rule in ("quantile:1e300", "width:1e-300", "width:5e-324"):
+        with pytest.raises(ValueError, match="at most 1000 levels"):
+            find_bins([1, 2, 1e308, -1e308], rule)

@@ -1,4 +1,4 @@
-"""Files that are packed or typed: gz, bz2, xz, zip, Excel, Parquet, Feather, Stata, npz with its vocabulary, and bombs."""
+"""Files that are packed or typed: gz, bz2, xz, zip, Excel, Parquet, Feather, Stata, npz and vocabulary, and bombs."""
 
 import bz2
 import functools

@@ -134,7 +134,25 @@ def read_terms(text, folder):
 
 # Short options
 
-ENDS = """4 0 -1 1e308 1e-308 1e-5 nan inf week year 2 0.1 1,2,3 3,2 1,,2 1,1 -1e308,1e308 1e300""".split()
+ENDS = [
+    "4",
+    "0",
+    "-1",
+    "1e308",
+    "1e-308",
+    "1e-5",
+    "nan",
+    "inf",
+    "week",
+    "year",
+    "2",
+    "0.1",
+    "1,2,3",
+    "3,2",
+    "1,,2",
+    "1,1",
+]
+ENDS += ["-1e308,1e308", "1e300"]
 RULES = ODD | st.tuples(
     st.sampled_from(["quantile", "width", "edges", "x"]), ODD | st.sampled_from([*ENDS, "9" * 400])
 ).map(":".join)
