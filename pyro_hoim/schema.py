@@ -90,10 +90,14 @@ class Variable:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Variable:
         """Rebuild a variable from :meth:`to_json`; InputError for anything else."""
+        expected = "an object with name, labels and kind"
         try:
-            return cls(value["name"], tuple(value["labels"]), value.get("kind", "nominal"), value.get("unit"))
+            labels, unit = value["labels"], value.get("unit")
+            if isinstance(labels, list | tuple) and isinstance(unit, str | None):
+                return cls(value["name"], tuple(labels), value.get("kind", "nominal"), unit)
         except (KeyError, TypeError, AttributeError) as error:
-            raise unexpected("variable", "an object with name, labels and kind", value) from error
+            raise unexpected("variable", expected, value) from error
+        raise unexpected("variable", f"{expected}, the labels a list and the unit a text", value)
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,6 @@ class Domain:
     @classmethod
     def from_json(cls, value: Iterable[Mapping[str, Any]]) -> Domain:
         """Rebuild a domain from :meth:`to_json`; InputError for anything else."""
-        if isinstance(value, str) or not isinstance(value, Iterable):
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise unexpected("domain", "a list of variables", value)
         return cls(Variable.from_json(v) for v in value)

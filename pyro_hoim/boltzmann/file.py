@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
-from ..core.partition import PartitionBackend
-from ..errors import check_type
+from ..checks import check_shape
+from ..core.partition import LogPartition, PartitionBackend
+from ..errors import check_type, refused
 from ..runs.container import fitting, keep_contents, read_container, stored, take_parameters, write_container
+from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, one_of, optional
 from ..schema import Domain
 from .energy import MarginalEnergy
 from .law import BoltzmannMachine
@@ -24,6 +26,10 @@ KIND = "boltzmann-machine"
 """What model files call the family."""
 
 _DTYPES = (torch.float32, torch.float64)
+_CONTENTS = {"domain": DOMAIN, "hidden": NAMES, "edges": Either(one_of("restricted"), Items(Row(NAME, NAME)))}
+_SHARE = Leaf("a number between 0 and 1", (float,), lambda value: 0 < value < 1)
+_INFO = {"independent": optional(Items(_SHARE))}
+"""Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +62,12 @@ class MachineFile:
     def __post_init__(self) -> None:
         MarginalEnergy(self.structure, self.theta)
         dtype = self.theta.dtype if self.theta.dtype in _DTYPES else torch.float64
-        keep_contents(self, theta=stored(self.theta).to(dtype))
+        keep_contents(self, _INFO, theta=stored(self.theta).to(dtype))
+        shares = self.info.get("independent")
+        if shares is not None and len(shares) != len(self.structure.domain):
+            raise refused("info['independent']", "has not one number for every variable", code="wrong-shape")
+        if self.info.get("log_partition") is not None:
+            LogPartition.from_json(self.info["log_partition"])
 
     def law(self, partition: PartitionBackend | None = None) -> BoltzmannMachine:
         """The machine as a distribution, in float64; a restricted one as such."""
@@ -97,11 +108,12 @@ def load_machine(path: str | os.PathLike[str]) -> MachineFile:
         (('mood',), {'rows': 40})
     """
     target = Path(path)
-    header, tensors = read_container(target, KIND)
+    header, tensors = read_container(target, KIND, _CONTENTS)
     theta = take_parameters(target, tensors, "theta", *_DTYPES)
     with fitting(target):
         domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]
-        check_type(hidden, list, "hidden", "a list of names")
+        size = len(domain) + len(hidden) + (len(domain) * len(hidden) if edges == "restricted" else len(edges))
+        check_shape(theta, (size,), "theta")
         if edges == "restricted":
             structure = MachineStructure.restricted(domain, hidden)
         else:

@@ -141,10 +141,10 @@ class DecisionGraph:
         check_type(domain, Domain, "domain")
         domain.index(variable)
         self.domain, self.variable = domain, variable
-        self.operations: tuple[Split | Merge, ...] = ()
         self.num_leaves = 1
-        for number, operation in enumerate(tuple(operations)):
-            self._append(operation, f"operations[{number}]")
+        self.operations: tuple[Split | Merge, ...] = tuple(
+            self._checked(operation, f"operations[{number}]") for number, operation in enumerate(tuple(operations))
+        )
         _ = domain.cardinalities  # refuses variables without levels
 
     @property
@@ -168,12 +168,12 @@ class DecisionGraph:
 
     def _with(self, operation: Split | Merge) -> DecisionGraph:
         graph = DecisionGraph(self.domain, self.variable)
-        graph.operations, graph.num_leaves = self.operations, self.num_leaves
-        graph._append(operation, "")
+        graph.num_leaves = self.num_leaves
+        graph.operations = (*self.operations, graph._checked(operation, ""))
         return graph
 
-    def _append(self, operation: Split | Merge, where: str) -> None:
-        """Check and record an operation."""
+    def _checked(self, operation: Split | Merge, where: str) -> Split | Merge:
+        """An operation on the leaves that there are, which are counted anew."""
         lead = f"{where} " if where else ""
         if isinstance(operation, Split):
             leaf = self._leaf(operation.leaf, f"{lead}leaf")
@@ -192,8 +192,8 @@ class DecisionGraph:
             operation, gained = Merge(first, second), -1
         else:
             raise wrong_type(f"{lead}operation", "a Split or a Merge", operation)
-        self.operations = (*self.operations, operation)
         self.num_leaves += gained
+        return operation
 
     def _leaf(self, number: object, argument: str) -> int:
         try:

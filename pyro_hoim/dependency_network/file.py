@@ -22,6 +22,21 @@ from ..runs.container import (
     stored,
     write_container,
 )
+from ..runs.rules import (
+    DOMAIN,
+    NAME,
+    NAMES,
+    NUMBER,
+    SHARES,
+    WHOLE,
+    Fields,
+    Items,
+    Leaf,
+    Row,
+    check_shares,
+    one_of,
+    optional,
+)
 from ..schema import Domain
 from .conditionals import DependencyConditionals
 from .decision_graph import DecisionGraph
@@ -30,6 +45,13 @@ from .node_conditionals import LeafConditional, NodeConditional, TableConditiona
 __all__ = ["NetworkFile", "load_network", "save_network"]
 
 _PREFIX = "probs."
+_OPERATION = Row(one_of("split", "merge"), WHOLE, Leaf("a name or the number of a leaf", (str, int)))
+_NODE = Fields(
+    {"type": one_of("leaves", "table"), "variable": NAME}, {"operations": Items(_OPERATION), "parents": NAMES}
+)
+_CONTENTS = {"domain": DOMAIN, "nodes": Items(_NODE)}
+_INFO = {"independent": optional(SHARES), "edges": Items(Row(NAME, NAME, NUMBER))}
+"""Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +93,10 @@ class NetworkFile:
                 )
                 raise InputTypeError(problem, argument="conditionals")
             copies.append(node.with_probs(stored(node.probs)))
-        keep_contents(self, _PREFIX, conditionals=DependencyConditionals(copies))
+        keep_contents(self, _INFO, _PREFIX, conditionals=DependencyConditionals(copies))
+        if self.info.get("independent") is not None:
+            check_shares(self.info["independent"], self.conditionals.domain, "info['independent']")
+        self.conditionals.domain.indices({name for *ends, _ in self.info.get("edges", ()) for name in ends})
 
 
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
@@ -114,7 +139,7 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
         {'rows': 40}
     """
     target = Path(path)
-    header, tensors = read_container(target, DEPENDENCY_NETWORK)
+    header, tensors = read_container(target, DEPENDENCY_NETWORK, _CONTENTS)
     with fitting(target):
         domain = Domain.from_json(header["domain"])
         nodes = [_node(domain, entry, tensors.pop(f"{_PREFIX}{i}")) for i, entry in enumerate(header["nodes"])]
@@ -125,10 +150,6 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
 
 def _node(domain: Domain, entry: Any, probs: torch.Tensor) -> NodeConditional:
     """One conditional from its description and its table."""
-    match entry["type"]:
-        case "leaves":
-            return LeafConditional(DecisionGraph.from_json(domain, entry), probs)
-        case "table":
-            return TableConditional(domain, entry["variable"], entry["parents"], probs)
-        case other:
-            raise ModelFileError(f"expected conditionals of type 'leaves' or 'table', found {str(other)[:40]!r}")
+    if entry["type"] == "leaves":
+        return LeafConditional(DecisionGraph.from_json(domain, entry), probs)
+    return TableConditional(domain, entry["variable"], entry["parents"], probs)

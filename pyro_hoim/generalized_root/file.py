@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import HoimError, check_type, unexpected
+from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
 from ..runs.container import (
     GENERALIZED_ROOT,
     fitting,
@@ -20,6 +21,8 @@ from ..runs.container import (
     take_parameters,
     write_container,
 )
+from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, optional
+from ..schema import Domain
 from .energy import GeneralizedRootEnergy
 from .nodes.families import NodeFamily, TruncatedPoissonFamily, node_family
 from .structure import RootStructure
@@ -27,6 +30,16 @@ from .structure import RootStructure
 __all__ = ["RootFile", "load_roots", "save_roots"]
 
 _DTYPES = (torch.float32, torch.float64)
+_SCALE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
+_POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
+_TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(WHOLE, 1), 1)})
+_CONTENTS = {
+    "family": Fields({"name": NAME, "maximum": optional(WHOLE)}),
+    "domain": DOMAIN,
+    "terms": Items(_TERMS),
+}
+_INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "scales": MapOf(_SCALE)}
+"""Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +76,22 @@ class RootFile:
         GeneralizedRootEnergy(self.structure, self.psi, self.family)
         _describe(self.family)
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
-        keep_contents(self, psi=stored(self.psi).to(dtype))
+        keep_contents(self, _INFO, psi=stored(self.psi).to(dtype))
+        _check_columns(self.info, self.structure.domain)
 
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""
         return GeneralizedRootEnergy(self.structure, self.psi, self.family).to(dtype=dtype)
+
+
+def _check_columns(info: Mapping[str, Any], domain: Domain) -> None:
+    """Refuse columns, those of one value among them, that are not those of the model."""
+    fixed = info.get("fixed_columns", {})
+    names = info.get("columns", [*domain.names, *fixed])
+    check_unique(names, "info['columns']")
+    if [name for name in names if name not in fixed] != list(domain.names) or not fixed.keys() <= set(names):
+        raise refused("info['columns']", "they are not those of the model", code="other-domain")
+    check_names(info.get("scales", {}), names, "info['scales']", noun="column")
 
 
 def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
@@ -103,14 +127,10 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
         TruncatedPoissonFamily(maximum=5)
     """
     target = Path(path)
-    header, tensors = read_container(target, GENERALIZED_ROOT)
+    header, tensors = read_container(target, GENERALIZED_ROOT, _CONTENTS)
     psi = take_parameters(target, tensors, "psi", *_DTYPES)
     with fitting(target):
-        check_type(header["family"], Mapping, "family", "an object with name and maximum")
         family = node_family(header["family"]["name"], header["family"]["maximum"])
-        if family.kind == "positive":  # files of version 0.1 call positive numbers real
-            for variable in header["domain"]:
-                variable["kind"] = variable["kind"].replace("real", family.kind)
         return RootFile(RootStructure.from_json(header), psi, family, header["info"], tensors)
 
 

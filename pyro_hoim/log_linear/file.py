@@ -8,6 +8,7 @@ file, any program can do it with safetensors alone, and equal models give equal 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,50 @@ from ..runs.container import (
     take_parameters,
     write_container,
 )
+from ..runs.rules import (
+    DOMAIN,
+    FLAG,
+    NAME,
+    NAMES,
+    NUMBER,
+    SHARES,
+    TEXT,
+    WHOLE,
+    Fields,
+    Items,
+    Leaf,
+    Rule,
+    check_known,
+    check_shares,
+    optional,
+)
 from ..structure.hypergraph import InteractionHypergraph
 from .coding import Coding, family_of, parametrization
 
 __all__ = ["ModelFile", "load_model", "save_model"]
+
+_CONTENTS = {"domain": DOMAIN, "edges": Items(Items(NAME, 1)), "coding": NAME}
+_CELLS = {"edge": NAMES, "levels": Items(TEXT)}
+_CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "std_error": optional(NUMBER)}
+_SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}
+_SIGN = Leaf("-1 or 1", (int,), lambda value: abs(value) == 1)
+_TESTED = ("std_error", "df", "statistic", "p_value", "p_value_adjusted")
+_INFO: dict[str, Rule] = {
+    "independent": optional(SHARES),
+    "infinite_combinations": Items(Fields(_CELLS)),
+    "num_infinite_combinations": WHOLE,
+    "infinite_interactions": Items(
+        Fields({**_CELLS, **_SIZES, "sign": _SIGN, "finite_contrasts": Items(Fields(_CONTRAST))})
+    ),
+    "uncertainty": Items(Fields({"edge": NAMES}, dict.fromkeys(_TESTED, optional(NUMBER)))),
+    "learned_edges": Items(NAMES),
+    "num_parameters": optional(WHOLE),
+    "log_likelihood": optional(NUMBER),
+    "status": TEXT,
+    "is_maximum": FLAG,
+    "is_restricted": FLAG,
+}
+"""Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +114,26 @@ class ModelFile:
         size = parametrization(hypergraph).num(self.coding)
         check_shape(checked_floating(self.theta, "theta"), (size,), "theta")
         check_finite(self.theta, "theta")
-        keep_contents(self, theta=stored(self.theta).to(torch.float64))
+        keep_contents(self, _INFO, theta=stored(self.theta).to(torch.float64))
+        _check_info(self.info, hypergraph)
 
     @property
     def log_partition(self) -> LogPartition | None:
         """Log Z of the tables as found when the model was learned, ``info["log_partition"]``, if kept."""
         kept = self.info.get("log_partition")
         return None if kept is None else LogPartition.from_json(kept)
+
+
+def _check_info(info: Mapping[str, Any], hypergraph: InteractionHypergraph) -> None:
+    """Refuse information about other variables, levels or interactions than those of the model."""
+    domain = hypergraph.domain
+    if info.get("independent") is not None:
+        check_shares(info["independent"], domain, "info['independent']")
+    for name in ("infinite_combinations", "infinite_interactions"):
+        for entry in info.get(name, ()):
+            check_known(entry, domain, f"info[{name!r}]")
+    if info.get("log_partition") is not None:
+        LogPartition.from_json(info["log_partition"])
 
 
 def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
@@ -127,7 +181,7 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
         ((('a',), ('b',), ('a', 'b')), {'rows': 100})
     """
     target = Path(path)
-    header, tensors = read_container(target, LOG_LINEAR)
+    header, tensors = read_container(target, LOG_LINEAR, _CONTENTS)
     theta = take_parameters(target, tensors, "theta", torch.float64)
     with fitting(target):
         hypergraph = InteractionHypergraph.from_json(header)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import secrets
@@ -16,7 +15,9 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..errors import HoimError, ModelFileError, refused, unexpected, wrong_type
+from ..errors import HoimError, ModelFileError, refused, size_text, unexpected, wrong_type
+from .rules import COMMON, MOST_DEPTH, TEXT, WHOLE, Fields, Rule, check_size, parsed
+from .seal import is_intact, sealed
 
 __all__ = [
     "DEPENDENCY_NETWORK",
@@ -25,6 +26,7 @@ __all__ = [
     "LOG_LINEAR",
     "STRUCTURE_POSTERIOR",
     "add_info",
+    "check_single",
     "describe",
     "fitting",
     "keep_contents",
@@ -36,8 +38,8 @@ __all__ = [
     "write_container",
 ]
 
-FORMAT_VERSION = 2
-"""Version of the format written here, the only one read: version 1 had another basis of the free coding."""
+FORMAT_VERSION = 3
+"""Version of the format written here, the only one read: 1 had another basis of the free coding, 2 had no checksum."""
 
 LOG_LINEAR = "hierarchical-log-linear"
 DEPENDENCY_NETWORK = "dependency-network"
@@ -45,7 +47,9 @@ GENERALIZED_ROOT = "generalized-root"
 STRUCTURE_POSTERIOR = "structure-posterior"
 
 _FORMAT = "pyro-hoim"
-_WRITTEN = ("format", "format_version", "library_version", "kind")
+_WRITTEN: dict[str, Rule] = {"format": TEXT, "format_version": WHOLE, "library_version": TEXT, "kind": TEXT}
+_CHECKSUM = {"sha256": TEXT}
+_MOST_BYTES = 90_000_000  # of a header; safetensors reads none above 100 MB, and quotes take two bytes there
 _READERS = {
     LOG_LINEAR: "load_model",
     DEPENDENCY_NETWORK: "load_network",
@@ -64,30 +68,35 @@ def stored(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
 
 
-def plain(value: object, where: str) -> Any:
-    """The JSON form of a value, or an :class:`InputError` that says which part has none."""
+def plain(value: object, where: str, depth: int = 2) -> Any:
+    """The JSON form of a value so many levels below the header, or an :class:`InputError` about a part without one."""
+    if depth > MOST_DEPTH:
+        raise refused(where[:80], f"is nested more than {MOST_DEPTH} levels deep", code="over-budget")
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, (list, tuple)):
         items = cast("list[object] | tuple[object, ...]", value)
-        return [plain(item, f"{where}[{i}]") for i, item in enumerate(items)]
+        return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(items)]
     if isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value)
         for key in entries:
             if not isinstance(key, str):
                 raise unexpected(where, "string keys", key, code="wrong-type")
-        return {str(key): plain(item, f"{where}[{key!r}]") for key, item in entries.items()}
+        return {str(key): plain(item, f"{where}[{key!r}]", depth + 1) for key, item in entries.items()}
     hint = "convert it to a number, string, list or None"
     received = f"{value!r} of type {type(value).__name__}"
     raise unexpected(where, "a JSON value", hint=hint, received=received)
 
 
-def keep_contents(file: Any, prefix: str | None = None, **parameters: object) -> None:
+def keep_contents(
+    file: Any, rules: Mapping[str, Rule] | None = None, prefix: str | None = None, **parameters: object
+) -> None:
     """Put copies of the further tensors, the JSON form of the information and parameters into a frozen object.
 
-    Tensors that are none or have the name of a parameter, or one with a prefix, and odd information are refused.
+    Tensors that are none or have the name of a parameter, or one with a prefix, and odd information are refused;
+    ``rules`` are those of the entries of the information that the family reads, besides those that all do.
     """
     tensors: Mapping[str, object] = file.tensors
     if not isinstance(file.info, Mapping):
@@ -99,7 +108,9 @@ def keep_contents(file: Any, prefix: str | None = None, **parameters: object) ->
             problem = f"the name {name!r} is taken by the parameters"
             raise refused("tensors", problem, "choose another one", code="repeated-name")
     copies = {name: stored(tensor) for name, tensor in file.tensors.items()}
-    for name, value in {**parameters, "tensors": copies, "info": plain(file.info, "info")}.items():
+    info = plain(file.info, "info")
+    Fields({}, {**COMMON, **(rules or {})}, others=True).check(info, "info")
+    for name, value in {**parameters, "tensors": copies, "info": info}.items():
         object.__setattr__(file, name, value)
 
 
@@ -113,16 +124,7 @@ def write_container(
         raise ModelFileError(problem, argument=target, hint="create it first", code="no-file")
     if target.is_dir():
         raise ModelFileError("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
-    header = {
-        "format": _FORMAT,
-        "format_version": FORMAT_VERSION,
-        "library_version": __version__,
-        "kind": kind,
-        **contents,
-    }
-    # One entry, because safetensors writes several in a random order.
-    metadata = {_FORMAT: json.dumps(header, allow_nan=False, ensure_ascii=False)}
-    data = safetensors.torch.save(tensors, metadata)
+    data = _written(target, kind, contents, tensors)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -135,6 +137,20 @@ def write_container(
         raise ModelFileError(problem, argument=target, code="no-file") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _written(target: Path, kind: str, contents: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """The bytes of a file; ModelFileError for a header that no reader would take."""
+    versions = {"format": _FORMAT, "format_version": FORMAT_VERSION, "library_version": __version__}
+    text = sealed({**versions, "kind": kind, **contents}, tensors)
+    size = len(text) + text.count('"') + text.count("\\")
+    if size > _MOST_BYTES:
+        problem = f"its header would take {size_text(size, 'bytes')}, the limit is {_MOST_BYTES}"
+        raise ModelFileError(problem, argument=target, hint="keep large contents as tensors", code="over-budget")
+    with fitting(target):
+        check_size(text, "header")
+    # One entry, because safetensors writes several in a random order.
+    return safetensors.torch.save(dict(tensors), {_FORMAT: text})
 
 
 def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
@@ -173,9 +189,10 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
         admissions
     """
     added = plain(info, "info")
+    Fields({}, COMMON, others=True).check(added, "info")
     kind = read_kind(path)
     header, tensors = read_container(path, kind)
-    contents = {name: value for name, value in header.items() if name not in _WRITTEN}
+    contents = {name: value for name, value in header.items() if name not in (*_WRITTEN, *_CHECKSUM)}
     write_container(path, kind, {**contents, "info": {**header["info"], **added}}, tensors)
 
 
@@ -184,17 +201,22 @@ def read_kind(path: str | os.PathLike[str]) -> str:
     return str(read_container(path, None)[0]["kind"])
 
 
-def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Header and tensors of a file of one kind; without a kind the header only, of any kind.
+def read_container(
+    path: str | os.PathLike[str], kind: str | None, contents: Mapping[str, Rule] | None = None
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Header and tensors of a file of one kind, the checksum verified; without a kind the header only, of any kind.
 
-    ModelFileError for no such file, one that is damaged, of another program, version or kind.
+    ``contents`` are the rules of the entries that the kind adds to the header, ``info`` aside; None allows any. Nothing
+    is built from the header before all of them are kept. ModelFileError for no such file, one that is damaged, of
+    another program, version or kind, or with other contents.
     """
     target = Path(path)
     if not target.is_file():
-        raise ModelFileError("is not a file" if target.exists() else "no such file", argument=target)
+        problem = "is not a file" if target.exists() else "no such file"
+        raise ModelFileError(problem, argument=target, code="no-file")
     try:
         with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
-            header = _read_header(target, file.metadata() or {}, kind)
+            text = (file.metadata() or {}).get(_FORMAT)
             # A copy, because the tensors of an open file are views of it.
             names = file.keys() if kind is not None else []
             tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in names}
@@ -202,35 +224,54 @@ def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict
         problem = "not a readable safetensors file, perhaps damaged or truncated"
         raise ModelFileError(problem, argument=target) from error
     except OSError as error:
-        raise ModelFileError(f"cannot be read ({error.strerror or error})", argument=target) from error
+        raise ModelFileError(f"cannot be read ({error.strerror or error})", argument=target, code="no-file") from error
+    if text is None:
+        raise ModelFileError(f"is a safetensors file, but not a {_FORMAT} model", argument=target)
+    header = _read_header(target, text)
+    if kind is not None and not is_intact(text, tensors):
+        problem = "is damaged: its contents are not those that its checksum was made of"
+        raise ModelFileError(problem, argument=target, hint="take a copy of the file, or fit the model again")
+    _check_kind(target, header.get("kind"), kind)
+    if kind is not None and contents is not None:
+        with fitting(target):
+            Fields({**_WRITTEN, **_CHECKSUM, **contents, "info": Fields(others=True)}).check(header)
     return header, tensors
 
 
-def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) -> dict[str, Any]:
-    """The JSON header; refuses files of other programs, of other versions and of other kinds of model."""
-    if _FORMAT not in metadata:
-        raise ModelFileError(f"is a safetensors file, but not a {_FORMAT} model", argument=target)
+def _read_header(target: Path, text: str) -> dict[str, Any]:
+    """The JSON header; refuses files of other programs and of other versions."""
+    where = f"the metadata entry {_FORMAT!r}"
     try:
-        header: object = json.loads(metadata[_FORMAT])
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"the metadata entry {_FORMAT!r} is not readable JSON", argument=target) from error
+        header = parsed(text, where)
+    except HoimError as error:
+        raise ModelFileError(f"{where} {error.problem}", argument=target, code=error.code) from error
     if not isinstance(header, dict):
-        raise ModelFileError(f"the metadata entry {_FORMAT!r} is not a JSON object", argument=target)
+        raise ModelFileError(f"{where} is not a JSON object", argument=target)
     entries = cast("dict[str, Any]", header)
     if entries.get("format") != _FORMAT:
         raise ModelFileError(f"has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}", argument=target)
     found = entries.get("format_version")
-    if not isinstance(found, int) or isinstance(found, bool) or found != FORMAT_VERSION:
-        newer = isinstance(found, int) and found > FORMAT_VERSION
+    if type(found) is not int or found != FORMAT_VERSION:
+        newer = type(found) is int and found > FORMAT_VERSION
         writer = f"{_FORMAT} {str(entries.get('library_version', 'unknown'))[:20]}"
         version = f"has format version {str(found)[:20]!r} (written by {writer})"
         problem = f"{version}, but this library reads version {FORMAT_VERSION}"
         hint = "a newer release may read it" if newer else "fit the model again"
         raise ModelFileError(problem, argument=target, hint=hint, code="file-version")
-    received = entries.get("kind")
+    return entries
+
+
+def _check_kind(target: Path, received: object, kind: str | None) -> None:
+    """Refuse files of other kinds of model."""
     if not isinstance(received, str) or received != (received if kind is None else kind):
         hint = f"read it with {_READERS[received]}" if isinstance(received, str) and received in _READERS else None
         expected = "a name" if kind is None else repr(kind)
         problem = f"holds a model of kind {str(received)[:40]!r}, expected {expected}"
         raise ModelFileError(problem, argument=target, hint=hint, code="unknown-choice")
-    return entries
+
+
+def check_single(path: str | os.PathLike[str], parameters: torch.Tensor, reader: str) -> None:
+    """Refuse the parameters of a batch of models where one is needed."""
+    if parameters.dim() != 1:
+        problem = f"holds a batch of models of shape {tuple(parameters.shape[:-1])}, expected one model"
+        raise ModelFileError(problem, argument=path, hint=f"read it with {reader}", code="wrong-shape")

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-import safetensors.torch
 import torch
+from forged_files import forged
 from network_oracles import pair
 
 from pyro_hoim.dependency_network import (
@@ -79,7 +79,7 @@ def metadata(**changes):
 
 
 def write(path, header, contents=None):
-    path.write_bytes(safetensors.torch.save(tensors() if contents is None else contents, header))
+    path.write_bytes(forged(tensors() if contents is None else contents, header))
     return path
 
 
@@ -174,7 +174,7 @@ BAD_METADATA = {
     "one node too many": (metadata(nodes=[*NODES, NODES[0]]), r"'probs\.3' is missing"),
     "nodes reordered": (metadata(nodes=[NODES[1], NODES[0], NODES[2]]), "do not fit"),
     "node twice": (metadata(nodes=[NODES[2], NODES[1], NODES[2]]), "do not fit"),
-    "other type": (metadata(nodes=changed(2, type="tree")), "'leaves' or 'table', found 'tree'"),
+    "other type": (metadata(nodes=changed(2, type="tree")), "'leaves' or 'table', received 'tree'"),
     "no type": (metadata(nodes=changed(2, type=None)), "'type' is missing"),
     "no parents": (metadata(nodes=changed(1, parents=None)), "'parents' is missing"),
     "unknown parent": (metadata(nodes=changed(1, parents=["größe", "z"])), "unknown variable 'z'"),

@@ -12,15 +12,25 @@ import torch
 from ...data.observations import Observations
 from ...errors import check_type, conflict
 from ...log_linear.named_priors import Prior
-from ...runs.container import STRUCTURE_POSTERIOR, fitting, read_container, stored, write_container
+from ...runs.container import STRUCTURE_POSTERIOR, fitting, plain, read_container, stored, write_container
+from ...runs.rules import DOMAIN, FLAG, NAME, NUMBER, WHOLE, Either, Fields, Row, one_of, optional
 from ...schema import Domain
+from .evidence import EvidenceMethod
 from .posterior import Status, StructurePosterior
 from .prior import StructurePrior
 from .scorer import StructureEvidence
+from .space import SpaceName
 
 __all__ = ["load_structure_posterior", "save_structure_posterior"]
 
 _ROUNDING = 1e-9
+_CONTENTS = {
+    "domain": DOMAIN,
+    "space": Fields({"space": one_of(*get_args(SpaceName)), "max_order": WHOLE, "heredity": NUMBER}),
+    "inclusion": Either(NUMBER, Row(one_of("beta"), NUMBER, NUMBER)),
+    "evidence": Fields({"prior": NAME, "method": one_of(*get_args(EvidenceMethod)), "seed": WHOLE}),
+    "result": Fields({"num_effective": optional(NUMBER), "is_exact": FLAG, "status": one_of(*get_args(Status))}),
+}
 
 
 def save_structure_posterior(
@@ -63,7 +73,7 @@ def save_structure_posterior(
         "inclusion": list(law.inclusion) if isinstance(law.inclusion, tuple) else law.inclusion,
         "evidence": {"prior": str(evidence.prior), "method": evidence.method, "seed": evidence.seed},
         "result": {name: getattr(posterior, name) for name in ("num_effective", "is_exact", "status")},
-        "info": dict(info or {}),
+        "info": plain(info or {}, "info"),
     }
     tensors = {
         "gamma": posterior.gamma.to(torch.uint8),
@@ -93,7 +103,7 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
         pyro_hoim.errors.ModelFileError: missing.safetensors: no such file
     """
     target = Path(path)
-    header, tensors = read_container(target, STRUCTURE_POSTERIOR)
+    header, tensors = read_container(target, STRUCTURE_POSTERIOR, _CONTENTS)
     with fitting(target):
         domain = Domain.from_json(header["domain"])
         inclusion = header["inclusion"]
@@ -106,9 +116,7 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
         index, theta = tensors.get("index"), tensors.get("theta")
         _check_draws(law, tensors["probabilities"], index, theta)
         result = header["result"]
-        effective = result["num_effective"]
-        is_number = effective is None or (type(effective) in (int, float) and effective > 0)
-        if not (is_number and type(result["is_exact"]) is bool and result["status"] in get_args(Status)):
+        if result["num_effective"] is not None and result["num_effective"] <= 0:
             raise conflict("result", "no posterior has these values")
         found = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
         return StructurePosterior(evidence, law, *found, index, theta, **result)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from forged_files import change as forge
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import ModelFileError
@@ -77,15 +75,6 @@ def test_a_function_is_no_prior_of_a_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def _changed(path: Path, change: Any) -> None:
-    with safe_open(str(path), framework="pt") as file:
-        metadata = file.metadata()
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    header = json.loads(metadata["pyro-hoim"])
-    change(header, tensors)
-    save_file(tensors, str(path), {"pyro-hoim": json.dumps(header)})
-
-
 def _of(name: str, change: Any) -> Any:
     return lambda header, tensors: tensors.update({name: change(tensors[name]).clone()})
 
@@ -117,11 +106,11 @@ def test_numbers_that_no_posterior_has_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
     save_structure_posterior(path, posteriors()["jumps"])
     whole = path.read_bytes()
-    _changed(path, lambda h, t: None)
+    forge(path, lambda h, t: None)
     load_structure_posterior(path)  # control: the file was written anew
     for change in changes:
         path.write_bytes(whole)
-        _changed(path, change)
+        forge(path, change)
         with pytest.raises(ModelFileError, match="do not fit together"):
             load_structure_posterior(path)
 
@@ -143,7 +132,7 @@ def test_what_does_not_fit_together_is_refused(change: Any, tmp_path: Path) -> N
     path = tmp_path / "p.safetensors"
     save_structure_posterior(path, enumerate_structures(small()))
     load_structure_posterior(path)  # control: nothing is wrong with it
-    _changed(path, change)
+    forge(path, change)
     with pytest.raises(ModelFileError, match=r"p\.safetensors"):
         load_structure_posterior(path)
 
