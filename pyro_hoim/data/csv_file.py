@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ..errors import check_unique, refused, unexpected
+from .files.source_file import MOST_BYTES, read_file
 
 __all__ = ["CsvColumns", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
+
+_INK = re.compile(rb"\S")
+_MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 
 
 @dataclass(frozen=True)
@@ -52,18 +56,10 @@ class CsvColumns:
         return self.columns[self.header.index(name)]
 
 
-def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file") -> bytes:
-    """Content of a file that is not empty; ``expected`` says in messages what it should be."""
-    file = Path(path)
-    if file.is_dir():
-        raise unexpected(path, expected, received="a folder", code="no-file")
-    try:
-        raw = file.read_bytes()
-    except FileNotFoundError:
-        raise refused(path, "no such file", code="no-file") from None
-    except OSError as error:
-        raise refused(path, f"cannot be read ({error.strerror})", code="damaged-file") from None
-    if not raw.strip():
+def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most: int = MOST_BYTES) -> bytes:
+    """Content of a file that is not empty; see :func:`read_file`."""
+    raw = read_file(path, expected, most)
+    if not _INK.search(raw):
         wanted = "a header and rows" if expected == "a CSV file" else expected
         raise unexpected(path, wanted, received="an empty file", code="empty")
     return raw
@@ -71,7 +67,7 @@ def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file") -> by
 
 def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str:
     """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
-    raw = read_bytes(path, expected)
+    raw = read_bytes(path, expected, _MOST_TEXT)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

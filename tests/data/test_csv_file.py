@@ -1,7 +1,7 @@
 """CSV files: the same cells as the writer's, and one clear error for each thing that can be wrong."""
 
 import csv
-from pathlib import Path
+import os
 
 import pytest
 from hypothesis import given, strategies as st
@@ -69,11 +69,11 @@ def test_no_file_and_a_folder(tmp_path):
 
 
 def test_unreadable_file(tmp_path, monkeypatch):
-    def refuse(self):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     path = write(tmp_path, "a\n1\n")
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(InputError, match=r"cannot be read \(Permission denied\)"):
         read_csv(path)
 
