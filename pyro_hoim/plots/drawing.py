@@ -157,7 +157,10 @@ def legend_below(ax: Target, axes: Axes, handles: Sequence[Any], key: Sequence[s
     if not isinstance(ax, Axes):
         before = figure.get_size_inches()
         figure.set_size_inches(max(float(before[0]), width + 0.2), float(before[1]) + height + _GAP / 72)
-        figure.draw_without_rendering()
+        engine = figure.get_layout_engine()
+        if engine is not None:  # cheaper than drawing everything
+            engine.execute(figure)
+        axes.apply_aspect()
         legend = axes.get_legend()
         assert legend is not None
         below = -float(legend.get_window_extent().y0) / figure.dpi
