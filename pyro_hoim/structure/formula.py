@@ -14,15 +14,18 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..budgets import MAX_FORMULA_SETS, MAX_UNIONS, check_size, num_sets
-from ..errors import InputError, check_names, refused, unexpected
+from ..errors import InputError, check_names, out_of_reach, refused, unexpected
 
 __all__ = ["FunctionTerm", "parse_formula", "parse_terms", "split_formula"]
 
 _SMALLER = "use a smaller power, or products of fewer variables"
+_MAX_CHARACTERS = 2**20
+_MAX_DEPTH = 64  # of parentheses, each of which takes five calls
+_MAX_COMPARED = 2**26  # sets compared with those behind a minus: about five seconds
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().,~]))")
 
 
@@ -53,8 +56,11 @@ def split_formula(text: str) -> tuple[str | None, str]:
     return None, text.strip().removeprefix("~").strip()
 
 
-def _tokens(text: str, names: Sequence[str] = ()) -> list[tuple[str, str]]:
+def _tokens(text: str, names: Collection[str] = ()) -> list[tuple[str, str]]:
     """Split a formula into (kind, text) pairs; an unknown name ends before a hyphen where a known one does."""
+    if len(text) > _MAX_CHARACTERS:
+        problem = f"it has {len(text)} characters, the limit is {_MAX_CHARACTERS}"
+        raise out_of_reach("formula", problem, "write powers, such as (a + b + c)^2")
     found: list[tuple[str, str]] = []
     position = 0
     stripped = text.rstrip()
@@ -76,32 +82,32 @@ class _Parser:
     """Recursive descent over the tokens; every rule returns a set of variable sets."""
 
     def __init__(self, text: str, names: Sequence[str], closure: bool, functions: Mapping[str, int]) -> None:
-        self.text = text
         self.where = f"formula {text!r}"
         self.names = names
+        self.known = frozenset(names)
         self.functions = functions
         self.closure = closure
-        self.tokens = _tokens(text, names)
+        self.tokens = _tokens(text, self.known)
         self.next = 0
-        self.made = 0  # unions of sets so far
+        self.made = self.compared = self.depth = 0  # unions of sets, comparisons and open parentheses so far
 
     def parse(self) -> _Terms:
         if not self.tokens:
             hint = "write 1 for a model without interactions"
-            raise unexpected(f"formula {self.text!r}", "at least one term", hint=hint, code="empty")
+            raise unexpected(self.where, "at least one term", hint=hint, code="empty")
         self.accept("~")
         terms = self.sum()
         if self.next < len(self.tokens):
             if self.tokens[self.next] == ("symbol", "~"):
                 problem = "a log-linear model has no response, so nothing stands on the left of ~"
                 hint = "write the right side alone; a column of counts is named by count="
-                raise refused(f"formula {self.text!r}", problem, hint)
+                raise refused(self.where, problem, hint)
             raise self.unexpected("an operator or the end")
         return terms
 
     def unexpected(self, wanted: str) -> InputError:
         received = repr(self.tokens[self.next][1]) if self.next < len(self.tokens) else "the end"
-        return unexpected(f"formula {self.text!r}", wanted, received=received)
+        return unexpected(self.where, wanted, received=received)
 
     def accept(self, symbol: str) -> bool:
         if self.next < len(self.tokens) and self.tokens[self.next] == ("symbol", symbol):
@@ -111,11 +117,14 @@ class _Parser:
 
     def sum(self) -> _Terms:
         """Products that are added or removed, from left to right."""
-        terms = self.product()
+        terms, added = self.product(), set[frozenset[str | FunctionTerm]]()  # what + adds is joined at once
         while (is_added := self.accept("+")) or self.accept("-"):
             other = self.product()
-            terms = terms | other if is_added else self.without(terms, other)
-        return terms
+            if is_added:
+                added |= other
+            else:
+                terms, added = self.without(terms | added, other), set()
+        return terms | added
 
     def product(self, symbol: str = "*") -> _Terms:
         """Factors of one operator: unions of a set of each (``:``), or of each of some factors (``*``)."""
@@ -144,12 +153,14 @@ class _Parser:
 
     def without(self, terms: _Terms, removed: _Terms) -> _Terms:
         """Terms without the sets that contain a removed one; of a closed collection their other subsets stay."""
+        self.compared += len(terms) * len(removed)
+        check_size(self.compared, _MAX_COMPARED, "sets", self.where, "list what stays", "its minus signs compare")
         left = terms
         for gone in removed:
             held = frozenset(term for term in left if gone <= term)
             if not any(gone <= term for term in terms):
                 problem = f"there is no {':'.join(sorted(map(str, gone)))} to remove"
-                raise refused(f"formula {self.text!r}", problem, code="unknown-name")
+                raise refused(self.where, problem, code="unknown-name")
             facets = (
                 {term - {name} for term in held for name in gone}
                 if self.closure
@@ -163,10 +174,10 @@ class _Parser:
         terms = self.atom()
         while self.accept("^"):
             kind, exponent = self.tokens[self.next] if self.next < len(self.tokens) else ("", "0")
-            if kind != "number" or exponent == "0":
+            if kind != "number" or not exponent.strip("0"):
                 raise self.unexpected("a positive whole number after ^")
             self.next += 1
-            terms = self.raise_to(terms, min(int(exponent), len(self.names)))
+            terms = self.raise_to(terms, min(int(exponent.lstrip("0")[:10]), len(self.names)))
         return terms
 
     def raise_to(self, base: _Terms, exponent: int) -> _Terms:
@@ -185,9 +196,12 @@ class _Parser:
 
     def atom(self) -> _Terms:
         if self.accept("("):
+            self.depth += 1
+            check_size(self.depth, _MAX_DEPTH, "parentheses", self.where, "write fewer", "inside one another are")
             terms = self.sum()
             if not self.accept(")"):
                 raise self.unexpected(")")
+            self.depth -= 1
             return terms
         if self.accept("."):
             return frozenset(frozenset([name]) for name in self.names)
@@ -207,17 +221,17 @@ class _Parser:
         kind, token = self.tokens[self.next] if self.next < len(self.tokens) else ("", "")
         if kind != "name":
             raise self.unexpected("a variable name")
-        check_names([token], self.names, f"formula {self.text!r}")
+        if token not in self.known:
+            check_names([token], self.names, self.where)
         self.next += 1
         return token
 
     def function(self, name: str) -> FunctionTerm:
         """A function with its variables, and numbers or a word behind them."""
-        where = f"formula {self.text!r}"
         if not self.functions:
             hint = "log_linear.restricted_interactions reads such formulas"
-            raise refused(where, f"a collection of interactions has no {name}(...)", hint, "no-method")
-        check_names([name], tuple(self.functions), where, "function")
+            raise refused(self.where, f"a collection of interactions has no {name}(...)", hint, "no-method")
+        check_names([name], tuple(self.functions), self.where, "function")
         self.next += 2
         variables = [self.name()]
         while len(variables) < self.functions[name]:
@@ -244,7 +258,10 @@ class _Parser:
                 raise self.unexpected("a number")
             parts.append(token)
             self.next += 1
-        return sign * float(".".join(parts))
+        value = sign * float(".".join(parts))
+        if math.isinf(value):
+            raise unexpected(self.where, "finite numbers", received=value, code="not-finite")
+        return value
 
 
 def parse_formula(text: str, names: Sequence[str], *, closure: bool = False) -> frozenset[frozenset[str]]:

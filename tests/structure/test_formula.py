@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph
-from pyro_hoim.errors import UnknownNameError
-from pyro_hoim.structure.formula import parse_formula, split_formula
+from pyro_hoim.errors import IntractableError, UnknownNameError
+from pyro_hoim.structure import formula as formula_module
+from pyro_hoim.structure.formula import parse_formula, parse_terms, split_formula
 
 NAMES = ("a", "b", "c", "d")
 
@@ -95,3 +96,36 @@ def test_what_is_said_of_other_formulas(formula, message):
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(UnknownNameError, match=r"formula 'smke\*b': unknown variable 'smke'; did you mean 'smoke'"):
         parse_formula("smke*b", ("smoke", "b"))
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("(" * 2000 + "a" + ")" * 2000, "inside one another are 65 parentheses, the budget is 64; write fewer"),
+        ("a" + " + a" * 2**18, "it has 1048577 characters, the limit is 1048576"),
+        ("a^0", "expected a positive whole number after"),
+        ("a^00", "expected a positive whole number after"),
+    ],
+)
+def test_formulas_without_bounds_end_in_one_line(formula, message):
+    with pytest.raises((InputError, IntractableError), match=message) as told:
+        parse_formula(formula, NAMES)
+    assert len(str(told.value)) < 1000
+
+
+def test_comparisons_behind_minus_signs_are_counted(monkeypatch):
+    assert len(parse_formula(".^2 - a:b - c:d", NAMES)) == 8
+    monkeypatch.setattr(formula_module, "_MAX_COMPARED", 18)
+    with pytest.raises(IntractableError, match="its minus signs compare 19 sets, the budget is 18; list what stays"):
+        parse_formula(".^2 - a:b - c:d", NAMES)
+
+
+def test_formulas_that_are_long_are_read():
+    assert parse_formula("(" * 64 + "a" + ")" * 64, NAMES) == {frozenset("a")}
+    assert parse_formula("+".join(["(a)"] * 1000), NAMES) == {frozenset("a")}
+    assert parse_formula(".^" + "9" * 5000, NAMES) == parse_formula(".^4", NAMES)
+    assert parse_formula("a" + ":a" * 10_000, NAMES) == {frozenset("a")}
+    names = [f"v{i}" for i in range(3_000)]
+    assert len(parse_formula(" + ".join(names), names)) == 3_000
+    with pytest.raises(InputError, match="expected finite numbers"):
+        parse_terms(f"linear(a, {'9' * 400})", NAMES, {"linear": 1})
