@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ..core.partition import PartitionBackend
+from ..data.encoding import LARGEST_COUNT
 from ..data.frames import DataLike, as_observations, is_frame
 from ..data.observations import Observations
 from ..errors import (
@@ -133,7 +134,7 @@ def posterior_predictive(
     if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
         raise wrong_type("theta", "a tensor of floating-point numbers")
     check_choice(level, ("cells", "margins"), "level")
-    count = check_whole(total_count, "total_count")
+    count = check_whole(total_count, "total_count", most=LARGEST_COUNT)
     if theta.dim() < 1 or not theta.numel():
         expected = f"draws of shape (..., {hypergraph.num_parameters})"
         raise unexpected("theta", expected, received="none", code="wrong-shape")
@@ -210,7 +211,7 @@ def prior_predictive(
 def _deviance(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """G2 of counts from expected counts, over the last dimension."""
     counts, expected = torch.broadcast_tensors(counts, expected)
-    return 2 * (torch.xlogy(counts, counts) - torch.xlogy(counts, expected)).sum(-1)
+    return 2 * torch.xlogy(counts, torch.where(counts > 0, counts / expected, 1.0)).sum(-1)
 
 
 def _pearson(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

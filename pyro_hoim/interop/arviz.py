@@ -11,7 +11,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import torch
 
-from ..errors import check_choice, check_names, out_of_range, refused, unexpected
+from ..data.encoding import LARGEST_COUNT
+from ..errors import check_choice, check_names, out_of_range, out_of_reach, refused, size_text, unexpected
 from ..log_linear.coding import THETA_DIM, Coding, parametrization, table_variables, theta_coords
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend, get_group, set_group
@@ -23,7 +24,8 @@ __all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
 CELL_GROUP = "cell_log_likelihood"
 """Group of the log-likelihoods that hold one term per observed cell instead of one per row."""
 
-_MAX_EXPANDED = 2**25
+_MAX_EXPANDED = 2**25  # numbers, unless asked for
+_MOST_EXPANDED = 2**28
 
 Group = Mapping[str, Any]
 
@@ -123,6 +125,7 @@ def to_arviz(
         InputError: shapes or names that do not fit, a run without draws, cell counts that are not whole numbers; or
             the backend is not installed.
         InputTypeError: a posterior or group of the wrong type.
+        IntractableError: ``expand_cells`` would make more than 2^28 numbers.
 
     Example:
         >>> import numpy as np
@@ -171,6 +174,9 @@ def to_arviz(
         data_groups["constant_data"][f"{name}_count"] = count
         all_dims.setdefault(f"{name}_count", [f"{name}_cell"])
         size = int(count.sum()) * int(np.prod(cells[name].shape[:2]))
+        if expand_cells and size > _MOST_EXPANDED:
+            made = size_text(size, "numbers")
+            raise out_of_reach("expand_cells", f"makes {made}, more than {_MOST_EXPANDED}", "use loo_by_cell instead")
         if expand_cells or (expand_cells is None and size <= _MAX_EXPANDED):
             terms[name] = np.repeat(cells[name], count, axis=2)
             all_dims[name] = [f"{name}_row"]
@@ -263,8 +269,10 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
         if count.ndim != 1 or terms[name].shape[2:] != count.shape:
             expected = f"one count per term {terms[name].shape[2:]}"
             raise out_of_range(f"cell_count[{name!r}]", expected, received=count.shape)
-        if not np.isfinite(count).all() or (count != np.floor(count)).any() or (count < 0).any():
-            raise out_of_range(f"cell_count[{name!r}]", "whole non-negative counts", hint="leave-one-out needs rows")
+        is_count = np.isfinite(count) & (count == np.floor(count)) & (count >= 0)
+        if not is_count.all() or count.astype(np.float64).sum() > LARGEST_COUNT:
+            expected = f"whole non-negative counts of a total up to {LARGEST_COUNT}"
+            raise out_of_range(f"cell_count[{name!r}]", expected, hint="leave-one-out needs rows")
         result[name] = count.astype(np.int64)
     return result
 

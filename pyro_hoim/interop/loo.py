@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.optimize import LinearConstraint, minimize
 from scipy.special import logsumexp
 
-from ..errors import check_names, conflict, refused, unexpected
+from ..errors import check_names, conflict, out_of_reach, refused, size_text, unexpected
 from .arviz import CELL_GROUP
 from .backend import choose_backend, get_group
 
 __all__ = ["compare_by_cell", "loo_by_cell", "loo_figures", "summarise"]
+
+_MOST_ROWS = 2**22  # whose pointwise values are written out
 
 
 def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = None) -> Any:
@@ -34,7 +37,8 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
 
     Returns:
         ArviZ's ``ELPDData`` with pointwise values for every row, cell after cell, as ``loo(..., pointwise=True)``
-        gives for the expanded data. ``compare`` accepts it; models of one data set share the order of the cells.
+        gives for the expanded data. ``compare`` accepts it; models of one data set share the order of the cells. Of
+        more than 2^22 rows the pointwise values are those of the observed cells.
 
     Raises:
         InputError: no per-cell log-likelihood, several of them and no ``var_name``, or fewer than two rows.
@@ -84,7 +88,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
     result["se"] = _standard_error(float(result["se"]), each, counts)
     result["n_data_points"] = num_rows
     row = f"{name}_row"
-    for key in (keys[2], "pareto_k"):
+    for key in (keys[2], "pareto_k") if num_rows <= _MOST_ROWS else ():
         values = result[key].isel({dims[2]: np.repeat(np.arange(len(counts)), counts)})
         result[key] = (
             values.drop_vars(dims[2], errors="ignore").rename({dims[2]: row}).assign_coords({row: range(num_rows)})
@@ -134,10 +138,12 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
         models: ``{name: data}``, each from :func:`to_arviz` with ``cell_count``, all on the same cells in the same
             order, of one generation of ArviZ.
         var_name: name of the log-likelihood.
-        options: further arguments of ``compare``, for instance ``method="stacking"``.
+        options: further arguments of ``compare``, for instance ``method="stacking"``. Of more than 2^22 rows the table
+            is that of its defaults, computed from the cells: differences in elpd and weights by stacking.
 
     Raises:
         InputError: fewer than two models, cells or counts that differ, or as :func:`loo_by_cell`.
+        IntractableError: ``options`` and more than 2^22 rows.
 
     Example:
         >>> from pyro_hoim import to_arviz
@@ -150,18 +156,57 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
     """
     if len(models) < 2:
         raise unexpected("models", "at least two", received=len(models), code="missing-part")
-    first = None
+    first = counts = None
     for label, data in models.items():
         _, name = _cells(data, var_name)
-        counts = get_group(data, "constant_data")[f"{name}_count"].values
+        counts = np.asarray(get_group(data, "constant_data")[f"{name}_count"].values)
         if first is not None and not np.array_equal(first, counts):
             problem = f"the cell counts of {label!r} differ from the first model's"
             raise refused("models", problem, "use one data set", code="other-domain")
         first = counts
-    engine = choose_backend(data=next(iter(models.values())))
-    return engine.stats.compare(
-        {label: loo_by_cell(data, var_name=var_name) for label, data in models.items()}, **options
-    )
+    assert counts is not None
+    if options and counts.sum() > _MOST_ROWS:
+        problem = f"{size_text(int(counts.sum()), 'rows')} would be written out, more than {_MOST_ROWS}"
+        raise out_of_reach("compare_by_cell", problem, f"leave out {', '.join(options)}")
+    found = {label: loo_by_cell(data, var_name=var_name) for label, data in models.items()}
+    if counts.sum() > _MOST_ROWS:
+        return _compared(found, counts[counts > 0])
+    return choose_backend(data=next(iter(models.values()))).stats.compare(found, **options)
+
+
+def _compared(found: Mapping[str, Any], counts: np.ndarray) -> Any:
+    """ArviZ's table of comparison from pointwise values of cells (C,), weights by stacking of all rows."""
+    import pandas as pd
+
+    figures = {label: loo_figures(result) for label, result in found.items()}
+    order = sorted(found, key=lambda label: -figures[label]["elpd"])
+    is_old = hasattr(found[order[0]], "index")
+    keys = ("elpd_loo", "p_loo", "loo_i") if is_old else ("elpd", "p", "elpd_i")
+    each = np.stack([np.asarray(found[label][keys[2]].values, dtype=np.float64) for label in order], axis=1)
+    shares, num = counts / counts.sum(), len(order)
+    likelihood = np.exp(each - each.max(1, keepdims=True))
+    weights = minimize(
+        lambda w: -float(shares @ np.log(likelihood @ w)),
+        np.full(num, 1 / num),
+        jac=lambda w: -(shares / (likelihood @ w)) @ likelihood,
+        bounds=[(0, 1)] * num,
+        constraints=LinearConstraint(np.ones(num), 1, 1),
+        method="SLSQP",
+    ).x
+    gaps = each[:, :1] - each
+    means = shares @ gaps
+    rows = float(counts.sum())
+    columns = {
+        "rank": range(num),
+        keys[0]: [figures[label]["elpd"] for label in order],
+        keys[1]: [figures[label]["p"] for label in order],
+        "elpd_diff": rows * means,
+        "weight": weights,
+        "se": [figures[label]["se"] for label in order],
+        "dse": np.sqrt(rows * (shares @ (gaps - means) ** 2)),
+        "warning": [bool(found[label]["warning"]) for label in order],
+    }
+    return pd.DataFrame(columns, index=order)
 
 
 def summarise(data: Any, **options: Any) -> Any:

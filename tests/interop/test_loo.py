@@ -95,6 +95,43 @@ def test_compare_equals_the_expanded_table(backend):
         np.testing.assert_allclose(left, right, atol=1e-8 if column != "weight" else 1e-5, err_msg=column)
 
 
+def test_compare_of_many_rows_is_the_expanded_table(backend, monkeypatch):
+    models = {"one": _data(1, backend), "two": _data(2, backend)}
+    rows = compare_by_cell(models)
+    monkeypatch.setattr("pyro_hoim.interop.loo._MOST_ROWS", 10)
+    cells = compare_by_cell(models)
+    assert list(rows.index) == list(cells.index) and list(rows["rank"]) == list(cells["rank"])
+    shared = [column for column in cells.columns if column not in ("warning", "rank")]
+    assert len(shared) == 6 and set(cells.columns) <= set(rows.columns)
+    unbiased = np.sqrt(COUNTS.sum() / (COUNTS.sum() - 1))  # the divisor of dse in arviz-stats 1
+    for column in shared:
+        left, right = (table[column].astype(float).to_numpy() for table in (rows, cells))
+        factor = unbiased if column == "dse" and left[1] > right[1] * (1 + 1e-6) else 1.0
+        atol = 1e-8 if column != "weight" else 1e-4
+        np.testing.assert_allclose(left, factor * right, atol=atol, err_msg=column)
+    with raises("over-budget", "compare_by_cell"):
+        compare_by_cell(models, method="pseudo-bma")
+
+
+def test_counts_of_any_size_take_the_memory_of_their_cells(backend):
+    """Figures of counts times 10^12 are those of the counts, with standard errors of independent rows."""
+    graph, theta, terms = _draws(2)
+    options = {"hypergraph": graph, "log_likelihood": {"x": terms}, "backend": backend}
+    few, many = (to_arviz({"theta": theta}, cell_count=COUNTS * scale, **options) for scale in (1, 10**12))
+    small, large = loo_figures(loo_by_cell(few)), loo_figures(loo_by_cell(many))
+    assert large["num_rows"] == COUNTS.sum() * 10**12
+    assert large["elpd"] == pytest.approx(small["elpd"] * 1e12, rel=1e-12)
+    assert large["se"] == pytest.approx(small["se"] * 1e6, rel=1e-2)
+    other, theirs, values = _draws(1)
+    options = {"hypergraph": other, "log_likelihood": {"x": values}, "backend": backend}
+    table = compare_by_cell({"two": many, "one": to_arviz({"theta": theirs}, cell_count=COUNTS * 10**12, **options)})
+    assert table["weight"].sum() == pytest.approx(1.0)
+    with raises("over-budget", "expand_cells"):
+        to_arviz({"theta": theirs}, cell_count=COUNTS * 10**12, expand_cells=True, **options)
+    with raises("out-of-range", "cell_count['x']"):
+        to_arviz({"theta": theirs}, cell_count=COUNTS * 1e300, **options)
+
+
 def test_per_cell_terms_never_pose_as_rows(backend):
     data = _data(2, backend, expand_cells=False)
     assert get_group(data, "log_likelihood") is None

@@ -15,13 +15,15 @@ from ...core.command.reading import read_cells
 from ...core.family import Answer, Question
 from ...core.words import plural
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, refused, unexpected
+from ...errors import conflict, out_of_range, out_of_reach, refused, size_text, unexpected
 from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, figures, parse_given, show, with_rows, write
 from ..options import SEED, WholeNumber
 from ..output import echo_json
 from ..reading import file_options
 
 __all__ = ["predict", "sample", "score"]
+
+_MOST_CELLS = 2**27  # of completed rows: about 1 GiB of codes
 
 
 @click.command(cls=FamilyCommand)
@@ -67,10 +69,15 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
 
 
 def _each_row(question: Question) -> Observations:
-    """Rows to complete, each as often as its count says."""
+    """Rows to complete, each as often as its count says; refused where their copies would be too many cells."""
     rows: Observations = question.rows
     if not rows.has_whole_counts or not rows.total_count > 0:
         raise out_of_range("--complete", "whole counts, not all zero")
+    total, copies = int(rows.total_count), int(question["number"])
+    if (cells := total * copies * len(rows.domain)) > _MOST_CELLS:
+        made = f"{plural(total, 'observation')}, each {plural(copies, 'time')}, are {size_text(cells, 'cells')}"
+        hint = "give fewer rows, smaller counts or a smaller -n"
+        raise out_of_reach("--complete", f"{made}, more than {_MOST_CELLS}", hint)
     return Observations.from_tensor(torch.repeat_interleave(rows.codes, rows.counts.long(), dim=0), rows.domain)
 
 

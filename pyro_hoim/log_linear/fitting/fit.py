@@ -286,6 +286,10 @@ def _penalised(problem: Problem, penalty: Penalty | None) -> Objective | Penalis
     return target
 
 
+_ROWS = 1e-3
+"""Rows that the sums of a fit by Newton's method may be off by, as far as rounding allows."""
+
+
 def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Evaluate, Callable[..., Outcome]]:
     """What is minimised, and by what."""
     if method == "proximal-gradient":
@@ -299,7 +303,7 @@ def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Eva
     target = _penalised(problem, penalty)
     if method == "newton":
         assert not isinstance(target, Likelihood | PseudoLikelihood)
-        return target.evaluate, partial(newton, hessian=target.hessian)
+        return target.evaluate, partial(newton, hessian=target.hessian, goal=_ROWS / problem.num_rows)
     return target.evaluate, lbfgs if method == "lbfgs" else gradient_descent
 
 

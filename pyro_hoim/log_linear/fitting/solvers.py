@@ -139,13 +139,18 @@ def newton(
     max_iterations: int,
     report: Report,
     hessian: Callable[[], np.ndarray],
+    goal: float = math.inf,
 ) -> Outcome:
-    """Newton's method with a backtracking line search; of the Hessian at the last point the upper triangle is read."""
+    """Newton's method with a backtracking line search; of the Hessian at the last point the upper triangle is read.
+
+    Within the tolerance, full steps go on to a smaller ``goal`` as long as each halves the gradient.
+    """
     here = start
     for iteration in range(max_iterations + 1):
         if iteration and report(iteration, here, here.norm):
             return Outcome(here, here.norm, iteration, "stopped")
-        if here.norm <= tolerance:
+        is_near = here.norm <= tolerance
+        if here.norm <= min(tolerance, goal) or (is_near and iteration == max_iterations):
             return Outcome(here, here.norm, iteration, "converged")
         if iteration == max_iterations:
             break
@@ -154,6 +159,12 @@ def newton(
             full = hessian()
             full = np.triu(full) + np.triu(full, 1).T
             direction = np.linalg.lstsq(full, here.gradient, rcond=1e-12)[0]
+        if is_near:
+            there = evaluate(here.theta - direction)
+            if not there.norm <= 0.5 * here.norm:
+                return Outcome(here, here.norm, iteration, "converged")
+            here = there
+            continue
         decrease = float(here.gradient @ direction)
         step, slack = 1.0, 1e-14 * (1 + abs(here.value))
         for _ in range(_MAX_TRIALS):

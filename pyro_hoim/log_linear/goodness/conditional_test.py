@@ -7,10 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ...data.observations import Observations
+from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.design import cell_numbers
 
 __all__ = ["conditional_cost", "conditional_tables"]
+
+_MOST_VALUES = 2**26
 
 
 def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> float:
@@ -21,7 +24,9 @@ def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> f
 def conditional_tables(
     hypergraph: InteractionHypergraph, data: Observations, cells: np.ndarray, seed: int
 ) -> Callable[[int], np.ndarray]:
-    """Tables (cells in the mask, size) drawn given the observed margins of the cliques.
+    """Tables (cells in the mask, size) drawn given the observed margins of the cliques, by moving every row.
+
+    IntractableError for more than 2^26 values of rows.
 
     References:
         Alan Agresti, A survey of exact inference for contingency tables, 1992, section 3; Steffen Lauritzen, Graphical
@@ -29,6 +34,9 @@ def conditional_tables(
     """
     domain = hypergraph.domain
     cards = domain.cardinalities
+    if (values := int(data.total_count) * len(domain)) > _MOST_VALUES:
+        problem = f"an exact test moves every row, {size_text(values, 'values')}, more than {_MOST_VALUES}"
+        raise out_of_reach("p_value", problem, "use 'chi-square' or 'bootstrap'")
     codes = np.repeat(data.codes.numpy(), data.counts.numpy().astype(np.int64), axis=0)
     steps: list[tuple[list[int], list[int], np.ndarray]] = []
     for node in hypergraph.junction_tree():

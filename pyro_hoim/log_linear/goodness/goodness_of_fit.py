@@ -8,13 +8,15 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy.special import xlog1py
 
 from ...errors import conflict, other_domain, refused, unexpected
+from ..fitting.design import cell_counts
 from ..fitting.existence import identified_directions
 from ..fitting.result import CovarianceKind, FitResult
 from ..margins import MARGIN_TOLERANCE
 from ..restricted.interactions import is_within
-from .p_values import NUM_TABLES, Comparison, PValue, p_value_of
+from .p_values import NUM_TABLES, Comparison, PValue, expected_counts, p_value_of, possible_cells
 from .rao_scott import corrected_p_value
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
@@ -73,6 +75,17 @@ def _floored(statistic: float, total: float) -> float:
     return 0.0 if abs(statistic) < 1e-12 * total else statistic
 
 
+def _listed(result: FitResult) -> tuple[float, float] | None:
+    """Deviance and Pearson's statistic from a list of cells, without differences of sums over all rows."""
+    expected = expected_counts(result)
+    if expected is None or result.data is None or result.data.has_missing or not (expected > 0).all():
+        return None
+    observed = cell_counts(result.data)[possible_cells(result)]
+    gaps = observed - expected
+    deviance = 2 * float((xlog1py(observed, gaps / expected) - gaps).sum())
+    return max(0.0, deviance), float((gaps * (gaps / expected)).sum())
+
+
 def goodness_of_fit(
     result: FitResult,
     p_value: Literal["auto", "chi-square", "exact", "bootstrap"] | None = "auto",
@@ -127,10 +140,14 @@ def goodness_of_fit(
     assert result.log_partition is not None
     rows = data.unique()
     counts, total = rows.counts, result.num_rows
-    saturated = float(torch.special.xlogy(counts, counts / total).sum())
-    expected = total * torch.exp(-result.model.energy(rows.codes) - result.log_partition)
-    deviance = _floored(2 * (saturated - log_likelihood), total)
-    pearson = _floored(float((counts * (counts / expected)).sum()) - total, total)
+    listed = _listed(result)
+    if listed is None:
+        saturated = float(torch.special.xlogy(counts, counts / total).sum())
+        expected = total * torch.exp(-result.model.energy(rows.codes) - result.log_partition)
+        deviance = _floored(2 * (saturated - log_likelihood), total)
+        pearson = _floored(float((counts * (counts / expected)).sum()) - total, total)
+    else:
+        deviance, pearson = listed
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
@@ -259,7 +276,10 @@ def likelihood_ratio_test(
         raise other_domain("small, big", "fits to the same observations")
     if not _same_cells(small, big):
         raise other_domain("small, big", "fits with the same structural zeros")
+    listed = _listed(small), _listed(big)
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
+    if listed[0] is not None and listed[1] is not None and small.data is big.data:
+        statistic = listed[0][0] - listed[1][0]
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = _df_adjusted(small, big)
     comparison, effect = Comparison(small, big, statistic, math.nan, adjusted), math.nan

@@ -16,7 +16,16 @@ from ..fitting.result import FitResult
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
 from .conditional_test import conditional_cost, conditional_tables
 
-__all__ = ["MAX_MEAN_EXCESS", "NUM_TABLES", "Comparison", "PValue", "asymptotic_verdict", "p_value_of"]
+__all__ = [
+    "MAX_MEAN_EXCESS",
+    "NUM_TABLES",
+    "Comparison",
+    "PValue",
+    "asymptotic_verdict",
+    "expected_counts",
+    "p_value_of",
+    "possible_cells",
+]
 
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
@@ -103,7 +112,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     reason = "it was asked for"
     if how == "chi-square":
         return _by_chi_square(test, reason)
-    expected = _expected(result)
+    expected = expected_counts(result)
     if how == "auto":
         if expected is None:
             return PValue(p_value_note="the table is too large to list its expected counts")
@@ -133,7 +142,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
 
 def _mean_excess(test: Comparison, expected: np.ndarray) -> tuple[float, str]:
     """Most by which the mean of G2 exceeds df, in standard deviations of chi-square, and a sentence that says so."""
-    leverage = _leverage(test.larger, _cells(test.result), expected)
+    leverage = _leverage(test.larger, possible_cells(test.result), expected)
     excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
     shown = f"{excess:.2g}" if excess < 100 else "more than 100"
     problem = f"small expected counts raise the mean of G\N{SUPERSCRIPT TWO} by up to {shown} standard deviations"
@@ -144,7 +153,7 @@ def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
     """Whether a chi-square distribution is relied on for the effective number of rows, and why."""
     if how != "auto":
         return how is not None, "it was asked for" if how else "none was asked for"
-    expected = _expected(test.result)
+    expected = expected_counts(test.result)
     if expected is None:
         return False, "the table is too large to list its expected counts"
     share = test.result.effective_num_rows / test.result.num_rows
@@ -175,12 +184,13 @@ def _by_drawing(
     is_bounded: bool,
 ) -> PValue:
     """P-values by tables drawn given the margins that the model fits, or from the fitted model."""
-    result, graph, cells = test.result, test.result.hypergraph, _cells(test.result)
+    result, graph, cells = test.result, test.result.hypergraph, possible_cells(test.result)
     data = result.complete_data()
     margins: list[np.ndarray] = []
     larger = None if test.larger is None else _margins(test.larger.hypergraph, cells)
+    draw = None
     if method == "exact":
-        draw, drawing = conditional_tables(graph, data, cells, seed), _ROW * conditional_cost(graph, data)
+        drawing = _ROW * conditional_cost(graph, data)
     else:
         margins = _margins(graph, cells)
         draw, drawing = multinomial_tables(expected, int(result.num_rows), seed), None
@@ -193,7 +203,7 @@ def _by_drawing(
     if is_bounded and MIN_TABLES * least > _BUDGET:
         return too_long
     found = drawn_statistics(
-        draw,
+        conditional_tables(graph, data, cells, seed) if draw is None else draw,
         cell_counts(data)[cells],
         expected,
         margins,
@@ -214,7 +224,9 @@ def _no_bootstrap(test: Comparison, expected: np.ndarray, margins: list[np.ndarr
     if smallest < _MIN_MARGIN:
         return f"some fitted margins hold fewer than {_MIN_MARGIN} rows ({smallest:.3g}), too few for a bootstrap"
     if test.larger is not None:  # the mean of G2 moves with the estimates, that of X2 does not
-        own, larger = (_leverage(fitted, _cells(test.result), expected) for fitted in (test.result, test.larger))
+        own, larger = (
+            _leverage(fitted, possible_cells(test.result), expected) for fitted in (test.result, test.larger)
+        )
         shift = float((own * (larger / expected) ** 2).sum()) / (6 * math.sqrt(2 * test.df))
         if shift > MAX_MEAN_EXCESS:
             return f"errors of the fit raise that mean by up to {shift:.2g} more in a bootstrap"
@@ -264,18 +276,18 @@ def _why_no_maximum(result: FitResult) -> str:
     return _NONE_OF.get(result.status, "the fit has not converged")
 
 
-def _cells(result: FitResult) -> np.ndarray:
+def possible_cells(result: FitResult) -> np.ndarray:
     """Mask of the cells that are not fitted as zero."""
     if result._face is not None:
         return result._face.cells
     return np.ones(result.hypergraph.domain.num_states, dtype=bool)
 
 
-def _expected(result: FitResult) -> np.ndarray | None:
+def expected_counts(result: FitResult) -> np.ndarray | None:
     """Expected counts of the cells that are not fitted as zero; None without a list of cells."""
     if result._design is None:
         return None
-    return result.num_rows * result.probs.numpy()[_cells(result)]
+    return result.num_rows * result.probs.numpy()[possible_cells(result)]
 
 
 def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:

@@ -16,8 +16,9 @@ from ...core.laws.support import MarginalCounts, StateSpace
 from ...core.laws.traces import refuse_traced
 from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
+from ...data.encoding import LARGEST_COUNT
 from ...data.frames import DataLike, as_observations
-from ...errors import other_domain, out_of_range, wrong_shape, wrong_type
+from ...errors import other_domain, out_of_range, out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..margins import margin_fault
@@ -27,6 +28,7 @@ __all__ = ["LogLinearStatistics", "statistics_of"]
 
 _MAX_CELLS = 2**20
 _CHUNK = 2**22
+_MOST_ROWS = 2**30
 
 
 class LogLinearStatistics(SharedLaw):
@@ -216,7 +218,8 @@ class LogLinearStatistics(SharedLaw):
         """Counts of N fresh rows, (*sample_shape, *batch, num_terms), in the dtype of theta.
 
         Up to 2**20 cells (2**22 with the batch) the cell counts are drawn by repeated binomial halving, in a time free
-        of N and exactly with every backend. Beyond that N rows are drawn by the backend and counted.
+        of N and exactly with every backend. Beyond that up to 2**30 rows are drawn by the backend and counted;
+        IntractableError for more.
         """
         refuse_traced("sample", "the draws")
         law = self._law
@@ -249,6 +252,9 @@ class LogLinearStatistics(SharedLaw):
         """Counts by drawing and counting rows in portions."""
         shape = sample_shape + self.batch_shape
         total = int(count.max()) if shape.numel() else 0
+        if (rows := total * shape.numel()) > _MOST_ROWS:
+            problem = f"{size_text(rows, 'rows')} would be drawn and counted, more than {_MOST_ROWS}"
+            raise out_of_reach("sample", problem, f"of up to {_MAX_CELLS} cells counts of any size are drawn at once")
         result = count.new_zeros((*shape, self.hypergraph.num_terms))
         step = max(1, _CHUNK // max(1, shape.numel() * max(len(self.domain), len(self.hypergraph))))
         for start in range(0, total, step):
@@ -331,14 +337,15 @@ def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
     if isinstance(total_count, torch.Tensor):
         if total_count.is_complex() or total_count.dtype == torch.bool:
             raise wrong_type("total_count", "numbers", received=total_count.dtype)
-        valid = (total_count >= 0) & (total_count == total_count.floor()) & torch.isfinite(total_count)
+        valid = (total_count >= 0) & (total_count == total_count.floor()) & (total_count <= LARGEST_COUNT)
         if not torch.jit.is_tracing() and not bool(valid.all()):
-            raise out_of_range("total_count", "whole numbers >= 0", received=total_count[~valid].flatten()[0].item())
+            received = total_count[~valid].flatten()[0].item()
+            raise out_of_range("total_count", f"whole numbers from 0 to {LARGEST_COUNT}", received=received)
         return total_count
     if isinstance(total_count, bool) or not isinstance(total_count, int | float):
         raise wrong_type("total_count", "a number or a tensor", total_count)
-    if not (total_count >= 0 and math.isfinite(total_count) and float(total_count).is_integer()):
-        raise out_of_range("total_count", "a whole number >= 0", total_count)
+    if not (0 <= total_count <= LARGEST_COUNT and float(total_count).is_integer()):
+        raise out_of_range("total_count", f"a whole number from 0 to {LARGEST_COUNT}", total_count)
     return float(total_count)
 
 

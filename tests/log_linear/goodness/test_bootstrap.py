@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from pyro_hoim.log_linear.goodness.bootstrap import MIN_TABLES, bootstrap_cost, 
 from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS, _leverage
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 SMALL = (2, 60, 3)  # with 600 rows most cells expect fewer than two
 
@@ -363,3 +364,21 @@ def test_likelihood_ratios_without_a_p_value_give_the_reason():
         assert reason in test.p_value_note
     with pytest.raises(InputError, match="no method 'exact', because the model is not decomposable"):
         likelihood_ratio_test(*few, "exact")
+
+
+def test_tables_of_huge_counts_are_drawn_as_tables_and_never_row_by_row():
+    """With 10^12 rows and some rare cells: the bootstrap is that of the same rare cells, an exact test is refused."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 3})
+    data = Observations.from_table(domain, [[10**12, 4, 1], [2 * 10**12, 9, 3]])
+    result = fit(InteractionHypergraph.from_order(domain, 1), data)
+    tracemalloc.start()
+    assert goodness_of_fit(result).p_value_method in (None, "chi-square", "bootstrap")
+    found = goodness_of_fit(result, "bootstrap", num_tables=999)
+    with raises("over-budget", "p_value"):
+        goodness_of_fit(result, "exact")
+    assert tracemalloc.get_traced_memory()[1] < 30e6
+    tracemalloc.stop()
+    same = Observations.from_table(domain, [[10**6, 4, 1], [2 * 10**6, 9, 3]])
+    other = goodness_of_fit(fit(result.hypergraph, same), "bootstrap", num_tables=999)
+    assert found.deviance == pytest.approx(other.deviance, rel=1e-3)
+    assert abs(found.p_value - other.p_value) < 5 * math.hypot(found.p_value_std_error, other.p_value_std_error)

@@ -1,6 +1,7 @@
 """Golden numbers, statsmodels as an oracle, and their negative controls."""
 
 import dataclasses
+import itertools
 import json
 import math
 import warnings
@@ -301,3 +302,39 @@ def test_infinite_estimates_of_the_larger_model_count_in_its_degrees_of_freedom(
     expected = chance[[0, 10]].sum()  # the two tables with an empty cell in the row of ten are the extreme ones
     assert abs(exact.p_value - expected) < 5 * np.sqrt(expected / 9999) + 1e-4
     assert likelihood_ratio_test(small, big, "chi-square").p_value == pytest.approx(chi2.sf(quality.deviance, 1))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_counts_times_a_number_have_the_same_estimates_and_statistics_times_it(order):
+    counts = torch.from_numpy(np.random.default_rng(1).integers(1, 21, (2, 3, 2, 2)))
+    domain = Domain.from_cardinalities([2, 3, 2, 2])
+    graph = InteractionHypergraph.from_order(domain, order)
+    one = fit(graph, Observations.from_table(domain, counts))
+    expected = goodness_of_fit(one, "chi-square")
+    for factor in (10**9, 10**13):
+        many = fit(graph, Observations.from_table(domain, counts * factor))
+        found = goodness_of_fit(many, "chi-square")
+        torch.testing.assert_close(many.theta, one.theta, rtol=0, atol=1e-9)  # the tolerance
+        assert found.deviance == pytest.approx(expected.deviance * factor, rel=1e-10)
+        assert found.pearson == pytest.approx(expected.pearson * factor, rel=1e-10)
+        assert found.df == expected.df
+
+
+@pytest.mark.parametrize("common", [10**6, 10**9, 10**12, 10**14])
+def test_rare_cells_beside_huge_ones_are_fitted_to_a_fraction_of_a_row(common):
+    """Independence of two columns: expected counts are products of margins, in whole numbers."""
+    table = [[common, 4, 1], [2 * common, 9, 3]]
+    domain = Domain.from_cardinalities([2, 3])
+    result = fit(InteractionHypergraph.from_order(domain, 1), Observations.from_table(domain, table))
+    rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
+    total, deviance = sum(rows), 0.0
+    for i, j in itertools.product(range(2), range(3)):
+        product = rows[i] * columns[j]
+        gap = (table[i][j] * total - product) / product  # exact in whole numbers before the division
+        deviance += 2 * product / total * ((1 + gap) * math.log1p(gap) - gap)
+    found = goodness_of_fit(result, "chi-square")
+    assert found.deviance == pytest.approx(deviance, rel=1e-3)
+    # The control: the difference of log-likelihoods loses it in rounding.
+    counts = result.data.counts
+    saturated = float(torch.special.xlogy(counts, counts / total).sum())
+    assert common < 10**12 or abs(2 * (saturated - result.log_likelihood) - deviance) > 0.001
