@@ -11,6 +11,7 @@ import click
 import pandas as pd
 from click.core import ParameterSource
 
+from ..atomic import new_file
 from ..core.family import Answer, Family, Option, Question, family_of
 from ..core.words import listed, plural
 from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected
@@ -195,5 +196,6 @@ def write(answer: Answer, out: Path | None) -> None:
     if out is None:
         click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
     else:
-        frame.to_csv(out, index=False, lineterminator="\n")
+        with new_file(out) as file:
+            frame.to_csv(file, index=False, lineterminator="\n")
         click.echo(f"{plural(len(frame), 'row')} written to {out}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..atomic import write_file
 from ..errors import InputError, check_names, refused, unexpected
 
 __all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_files", "download"]
@@ -19,6 +20,7 @@ __all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_f
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
 _LONGEST = 80  # characters of the reason of a failure that a reader is shown
+_ELSEWHERE = "set XDG_CACHE_HOME to a folder that can be written"
 LOCAL_FOLDER = "PYRO_HOIM_DATA"
 """Environment variable that names a folder of data files."""
 
@@ -194,7 +196,7 @@ def download(info: FileInfo, held: str, timeout: float) -> Path:
 
 def _unwritable(folder: Path, error: OSError) -> InputError:
     problem = f"the cache folder cannot be written ({error.strerror or error})"
-    return refused(folder, problem, "set XDG_CACHE_HOME to a folder that can", code="no-file")
+    return refused(folder, problem, _ELSEWHERE, code="no-file")
 
 
 def data_file(name: str, *, timeout: float = 30.0) -> Path:
@@ -235,10 +237,11 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
 
 def _keep(content: bytes, target: Path) -> Path:
     """Path of a file written to the cache, completely or not at all."""
-    part = target.with_suffix(f".{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        return part.replace(target)
+        write_file(target, content)
     except OSError as error:
         raise _unwritable(target.parent, error) from None
+    except InputError as error:
+        raise error.replace(hint=_ELSEWHERE) from None
+    return target

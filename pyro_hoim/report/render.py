@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+from ..atomic import write_file
 from ..core.page import Block, Cell, Page
 from ..core.words import columns_of, plain, plural, shorten
 from .origin import provenance as made_now, provenance_lines
@@ -122,8 +122,8 @@ def _shown(cell: Cell) -> str:
 def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = None) -> None:
     """Write ``report.html``, ``tables`` and ``figures`` into a folder that exists.
 
-    The page is written last and in one step, so that no half-written page is ever seen. Tables are CSV files with all
-    rows and columns at full precision, pictures are SVG; the page links to them and holds the pictures itself.
+    The page is written last, and every file in one step, so that no half-written one is ever seen. Tables are CSV files
+    with all rows and columns at full precision, pictures are SVG; the page links to them and holds the pictures itself.
 
     Args:
         page: what to show.
@@ -146,14 +146,11 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
         target = folder / name
         target.parent.mkdir(exist_ok=True)
         if blocks[key].kind == "table":
-            target.write_text(csv_text(blocks[key]), encoding="utf-8", newline="")
+            write_file(target, csv_text(blocks[key]))
         else:
             pictures[key] = picture(blocks[key].drawing)
-            target.write_bytes(pictures[key].svg)
-    target = folder / "report.html"
-    draft = target.with_suffix(".html.part")
-    draft.write_text(render_page(page, provenance, pictures), encoding="utf-8")
-    os.replace(draft, target)
+            write_file(target, pictures[key].svg)
+    write_file(folder / "report.html", render_page(page, provenance, pictures))
 
 
 def plain_text(page: Page) -> str:

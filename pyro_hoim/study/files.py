@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ..atomic import draft_of
 from ..data.observations import Observations
 from ..inference.structure.file import save_structure_posterior
 from ..log_linear.file import ModelFile, save_model
@@ -73,7 +74,8 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
         for ending in endings:
             save_model(folder / f"model{ending}.safetensors", stored)
             if model.posterior is not None:
-                model.posterior.data.to_netcdf(str(folder / f"posterior{ending}.nc"))
+                with draft_of(folder / f"posterior{ending}.nc") as place:
+                    model.posterior.data.to_netcdf(str(place))
     found = {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
     if analysis.structures is not None:
         about = {"data": analysis.title, "seed": analysis.seed, "method": analysis.structures.route}

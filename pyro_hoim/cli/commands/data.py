@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...atomic import write_file
 from ...core.words import plural
 from ...datasets.files import data_file, dataset_files
 from ...datasets.tables import load_table, tables as tables_of_library
@@ -37,7 +38,7 @@ def data(name: str, out: Path | None) -> None:
     if out is None:
         click.echo(text, nl=False)
     else:
-        out.write_text(text, encoding="utf-8", newline="\n")
+        write_file(out, text)
         click.echo(f"{plural(text.count(chr(10)) - 1, 'line')} below the header written to {out}")
 
 

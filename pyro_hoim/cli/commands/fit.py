@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ...atomic import write_file
 from ...core.command.rows import Fractions
 from ...core.family import Asked, Question, Request, Study, family_named, family_of
 from ...core.page import Page, Section
@@ -140,7 +141,7 @@ def fit(
         summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
         summary |= {"targets": accuracies} if accuracies else {}
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
-        (run.folder / "fit.json").write_text(inside + "\n", encoding="utf-8")
+        write_file(run.folder / "fit.json", inside + "\n")
         shutil.rmtree(run.checkpoint)
     if as_json:
         echo_json(summary)

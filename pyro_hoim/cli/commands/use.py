@@ -11,6 +11,7 @@ import click
 import pandas as pd
 import torch
 
+from ...atomic import new_file
 from ...core.command.reading import read_cells
 from ...core.family import Answer, Question
 from ...core.words import plural
@@ -134,7 +135,9 @@ def predict(
     asked = {name: replace(question, values={**question.values, "target": name}) for name in target}
     answers = {name: family.predict(its) for name, its in asked.items()}
     if out is not None:
-        _with_predictions(question, file, answers).to_csv(out, index=False, lineterminator="\n")
+        rows = _with_predictions(question, file, answers)
+        with new_file(out) as place:
+            rows.to_csv(place, index=False, lineterminator="\n")
     if as_json and len(target) > 1:
         echo_json({"targets": {name: figures(answer, asked[name]) for name, answer in answers.items()}})
     else:

@@ -1,0 +1,126 @@
+"""Files that are written whole or not at all: beside their place first, then moved there in one step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import InputError
+
+__all__ = ["draft_of", "new_file", "unwritable", "write_file"]
+
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def write_file(path: str | os.PathLike[str], content: str | bytes, kind: type[InputError] = InputError) -> None:
+    r"""Write a file whole, text as UTF-8 with its own line ends; errors as :func:`draft_of`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_file(folder + "/cells.csv", "a,count\nyes,3\n")
+        ...     print(Path(folder, "cells.csv").read_text().split())
+        ['a,count', 'yes,3']
+    """
+    with new_file(path, kind) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str], kind: type[InputError] = InputError) -> Generator[BinaryIO]:
+    """An open binary file that takes the place of ``path`` when the block ends well; errors as :func:`draft_of`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with new_file(folder + "/letters") as file:
+        ...         shown = [file.write(b"abc"), Path(folder, "letters").exists()]
+        ...     print(shown, Path(folder, "letters").read_bytes())
+        [3, False] b'abc'
+    """
+    with draft_of(path, kind) as place, place.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def draft_of(path: str | os.PathLike[str], kind: type[InputError] = InputError) -> Generator[Path]:
+    """The name of an empty hidden file in the folder of ``path`` that takes its place when the block ends well.
+
+    After any exception, also KeyboardInterrupt, that file is removed and ``path`` is as it was. A file that is replaced
+    passes its permissions on, a symbolic link stays one. What is no ordinary file, such as ``/dev/stdout`` or a named
+    pipe, is not replaced: then the name is ``path`` itself.
+
+    Args:
+        path: the file to write; its folder must exist.
+        kind: class of the error.
+
+    Raises:
+        InputError: the system refuses to write: no such folder, no permission, a full disk; of ``kind``. A pipe whose
+            reader has gone is a BrokenPipeError.
+
+    Example:
+        >>> with draft_of("missing-folder/cells.csv") as place:
+        ...     place.touch()
+        Traceback (most recent call last):
+        ...
+        pyro_hoim.errors.InputError: missing-folder/cells.csv: the folder missing-folder does not exist; create it first
+    """
+    target = Path(path)
+    place: Path | None = None
+    try:
+        found = _mode(target)
+        if found is not None and not stat.S_ISREG(found):
+            _check_no_folder(target, found, kind)
+            yield target
+            return
+        final = Path(os.path.realpath(target))
+        if not final.parent.is_dir():
+            problem = f"the folder {target.parent} does not exist"
+            raise kind(problem, argument=target, hint="create it first", code="no-file")
+        if found is not None and not os.access(final, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        place = final.with_name(f".pyro-hoim-{secrets.token_hex(8)}.part")
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # less what the umask takes away
+        if found is not None:
+            place.chmod(stat.S_IMODE(found))
+        yield place
+        with place.open("rb+") as file:
+            os.fsync(file.fileno())
+        place.replace(final)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritable(target, error, kind) from error
+    finally:
+        if place is not None:
+            place.unlink(missing_ok=True)
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError, kind: type[InputError] = InputError) -> InputError:
+    """The library's error for a file or folder that the system refuses to write.
+
+    Example:
+        >>> print(unwritable("rows.csv", OSError(errno.ENOSPC, "No space left on device")))
+        rows.csv: cannot be written (No space left on device); free space there, or choose another folder
+    """
+    hint = "free space there, or choose another folder" if error.errno in _FULL else "choose another folder"
+    return kind(f"cannot be written ({error.strerror or error})", argument=Path(path), hint=hint, code="no-file")
+
+
+def _mode(target: Path) -> int | None:
+    """Kind and permissions of what is there, behind links; None for nothing."""
+    try:
+        return target.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _check_no_folder(target: Path, mode: int, kind: type[InputError]) -> None:
+    if stat.S_ISDIR(mode):
+        raise kind("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
