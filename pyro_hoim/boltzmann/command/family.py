@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
 from ...core.family import Family, Stored
 from ...core.scores import Figures
+from ...runs.container import check_single
 from ..file import KIND, MachineFile, load_machine, save_machine
 from ..law import BoltzmannMachine
 from ..learning.fit import MachineResult
@@ -16,6 +18,13 @@ from .page import machine_page
 from .summary import machine_figures, machine_summary
 
 __all__ = ["FAMILY"]
+
+
+def _load(path: Path) -> MachineFile:
+    """The one machine of a file."""
+    file = load_machine(path)
+    check_single(path, file.theta, "load_machine")
+    return file
 
 
 def _stored(found: Any) -> Stored | None:
@@ -57,7 +66,7 @@ FAMILY = Family(
         "log-z": LOG_Z_OPTIONS,
     },
     fit=MachinePlan,
-    load=load_machine,
+    load=_load,
     write=save_machine,
     stored=_stored,
     sections=machine_page,

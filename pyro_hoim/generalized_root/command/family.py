@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
 from ...core.family import Family, Stored
 from ...core.scores import Figures
-from ...runs.container import GENERALIZED_ROOT
+from ...runs.container import GENERALIZED_ROOT, check_single
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile, load_roots, save_roots
 from ..law import GeneralizedRoot
@@ -19,6 +20,13 @@ from .fit import ROOT_OPTIONS, VOCAB, estimate, plan_roots
 from .summary import root_figures, root_summary
 
 __all__ = ["FAMILY"]
+
+
+def _load(path: Path) -> RootFile:
+    """The one model of a file."""
+    file = load_roots(path)
+    check_single(path, file.psi, "load_roots")
+    return file
 
 
 def _stored(found: Any) -> Stored | None:
@@ -61,7 +69,7 @@ FAMILY = Family(
         "log-z": LOG_Z_OPTIONS,
     },
     fit=plan_roots,
-    load=load_roots,
+    load=_load,
     write=save_roots,
     stored=_stored,
     sections=root_page,

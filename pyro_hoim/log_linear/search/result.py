@@ -173,10 +173,13 @@ class SelectionResult(Fitted):
         return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready description without collection and tables."""
+        """JSON-ready description without collection, tables and times, so that equal searches have equal ones."""
+        rounds = [entry.to_json() for entry in self.rounds]
+        for entry in rounds:
+            del entry["seconds"]
         return {
             "status": self.status,
             "best_round": self.best_round,
             "settings": dict(self.settings),
-            "rounds": [entry.to_json() for entry in self.rounds],
+            "rounds": rounds,
         }

@@ -23,7 +23,7 @@ from ...log_linear.goodness.term_tests import term_tests
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.search.result import SelectionResult
-from ...runs.container import LOG_LINEAR
+from ...runs.container import LOG_LINEAR, check_single
 from ..files import column_shares, save_analysis, save_learned
 from ..learned import LearnedAnalysis
 from ..learned_page import learned_page
@@ -33,6 +33,13 @@ from .estimate import estimate, score_each_row
 from .fit import LOG_LINEAR_OPTIONS, plan_log_linear
 
 __all__ = ["FAMILY"]
+
+
+def _load(path: Path) -> ModelFile:
+    """The one model of a file."""
+    file = load_model(path)
+    check_single(path, file.theta, "load_model")
+    return file
 
 
 def _stored(found: Any) -> Stored | None:
@@ -151,7 +158,7 @@ FAMILY = Family(
         "interactions": use.INTERACTIONS_OPTIONS,
     },
     fit=plan_log_linear,
-    load=load_model,
+    load=_load,
     write=save_model,
     stored=_stored,
     save=_save,
