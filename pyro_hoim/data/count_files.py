@@ -48,6 +48,8 @@ def _matrix(
     try:
         if kind == "coo":
             return sparse.csr_matrix(sparse.coo_matrix((data, (first, second)), shape=shape))
+        if np.diff(second.astype(np.int64), prepend=0).min(initial=0) < 0:
+            raise ValueError("indptr falls")  # SciPy checks no matrix whose last one is below zero
         maker = sparse.csr_matrix if kind == "csr" else sparse.csc_matrix
         found = maker((data, first, second), shape=shape)
         found.check_format(full_check=True)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TextIO
 
-from ..errors import check_unique, refused, unexpected
-from .files.source_file import MOST_BYTES, read_file
+from ..errors import check_unique, out_of_reach, refused, unexpected
+from .files.source_file import MOST_BYTES, MOST_CELLS, is_blank, read_file
 
 __all__ = ["CsvColumns", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
 
-_INK = re.compile(rb"\S")
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
+_MOST_LINE = 2**24  # characters
+_CHUNK = 2**16  # cells that are moved at a time, and different ones that are remembered
+_POINTER, _TEXT = 8, 64  # bytes of a place for a cell, and of a short text
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class CsvColumns:
 def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most: int = MOST_BYTES) -> bytes:
     """Content of a file that is not empty; see :func:`read_file`."""
     raw = read_file(path, expected, most)
-    if not _INK.search(raw):
+    if is_blank(raw):
         wanted = "a header and rows" if expected == "a CSV file" else expected
         raise unexpected(path, wanted, received="an empty file", code="empty")
     return raw
@@ -87,53 +88,99 @@ def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumn
     Blanks around a cell are removed and lines without any character are skipped; cells may be quoted with ``"``.
     """
     judge = partial(check_header, path, delimiter=delimiter)
-    header, rows, lines = parse_csv(path, read_text(path), delimiter, judge)
-    if not rows:
+    header, columns, lines = parse_csv(path, io.StringIO(read_text(path), newline=""), delimiter, judge)
+    if not lines:
         raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    columns = tuple(tuple(map(str.strip, column)) for column in zip(*rows, strict=True))
     return CsvColumns(str(path), header, columns, lines)
 
 
 def parse_csv(
     path: str | os.PathLike[str],
-    text: str,
+    stream: TextIO,
     delimiter: str,
     judge: Callable[[tuple[str, ...]], None] | None = None,
     *,
     first_line: int = 1,
     spare: int = 0,
-) -> tuple[tuple[str, ...], list[list[str]], tuple[int, ...]]:
-    """Header, rows and their lines of a text; InputError for a row that is wider or narrower than the header.
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]:
+    """Header, columns of cells without blanks around them, and lines of the rows of a text.
 
     All rows are wider than the header by ``spare`` cells; ``first_line`` is the number of the first line, and ``judge``
-    refuses headers before anything below is looked at.
+    refuses headers before anything below is looked at. Cells of the same text are one object.
+
+    Raises:
+        InputError: a row that is wider or narrower than the header, or what is no CSV.
+        IntractableError: the cells would need more memory than a table may.
     """
-    stream = io.StringIO(text, newline="")
-    reader = csv.reader(stream, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
+    reader = csv.reader(
+        _lines(path, stream, first_line), delimiter=delimiter, strict=True, skipinitialspace=delimiter == " "
+    )
     header: tuple[str, ...] = ()
-    rows: list[list[str]] = []
     lines: list[int] = []
-    width = 0
+    rows: list[list[str]] = []
+    cells = _Cells(path)
+    width, most = 0, 0
     try:
-        for cells in reader:
-            if not cells:
+        for row in reader:
+            if not row:
                 continue
             if not header:
-                header = tuple(cell.strip() for cell in cells)
+                header = tuple(cell.strip() for cell in row)
                 if judge is not None:
                     judge(header)
                 width = len(header) + spare
+                most = max(1, _CHUNK // width)
                 continue
-            if len(cells) != width:
+            if len(row) != width:
                 expected = f"{width} cells as in the {'rows above' if spare else 'header'}"
                 place = f"{path} line {reader.line_num + first_line - 1}"
-                raise unexpected(place, expected, received=len(cells), code="wrong-shape")
-            rows.append(cells)
+                raise unexpected(place, expected, received=len(row), code="wrong-shape")
+            rows.append(row)
             lines.append(reader.line_num + first_line - 1)
+            if len(rows) == most:
+                cells.add(rows)
+                rows = []
     except csv.Error as error:
         place = f"{path} line {reader.line_num + first_line - 1}"
         raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
-    return header, rows, tuple(lines)
+    cells.add(rows)
+    return header, tuple(map(tuple, cells.columns)) or ((),) * width, tuple(lines)
+
+
+class _Cells:
+    """Columns of cells that grow by chunks of rows; equal cells are one object, as far as they are remembered."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+        self.columns: list[list[str]] = []
+        self._known: dict[str, str] = {}
+        self._held = 0
+
+    def add(self, rows: list[list[str]]) -> None:
+        """Append rows of one width; IntractableError once the cells need more than their share of memory."""
+        if not rows:
+            return
+        self.columns = self.columns or [[] for _ in rows[0]]
+        before = len(self._known)
+        for column, new in zip(self.columns, zip(*rows, strict=True), strict=True):
+            stripped = [*map(str.strip, new)]
+            column.extend(map(self._known.setdefault, stripped, stripped))
+        self._held += _POINTER * len(rows) * (len(self.columns) + 5) + _TEXT * (len(self._known) - before)
+        if self._held > _POINTER * MOST_CELLS * 4:
+            shown = f"{len(self.columns[0])} rows of {len(self.columns)} columns"
+            problem = f"its first {shown} need more than {_POINTER * MOST_CELLS * 4} bytes of memory"
+            raise out_of_reach(self.path, problem, "give fewer rows or columns")
+        if len(self._known) > _CHUNK:
+            self._known = {}
+
+
+def _lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
+    """Lines of a text, which are not endless."""
+    for number, line in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), ""), first_line):
+        if len(line) > _MOST_LINE:
+            problem = f"a line of more than {_MOST_LINE} characters"
+            raise out_of_reach(f"{path} line {number}", problem, "end the rows with line ends")
+        yield line
 
 
 def check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimiter: str) -> None:

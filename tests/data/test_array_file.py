@@ -132,6 +132,7 @@ STRUCTURED = np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])
         ({"data": np.float64(1.0)}, "damaged-file"),
         ({"indices": np.zeros(4, dtype=bool)}, "wrong-type"),
         ({"indices": np.array([0, 1, 2**40, 0])}, "damaged-file"),
+        ({"indptr": np.array([0, 1, 2, -1])}, "damaged-file"),
         ({"format": np.array("c" * 10**6)}, "wrong-type"),
         ({"format": np.array(["csr", "csr"])}, "unknown-choice"),
         ({"format": b"csr"}, "damaged-file"),

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import sys
 import zipfile
 
 import pandas as pd
@@ -165,7 +166,7 @@ def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_excel(tmp_path / "t.xlsx")
     monkeypatch.setattr(pd, "read_parquet", absent)
-    monkeypatch.setattr(pd, "read_excel", absent)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
     for name, extra in (("t.parquet", "parquet"), ("t.xlsx", "excel")):
         with pytest.raises(InputError, match=rf"pip install 'pyro-hoim\[{extra}\]'"):
             read_table_file(tmp_path / name)

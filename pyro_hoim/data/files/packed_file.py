@@ -10,11 +10,12 @@ import zipfile
 import zlib
 from typing import Any
 
-from ...errors import out_of_reach, refused, unexpected
+from ...errors import refused, unexpected
+from .source_file import check_ratio, check_size, is_blank
 
 __all__ = ["is_excel", "unpacked"]
 
-_MOST_BYTES = 2**31
+_PIECE = 2**14
 _MARKS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
@@ -35,33 +36,49 @@ def is_excel(raw: bytes) -> bool:
 
 
 def unpacked(path: Any, raw: bytes) -> bytes:
-    """The bytes themselves, or what they hold where they are packed; InputError where that is damaged or empty."""
+    """The bytes themselves, or what they hold where they are packed; InputError where that is damaged or empty.
+
+    It is unpacked piece by piece, up to a size and a multiple of the packed one.
+    """
     opener = next((opener for mark, opener in _MARKS.items() if raw.startswith(mark)), None)
     if opener is None and not _is_zip(raw):
         return raw
     try:
         if opener is not None:
             with opener(io.BytesIO(raw)) as stream:
-                found = stream.read(_MOST_BYTES + 1)
+                found = _content(path, stream, len(raw))
         else:
             found = _only_file(path, raw)
     except _DAMAGED as error:
         problem = f"damaged packed file ({' '.join(str(error).split())})"
         raise refused(path, problem, "pack it again, or give the file inside", code="damaged-file") from None
-    if len(found) > _MOST_BYTES:
-        raise out_of_reach(path, f"holds more than {_MOST_BYTES} bytes", "unpack it and give fewer rows")
-    if not found.strip():
+    if is_blank(found):
         raise unexpected(path, "a header and rows", received="an empty file", code="empty")
+    if _is_zip(found) or found.startswith(tuple(_MARKS)):
+        hint = "unpack it once and give the file inside"
+        raise unexpected(path, "a packed table", received="a packed file in a packed file", hint=hint)
     return found
 
 
+def _content(path: Any, stream: Any, packed: int) -> bytes:
+    """All bytes of a packed stream."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := stream.read(_PIECE):  # of any length in other packings than gzip, hence the small pieces
+        pieces.append(piece)
+        size += len(piece)
+        check_size(path, size)
+        check_ratio(path, size, packed)
+    return b"".join(pieces)
+
+
 def _only_file(path: Any, raw: bytes) -> bytes:
-    """Content of the one file of a zip archive; folders and what macOS adds do not count."""
+    """Content of the one file of a zip archive, under any name; folders and what macOS adds do not count."""
     with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        names = [name for name in held.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
-        if len(names) != 1:
-            raise unexpected(
-                path, "one file in the archive", received=len(names), hint="unpack it and give one of them"
-            )
-        with held.open(names[0]) as stream:
-            return stream.read(_MOST_BYTES + 1)
+        files = [i for i in held.infolist() if not i.is_dir() and not i.filename.startswith("__MACOSX")]
+        if len(files) != 1:
+            hint = "unpack it and give one of them"
+            raise unexpected(path, "one file in the archive", received=len(files), hint=hint)
+        check_size(path, files[0].file_size)
+        with held.open(files[0]) as stream:
+            return _content(path, stream, len(raw))

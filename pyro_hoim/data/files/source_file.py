@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from typing import Any
 
 from ...errors import HoimError, out_of_reach, refused, size_text, unexpected
 
-__all__ = ["MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "read_file"]
+__all__ = ["MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "is_blank", "read_file"]
 
 MOST_BYTES = 2**30
 """Bytes of a file, and of what it holds where it is packed."""
 MOST_CELLS = 2**27
 """Cells of a table: a GiB of pointers to their texts."""
 _PIECE = 2**20
+_INK = re.compile(rb"\S")
 _LARGE, _MOST_TIMES = 2**26, 200  # bytes that are read of any packed file, and times its size that others may hold
 _PATIENCE, _WAIT = 60.0, 2.0  # seconds between two pieces of a pipe, and until somebody writes to it
 _NO_FILES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device or a terminal"}
@@ -33,6 +35,11 @@ def check_cells(path: Any, rows: int, columns: int, most: int = MOST_CELLS) -> N
         shown = size_text(rows * columns, "cells")
         problem = f"{size_text(rows, 'rows')} of {columns} columns hold {shown}, more than {most}"
         raise out_of_reach(path, problem, "give fewer rows or columns")
+
+
+def is_blank(raw: bytes) -> bool:
+    """Whether there is nothing but blanks and line ends, without a copy of them."""
+    return _INK.search(raw) is None
 
 
 def check_ratio(path: Any, size: int, packed: int) -> None:

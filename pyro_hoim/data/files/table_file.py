@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import pandas as pd
 
-from ...errors import check_unique, refused, unexpected
+from ...errors import InputError, check_unique, refused, unexpected
 from ..csv_file import CsvColumns, parse_csv, read_bytes
 from ..encoding import label_of
+from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
+from .typed_file import TYPED, not_plain, read_frame
 
 __all__ = ["read_table_file"]
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 2**18, 200
-_TYPED: dict[str, Callable[[Any], Any]] = {
-    ".parquet": lambda file: pd.read_parquet(file, engine="pyarrow"),
-    ".pq": lambda file: pd.read_parquet(file, engine="pyarrow"),
-    ".feather": pd.read_feather,
-    ".arrow": pd.read_feather,
-    ".dta": pd.read_stata,
-}
+_PIECE = 2**20
 _OTHERS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),
     **dict.fromkeys((".sav", ".zsav", ".por"), "an SPSS file"),
@@ -43,6 +40,7 @@ _OTHERS = {
 }
 _SIGNATURES = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"%PDF": ".pdf", b"\xd0\xcf\x11\xe0": ".xls"}
 _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
@@ -51,10 +49,10 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 class _Rows(NamedTuple):
-    """Header and rows of cells, with lines and notes; of text also the delimiter."""
+    """Header and columns of cells, with lines and notes; of text also the delimiter."""
 
     header: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
+    columns: Sequence[tuple[str, ...]]
     lines: tuple[int, ...]
     notes: list[str]
     unit: str = "line"
@@ -88,29 +86,32 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     if kind in _OTHERS:
         hint = "save it as CSV (UTF-8), .xlsx or .parquet"
         raise unexpected(path, "a table", received=_OTHERS[kind], hint=hint, code="damaged-file")
-    if kind in _TYPED:
-        return _typed(path, kind)
+    if kind in TYPED:
+        return _typed(path, *read_frame(path, raw, kind))
     if is_excel(raw):
-        return _of_rows(path, _excel(path))
-    text, notes = _decoded(path, unpacked(path, raw), encoding)
-    if text.lstrip()[:1] in ("{", "[", "<") and sep is None:
-        found = "HTML or XML" if text.lstrip().startswith("<") else "JSON"
+        return _of_rows(path, _excel(path, raw))
+    raw = unpacked(path, raw)
+    name, notes = _found_encoding(path, raw, encoding)
+    head = _head(_opened(raw, name))
+    if head.lstrip()[:1] in ("{", "[", "<") and sep is None:
+        found = "HTML or XML" if head.lstrip().startswith("<") else "JSON"
         hint = "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=found, hint=hint, code="damaged-file")
-    return _of_rows(path, _text_rows(path, text, {"tab": "\t", "\\t": "\t"}.get(str(sep), sep), notes))
+    given = {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
+    return _of_rows(path, _text_rows(path, head, lambda: _opened(raw, name), given, notes))
 
 
 def _check_encoding(encoding: str) -> None:
     """Refuse an encoding that Python does not know."""
     try:
-        codecs.lookup(encoding)
-    except LookupError:
+        io.TextIOWrapper(io.BytesIO(), encoding)  # more than codecs.lookup, which also knows rot13
+    except (LookupError, ValueError):
         expected = "an encoding that Python knows, such as utf-8, cp1252, latin-1, utf-16 or shift_jis"
         raise unexpected("encoding", expected, encoding, code="unknown-choice") from None
 
 
-def _decoded(path: Any, raw: bytes, encoding: str | None) -> tuple[str, list[str]]:
-    """Text of bytes, and a note on its encoding where it was found and is not UTF-8."""
+def _found_encoding(path: Any, raw: bytes, encoding: str | None) -> tuple[str, list[str]]:
+    """Encoding in which all bytes are text, and a note on it where it was found and is not UTF-8."""
     marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
     found = encoding or next((name for mark, name in marks.items() if raw.startswith(mark)), None)
     if found is None and b"\0" in raw[:4000] and len(raw) % 2 == 0:
@@ -118,22 +119,58 @@ def _decoded(path: Any, raw: bytes, encoding: str | None) -> tuple[str, list[str
         half = min(len(raw), 4000) // 4
         found = "utf-16-le" if even == 0 and odd > half else "utf-16-be" if odd == 0 and even > half else None
     if b"\0" in raw and found is None:
-        line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
-        hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
-        raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+        raise _zero_byte(path, raw.count(b"\n", 0, raw.index(b"\0")) + 1)
     for name in [found] if found else ["utf-8", "cp1252", "latin-1"]:
+        plain = "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
         try:
-            text = raw.decode("utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name)
-        except UnicodeDecodeError as error:
+            _check_decoded(path, raw, plain)
+        except UnicodeError as error:
             if found is None:
                 continue
-            line = raw.count(b"\n", 0, error.start) + 1
-            problem = f"not {name} (byte 0x{raw[error.start]:02x})"
-            raise refused(f"{path} line {line}", problem, _SAY_ENCODING, code="wrong-encoding") from None
+            where, problem = path, f"not {name}"
+            if isinstance(error, UnicodeDecodeError):
+                where = f"{path} line {raw.count(10, 0, error.start) + 1}"
+                problem = f"not {name} (byte 0x{error.object[error.end - 1]:02x})"
+            raise refused(where, problem, _SAY_ENCODING, code="wrong-encoding") from None
         if found is None and name != "utf-8":
             _check_western(path, raw)
-        return text, [name] if encoding is None and not name.startswith("utf-8") else []
+        return plain, [name] if encoding is None and not name.startswith("utf-8") else []
     raise AssertionError
+
+
+def _zero_byte(path: Any, line: int) -> InputError:
+    hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
+    return unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+
+
+def _check_decoded(path: Any, raw: bytes, name: str) -> None:
+    """Raise UnicodeError unless bytes are text, which has no zero characters; only a piece is decoded at a time."""
+    decoder = codecs.getincrementaldecoder(name)()
+    lines = 1
+    for start in range(0, len(raw), _PIECE):
+        end = start + _PIECE
+        try:
+            piece = decoder.decode(raw[start:end], final=end >= len(raw))
+        except UnicodeDecodeError as error:
+            error.start += min(end, len(raw)) - len(error.object)  # what was left of the last piece comes first
+            raise
+        if _SURROGATE.search(piece):
+            raise UnicodeError
+        if "\0" in piece:
+            raise _zero_byte(path, lines + piece.count("\n", 0, piece.index("\0")))
+        lines += piece.count("\n")
+
+
+def _opened(raw: bytes, encoding: str) -> io.TextIOWrapper:
+    """Bytes as text with the line ends that it has."""
+    return io.TextIOWrapper(io.BytesIO(raw), encoding, newline="")
+
+
+def _head(stream: TextIO) -> str:
+    """The first lines of a text, whole ones unless the first is very long."""
+    text = stream.read(_SAMPLE_CHARACTERS)
+    cut = max(text.rfind("\n"), text.rfind("\r")) + 1 if stream.read(1) else 0
+    return text[:cut] if cut else text
 
 
 def _check_western(path: Any, raw: bytes) -> None:
@@ -146,37 +183,36 @@ def _check_western(path: Any, raw: bytes) -> None:
         raise unexpected(path, "a table of text", received=found, hint=_SAY_ENCODING, code="wrong-encoding")
 
 
-def _text_rows(path: Any, text: str, sep: str | None, notes: list[str]) -> _Rows:
-    """Rows of a text, its delimiter given or found."""
-    first_line, skipped = 1, 0
-    if line := _SEP_LINE.match(text):
-        text, first_line, sep = text[line.end() :], 2, sep or line[1]
-    while line := _COMMENT.match(text):
-        head, below = (next(csv.reader([part]), []) for part in line.groups())
-        is_header = text[1:2].strip() and len(head) == len(below) and not below[0].startswith("#")
+def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | None, notes: list[str]) -> _Rows:
+    """Rows of a text that begins with ``head``, its delimiter given or found."""
+    first_line, skipped, place = 1, 0, 0
+    if line := _SEP_LINE.match(head):
+        place, first_line, sep = line.end(), 2, sep or line[1]
+    while line := _COMMENT.match(head, place):
+        told, below = (next(csv.reader([part]), []) for part in line.groups())
+        is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
         if not below or is_header:
             break
-        text, skipped = text[line.start(2) :], skipped + 1
-    delimiter = _found_delimiter(text) if sep is None else sep
-    spare = _spare_cells(text, delimiter)
-    header, rows, lines = parse_csv(path, text, delimiter, first_line=first_line + skipped, spare=spare)
+        place, skipped = line.start(2), skipped + 1
+    head, stream = head[place:], opened()
+    stream.read(place)
+    delimiter = _found_delimiter(head) if sep is None else sep
+    spare = _spare_cells(head, delimiter)
+    header, columns, lines = parse_csv(path, stream, delimiter, first_line=first_line + skipped, spare=spare)
     read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if sep is None and delimiter != "," else []
     told = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
     if skipped:
         told.append(f"{skipped} comment line{'s' * (skipped > 1)} above the header left out")
     if spare:
-        header = ("", *header) if any(row[-1].strip() for row in rows[:_SAMPLE_ROWS]) else (*header, "")
-    return _Rows(header, rows, lines, told, delimiter=delimiter)
+        header = ("", *header) if any(columns[-1][:_SAMPLE_ROWS]) else (*header, "")
+    return _Rows(header, columns, lines, told, delimiter=delimiter)
 
 
-def _sample(text: str, delimiter: str) -> list[list[str]]:
-    """The first rows, without a last one that may be cut."""
-    part = text[:_SAMPLE_CHARACTERS]
-    if len(part) < len(text):
-        part = part[: part.rfind("\n") + 1] or part
+def _sample(head: str, delimiter: str) -> list[list[str]]:
+    """The first rows."""
     found: list[list[str]] = []
     try:
-        reader = csv.reader(part.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=delimiter == " ")
+        reader = csv.reader(head.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=delimiter == " ")
         for row in reader:
             if row:
                 found.append(row)
@@ -208,27 +244,17 @@ def _spare_cells(text: str, delimiter: str) -> int:
     return int(len(header) > 1 and bool(rows) and all(len(row) == len(header) + 1 for row in rows))
 
 
-def _excel(path: Any) -> _Rows:
+def _excel(path: Any, raw: bytes) -> _Rows:
     """The first sheet of a workbook that holds anything."""
-    try:
-        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object, keep_default_na=False, na_values=[""])
-    except ImportError:
-        raise refused(
-            path, "an Excel file needs openpyxl", "pip install 'pyro-hoim[excel]'", code="no-method"
-        ) from None
-    except Exception as error:  # noqa: BLE001 (a damaged workbook raises what its parts raise)
-        problem = f"damaged Excel file ({' '.join(str(error).split())})"
-        raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
-    held = {name: sheet.dropna(how="all") for name, sheet in sheets.items()}
-    name = next((name for name, sheet in held.items() if len(sheet)), None)
-    if name is None:
+    name, rows, lines, others = read_sheet(path, raw)
+    if not rows:
         raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
-    sheet = held[name].dropna(axis=1, how="all")
-    cells = [[_cell(value) for value in row] for row in sheet.itertuples(index=False)]
-    lines = tuple(int(line) + 1 for line in sheet.index)
-    others = sum(len(sheet) > 0 for sheet in held.values()) - 1
+    width = max(map(len, rows))
+    columns = zip(*([*row, *[None] * (width - len(row))] for row in rows), strict=True)
+    held = [tuple(_labels(path, column)) for column in columns if any(value is not None for value in column)]
     notes = [f"read the sheet {name!r}, the first of {others + 1}"] if others else []
-    return _Rows(tuple(cell.strip() for cell in cells[0]), cells[1:], lines[1:], notes, unit="row")
+    header = tuple(column[0] for column in held)
+    return _Rows(header, tuple(column[1:] for column in held), lines[1:], notes, unit="row")
 
 
 def _cell(value: Any) -> str:
@@ -240,25 +266,15 @@ def _cell(value: Any) -> str:
     return label_of(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
 
-def _typed(path: Any, kind: str) -> CsvColumns:
+def _typed(path: Any, frame: pd.DataFrame, categorical: Collection[str]) -> CsvColumns:
     """A file that names the types of its columns; categorical ones keep their levels."""
-    try:
-        frame = _TYPED[kind](path)
-    except ImportError:
-        hint = "pip install 'pyro-hoim[parquet]'"
-        raise refused(path, f"a {kind} file needs pyarrow", hint, code="no-method") from None
-    except Exception as error:  # noqa: BLE001 (a damaged file raises what its reader raises)
-        problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
-        raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
-    if any(name is not None for name in frame.index.names):
-        frame = frame.reset_index()
     if not len(frame) or not len(frame.columns):
         raise unexpected(path, "columns and rows", received=f"{len(frame.columns)} and {len(frame)}", code="empty")
     header = tuple(str(name).strip() for name in frame.columns)
     check_unique(header, f"{path} columns")
     columns = tuple(_typed_cells(f"{path} column {name!r}", frame.iloc[:, i]) for i, name in enumerate(header))
     types = {name: _categories(dtype) for name, dtype in zip(header, frame.dtypes, strict=True)}
-    held = {name: dtype for name, dtype in types.items() if dtype is not None}
+    held = {name: dtype for name, dtype in types.items() if dtype is not None and name in categorical}
     return CsvColumns(str(path), header, columns, tuple(range(1, len(frame) + 1)), (), held, "row")
 
 
@@ -266,11 +282,17 @@ def _typed_cells(place: str, values: pd.Series) -> tuple[str, ...]:
     try:
         codes, distinct = pd.factorize(values)
     except TypeError:
-        expected = "a text, number, date or boolean in every cell"
-        hint = "leave the column out when the file is saved, or write one column for each part"
-        raise unexpected(place, expected, received="lists or mappings", hint=hint, code="damaged-file") from None
-    texts = [*(_cell(value).strip() for value in distinct), ""]
+        raise not_plain(place) from None
+    texts = [*_labels(place, distinct), ""]
     return tuple(texts[code] for code in codes)
+
+
+def _labels(place: Any, values: Iterable[Any]) -> list[str]:
+    """Texts of cells without blanks around them."""
+    try:
+        return [_cell(value).strip() for value in values]
+    except InputError as error:
+        raise refused(place, str(error), code="not-finite") from None
 
 
 def _categories(dtype: Any) -> pd.CategoricalDtype | None:
@@ -282,9 +304,9 @@ def _categories(dtype: Any) -> pd.CategoricalDtype | None:
 def _of_rows(path: Any, read: _Rows) -> CsvColumns:
     """Columns of rows, without those that have no name and hold nothing or number the rows; names are checked."""
     header, notes = read.header, list(read.notes)
-    if not read.rows:
+    if not read.lines:
         raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    columns = [tuple(map(str.strip, column)) for column in zip(*read.rows, strict=True)]
+    columns = [*read.columns]
     keep = [bool(name) or any(column) for name, column in zip(header, columns, strict=True)]
     if not all(keep):
         notes.append(f"{keep.count(False)} empty column{'s' * (keep.count(False) > 1)} without a name left out")
