@@ -45,11 +45,11 @@ def _matrix(
 ) -> sparse.csr_matrix:
     """The matrix of the arrays in a file, every index checked before anything is moved by it."""
     data = data.astype(np.float64)  # small integers of one place would be added up beyond their range
+    if kind != "coo" and np.diff(second.astype(np.int64), prepend=0).min(initial=0) < 0:
+        raise refused(file, "its arrays make no matrix (indptr falls)", code="damaged-file")  # SciPy misses the last
     try:
         if kind == "coo":
             return sparse.csr_matrix(sparse.coo_matrix((data, (first, second)), shape=shape))
-        if np.diff(second.astype(np.int64), prepend=0).min(initial=0) < 0:
-            raise ValueError("indptr falls")  # SciPy checks no matrix whose last one is below zero
         maker = sparse.csr_matrix if kind == "csr" else sparse.csc_matrix
         found = maker((data, first, second), shape=shape)
         found.check_format(full_check=True)
