@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
@@ -47,6 +48,7 @@ __all__ = [
     "rounded_power",
     "size_text",
     "unexpected",
+    "visible",
     "wrong_shape",
     "wrong_type",
 ]
@@ -131,13 +133,30 @@ class HoimError(Exception):
 
 
 def _text(argument: str | None, problem: str | None, hint: str | None) -> str:
-    text = ": ".join(_shortened(part) for part in (argument, problem) if part is not None)
-    return text if hint is None else f"{text}; {hint}"
+    shown = [visible(argument)] if argument is not None else []
+    shown += ["\n".join(map(visible, problem.split("\n")))] if problem is not None else []
+    text = ": ".join(map(_shortened, shown))
+    return text if hint is None else f"{text}; {visible(hint)}"
 
 
 def _shortened(text: str) -> str:
     """A text of at most 800 characters, of a longer one the ends; what was received may be of any length."""
     return text if len(text) <= 800 else f"{text[:390]} ... {text[-390:]}"
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    r"""Text in one line that shows what it holds: controls of terminals and of the direction of writing as Python does.
+
+    Example:
+        >>> print(visible("red \x1b[31m, two\nlines, \u202eback"))
+        red \x1b[31m, two\nlines, \u202eback
+    """
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class InputError(HoimError, ValueError):

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ..core.words import options_written
-from ..errors import ConvergenceWarning, DataWarning, FamilyWarning, HoimError, NonexistentEstimateWarning
+from ..errors import ConvergenceWarning, DataWarning, FamilyWarning, HoimError, NonexistentEstimateWarning, visible
 from .writing import written
 
 __all__ = ["cli", "main"]
@@ -83,7 +83,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line on standard error, without the source line; stands in for ``warnings.showwarning``."""
     from .wording import warning_message
 
-    click.echo(f"pyro-hoim: warning: {warning_message(message)}", err=True)
+    click.echo(f"pyro-hoim: warning: {visible(warning_message(message))}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -122,5 +122,5 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo(f"pyro-hoim: error: {' '.join(message.split())}", err=True)
+    click.echo(f"pyro-hoim: error: {visible(' '.join(message.split()))}", err=True)
     return 2

@@ -19,7 +19,7 @@ from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
-from .output import echo_json, is_terminal
+from .output import echo_json, is_terminal, say
 from .reading import file_options, read_counts, read_known
 from .seen import score_seen, seen_lines
 from .writing import flag
@@ -163,7 +163,7 @@ def show(answer: Answer, question: Question, as_json: bool) -> None:
     if as_json:
         echo_json(found)
     else:
-        click.echo("\n".join([*answer.lines, *seen_lines(found["parts"], *answer.shown)]))
+        say(*answer.lines, *seen_lines(found["parts"], *answer.shown))
 
 
 def figures(answer: Answer, question: Question) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def figures(answer: Answer, question: Question) -> dict[str, Any]:
 
 def _note(answer: Answer) -> None:
     for line in answer.notes:
-        click.echo(f"pyro-hoim: note: {line}", err=True)
+        say(f"pyro-hoim: note: {line}", err=True)
 
 
 def check_new_file(out: Path | None) -> None:
@@ -198,4 +198,4 @@ def write(answer: Answer, out: Path | None) -> None:
     else:
         with new_file(out) as file:
             frame.to_csv(file, index=False, lineterminator="\n")
-        click.echo(f"{plural(len(frame), 'row')} written to {out}")
+        say(f"{plural(len(frame), 'row')} written to {out}")

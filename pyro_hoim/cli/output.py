@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from ..errors import refused
+from ..errors import refused, visible
 
-__all__ = ["echo_json", "is_terminal", "new_folder", "peak_memory_mb", "to_json_text", "without_folder"]
+__all__ = ["echo_json", "is_terminal", "new_folder", "peak_memory_mb", "say", "to_json_text", "without_folder"]
 
 
 def _finite(value: Any) -> Any:
@@ -30,8 +30,14 @@ def _finite(value: Any) -> Any:
 
 
 def to_json_text(value: Mapping[str, Any], indent: int | None = None) -> str:
-    """Strict JSON text of a mapping."""
-    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, indent=indent)
+    """Strict JSON text of a mapping, in which controls of terminals and of the direction of writing are escaped."""
+    text = json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, indent=indent)
+    return re.sub(r"[^\n -~]", lambda held: held[0] if held[0].isprintable() else json.dumps(held[0])[1:-1], text)
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines with what a terminal would obey or hide in them shown escaped."""
+    click.echo("\n".join(map(visible, lines)), err=err)
 
 
 def echo_json(value: Mapping[str, Any]) -> None:
@@ -107,5 +113,5 @@ def _unfinished(folder: Path) -> Path:
         problem = f"{folder} holds no checkpoint"
         raise refused("--resume", problem, "choose the folder of an interrupted run", code="no-file")
     if not any(path.name != "run.json" for path in (folder / "checkpoint").glob("*")):
-        click.echo(f"--resume: the run in {folder} was stopped before its first checkpoint; it starts anew", err=True)
+        say(f"--resume: the run in {folder} was stopped before its first checkpoint; it starts anew", err=True)
     return folder

@@ -10,6 +10,8 @@ from typing import Self
 import click
 from tqdm import tqdm
 
+from ..errors import visible
+
 __all__ = ["PERIOD", "Progress"]
 
 PERIOD = 10.0
@@ -58,7 +60,7 @@ class Progress:
             opening, self.opening = self.opening, None
             self._say(opening)
         self._said = time.perf_counter()
-        click.echo(f"[{self._said - self._begin:6.1f} s] {words}", err=True)
+        click.echo(f"[{self._said - self._begin:6.1f} s] {visible(words)}", err=True)
 
     def _remind(self) -> None:
         """Say at every period without a word that the stage goes on."""

@@ -26,6 +26,7 @@ from ..data.observations import Observations
 from ..data.readers import Source, encode_columns
 from ..errors import check_names, conflict
 from ..schema import Domain, NumberKind
+from .output import say
 
 __all__ = ["UnseenLabels", "file_options", "fit_file_options", "read_counts", "read_known", "say_notes"]
 
@@ -106,7 +107,7 @@ def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def say_notes(notes: Sequence[str]) -> None:
     """Say on standard error how a file was read."""
     for note in notes:
-        click.echo(f"pyro-hoim: note: {note}", err=True)
+        say(f"pyro-hoim: note: {note}", err=True)
 
 
 def _cells(file: Path, values: Mapping[str, Any]) -> CsvColumns:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..errors import rounded_power
+from ..errors import rounded_power, visible
 
 __all__ = [
     "BASELINE",
@@ -54,12 +54,13 @@ _LEVEL = 0.05  # of the test against always guessing one level
 
 
 def shorten(words: str, width: int = LABEL_WIDTH) -> str:
-    """Text of at most ``width`` characters; of longer text the beginning and the end, joined by an ellipsis.
+    """Text of at most ``width`` visible characters; of longer text the ends, joined by an ellipsis.
 
     Example:
         >>> shorten("how satisfied are you with the food", 20)
         'how satisfie…he food'
     """
+    words = visible(words)
     if len(words) <= width:
         return words
     tail = max(0, (width - 1) * 2 // 5)
@@ -73,7 +74,7 @@ def short_labels(names: Sequence[str], width: int = LABEL_WIDTH) -> dict[str, st
         >>> short_labels(["abcdef", "abXdef", "z"], 4)
         {'abcdef': 'ab…f', 'abXdef': 'a…~2', 'z': 'z'}
     """
-    labels = {name: name for name in names if len(name) <= width}
+    labels = {name: name for name in names if len(name) <= width and visible(name) == name}
     used = set(labels.values())
     for name in names:
         if name in labels:
@@ -219,8 +220,8 @@ def elpd_sentence(names: Sequence[str], differences: Sequence[float], errors: Se
 
 
 def literal(words: str) -> str:
-    """Text for a picture: dollar signs stand for themselves, where matplotlib would read a formula between two."""
-    return words.replace("$", r"\$")
+    """Text of one line for a picture: dollar signs stand for themselves, not for a formula between two."""
+    return visible(words).replace("$", r"\$")
 
 
 def gain_sentence(part: str, model: str, gain: float | None, std_error: float | None, measure: str = "") -> str:
@@ -295,7 +296,7 @@ def plain(words: str) -> str:
         >>> plain("−1.5 ± 0.1, a → b")
         '-1.5 +- 0.1, a -> b'
     """
-    return words.translate(_PLAIN)
+    return visible(words).translate(_PLAIN)
 
 
 def num_states_text(num_states: int) -> str:
@@ -320,6 +321,7 @@ def digits(value: float | None) -> str:
 
 def columns_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned lines: the first column to the left, the others to the right."""
+    header, *rows = [[visible(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
     return [
         "  ".join(

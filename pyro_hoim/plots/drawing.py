@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
 from ..core.words import literal
-from ..errors import wrong_type
+from ..errors import visible, wrong_type
 
 __all__ = [
     "BLUE",
@@ -101,8 +101,8 @@ def plain_axes(axes: Axes) -> None:
 
 def wrapped(words: str, width: int) -> str:
     """Text in lines of at most ``width`` characters, nothing left out; dollar signs stand for themselves."""
-    lines = textwrap.wrap(words, max(width, 1), break_on_hyphens=True) or [words]
-    return literal("\n".join(lines))
+    lines = textwrap.wrap(visible(words), max(width, 1), break_on_hyphens=True) or [words]
+    return "\n".join(map(literal, lines))
 
 
 def label_lines(names: Sequence[str], width: int, lines: int = 2, mark: str = "{}") -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ import jinja2
 from ..atomic import write_file
 from ..core.page import Block, Cell, Page
 from ..core.words import columns_of, plain, plural, shorten
+from ..errors import visible
 from .origin import provenance as made_now, provenance_lines
 from .pictures import Picture, picture
 from .tables import csv_text
@@ -98,7 +99,11 @@ def render_page(
         (True, True, False)
     """
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pyro_hoim.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("pyro_hoim.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     files = {} if pictures is None else file_names(page)
     taken: set[str] = {"in-short", "please-note", "how-this-was-made"}

@@ -11,6 +11,7 @@ import pandas as pd
 from typing_extensions import override
 
 from ..core.words import columns_of, fixed, listed, short_edge, shorten
+from ..errors import visible
 
 __all__ = ["SummaryTable", "cell_text", "html_of"]
 
@@ -46,7 +47,7 @@ class SummaryTable(pd.DataFrame):
         lines = _blocks(*_cells(shown.head(_PRINTED)))
         if len(self) > _PRINTED:
             lines.append(f"... {len(self) - _PRINTED} more")
-        return "\n".join([*lines, *(f"({note})" for note in notes)])
+        return "\n".join([*lines, *(f"({visible(note)})" for note in notes)])
 
     __str__ = __repr__
 
@@ -65,7 +66,7 @@ def html_of(frame: pd.DataFrame, heading: str = "") -> str:
         return (
             "<tr>"
             + "".join(
-                f'<{tag} style="{how}padding:0.15em 0.6em;white-space:nowrap">{html.escape(cell)}</{tag}>'
+                f'<{tag} style="{how}padding:0.15em 0.6em;white-space:nowrap">{html.escape(visible(cell))}</{tag}>'
                 for how, cell in zip(style, cells, strict=True)
             )
             + "</tr>"
@@ -73,12 +74,14 @@ def html_of(frame: pd.DataFrame, heading: str = "") -> str:
 
     parts = ['<div style="overflow-x:auto;max-width:100%">']
     if heading:
-        parts.append(f'<p style="margin:0 0 0.4em;font-weight:bold">{html.escape(heading)}</p>')
+        parts.append(f'<p style="margin:0 0 0.4em;font-weight:bold">{html.escape(visible(heading))}</p>')
     body = "".join(line("td", row) for row in rows)
     parts.append(f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>")
     more = [f"... {len(frame) - _SHOWN} more"] if len(frame) > _SHOWN else []
     notes = [*more, *told]
-    parts += [f'<p style="margin:0.2em 0;opacity:0.75;font-size:smaller">{html.escape(note)}</p>' for note in notes]
+    parts += [
+        f'<p style="margin:0.2em 0;opacity:0.75;font-size:smaller">{html.escape(visible(note))}</p>' for note in notes
+    ]
     return "".join([*parts, "</div>"])
 
 
@@ -107,7 +110,7 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     """Header and cells of a frame as text, those of words shortened where lines are too long."""
     frame = _with_index(frame)
     names = list(frame.columns)
-    columns = [[cell_text(name, value) for value in frame[name]] for name in names]
+    columns = [[visible(cell_text(name, value)) for value in frame[name]] for name in names]
     words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]
     sizes = [max([len(str(name)), *map(len, column)]) for name, column in zip(names, columns, strict=True)]
     room = width - 2 * (len(names) - 1) - sum(size for k, size in enumerate(sizes) if k not in words)

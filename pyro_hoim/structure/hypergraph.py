@@ -18,7 +18,7 @@ import torch
 
 from ..budgets import MAX_SETS, check_size, num_sets
 from ..checks import check_shape
-from ..errors import check_choice, check_type, check_unique, check_whole, refused, unexpected, wrong_type
+from ..errors import check_choice, check_type, check_unique, check_whole, refused, unexpected, visible, wrong_type
 from ..schema import Domain
 from .formula import parse_formula
 
@@ -163,7 +163,7 @@ class InteractionHypergraph:
         text = " + ".join(":".join(e) for e in self.maximal_edges[:8]) or "1"
         more = f" + ... ({len(self.maximal_edges)} maximal)" if len(self.maximal_edges) > 8 else ""
         coding = ", corner coding" if self.coding == "corner" else ""
-        return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {text}{more}{coding})"
+        return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {visible(text)}{more}{coding})"
 
     @classmethod
     def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:

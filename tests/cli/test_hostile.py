@@ -104,3 +104,36 @@ def test_odds_ratios_that_nobody_can_tell_do_not_end_a_fit(shell, monkeypatch):
     tables = [[path.name for path in Path(name, "tables").iterdir()] for name in ("whole", "part")]
     assert [any("odds-ratios" in name for name in found) for found in tables] == [True, False]
     assert all(Path(name, "model.safetensors").exists() for name in ("whole", "part"))
+
+
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u202a-\u202e\u2066-\u2069]")
+
+
+def test_what_a_terminal_obeys_is_shown_escaped(shell):
+    """Names, labels, notes, tables, pages and errors of a file whose names and labels hold controls."""
+    folder, names = Path("a\x1b[31m b"), ["a\u202eb", '"c\x1b[2Jd"', '"two\nlines"']
+    levels = [("y", "x\u2066"), ("m", "\x9b1m"), ("o", "\x07")]
+    lines = [",".join([*(pair[i % (k + 2) > 0] for k, pair in enumerate(levels)), "same\u202e"]) for i in range(60)]
+    folder.mkdir()
+    source = folder / "t\u202e.csv"
+    source.write_text("\n".join([",".join([*names, "constant\x1b[0m"]), *lines]) + "\n", encoding="utf-8")
+    told = shell("fit", str(source), "--order", "2", "--out", str(folder / "out"))
+    assert r"\u202e" in told.out and r"two\nlines" in told.out and r"constant\x1b[0m" in told.out + told.err
+    shown = [told.out, told.err]
+    model = str(folder / "out")
+    for words in (["interactions", model], ["score", model, str(source)], ["margins", model, "a\u202eb"]):
+        found = shell(*words)
+        shown += [found.out, found.err]
+    found = shell("interactions", model, "--json").out
+    shown.append(found)
+    assert any("a\u202eb" in term["edge"] for term in json.loads(found)["interactions"])  # read back as it is
+    shown.append(shell.refused("score", model, f"{folder}/none\nhere.csv"))
+    assert r"none\nhere.csv: no such file" in shown[-1]
+    shown += [shell.refused("sample", model, "-n", "1", "--given", "c\x1b[2J=x")]
+    shown.append((folder / "out/report.html").read_text(encoding="utf-8"))
+    assert r"two\nlines" in shown[-1]
+    for text in shown:
+        assert not UNSEEN.search(text), UNSEEN.search(text)
+    assert UNSEEN.search(shell("sample", model, "-n", "20").out)  # a file keeps its cells as they are
+    tables = [path.read_text(encoding="utf-8") for path in (folder / "out/tables").iterdir()]
+    assert any("a\u202eb" in text for text in tables)

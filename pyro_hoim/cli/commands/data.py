@@ -14,7 +14,7 @@ from ...datasets.tables import load_table, tables as tables_of_library
 from ...errors import check_names
 from ..asking import JSON, check_new_file
 from ..options import Command
-from ..output import echo_json
+from ..output import echo_json, say
 
 __all__ = ["data", "tables"]
 
@@ -39,7 +39,7 @@ def data(name: str, out: Path | None) -> None:
         click.echo(text, nl=False)
     else:
         write_file(out, text)
-        click.echo(f"{plural(text.count(chr(10)) - 1, 'line')} below the header written to {out}")
+        say(f"{plural(text.count(chr(10)) - 1, 'line')} below the header written to {out}")
 
 
 @click.command(cls=Command)

@@ -24,7 +24,7 @@ from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, FamilyCommand, own_options
 from ..options import SEED
-from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, to_json_text, without_folder
+from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, say, to_json_text, without_folder
 from ..progress import Progress
 from ..reading import fit_file_options, say_notes
 from ..seen import keep_split
@@ -151,11 +151,11 @@ def fit(
 
 def _show(told: Sequence[str], page: Page, files: Mapping[str, str], folder: Path) -> None:
     """Print what is to be said of the rows, the page as text, and the files."""
-    click.echo("\n".join([*told, *([""] if told else []), plain_text(page), ""]))
+    say(*told, *([""] if told else []), *plain_text(page).split("\n"), "")
     files = {"report": "report.html", "model": "model.safetensors", **files}
     width = max(map(len, files))
     for what, name in files.items():
-        click.echo(f"{what + ':':<{width + 1}} {folder / name}")
+        say(f"{what + ':':<{width + 1}} {folder / name}")
 
 
 def _accuracies(

@@ -12,7 +12,7 @@ from ...core.command.margins import margins as margins_of
 from ...errors import InputError
 from ..asking import JSON, MODEL, FamilyCommand, ask, parse_given
 from ..options import SEED, WholeNumber
-from ..output import echo_json
+from ..output import echo_json, say
 from ..reading import say_notes
 
 __all__ = ["interactions", "log_z", "margins"]
@@ -38,7 +38,7 @@ def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
     if as_json:
         echo_json({name: value for name, value in result.to_json().items() if name != "coding" or value == "corner"})
     else:
-        click.echo("\n".join(describe_log_z(result)))
+        say(*describe_log_z(result))
 
 
 @click.command(cls=FamilyCommand)
@@ -64,7 +64,7 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
     if as_json:
         echo_json(answer.json)
     else:
-        click.echo("\n".join(answer.lines) if answer.json["interactions"] else "no interactions")
+        say(*(answer.lines if answer.json["interactions"] else ["no interactions"]))
 
 
 @click.command(cls=FamilyCommand)
@@ -89,4 +89,4 @@ def margins(
     if as_json:
         echo_json({**answer.json, "given": dict(text.split("=", 1) for text in given)})
     else:
-        click.echo("\n".join(answer.lines))
+        say(*answer.lines)

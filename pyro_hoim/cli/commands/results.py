@@ -14,7 +14,7 @@ from ...families import load
 from ...results.comparison import compare as compare_models
 from ..asking import JSON, MODEL, FamilyCommand, ask, with_rows
 from ..options import Command
-from ..output import echo_json, new_folder
+from ..output import echo_json, new_folder, say
 from ..reading import file_options, say_notes
 
 __all__ = ["compare", "report"]
@@ -49,7 +49,7 @@ def compare(ctx: click.Context, models: tuple[Path, ...], on: Path | None, as_js
         echo_json({"models": records, "notes": table.attrs.get("notes", [])})
     else:
         say_notes(table.attrs.pop("notes", []))
-        click.echo(str(table))
+        say(*str(table).split("\n"))
 
 
 def _names(models: Sequence[Path]) -> list[str]:
@@ -69,4 +69,4 @@ def report(model: Path, out: Path | None) -> None:
         raise refused("--out", f"folder {out} exists and is not empty", "choose another", code="existing-file")
     loaded = load(model)
     folder = new_folder(out, f"report-{model.stem if model.is_file() else model.name}", resume=False)
-    click.echo(f"report: {loaded.report(folder)}")
+    say(f"report: {loaded.report(folder)}")

@@ -19,7 +19,7 @@ from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused, size_text, unexpected
 from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, figures, parse_given, show, with_rows, write
 from ..options import SEED, WholeNumber
-from ..output import echo_json
+from ..output import echo_json, say
 from ..reading import file_options
 
 __all__ = ["predict", "sample", "score"]
@@ -146,7 +146,7 @@ def predict(
             show(answer, asked[name], as_json)
     if out is not None and not as_json:
         predicted = max(answer.json["predicted_rows"] for answer in answers.values())
-        click.echo(f"{plural(predicted, 'prediction')} written to {out}")
+        say(f"{plural(predicted, 'prediction')} written to {out}")
 
 
 def _with_predictions(question: Question, file: Path, answers: Mapping[str, Answer]) -> pd.DataFrame:
