@@ -11,12 +11,16 @@ from collections.abc import Iterable
 from .errors import out_of_reach, size_text
 
 __all__ = [
+    "MAX_BYTES",
     "MAX_CELLS",
     "MAX_ENTRIES",
     "MAX_FORMULA_SETS",
     "MAX_LEVELS",
+    "MAX_SAMPLED_ENTRIES",
     "MAX_SETS",
+    "MAX_SWEEPS",
     "MAX_UNIONS",
+    "check_cells",
     "check_size",
     "num_entries",
     "num_sets",
@@ -32,8 +36,15 @@ MAX_ENTRIES = 2**27
 """Entries of all interaction tables of one model: 1 GiB, of which a fit holds several at once."""
 MAX_LEVELS = 2**13
 """Levels of one variable with interactions: the contrasts of its levels are a square matrix, of 512 MiB."""
+MAX_SAMPLED_ENTRIES = 2**23
+"""Entries of the interaction tables of a model whose gradients are estimated from chains."""
 MAX_CELLS = 2**27
-"""Cells of rows that are drawn or completed at once, and of the states of chains: about 32 bytes each, so 4 GiB."""
+"""Cells of rows that are drawn or completed at once, of the states of chains and of draws that are kept: 1 GiB, of
+which commands make up to four copies."""
+MAX_BYTES = 2**32
+"""Bytes of the draws that a run of chains keeps."""
+MAX_SWEEPS = 10**7
+"""Sweeps or transitions of a chain that a command takes: days of work, where more is a slip of the hand."""
 
 _MAX_BITS = 1024  # of a count, from which on it is a lower bound: what is refused needs no more digits
 
@@ -86,3 +97,17 @@ def check_size(number: int, budget: int, unit: str, argument: object, hint: str,
     """
     if number > budget:
         raise out_of_reach(argument, f"{what} {size_text(number, unit)}, the budget is {budget}", hint)
+
+
+def check_cells(number: int, width: int, argument: object, hint: str = "take fewer at a time") -> None:
+    """As :func:`check_size`, of so many rows, draws or chains of ``width`` cells each, against :data:`MAX_CELLS`.
+
+    Example:
+        >>> check_cells(2 * 10**9, 3, "number")
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.IntractableError: number: 2000000000 (about 2e+09) of 3 cells each have 6000000000 cells ...
+    """
+    if number * width > MAX_CELLS:
+        shown = f"{size_text(number)} of {size_text(width, 'cells')} each have"
+        check_size(number * width, MAX_CELLS, "cells", argument, hint, shown)

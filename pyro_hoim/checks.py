@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from .budgets import check_cells
 from .errors import MissingDataError, is_whole, out_of_range, refused, unexpected, wrong_shape, wrong_type
 
 __all__ = [
@@ -58,8 +60,10 @@ def checked_floating(value: object, argument: str) -> torch.Tensor:
     return value
 
 
-def checked_sample_shape(sample_shape: object) -> torch.Size:
+def checked_sample_shape(sample_shape: object, width: int = 1) -> torch.Size:
     """The leading dimensions of draws, refused unless they are a sequence of whole numbers from 0.
+
+    IntractableError for draws of ``width`` cells each that have more than 2^27 cells together.
 
     Example:
         >>> checked_sample_shape([2, 3])
@@ -71,6 +75,7 @@ def checked_sample_shape(sample_shape: object) -> torch.Size:
         raise wrong_type("sample_shape", wanted, hint=hint, received=repr(sample_shape))
     if any(size < 0 for size in sample_shape):
         raise out_of_range("sample_shape", wanted, sample_shape)
+    check_cells(math.prod(map(int, sample_shape)), width, "sample_shape")
     return torch.Size(map(int, sample_shape))
 
 

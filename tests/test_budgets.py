@@ -115,5 +115,5 @@ def test_tables_are_counted_before_they_are_made():
         with refused("interaction tables have 17179869184 entries", "134217728"):
             make(graph, torch.ones(1))
     levels = InteractionHypergraph.from_order(Domain.from_cardinalities([budgets.MAX_LEVELS + 1]), 1)
-    with refused("a variable has 8193 levels, the budget is 8192"):
+    with refused("variable 'x0': it has 8193 levels, the budget is 8192"):
         LogLinearEnergy.from_theta(levels, torch.ones(levels.num_parameters))

@@ -10,12 +10,15 @@ from typing import Any
 
 import torch
 
+from ..budgets import MAX_SETS, check_size
 from ..errors import check_names, check_type, check_unique, check_whole, conflict, out_of_range, refused, unexpected
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 from .layers import PairGraph
 
-__all__ = ["MachineStructure"]
+__all__ = ["MachineStructure", "check_edges"]
+
+_FEWER = "use fewer hidden units or columns"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class MachineStructure:
     def layered(cls, domain: Domain, *sizes: int) -> MachineStructure:
         """Layers of hidden units, each joined to the layer before it, the first to the visible variables."""
         names = _hidden_names(domain, sum(check_whole(size, "sizes", 0) for size in sizes))
+        check_edges(len(domain), *sizes)
         ends = list(itertools.accumulate(sizes, initial=0))
         layers = [domain.names, *(names[a:b] for a, b in itertools.pairwise(ends))]
         pairs = [pair for low, high in itertools.pairwise(layers) for pair in itertools.product(low, high)]
@@ -179,7 +183,8 @@ def _hidden_names(domain: Domain, hidden: int | Sequence[str]) -> tuple[str, ...
                 raise unexpected("hidden", "names that are non-empty strings", name, code="wrong-type")
         check_unique(names, "hidden")
     else:
-        names = tuple(f"h{k + 1}" for k in range(check_whole(hidden, "hidden", 0)))
+        check_size(check_whole(hidden, "hidden", 0), MAX_SETS, "units", "hidden", _FEWER, "there are")
+        names = tuple(f"h{k + 1}" for k in range(hidden))
     for name in names:
         if name in domain:
             hint = "give the hidden units names of their own, hidden=[...]"
@@ -187,6 +192,20 @@ def _hidden_names(domain: Domain, hidden: int | Sequence[str]) -> tuple[str, ...
     return names
 
 
+def check_edges(*sizes: int) -> None:
+    """Refuse layers of too many edges, each joined to the next, before their units have names.
+
+    Example:
+        >>> check_edges(16, 10**6)
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.IntractableError: hidden: they have 16000000 edges (about 1.6e+07), the budget is 4194304; ...
+    """
+    edges = sum(low * high for low, high in itertools.pairwise(sizes))
+    check_size(edges, MAX_SETS, "edges", "hidden", _FEWER, "they have")
+
+
 @lru_cache(maxsize=64)
 def _restricted(domain: Domain, hidden: tuple[str, ...]) -> MachineStructure:
+    check_edges(len(domain), len(hidden))
     return MachineStructure(domain, hidden, tuple(itertools.product(domain.names, hidden)))

@@ -25,6 +25,16 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
     ("wrong-encoding", None): "give its encoding, such as --encoding cp1251, or save the file as UTF-8",
     ("existing-file", "checkpoint"): "pass --resume to continue that run, or choose another name",
     ("over-budget", "trainer"): "use --trainer sampled",
+    ("over-budget", "order"): "use a lower --order or fewer --columns",
+    ("over-budget", "edges"): "name smaller interactions in --edges",
+    ("over-budget", "variable"): "leave it out by --columns, or merge its levels (--bins for numbers)",
+    ("over-budget", "formula"): "use a smaller power, or products of fewer columns, in --edges",
+    ("over-budget", "num_chains"): "use fewer --chains",
+    ("over-budget", "num_draws"): "use fewer --draws",
+    ("over-budget", "num_imputations"): "use a smaller -n, or fewer rows at a time",
+    ("over-budget", "--complete"): "give --complete fewer rows or smaller counts, or use a smaller -n",
+    ("over-budget", "number"): "use a smaller -n: parts with a --seed of their own may be drawn one by one",
+    ("over-budget", "hidden"): "use fewer --hidden units or --columns",
     ("over-budget", None): None,
 }
 """By code and argument, or any argument: what to do here in the place of a hint about calls in Python."""
@@ -48,7 +58,7 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
     An argument that is no option stays, as does one among the words that were typed: a file may have such a name.
     """
     argument, hint = error.argument, error.hint
-    for key in ((error.code, argument), (error.code, None)):
+    for key in ((error.code, (argument or "").partition(" ")[0]), (error.code, None)):
         if key in _HINTS and "--" not in (hint or ""):
             hint = _HINTS[key]
             break

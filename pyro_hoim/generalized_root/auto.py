@@ -156,7 +156,7 @@ class RootAuto(RootBackend):
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        sample_shape = checked_sample_shape(sample_shape)
+        sample_shape = checked_sample_shape(sample_shape, energy.batch_shape.numel() * len(energy.domain))
         chosen, parts = self._chosen(energy), list[torch.Tensor]()
         for part in chosen:
             is_grid_of_reals = isinstance(part.backend, RootEnumeration) and not energy.family.is_discrete

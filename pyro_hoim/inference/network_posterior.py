@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..budgets import check_cells
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..dependency_network.conditionals import DependencyConditionals, checked_conditionals
@@ -158,6 +159,8 @@ def sample_network_posterior(
     shape = check_whole(num_chains, "num_chains"), check_whole(num_draws, "num_draws")
     rng = np.random.default_rng(checked_seed(seed))
     found = {node.variable: _counts(node, data) + alpha / node.probs.shape[-1] for node in nodes}
+    width = sum(value.numel() for value in found.values())
+    check_cells(shape[0] * shape[1], width, "num_draws", "keep fewer draws")
     draws = {name: torch.from_numpy(_dirichlet(rng, value.numpy(), shape)) for name, value in found.items()}
     means = DependencyConditionals(node.with_probs(_mean(found[node.variable])) for node in nodes)
     return NetworkPosterior(means, found, draws, float(alpha), seed)

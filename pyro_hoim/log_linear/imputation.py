@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from ..budgets import check_cells
 from ..core.prediction import Imputation, extend_rows
 from ..core.rows import (
     ClampedGibbs,
@@ -81,6 +82,9 @@ def impute(
     check_model(model, data.domain, method)
     settings = checked_gibbs(gibbs)
     generator = torch.Generator().manual_seed(seed)
+    check_cells(
+        num_imputations, data.codes.numel(), "num_imputations", "make fewer imputations, or of fewer rows at a time"
+    )
     codes = data.codes.repeat(num_imputations, 1, 1)
     is_exact = torch.ones(len(data.codes), dtype=torch.bool)
     num_incomplete = int((data.codes < 0).any(1).sum())

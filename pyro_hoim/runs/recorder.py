@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from scipy import special
 
+from ..budgets import MAX_BYTES, check_size
 from ..compute.engine import Record
 from ..core.chains import Chains
-from ..errors import conflict
 from ..structure.cells import cell_index
 
 __all__ = ["Recorder", "Summary"]
@@ -240,9 +240,6 @@ def _dtype_of(chains: Chains) -> torch.dtype:
 
 def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Memory for a trace; pages are taken when they are written."""
-    try:
-        return torch.empty(tuple(shape), dtype=dtype)
-    except RuntimeError as error:
-        size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size() / 1e9
-        problem = f"a trace of {shape[0]} records needs {size:.1f} GB, which this machine does not have"
-        raise conflict("record", problem, "thin more, or keep statistics only") from error
+    what, hint = f"a trace of {shape[0]} records has", "thin more, or keep statistics only"
+    check_size(math.prod(shape) * dtype.itemsize, MAX_BYTES, "bytes", "record", hint, what)
+    return torch.empty(tuple(shape), dtype=dtype)

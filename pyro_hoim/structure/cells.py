@@ -36,15 +36,15 @@ def check_tables(hypergraph: InteractionHypergraph) -> None:
         >>> check_tables(InteractionHypergraph.saturated(Domain.from_cardinalities([8193])))
         Traceback (most recent call last):
             ...
-        pyro_hoim.errors.IntractableError: hypergraph: a variable has 8193 levels, the budget is 8192; merge rare ...
+        pyro_hoim.errors.IntractableError: variable 'x0': it has 8193 levels, the budget is 8192; merge rare levels, ...
     """
     hint = "use smaller interactions or fewer levels"
     what = "its interaction tables have"
     check_size(hypergraph.num_terms, MAX_ENTRIES, "entries", "hypergraph", hint, what)
-    most = max((max(shape) for shape in hypergraph.edge_shapes), default=0)
-    check_size(
-        most, MAX_LEVELS, "levels", "hypergraph", "merge rare levels, or leave the variable out", "a variable has"
-    )
+    for variable in hypergraph.domain:
+        if variable.cardinality > MAX_LEVELS and hypergraph.incident[hypergraph.domain.index(variable.name)]:
+            hint, where = "merge rare levels, or leave it out", f"variable {variable.name!r}"
+            check_size(variable.cardinality, MAX_LEVELS, "levels", where, hint)
 
 
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:

@@ -421,7 +421,7 @@ def test_killed_run_is_resumed_with_the_same_bits(how, tmp_path):
         ({"record": 5}, "wrong-type", "record"),
         ({"run": RunOptions("/no/such/folder/run")}, "no-file", "checkpoint"),
         ({"run": RunOptions(5)}, "wrong-type", "checkpoint"),
-        ({"num_draws": 10**14, "record": "draws", "thin": 1}, "conflict", "record"),
+        ({"num_draws": 10**14, "record": "draws", "thin": 1}, "over-budget", "record"),
     ],
 )
 def test_bad_input_is_refused_before_work(family, options, code, argument, monkeypatch, tmp_path):

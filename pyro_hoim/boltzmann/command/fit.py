@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ...budgets import MAX_SWEEPS
 from ...core.command.answers import by_part, rows_by_part
 from ...core.command.guards import warn_of_size
 from ...core.command.options import LABELLED
@@ -19,7 +20,7 @@ from ..law import BoltzmannMachine
 from ..learning.fit import MachineResult, check_method, fit_machine
 from ..learning.options import LearningOptions
 from ..scores import predict_machine
-from ..structure import MachineStructure
+from ..structure import MachineStructure, check_edges
 from .analysis import MachineAnalysis, find_log_z, independent_shares, score_machine, summary_of
 
 __all__ = ["MACHINE_OPTIONS", "MachinePlan", "estimate"]
@@ -36,9 +37,9 @@ MACHINE_OPTIONS = (
         choices=("pcd", "cd", "exact"),
         default="pcd",
     ),
-    Option("steps", "Sweeps of the chains for a step of cd or pcd.", kind="whole", low=1, default=1),
+    Option("steps", "Sweeps of the chains for a step of cd or pcd.", kind="whole", low=1, high=MAX_SWEEPS, default=1),
     Option("rate", "Rate of cd and pcd.", kind="number", high=100, is_open=True, default=0.1),
-    Option("iterations", "Steps of the gradient, at most.", kind="whole", low=1, default=10_000),
+    Option("iterations", "Steps of the gradient, at most.", kind="whole", low=1, high=MAX_SWEEPS, default=10_000),
     Option("decay", "Weight of half the squared weights.", kind="number", high=1e6, default=0.0),
     *LABELLED,
 )
@@ -123,6 +124,7 @@ def estimate(rows: Observations, *, hidden: int = 8, seed: int = 0, **options: A
 
 def _structure(domain: Domain, number: int) -> MachineStructure:
     """A restricted machine whose hidden units have names that no column has."""
+    check_edges(len(domain), number)
     prefix = "h"
     while any(name.startswith(prefix) and name[len(prefix) :].isdigit() for name in domain.names):
         prefix = f"_{prefix}"

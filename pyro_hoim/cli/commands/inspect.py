@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...budgets import MAX_SWEEPS
 from ...core.command.answers import describe_log_z
 from ...core.command.margins import margins as margins_of
 from ...errors import InputError
@@ -71,7 +72,13 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
 @MODEL
 @click.argument("names", nargs=-1, required=True)
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
-@click.option("--draws", type=WholeNumber(100), default=20_000, show_default=True, help="Draws, where they are needed.")
+@click.option(
+    "--draws",
+    type=WholeNumber(100, MAX_SWEEPS),
+    default=20_000,
+    show_default=True,
+    help="Draws, where they are needed.",
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @JSON
 @click.pass_context

@@ -12,19 +12,18 @@ import pandas as pd
 import torch
 
 from ...atomic import new_file
+from ...budgets import check_cells
 from ...core.command.reading import read_cells
 from ...core.family import Answer, Question
 from ...core.words import plural
 from ...data.observations import Observations
-from ...errors import conflict, out_of_range, out_of_reach, refused, size_text, unexpected
+from ...errors import conflict, out_of_range, refused, unexpected
 from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, figures, parse_given, show, with_rows, write
 from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import file_options
 
 __all__ = ["predict", "sample", "score"]
-
-_MOST_CELLS = 2**27  # of completed rows: about 1 GiB of codes
 
 
 @click.command(cls=FamilyCommand)
@@ -54,6 +53,8 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         if file is None:
             raise refused("-n", "how many rows to draw must be given, such as -n 100", code="missing-part")
         question = replace(question, values={**question.values, "number": 1})
+    if file is None:
+        check_cells(question["number"], len(question.stored.domain), "number")
     if file is None or family.complete is None:
         for name in ("most_probable", "missing"):
             if name in question.given:
@@ -74,11 +75,8 @@ def _each_row(question: Question) -> Observations:
     rows: Observations = question.rows
     if not rows.has_whole_counts or not rows.total_count > 0:
         raise out_of_range("--complete", "whole counts, not all zero")
-    total, copies = int(rows.total_count), int(question["number"])
-    if (cells := total * copies * len(rows.domain)) > _MOST_CELLS:
-        made = f"{plural(total, 'observation')}, each {plural(copies, 'time')}, are {size_text(cells, 'cells')}"
-        hint = "give fewer rows, smaller counts or a smaller -n"
-        raise out_of_reach("--complete", f"{made}, more than {_MOST_CELLS}", hint)
+    hint = "give fewer rows, smaller counts or a smaller -n"
+    check_cells(int(rows.total_count) * question["number"], len(rows.domain), "--complete", hint)
     return Observations.from_tensor(torch.repeat_interleave(rows.codes, rows.counts.long(), dim=0), rows.domain)
 
 

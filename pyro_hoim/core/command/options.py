@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ...budgets import MAX_SWEEPS
 from ...errors import conflict
 from ..family import Asked, Option
 
@@ -36,6 +37,7 @@ JOBS = Option(
     "or grm: columns learned at a time.  [default: one per core; with {structure_posterior} 1]",
     kind="whole",
     low=1,
+    high=1024,
     metavar="N",
 )
 LABELLED = (
@@ -107,6 +109,7 @@ BURN_IN = Option(
     "Sweeps of gibbs before a row.  [default: 200]",
     kind="whole",
     low=0,
+    high=MAX_SWEEPS,
     metavar="N",
 )
 COMPLETE = (

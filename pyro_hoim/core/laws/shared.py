@@ -121,7 +121,7 @@ class SharedLaw(TorchDistribution):
         """Draws (*sample, *batch, d), like a tensor, by ``draw``, which gives (*shape, *batch of the law, d)."""
         refuse_traced("sample", "the draws")
         lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
-        sample_shape = checked_sample_shape(sample_shape)
+        sample_shape = checked_sample_shape(sample_shape, self.shape().numel())
         shape = self.shape(sample_shape)
         if not shape.numel():
             return like.new_zeros(shape)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from ...budgets import check_cells
 from ...core.prediction import Imputation, Prediction, extend_rows
 from ...core.rows import (
     METHODS,
@@ -148,6 +149,9 @@ def impute_network(
     data = extend_rows(data, checked_conditionals(conditionals).domain)
     check_count(num_imputations, "num_imputations")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
+    check_cells(
+        num_imputations, data.codes.numel(), "num_imputations", "make fewer imputations, or of fewer rows at a time"
+    )
     codes = data.codes.repeat(num_imputations, 1, 1)
     for missing, rows in row_patterns(data):
         columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)

@@ -160,7 +160,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
 
         Every chain runs through 100 temperatures and then ``burn_in`` sweeps at beta 1.
         """
-        sample_shape = checked_sample_shape(sample_shape)
+        sample_shape = checked_sample_shape(sample_shape, energy.batch_shape.numel() * len(energy.domain))
         draws, parts = math.prod(sample_shape), list[torch.Tensor]()
         for model in self._models(energy) if draws else []:
             chains = model.begin(draws, drawn_seed(generator))

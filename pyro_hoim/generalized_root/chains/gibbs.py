@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from ...budgets import check_cells
 from ...checks import check_finite
 from ...compute.engine import Record
 from ...core.chains import Chains
@@ -102,6 +103,7 @@ class RootChains(Chains):
     ) -> None:
         energy = self._energy = checked_energy(energy)
         self._num_chains = check_whole(num_chains, "num_chains")
+        check_cells(self._num_chains, len(energy.domain), "num_chains", "take fewer chains")
         self._program = RootProgram.of(self._energy)
         fixed = _checked_clamps(energy, clamped or {}, self._num_chains)
         self._clamped = tuple(energy.domain.names[s] for s in fixed)

@@ -112,7 +112,8 @@ class ExactRoot(RootBackend):
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        return self._sample(energy, checked_sample_shape(sample_shape), generator)
+        width = energy.batch_shape.numel() * len(energy.domain)
+        return self._sample(energy, checked_sample_shape(sample_shape, width), generator)
 
     @abstractmethod
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:

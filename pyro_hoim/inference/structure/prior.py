@@ -271,7 +271,7 @@ class StructurePrior(TorchDistribution):
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Indicators (*sample, *batch, candidates), exact or from a chain (see the class)."""
-        shape = checked_sample_shape(sample_shape) + self.batch_shape
+        shape = checked_sample_shape(sample_shape, self.shape().numel()) + self.batch_shape
         num = math.prod(shape)
         size = len(self.space.candidates)
         dtype = torch.get_default_dtype()

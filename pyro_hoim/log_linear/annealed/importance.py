@@ -239,10 +239,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Randomness:
             One seed from ``generator`` or, if it is None, PyTorch's global generator; ``seed`` is not used.
         """
-        sample_shape = checked_sample_shape(sample_shape)
+        batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
+        sample_shape = checked_sample_shape(sample_shape, batch.numel() * d)
         self.plan(model.hypergraph).check()
         annealed = self._annealed(model)
-        batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
         draws = math.prod(sample_shape)
         if not draws or not batch.numel():
             return torch.zeros(*sample_shape, *batch, d, dtype=torch.long, device=model.tables.device)

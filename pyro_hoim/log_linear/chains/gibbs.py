@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from ...budgets import check_cells
 from ...checks import check_exact_shape, check_finite, checked_floating
 from ...compute.engine import Record, Wanted, join_records
 from ...core.chains import Chains
@@ -121,6 +122,7 @@ class GibbsChains(Chains):
         self._batch = torch.Size(tables.shape[:-1])
         if not self._batch.numel():
             raise wrong_shape("model", "at least one element in the batch", tuple(self._batch))
+        check_cells(self._num_chains, self._batch.numel() * len(self.domain), "num_chains", "take fewer chains")
         self._device = tables.device
         self._size = sum(self.domain.cardinalities)
         self._tables = tables

@@ -202,7 +202,9 @@ class VariableElimination(ExactBackend):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        sample_shape = checked_sample_shape(sample_shape)
+        sample_shape = checked_sample_shape(
+            sample_shape, math.prod(model.tables.shape[:-1]) * len(model.hypergraph.domain)
+        )
         plan, _, tables = self._ready(model, "states")
         num_draws = math.prod(sample_shape)
         linear = num_draws and self._is_linear(tables)

@@ -318,7 +318,9 @@ class Enumeration(ExactBackend):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        sample_shape = checked_sample_shape(sample_shape)
+        sample_shape = checked_sample_shape(
+            sample_shape, math.prod(model.tables.shape[:-1]) * len(model.hypergraph.domain)
+        )
         draws = math.prod(sample_shape)
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):

@@ -235,7 +235,7 @@ class DiaconisYlvisaker(TorchDistribution):
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws of theta ``(*sample, *batch, num_parameters)``: exact, or the proposal (see the class)."""
-        shape = checked_sample_shape(sample_shape)
+        shape = checked_sample_shape(sample_shape, self.shape().numel())
         with torch.no_grad():
             if self.sample_is_exact:
                 return self._codings.from_tables(sample_tables(self.hypergraph, self._counts, shape), "free")

@@ -225,7 +225,7 @@ class LogLinearStatistics(SharedLaw):
         law = self._law
         if not law.is_finite:
             check_finite(law.theta.detach(), "theta")
-        sample_shape = checked_sample_shape(sample_shape)
+        sample_shape = checked_sample_shape(sample_shape, self.shape().numel())
         with torch.no_grad():
             count = self.total_count.to(torch.float64)
             draw = self._sample_cells if self._has_small_table else self._sample_rows

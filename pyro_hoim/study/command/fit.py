@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
 from ...core.command.guards import size_words, warn_of_size, warn_of_uniform
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
@@ -17,11 +18,13 @@ from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ...log_linear.restricted.terms import interactions_of
 from ...runs.options import RunOptions
+from ...schema import Domain
+from ...structure.cells import check_tables
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import analyse
 from ..posterior_chains import PosteriorSettings
 from .penalty import PENALTY_OPTIONS, PenaltyPlan, plan_penalty
-from .select import SELECT_OPTIONS, SelectPlan, train_given
+from .select import SELECT_OPTIONS, SelectPlan, check_sampled, smaller, train_given
 from .structures import STRUCTURE_OPTIONS, StructurePlan, plan_structures
 from .summary import summary
 
@@ -65,8 +68,15 @@ LOG_LINEAR_OPTIONS = (
         high=64,
         default=4,
     ),
-    Option("draws", "Draws a chain.", kind="whole", low=10, default=1000),
-    Option("burn_in", "Steps, or sweeps over collections, before the draws.", kind="whole", low=10, default=500),
+    Option("draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
+    Option(
+        "burn_in",
+        "Steps, or sweeps over collections, before the draws.",
+        kind="whole",
+        low=10,
+        high=MAX_SWEEPS,
+        default=500,
+    ),
     ORDER,
     JOBS,
     *LABELLED,
@@ -132,7 +142,8 @@ class _LogLinearPlan:
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None
         if self.has_posterior:
-            chains = (self.asked[name] for name in ("chains", "draws", "burn_in"))
+            chains = [self.asked[name] for name in ("chains", "draws", "burn_in")]
+            check_cells(chains[0] * chains[1], max(s.num_parameters for s in structures.values()), "num_draws")
             settings = PosteriorSettings(*chains, jobs=self.asked["jobs"])
             settings = settings if self.prior is None else replace(settings, prior=self.prior)
         shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
@@ -160,7 +171,7 @@ class _LogLinearPlan:
         for order in orders:
             if not 1 <= order <= largest:
                 raise out_of_range("order", f"1 to {largest} (the number of variables)", received=order)
-            _add(found, "order", f"order {order}", InteractionHypergraph.from_order(data.domain, order))
+            _add(found, "order", f"order {order}", _all_up_to(data.domain, order))
         for text in edges:
             structure = interactions_of(data.domain, text)
             if isinstance(structure, InteractionHypergraph):
@@ -169,7 +180,18 @@ class _LogLinearPlan:
                 other = option("posterior") if self.has_posterior else option("prior")
                 raise conflict("edges", f"a formula with functions is fitted by maximum likelihood, received {other}")
             _add(found, "edges", text, structure)
+        for structure in found.values():
+            check_tables(graph_of(structure))
         return found
+
+
+def _all_up_to(domain: Domain, order: int) -> InteractionHypergraph:
+    """All sets of up to ``order`` columns; counted before they are made where no exact fit will take them."""
+    unit = f"sets of up to {order} of {len(domain)} columns"
+    check_size(num_sets(len(domain), order), MAX_SETS, unit, "order", smaller(), "there are")
+    if order > 1 and domain.num_states > Auto().elimination.max_operations:
+        check_sampled(num_entries(domain.cardinalities, order))
+    return InteractionHypergraph.from_order(domain, order)
 
 
 def _add(found: dict[str, Interactions], argument: str, name: str, structure: Interactions) -> None:

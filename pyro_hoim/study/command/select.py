@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...budgets import MAX_SAMPLED_ENTRIES, check_size
 from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
 from ...core.command.options import only
 from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural
 from ...data.columns import check_columns
-from ...errors import IntractableError, refused
+from ...errors import refused
 from ...log_linear.learning.learn import fit_collection, learn
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.learning.regularisation import Regularisation
@@ -28,7 +29,6 @@ from .summary import GAINS, SCORES
 
 __all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 
-_MAX_TERMS = 2**23
 _SPLIT: Fractions = (0.35, 0.15, 0.5)
 
 SELECT_OPTIONS = (
@@ -131,16 +131,24 @@ class SelectPlan:
         return order
 
 
+def smaller() -> str:
+    """What to do about too many interactions."""
+    return (
+        f"use {option('select', True)}, a lower {option('order')}, fewer {option('columns')}, or name {option('edges')}"
+    )
+
+
+def check_sampled(num_entries: int) -> None:
+    """Refuse more entries of tables than sampled gradients are meant for."""
+    what = "exact inference is out of reach, and for sampled gradients there are"
+    check_size(num_entries, MAX_SAMPLED_ENTRIES, "entries of interaction tables", "order", smaller(), what)
+
+
 def train_given(
     asked: Asked, hypergraph: InteractionHypergraph, reason: str, request: Request, prior: Prior | None
 ) -> Study:
     """Train given interactions by sampled gradients, where exact ones are out of reach for a reason, and say so."""
-    if hypergraph.num_terms > _MAX_TERMS:
-        raise IntractableError(
-            f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
-            f"{reason}",
-            hint=f"use fewer {option('columns')}, a lower {option('order')}, or {option('select', True)}",
-        )
+    check_sampled(hypergraph.num_terms)
     strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
 
@@ -154,7 +162,8 @@ def train_given(
         )
 
     rows = plural(request.parts["train"].total_count, "row")
-    return _study(work, asked, request, f"fitting {rows} by sampled gradients", told)
+    sizes = plural(hypergraph.num_interactions, "interaction"), plural(hypergraph.num_parameters, "parameter")
+    return _study(work, asked, request, f"fitting {rows} by sampled gradients: {', '.join(sizes)}", told)
 
 
 def _timed(learned: LearnResult, earlier: float, scores: float) -> LearnResult:

@@ -11,6 +11,7 @@ import torch
 from scipy.special import ndtri
 
 from ...annealing.options import chosen_rows
+from ...budgets import MAX_SWEEPS
 from ...core.command.answers import (
     describe_log_z,
     drawn_rows,
@@ -67,6 +68,7 @@ INTERACTIONS_OPTIONS = (
         "Rows drawn from a large model to estimate that loss.",
         kind="whole",
         low=100,
+        high=MAX_SWEEPS,
         default=4096,
         metavar="N",
     ),

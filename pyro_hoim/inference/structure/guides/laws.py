@@ -80,7 +80,7 @@ class SequentialStructure(TorchDistribution):
         if self.fixed is not None:
             return self.fixed
         with torch.no_grad():
-            shape = checked_sample_shape(sample_shape) + self.batch_shape
+            shape = checked_sample_shape(sample_shape, self.batch_shape.numel() * len(self.bias)) + self.batch_shape
             drawn = self.bias.new_zeros((*shape, len(self.bias)))
             for j in range(len(self.bias)):
                 logit = self.bias[j].expand(shape)
