@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import BinaryIO
 
 from .errors import InputError
 
-__all__ = ["draft_of", "new_file", "unwritable", "write_file"]
+__all__ = ["draft_of", "made_folder", "new_file", "unwritable", "write_file"]
 
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
@@ -100,6 +101,34 @@ def draft_of(path: str | os.PathLike[str], kind: type[InputError] = InputError) 
     finally:
         if place is not None:
             place.unlink(missing_ok=True)
+
+
+@contextmanager
+def made_folder(path: str | os.PathLike[str]) -> Generator[Path]:
+    """A folder, made with those above it where there is none; one that was made is removed after any exception.
+
+    InputError where the system refuses to make it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with made_folder(folder + "/tables") as made:
+        ...         write_file(made / "cells.csv", "a,count")
+        ...     print(made.is_dir())
+        True
+    """
+    target = Path(path)
+    try:
+        is_new = not target.is_dir()
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(target, error) from error
+    try:
+        yield target
+    except BaseException:
+        if is_new:
+            shutil.rmtree(target)
+        raise
 
 
 def unwritable(path: str | os.PathLike[str], error: OSError, kind: type[InputError] = InputError) -> InputError:

@@ -2,11 +2,13 @@
 
 Everything a person reads goes to standard output as text, or with ``--json`` as exactly one JSON object; progress and
 warnings go to standard error. The exit status is 0, or 2 with one line on standard error for anything wrong with the
-input, or 130 after an interrupt.
+input or refused by the system, 130 after Ctrl-C, 143 after SIGTERM, 141 where the reader of a pipe has gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ import click
 
 from ..core.words import options_written
 from ..errors import ConvergenceWarning, DataWarning, FamilyWarning, HoimError, NonexistentEstimateWarning, visible
+from .system import close_streams, open_streams, reason, signals_received
 from .writing import written
 
 __all__ = ["cli", "main"]
@@ -88,21 +91,26 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command; ends the process with the exit status."""
-    sys.exit(run(arguments))
+    open_streams()
+    status = run(arguments)
+    close_streams()
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
     """Run one command line, by default that of the process, with options of click; its exit status.
 
-    That is 0, or 2 for wrong input (one line on standard error), or 130 when interrupted.
+    That is 0, or 2 for wrong input and what the system refuses (one line on standard error), 128 and the number of a
+    signal that ended it, such as 130 after Ctrl-C, or 141 where the reader of a pipe has gone.
     """
-    with warnings.catch_warnings(), options_written(written):
+    with warnings.catch_warnings(), options_written(written), signals_received() as received:
         warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only
         for category in (ConvergenceWarning, DataWarning, FamilyWarning, NonexistentEstimateWarning):
             warnings.simplefilter("always", category)
         warnings.showwarning = _show_warning
         try:
-            cli.main(args=None if arguments is None else list(arguments), standalone_mode=False, **options)
+            words = None if arguments is None else list(arguments)
+            return cli.main(args=words, standalone_mode=False, **options) or 0
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message())
         except click.exceptions.Exit as error:
@@ -115,12 +123,20 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
             return _fail(error.format_message())
         except HoimError as error:
             return _fail(str(error))
+        except OSError as error:
+            return _fail(reason(error))
         except (click.Abort, KeyboardInterrupt):
-            click.echo("pyro-hoim: interrupted", err=True)
-            return 130
+            _say("interrupted")
+            return 128 + (received[-1] if received else signal.SIGINT)
     return 0
 
 
 def _fail(message: str) -> int:
-    click.echo(f"pyro-hoim: error: {visible(' '.join(message.split()))}", err=True)
+    _say(f"error: {visible(' '.join(message.split()))}")
     return 2
+
+
+def _say(message: str) -> None:
+    """One line on standard error, whose reader may have gone: then the exit status says it alone."""
+    with contextlib.suppress(OSError):
+        click.echo(f"pyro-hoim: {message}", err=True)

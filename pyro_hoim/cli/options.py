@@ -15,6 +15,7 @@ from ..core.family import Option
 from ..core.words import with_options
 from ..errors import InputError, out_of_range, refused
 from .progress import Progress
+from .system import one_line
 from .writing import flag
 
 __all__ = ["SEED", "Command", "Number", "WholeNumber", "click_option", "option_of"]
@@ -25,7 +26,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its progress is the object of the context."""
-        with Progress(time.perf_counter()) as ctx.obj:
+        with Progress(time.perf_counter()) as ctx.obj, one_line(self.name, ctx.obj):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

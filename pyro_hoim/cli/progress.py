@@ -29,12 +29,13 @@ class Progress:
 
     Attributes:
         opening: said before the first stage, so that a run that is refused says nothing else.
+        stage: what is being done; empty before the first.
     """
 
     def __init__(self, begin: float, period: float | None = None) -> None:
         self._begin, self._period = begin, PERIOD if period is None else period
         self.opening: str | None = None
-        self._stage, self._said = "", time.perf_counter()
+        self.stage, self._said = "", time.perf_counter()
         self._change = Condition()
         self._is_over = False
         self._thread = Thread(target=self._remind, daemon=True)
@@ -42,7 +43,7 @@ class Progress:
     def __call__(self, words: str) -> None:
         """Announce a stage."""
         with self._change:
-            self._stage = words.split(";", maxsplit=1)[0]
+            self.stage = words.split(";", maxsplit=1)[0]
             self._say(words)
 
     def __enter__(self) -> Self:
@@ -72,4 +73,4 @@ class Progress:
                 elif getattr(tqdm, "_instances", ()):
                     self._change.wait(self._period)
                 else:
-                    self._say(f"still {self._stage}" if self._stage else "still at work")
+                    self._say(f"still {self.stage}" if self.stage else "still at work")

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from ..atomic import write_file
+from ..atomic import made_folder, write_file
 from ..core.page import Block, Cell, Page
 from ..core.words import columns_of, plain, plural, shorten
 from ..errors import visible
@@ -149,12 +149,10 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
     blocks = {id(block): block for section in page.sections for block in section.blocks}
     for key, name in file_names(page).items():
         target = folder / name
-        target.parent.mkdir(exist_ok=True)
-        if blocks[key].kind == "table":
-            write_file(target, csv_text(blocks[key]))
-        else:
+        if blocks[key].kind != "table":
             pictures[key] = picture(blocks[key].drawing)
-            write_file(target, pictures[key].svg)
+        with made_folder(target.parent):
+            write_file(target, pictures[key].svg if key in pictures else csv_text(blocks[key]))
     write_file(folder / "report.html", render_page(page, provenance, pictures))
 
 

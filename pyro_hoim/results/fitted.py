@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from typing_extensions import override
 
+from ..atomic import made_folder
 from ..core import operations
 from ..core.family import Stored
 from ..core.words import plural
@@ -182,7 +183,7 @@ class Fitted:
             The path of the page.
 
         Raises:
-            InputError: the folder is a file.
+            InputError: the folder is a file, or the system refuses to write; a folder that was made is removed again.
         """
         from ..report.origin import provenance
         from ..report.render import write_page
@@ -193,8 +194,8 @@ class Fitted:
         target = Path(folder)
         if target.is_file():
             raise refused("folder", f"{target} is a file", "name a folder, which is made where there is none")
-        target.mkdir(parents=True, exist_ok=True)
-        write_page(page, target, made)
+        with made_folder(target):
+            write_page(page, target, made)
         return target / "report.html"
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -219,37 +219,40 @@ def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.T
 class DeferredInterrupt:
     """Hold back Ctrl-C until the run is between two steps; a second Ctrl-C acts at once.
 
-    Only the main thread can do this, and only where Ctrl-C calls a Python function; elsewhere nothing changes. The
-    former handler is put back at the end.
+    SIGTERM and SIGHUP are held back alike where they interrupt, as in a command. Only the main thread can do this, and
+    only where a signal calls a Python function; elsewhere nothing changes. The former handlers are put back at the end.
     """
 
     def __init__(self) -> None:
-        self._former: Callable[[int, FrameType | None], Any] | None = None
+        self._former: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._number: int = signal.SIGINT
         self.is_pending = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            former = signal.getsignal(signal.SIGINT)
-            if callable(former):
-                self._former = former
-                signal.signal(signal.SIGINT, self._note)
+            numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+            for number in numbers:
+                former = signal.getsignal(number)
+                if callable(former):
+                    self._former[number] = former
+                    signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.is_pending and self._former is not None:
-            self._former(number, frame)
-        self.is_pending = True
+        if self.is_pending:
+            self._former[number](number, frame)
+        self.is_pending, self._number = True, number
 
     def deliver(self) -> None:
-        """Now let a Ctrl-C that came in between have its effect: by default, raise KeyboardInterrupt."""
-        if self.is_pending and self._former is not None:
+        """Now let a signal that came in between have its effect: by default, raise KeyboardInterrupt."""
+        if self.is_pending and self._number in self._former:
             self.is_pending = False
-            self._former(signal.SIGINT, None)
+            self._former[self._number](self._number, None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._former is not None:
-            signal.signal(signal.SIGINT, self._former)
-            if kind is None:
-                self.deliver()
+        for number, former in self._former.items():
+            signal.signal(number, former)
+        if kind is None:
+            self.deliver()
