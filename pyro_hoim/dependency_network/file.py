@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..checks import check_exact_shape, check_finite
 from ..errors import InputTypeError, ModelFileError, check_type
 from ..runs.container import (
     DEPENDENCY_NETWORK,
@@ -84,7 +85,7 @@ class NetworkFile:
     def __post_init__(self) -> None:
         check_type(self.conditionals, DependencyConditionals, "conditionals", "a DependencyConditionals")
         self.conditionals.require_single("conditionals")
-        copies: list[NodeConditional] = []
+        copies: list[LeafConditional | TableConditional] = []
         for node in self.conditionals.nodes:
             if not isinstance(node, LeafConditional | TableConditional):
                 problem = (
@@ -94,6 +95,10 @@ class NetworkFile:
                 raise InputTypeError(problem, argument="conditionals")
             copies.append(node.with_probs(stored(node.probs)))
         keep_contents(self, _INFO, _PREFIX, conditionals=DependencyConditionals(copies))
+        for number, node in enumerate(copies):
+            if (counts := self.tensors.get(f"counts.{number}")) is not None:
+                check_exact_shape(counts, node.probs.shape, f"tensors['counts.{number}']")
+                check_finite(counts, f"tensors['counts.{number}']")
         if self.info.get("independent") is not None:
             check_shares(self.info["independent"], self.conditionals.domain, "info['independent']")
         self.conditionals.domain.indices({name for *ends, _ in self.info.get("edges", ()) for name in ends})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,8 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..errors import HoimError, ModelFileError, refused, size_text, unexpected, wrong_type
+from ..atomic import write_file
+from ..errors import HoimError, IntractableError, ModelFileError, refused, size_text, unexpected, wrong_type
 from .rules import COMMON, MOST_DEPTH, TEXT, WHOLE, Fields, Rule, check_size, parsed
 from .seal import is_intact, sealed
 
@@ -119,24 +119,7 @@ def write_container(
 ) -> None:
     """Write a file in one step, so that no half-written file is ever seen; ModelFileError where that cannot be."""
     target = Path(path)
-    if not target.parent.is_dir():
-        problem = f"the folder {target.parent} does not exist"
-        raise ModelFileError(problem, argument=target, hint="create it first", code="no-file")
-    if target.is_dir():
-        raise ModelFileError("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
-    data = _written(target, kind, contents, tensors)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error})"
-        raise ModelFileError(problem, argument=target, code="no-file") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(target, _written(target, kind, contents, tensors), ModelFileError)
 
 
 def _written(target: Path, kind: str, contents: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -170,7 +153,10 @@ def fitting(target: Path) -> Generator[None]:
         yield
     except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ModelFileError(f"the contents do not fit together ({reason[:300]})", argument=target) from error
+        is_large = isinstance(error, IntractableError)
+        problem = "the model is too large" if is_large else "the contents do not fit together"
+        code = "over-budget" if is_large else None
+        raise ModelFileError(f"{problem} ({reason[:300]})", argument=target, code=code) from error
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:

@@ -288,22 +288,14 @@ COMMON: Mapping[str, Rule] = {
 """Entries of the information that the library reads of every family."""
 
 
-def check_depth(value: object, where: str) -> None:
-    """Raise :class:`InputError` for lists and objects nested too deep."""
-    level = [value]
+def check_depth(value: Any, where: str) -> None:
+    """Raise :class:`InputError` for lists and objects of a JSON text that are nested too deep."""
+    level = [value] if type(value) in (dict, list) else []
     for _ in range(MOST_DEPTH):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                below.extend(
-                    v for v in cast("Mapping[str, Any]", item).values() if isinstance(v, (Mapping, list, tuple))
-                )
-            elif isinstance(item, (list, tuple)):
-                below.extend(v for v in cast("Sequence[Any]", item) if isinstance(v, (Mapping, list, tuple)))
-        if not below:
-            return
-        level = below
-    raise refused(where, f"is nested more than {MOST_DEPTH} levels deep", code="over-budget")
+        items = chain.from_iterable(item.values() if type(item) is dict else item for item in level)
+        level = [item for item in items if type(item) is list or type(item) is dict]
+    if level:
+        raise refused(where, f"is nested more than {MOST_DEPTH} levels deep", code="over-budget")
 
 
 def check_shares(shares: Mapping[str, Sequence[float]], domain: Domain, where: str) -> None:

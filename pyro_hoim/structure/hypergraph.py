@@ -434,7 +434,7 @@ class InteractionHypergraph:
             if key not in value:
                 raise unexpected("hypergraph", f"{wanted}, {key!r} is missing", code="missing-part")
         found = value.get("coding", "balanced")
-        if not isinstance(value["edges"], list | tuple) or not all(isinstance(e, list | tuple) for e in value["edges"]):
+        if not isinstance(value["edges"], list | tuple) or not {*map(type, value["edges"])} <= {list, tuple}:
             raise unexpected("hypergraph", f"{wanted}, the edges a list of lists of names", code="wrong-type")
         check_choice(found, ("balanced", "corner", "free"), "coding")  # model files say that of theta
         coding: FamilyCoding = "corner" if found == "corner" else "balanced"
