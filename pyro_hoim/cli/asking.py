@@ -18,6 +18,7 @@ from ..errors import check_names, check_unique, conflict, out_of_range, refused,
 from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
+from .folder import model_in
 from .options import Command, click_option
 from .output import echo_json, is_terminal, say
 from .reading import file_options, read_counts, read_known
@@ -113,7 +114,7 @@ def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozen
 
 def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     """The family of a model file, or of the one in the folder of a fit, and the question that a command asks."""
-    path = model / "model.safetensors" if model.is_dir() else model
+    path = model_in(model) if model.is_dir() else model
     family = family_of(read_kind(path), path)
     return family, Question(family.read(path), model, dict(ctx.params), own_options(family, ctx), is_terminal())
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ..errors import refused, visible
+from .folder import check_unfinished
 
 __all__ = ["echo_json", "is_terminal", "new_folder", "peak_memory_mb", "say", "to_json_text", "without_folder"]
 
@@ -98,20 +99,13 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
 
 
 def _unfinished(folder: Path) -> Path:
-    """The folder itself, refused when the run in it was completed or never started.
-
-    A run that was stopped before it kept anything is started anew, and that is said on standard error.
-    """
+    """The folder itself, refused when the run in it was completed or never started."""
     if not folder.exists() or not any(folder.iterdir()):
         state = "is empty" if folder.exists() else "does not exist"
         problem = f"{folder} {state}, so there is nothing to resume"
         raise refused("--resume", problem, "leave out --resume to start there", code="missing-part")
-    if (folder / "fit.json").exists():
-        hint = "leave out --resume to start another"
-        raise refused("--resume", f"the run in {folder} is complete", hint, code="existing-file")
+    check_unfinished(folder)
     if not (folder / "checkpoint").is_dir():
         problem = f"{folder} holds no checkpoint"
         raise refused("--resume", problem, "choose the folder of an interrupted run", code="no-file")
-    if not any(path.name != "run.json" for path in (folder / "checkpoint").glob("*")):
-        say(f"--resume: the run in {folder} was stopped before its first checkpoint; it starts anew", err=True)
     return folder

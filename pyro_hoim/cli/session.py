@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import time
@@ -15,15 +14,19 @@ from typing import Any, cast
 import click
 from click.core import ParameterSource
 
+from ..atomic import write_file
 from ..data.counts import CountTable
 from ..data.digest import digest
 from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
+from ..runs.lock import one_process
+from ..runs.seal import is_intact, sealed
+from .folder import LOCK, RECORD, check_unfinished, kept_in
 from .options import option_of
+from .output import say
 
 __all__ = ["Session", "command_line", "session"]
 
-_FILE = "run.json"
 _FREE = ("source", "target", "out", "resume", "as_json", "jobs")  # may differ when a run is continued
 
 
@@ -34,15 +37,17 @@ class Session:
         folder: what is written to.
         checkpoint: folder of what an interrupted run is continued from.
         earlier_seconds: time of the sessions before; one that was killed counts up to its last checkpoint.
+        is_complete: whether everything was written, so that nothing need be continued.
     """
 
     def __init__(self, folder: Path, started: float, rows: Observations | CountTable) -> None:
         self.folder = folder
         self.checkpoint = folder / "checkpoint"
-        self._file = self.checkpoint / _FILE
+        self._file = self.checkpoint / RECORD
+        self.is_complete = False
         self._started = started
         self._options, self._rows = _options(), digest(rows)
-        held = [path for path in self.checkpoint.glob("*") if path.name != _FILE]
+        held = kept_in(folder)
         self._then = self._read() if held else None
         self.earlier_seconds = self._seconds_before(held)
         self._write()
@@ -80,18 +85,26 @@ class Session:
         return refused("--resume", f"the run in {self.folder} {problem}", hint, code="other-run")
 
     def _read(self) -> dict[str, Any] | None:
-        try:
-            found: object = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        """The record of the sessions before; None without one, refused where it is not as it was written."""
+        if not self._file.exists():
             return None
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+        try:
+            text = self._file.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        if not is_intact(text, {}):
+            problem = f"{self._file} cannot be read, it is damaged"
+            hint = "delete it to continue without what it says of options and time, or start in another folder"
+            raise refused("--resume", problem, hint, code="damaged-file")
+        found = cast("dict[str, Any]", json.loads(text))
+        del found["sha256"]
+        return found
 
     def _seconds_before(self, held: list[Path]) -> float:
-        then = self._then or {}
-        seconds, since = then.get("seconds"), then.get("since")
-        if not isinstance(seconds, int | float) or not isinstance(since, int | float):
+        if self._then is None:
             return 0.0
-        return float(seconds) + max(0.0, max(path.stat().st_mtime for path in held) - float(since))
+        last = max(path.stat().st_mtime for path in held)
+        return self._then["seconds"] + max(0.0, last - self._then["since"])
 
     def _write(self) -> None:
         self.checkpoint.mkdir(parents=True, exist_ok=True)
@@ -100,30 +113,52 @@ class Session:
             "seconds": self.earlier_seconds,
             "since": time.time(),
         }
-        draft = self._file.with_suffix(".part")
-        draft.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        os.replace(draft, self._file)
+        write_file(self._file, sealed(content, {}))
 
 
 @contextmanager
-def session(folder: Path, started: float, rows: Observations | CountTable) -> Generator[Session]:
-    """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed."""
+def session(folder: Path, started: float, rows: Observations | CountTable, resume: bool = False) -> Generator[Session]:
+    """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed.
+
+    While it runs no other process may. What a killed one was writing is removed.
+    """
+    run = None
+    try:
+        with _locked(folder):
+            check_unfinished(folder)
+            for path in (*folder.rglob(".*.part"), *folder.rglob(".*.tmp")):
+                path.unlink(missing_ok=True)
+            if resume and not kept_in(folder):
+                problem = f"the run in {folder} was stopped before its first checkpoint; it starts anew"
+                say(f"--resume: {problem}", err=True)
+            run = Session(folder, started, rows)
+            try:
+                yield run
+            except InputError as error:
+                raise run.explain(error) from error
+            finally:
+                if not run.is_complete:
+                    run.pause()
+    except HoimError:
+        own = (RECORD, LOCK)
+        if run is not None and not any(path.is_file() and path.name not in own for path in folder.rglob("*")):
+            shutil.rmtree(folder)
+        raise
+    if run.is_complete:
+        shutil.rmtree(run.checkpoint, ignore_errors=True)  # a process that looks whether it may work here has it open
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """The folder, made where it is missing, for this process alone."""
     try:
         folder.mkdir(exist_ok=True)
+        (folder / "checkpoint").mkdir(exist_ok=True)
     except OSError as error:
         problem = f"the folder {folder} cannot be made ({error.strerror or error})"
         raise refused("--out", problem, "choose another folder", code="no-file") from error
-    run = Session(folder, started, rows)
-    try:
-        yield run
-    except HoimError as error:
-        if not any(path.is_file() and path.name != _FILE for path in folder.rglob("*")):
-            shutil.rmtree(folder)
-        if isinstance(error, InputError):
-            raise run.explain(error) from error
-        raise
-    finally:
-        run.pause()
+    with one_process(folder / "checkpoint" / LOCK, "--out", "wait for it to end, or choose another folder"):
+        yield
 
 
 def _options() -> dict[str, str]:

@@ -11,6 +11,7 @@ from pyro_hoim import Observations
 from pyro_hoim.cli.commands.fit import fit
 from pyro_hoim.cli.session import session
 from pyro_hoim.errors import InputError
+from pyro_hoim.runs.seal import sealed
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
@@ -36,15 +37,18 @@ def test_time_of_earlier_sessions_is_added(tmp_path):
     assert begin(folder, []) == 0
     record = folder / "checkpoint" / "run.json"
     found = json.loads(record.read_text())
+    del found["sha256"]
     found["seconds"], found["since"] = 100.0, found["since"] - 50
-    record.write_text(json.dumps(found))
+    record.write_text(sealed(found, {}))
     # killed: counts up to the last checkpoint, 20 seconds after the record was written
     os.utime(folder / "checkpoint" / "x", (0, found["since"] + 20))
     assert begin(folder, [], keep="") == pytest.approx(120, abs=1e-3)
-    # left in an orderly way: counts in full, and nothing is counted twice
+    # left in an orderly way: counts in full, and nothing is counted twice, however often it is continued
     again = json.loads(record.read_text())
     assert 120 < again["seconds"] < 125
     assert begin(folder, [], keep="") == pytest.approx(again["seconds"], abs=1e-9)
+    for _ in range(3):
+        assert begin(folder, [], keep="") > again["seconds"]
 
 
 def test_nothing_is_left_of_a_run_that_computed_nothing(tmp_path):
@@ -78,12 +82,24 @@ def test_options_that_differ_are_named(tmp_path):
         begin(folder, ["--select", "--seed", "1"], refused="checkpoint: damaged")
 
 
-def test_a_damaged_record_is_no_obstacle(tmp_path):
+def test_a_damaged_record_is_named_and_one_that_is_missing_is_no_obstacle(tmp_path):
     folder = tmp_path / "out"
     begin(folder, [])
-    for content in ("", "[]", "{}", '{"seconds": "long", "since": null}', "\0"):
-        (folder / "checkpoint" / "run.json").write_text(content)
-        assert begin(folder, []) == 0
+    record = folder / "checkpoint" / "run.json"
+    good = record.read_bytes()
+    flipped = [good[:k] + bytes([good[k] ^ 1 << k % 8]) + good[k + 1 :] for k in range(0, len(good), 7)]
+    other = good.replace(b'"seconds": ', b'"seconds": 1')
+    assert other != good
+    for content in (b"", b"[]", b"{}", b'{"seconds": "long", "since": null}', b"\0", good[:-1], other, *flipped):
+        record.write_bytes(content)
+        with pytest.raises(InputError, match=r"run.json cannot be read, it is damaged; delete it to contin") as caught:
+            begin(folder, [])
+        assert caught.value.code == "damaged-file"
+        assert record.read_bytes() == content and (folder / "checkpoint" / "x").exists()
+    record.write_bytes(good)
+    assert begin(folder, []) >= 0  # control
+    record.unlink()
+    assert begin(folder, []) == 0
 
 
 def test_control_contexts_are_closed():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from ...families import DEFAULT, families
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, FamilyCommand, own_options
+from ..folder import SUMMARY, files_in
 from ..options import SEED
 from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, say, to_json_text, without_folder
 from ..progress import Progress
@@ -108,7 +108,7 @@ def fit(
     folder = new_folder(out, table.name, resume)
     say: Progress = ctx.obj
     say.opening = table.size()
-    with session(folder, started, read.rows) as run:
+    with session(folder, started, read.rows, resume) as run:
         study = plan.run(
             Request(
                 table,
@@ -140,9 +140,10 @@ def fit(
         keep_split(run.folder, table, fractions, seed)
         summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
         summary |= {"targets": accuracies} if accuracies else {}
+        summary["files"] = files_in(run.folder)
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
-        write_file(run.folder / "fit.json", inside + "\n")
-        shutil.rmtree(run.checkpoint)
+        write_file(run.folder / SUMMARY, inside + "\n")
+        run.is_complete = True
     if as_json:
         echo_json(summary)
         return

@@ -234,6 +234,8 @@ class _Walk:
             chain.restore(kept)
         self.drawn = [[int(mask, 16) for mask in row] for row in unpacked(state["drawn"])]
         self.theta = state["theta"].clone()
+        if {len(row) for row in self.drawn} != {max(0, self.done - self.burn_in)}:
+            raise ValueError(f"{len(self.drawn[0])} draws after {self.done} sweeps")
 
 
 def _starts(

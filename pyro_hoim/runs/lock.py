@@ -1,0 +1,82 @@
+"""One process at a time at work in a folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import refused
+
+__all__ = ["one_process"]
+
+_HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+
+
+@contextmanager
+def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
+    """Hold a lock on a file while a block runs; the file is made, with its folder, and removed at the end.
+
+    The system releases the lock of a process that ends in whatever way, so that a file which a killed one left behind
+    is no obstacle. A file system without locks has none.
+
+    Raises:
+        InputError: another process holds it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with one_process(Path(folder, "lock"), "folder", "wait for it"):
+        ...         shown = Path(folder, "lock").exists()
+        ...     print(shown, Path(folder, "lock").exists())
+        True False
+    """
+    while True:
+        path.parent.mkdir(exist_ok=True)
+        try:
+            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # the folder of a run that has just ended was removed
+            continue
+        if not _is_free(held):
+            who = "" if sys.platform == "win32" else os.pread(held, 20, 1).decode(errors="replace").strip()
+            os.close(held)
+            problem = f"another process{f' ({who})' if who.isdigit() else ''} is at work in {path.parent.parent}"
+            raise refused(argument, problem, hint, code="conflict")
+        if sys.platform == "win32" or _is_same(held, path):
+            break
+        os.close(held)  # removed by its owner between our two steps
+    try:
+        os.ftruncate(held, 0)
+        os.write(held, f"\n{os.getpid()}\n".encode())
+        yield
+    finally:
+        if sys.platform != "win32":  # where an open file cannot be removed
+            path.unlink(missing_ok=True)
+        os.close(held)
+
+
+def _is_free(held: int) -> bool:
+    """Whether this process now has the lock of an open file."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(held, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _HELD
+    return True
+
+
+def _is_same(held: int, path: Path) -> bool:
+    """Whether an open file is the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(held), path.stat())
+    except FileNotFoundError:
+        return False
