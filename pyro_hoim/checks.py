@@ -14,6 +14,7 @@ from .errors import MissingDataError, is_whole, out_of_range, refused, unexpecte
 
 __all__ = [
     "array_of",
+    "check_dense",
     "check_exact_shape",
     "check_finite",
     "check_shape",
@@ -51,12 +52,29 @@ def check_exact_shape(array: torch.Tensor | np.ndarray, shape: Sequence[int], ar
         raise wrong_shape(argument, tuple(shape), array)
 
 
+def check_dense(tensor: torch.Tensor, argument: str) -> None:
+    """Raise :class:`InputTypeError` for a sparse tensor, and for one of the device ``meta``, which has no values.
+
+    Example:
+        >>> try:
+        ...     check_dense(torch.eye(2).to_sparse(), "theta")
+        ... except TypeError as error:
+        ...     print(error)
+        theta: expected a dense tensor, received torch.sparse_coo
+    """
+    if tensor.layout != torch.strided:
+        raise wrong_type(argument, "a dense tensor", received=tensor.layout)
+    if tensor.is_meta:
+        raise wrong_type(argument, "a tensor with values", received="one of the device 'meta'")
+
+
 def checked_floating(value: object, argument: str) -> torch.Tensor:
-    """The value, or :class:`InputTypeError` unless it is a floating-point tensor."""
+    """The value, or :class:`InputTypeError` unless it is a dense floating-point tensor."""
     if not isinstance(value, torch.Tensor):
         raise wrong_type(argument, "a floating-point tensor", value)
     if not value.is_floating_point():
         raise wrong_type(argument, "a floating-point tensor", received=value.dtype)
+    check_dense(value, argument)
     return value
 
 

@@ -77,7 +77,7 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        number = int(checked_floating(hidden_bias, "hidden_bias").shape[-1]) if hidden_bias.dim() else 0
+        number = int(hidden_bias.shape[-1]) if checked_floating(hidden_bias, "hidden_bias").dim() else 0
         names = number if hidden_names is None else hidden_names
         structure = MachineStructure.restricted(domain, names)
         check_shape(checked_floating(visible_bias, "visible_bias"), (len(domain),), "visible_bias")

@@ -216,8 +216,7 @@ def _edges(words: Sequence[str], kind: Literal["numbers", "dates"], rule: str, n
 
 def is_dates(values: Any) -> bool:
     """Whether all values that are not missing are dates, or text that looks like them."""
-    dtype = getattr(values, "dtype", None)
-    if dtype is not None and np.issubdtype(getattr(dtype, "numpy_dtype", dtype), np.datetime64):
+    if pd.api.types.is_datetime64_any_dtype(values):
         return True
     texts = {value for value in values if isinstance(value, str) and value.strip()}
     return bool(texts) and all(_DATE.fullmatch(text.strip()) for text in texts)
@@ -226,7 +225,7 @@ def is_dates(values: Any) -> bool:
 def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> np.ndarray:
     """Numbers, or days since 1970-01-01, (N,) float64; NaN where missing."""
     given = pd.Series(values).astype(object)
-    is_empty = given.isna() | (given.astype(str).str.strip() == "")
+    is_empty = given.isna() | np.array([isinstance(value, str) and not value.strip() for value in given], dtype=bool)
     present = given[~is_empty]
     if kind == "dates":
         found = _days(present, name)
@@ -246,7 +245,7 @@ def _days(present: Any, name: str) -> pd.Series:
     """Days since 1970-01-01 of dates, read in the one order of day and month that fits them all."""
     parsed = pd.to_datetime(present, format="ISO8601", errors="coerce", utc=True)
     if parsed.isna().any():
-        texts = present.astype(str).str.strip()
+        texts = pd.Series([str(value).strip() for value in present], present.index, dtype=object)
         fitting = [
             found
             for form in _FORMATS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pyro.distributions.util import broadcast_shape
 
-from ...checks import is_hidden
+from ...checks import check_dense, is_hidden
 from ...errors import refused, unexpected, wrong_type
 from ...schema import Domain
 from .support import StateSpace
@@ -17,6 +17,7 @@ def check_shape(value: object, words: str, batch_shape: torch.Size, event_shape:
     """The value, or an error unless it is a tensor whose shape ends with the event and fits the batch."""
     if not isinstance(value, torch.Tensor):
         raise wrong_type("value", f"a tensor of {words}", value)
+    check_dense(value, "value")
     if value.dim() == 0 or value.shape[-1:] != event_shape:
         expected = (*batch_shape, *event_shape)
         raise unexpected(

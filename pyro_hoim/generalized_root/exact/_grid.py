@@ -105,7 +105,10 @@ def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: flo
     probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
     probes = probes[probes <= limit]
     values = bounds.log_above(family, variable, probes)
-    last = float(probes[min(int(np.flatnonzero(values > values.max() - depth)[-1]) + 1, len(probes) - 1)])
+    if not math.isfinite(values.max()):
+        problem = f"the weights of variable number {variable} exceed the largest floating-point number"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed(), or smaller psi")
+    last = float(probes[min(int(np.flatnonzero(values >= values.max() - depth)[-1]) + 1, len(probes) - 1)])
     if last >= _MAX_POINTS:
         problem = f"counts up to {last:.3g} matter for variable number {variable}, more than {size_text(_MAX_POINTS)}"
         raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")

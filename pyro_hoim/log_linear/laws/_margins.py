@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ...checks import check_finite, check_shape, checked_floating
+from ...checks import check_dense, check_finite, check_shape, checked_floating
+from ...data.encoding import LARGEST_COUNT
 from ...errors import check_type, out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import check_balanced_family
@@ -23,11 +24,15 @@ def check_conjugate_arguments(
     s = checked_floating(mean_statistics, "mean_statistics")
     check_shape(s, (hypergraph.num_terms,), "mean_statistics")
     check_finite(s.detach(), "mean_statistics")
+    if isinstance(prior_sample_size, torch.Tensor):
+        check_dense(prior_sample_size, "prior_sample_size")
     n0 = torch.as_tensor(prior_sample_size, dtype=s.dtype, device=s.device)
     check_finite(n0.detach(), "prior_sample_size")
     if not bool((n0 > 0).all()):
         found = f"{float(n0.min())}, which makes the prior improper"
         raise out_of_range("prior_sample_size", "positive numbers", received=found)
+    if bool((n0 > LARGEST_COUNT).any()):
+        raise out_of_range("prior_sample_size", f"at most {LARGEST_COUNT}", received=float(n0.max()))
     if bool((s < 0).any()):
         raise out_of_range("mean_statistics", "probabilities", received="a negative entry")
     one = torch.ones_like(n0)

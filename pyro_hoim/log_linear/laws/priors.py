@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 from pyro.distributions import TorchDistribution, constraints
 
-from ...checks import check_finite, check_shape, checked_sample_shape
+from ...checks import check_finite, check_shape, checked_floating, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...core.laws.parameter_cache import version_of
 from ...core.partition import PartitionBackend
@@ -219,7 +219,7 @@ class DiaconisYlvisaker(TorchDistribution):
         Shape:
             value ``(*sample, *batch, num_parameters)``; returns ``(*sample, *batch)``.
         """
-        if value.shape[-1:] != self.event_shape:
+        if checked_floating(value, "value").shape[-1:] != self.event_shape:
             raise wrong_shape("value", f"(..., {self.event_shape[0]})", value)
         if self._validate_args:
             check_finite(value.detach(), "value")

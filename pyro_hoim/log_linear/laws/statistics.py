@@ -10,7 +10,7 @@ import torch
 from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 
-from ...checks import check_finite, checked_sample_shape
+from ...checks import check_dense, check_finite, checked_sample_shape
 from ...core.laws.shared import SharedLaw
 from ...core.laws.support import MarginalCounts, StateSpace
 from ...core.laws.traces import refuse_traced
@@ -335,6 +335,7 @@ def _count_states(states: torch.Tensor, hypergraph: InteractionHypergraph, weigh
 def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
     """A finite, whole, non-negative number or tensor."""
     if isinstance(total_count, torch.Tensor):
+        check_dense(total_count, "total_count")
         if total_count.is_complex() or total_count.dtype == torch.bool:
             raise wrong_type("total_count", "numbers", received=total_count.dtype)
         valid = (total_count >= 0) & (total_count == total_count.floor()) & (total_count <= LARGEST_COUNT)
