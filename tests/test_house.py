@@ -75,7 +75,7 @@ def test_the_command_line_and_what_families_share_import_no_family():
 
 def test_options_in_sentences_are_options():
     known = {"model", "columns", "split", "resume", "given", "refit", "log_z"}
-    known |= {"count_column", "weight_column", "bins", "allow"}  # of every fit
+    known |= {"count_column", "weight_column", "bins", "allow", "safe_csv"}  # of every fit
     for family in families():
         known |= {option.name for options in family.options.values() for option in options}
     told = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from click.core import ParameterSource
 from ..atomic import new_file
 from ..core.family import Answer, Family, Option, Question, family_of
 from ..core.words import listed, plural
-from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected
+from ..data.files.safe_cells import safe_frame, warn_of_formulas
+from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
 from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
@@ -29,6 +31,7 @@ __all__ = [
     "DATA",
     "JSON",
     "MODEL",
+    "SAFE_CSV",
     "FamilyCommand",
     "ask",
     "check_new_file",
@@ -36,11 +39,16 @@ __all__ = [
     "own_options",
     "parse_given",
     "show",
+    "show_csv",
     "with_rows",
     "write",
+    "write_csv",
 ]
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
+SAFE_CSV = click.option(
+    "--safe-csv", is_flag=True, help="Write an apostrophe before cells that a spreadsheet would run; files say so."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
@@ -190,13 +198,29 @@ def check_new_file(out: Path | None) -> None:
         raise refused("--out", f"the folder {out.absolute().parent} does not exist", code="no-file")
 
 
-def write(answer: Answer, out: Path | None) -> None:
+def write(answer: Answer, out: Path | None, safe: bool) -> None:
     """The rows of an answer as CSV, to a file or to standard output."""
     _note(answer)
     frame = pd.DataFrame() if answer.frame is None else answer.frame
+    write_csv(frame, out, safe)
+    if out is not None:
+        say(f"{plural(len(frame), 'row')} written to {out}")
+
+
+def write_csv(frame: pd.DataFrame, out: Path | None, safe: bool) -> None:
+    """A data frame as CSV, to a file or to standard output, its cells made safe for a spreadsheet where asked."""
+    head, frame, found = safe_frame(frame, safe)
     if out is None:
-        click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
+        show_csv(head + frame.to_csv(index=False, lineterminator="\n"))
     else:
         with new_file(out) as file:
+            file.write(head.encode())
             frame.to_csv(file, index=False, lineterminator="\n")
-        say(f"{plural(len(frame), 'row')} written to {out}")
+    warn_of_formulas(found, "--safe-csv")
+
+
+def show_csv(text: str) -> None:
+    """Print CSV as it is, or to a terminal with what that would obey escaped."""
+    if sys.stdout.isatty():
+        text = "\n".join(map(visible, text.split("\n")))
+    click.echo(text, nl=False)

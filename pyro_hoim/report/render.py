@@ -12,7 +12,8 @@ import jinja2
 
 from ..atomic import made_folder, write_file
 from ..core.page import Block, Cell, Page
-from ..core.words import columns_of, plain, plural, shorten
+from ..core.words import columns_of, option, plain, plural, shorten
+from ..data.files.safe_cells import warn_of_formulas
 from ..errors import visible
 from .origin import provenance as made_now, provenance_lines
 from .pictures import Picture, picture
@@ -124,7 +125,9 @@ def _shown(cell: Cell) -> str:
     return cell.shown if isinstance(cell.value, str) else cell.shown.replace("-", "−")
 
 
-def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = None) -> None:
+def write_page(
+    page: Page, folder: Path, provenance: Mapping[str, Any] | None = None, *, safe_csv: bool = False
+) -> None:
     """Write ``report.html``, ``tables`` and ``figures`` into a folder that exists.
 
     The page is written last, and every file in one step, so that no half-written one is ever seen. Tables are CSV files
@@ -134,6 +137,10 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
         page: what to show.
         folder: where to; files of the same names are replaced.
         provenance: as of :func:`render_page`.
+        safe_csv: write an apostrophe before cells of the tables that a spreadsheet would run.
+
+    Warns:
+        DataWarning: with the number of such cells, where they are written as they are.
 
     Example:
         >>> import tempfile
@@ -146,14 +153,18 @@ def write_page(page: Page, folder: Path, provenance: Mapping[str, Any] | None = 
         ['term,gain', 'sex:age,0.25']
     """
     pictures: dict[int, Picture] = {}
+    formulas: list[str] = []
     blocks = {id(block): block for section in page.sections for block in section.blocks}
     for key, name in file_names(page).items():
         target = folder / name
         if blocks[key].kind != "table":
             pictures[key] = picture(blocks[key].drawing)
+        text, found = csv_text(blocks[key], safe_csv) if blocks[key].kind == "table" else ("", [])
+        formulas += found
         with made_folder(target.parent):
-            write_file(target, pictures[key].svg if key in pictures else csv_text(blocks[key]))
+            write_file(target, pictures[key].svg if key in pictures else text)
     write_file(folder / "report.html", render_page(page, provenance, pictures))
+    warn_of_formulas(formulas, option("safe_csv", True))
 
 
 def plain_text(page: Page) -> str:

@@ -6,21 +6,26 @@ import csv
 import io
 
 from ..core.page import Block, Cell
+from ..data.files.safe_cells import safe_rows
 
 __all__ = ["csv_text"]
 
 
-def csv_text(block: Block) -> str:
-    """The rows of a table with a header; errors told beside a value have columns of their own, with ``SE`` behind."""
+def csv_text(block: Block, safe: bool = False) -> tuple[str, list[str]]:
+    """The rows of a table with a header, and its cells that a spreadsheet would run, where they are not made safe.
+
+    Errors told beside a value have columns of their own, with ``SE`` behind.
+    """
     has_error = [any(row[i].error is not None for row in block.rows) for i in range(len(block.columns))]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     names = zip(block.columns, has_error, strict=True)
-    writer.writerow([field for name, also in names for field in ([name, f"{name} SE"] if also else [name])])
+    rows = [[field for name, also in names for field in ([name, f"{name} SE"] if also else [name])]]
     for row in block.rows:
         cells = zip(row, has_error, strict=True)
-        writer.writerow([field for cell, also in cells for field in _fields(cell, also)])
-    return buffer.getvalue()
+        rows.append([field for cell, also in cells for field in _fields(cell, also)])
+    head, written, found = safe_rows(rows, safe)
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(written)
+    return head + buffer.getvalue(), found
 
 
 def _fields(cell: Cell, has_error: bool) -> list[str]:

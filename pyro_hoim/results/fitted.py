@@ -176,14 +176,21 @@ class Fitted:
 
         return draw_mosaic(self, names, ax, data)
 
-    def report(self, folder: str | os.PathLike[str]) -> Path:
+    def report(self, folder: str | os.PathLike[str], *, safe_csv: bool = False) -> Path:
         """Write a page on the model, ``report.html``, into a folder, which is made where there is none.
+
+        Args:
+            folder: where to; the page's tables and pictures stand beside it.
+            safe_csv: write an apostrophe before cells of the tables that a spreadsheet would run.
 
         Returns:
             The path of the page.
 
         Raises:
             InputError: the folder is a file, or the system refuses to write; a folder that was made is removed again.
+
+        Warns:
+            DataWarning: with the number of cells that a spreadsheet would run, where they are written as they are.
         """
         from ..report.origin import provenance
         from ..report.render import write_page
@@ -195,7 +202,7 @@ class Fitted:
         if target.is_file():
             raise refused("folder", f"{target} is a file", "name a folder, which is made where there is none")
         with made_folder(target):
-            write_page(page, target, made)
+            write_page(page, target, made, safe_csv=safe_csv)
         return target / "report.html"
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -137,3 +137,28 @@ def test_what_a_terminal_obeys_is_shown_escaped(shell):
     assert UNSEEN.search(shell("sample", model, "-n", "20").out)  # a file keeps its cells as they are
     tables = [path.read_text(encoding="utf-8") for path in (folder / "out/tables").iterdir()]
     assert any("a\u202eb" in text for text in tables)
+
+
+def test_cells_that_a_spreadsheet_would_run(shell):
+    """They are counted in one line, made safe by an option, and files made safe are read back by every command."""
+    labels = ["=1+1", "'=1+1", "-1", ""]
+    source = table("=a,b,c", [f"{labels[i % 3]},{i % 2},{(i // 2) % 3 % 2}" for i in range(60)])
+    told = shell("fit", source, "--order", "1", "--out", "out").err
+    assert told.count("a spreadsheet would run") == 1 and "; --safe-csv makes them safe" in told
+    assert "a spreadsheet" not in shell("report", "out", "--out", "page", "--safe-csv").err
+    model = "out/model.safetensors"
+    raw = shell("sample", model, "-n", "30")
+    number = len(re.findall("^=", raw.out, flags=re.MULTILINE))
+    assert f"pyro-hoim: warning: a spreadsheet would run {number} cells of the CSV written, such as '=" in raw.err
+    safe = shell("sample", model, "-n", "30", "--safe-csv", "--out", "s.csv")
+    assert "a spreadsheet" not in safe.err and "30 rows written to s.csv" in safe.out
+    text = Path("s.csv").read_text(encoding="utf-8")
+    assert not re.findall("^=", text, flags=re.MULTILINE) and text.count("\n''=") and text.count("\n'=") > 1
+    Path("r.csv").write_text(raw.out, encoding="utf-8")
+    assert shell.json("score", model, "s.csv")["nll"] == shell.json("score", model, "r.csv")["nll"]
+    shell("predict", model, "s.csv", "--target", "b", "--out", "p.csv", "--safe-csv")
+    shell("predict", model, "r.csv", "--target", "b", "--out", "q.csv")
+    predicted = [Path(name).read_text(encoding="utf-8") for name in ("p.csv", "q.csv")]
+    assert [line.removeprefix("'") for line in predicted[0].splitlines()[1:]] == predicted[1].splitlines()
+    shell("sample", model, "--complete", "s.csv", "--out", "c.csv", "--safe-csv")
+    assert Path("c.csv").read_text(encoding="utf-8") == text

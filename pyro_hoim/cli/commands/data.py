@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,11 @@ import click
 
 from ...atomic import write_file
 from ...core.words import plural
+from ...data.files.safe_cells import safe_rows, warn_of_formulas
 from ...datasets.files import data_file, dataset_files
 from ...datasets.tables import load_table, tables as tables_of_library
 from ...errors import check_names
-from ..asking import JSON, check_new_file
+from ..asking import JSON, SAFE_CSV, check_new_file, show_csv, write_csv
 from ..options import Command
 from ..output import echo_json, say
 
@@ -22,7 +25,8 @@ __all__ = ["data", "tables"]
 @click.command(cls=Command)
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
-def data(name: str, out: Path | None) -> None:
+@SAFE_CSV
+def data(name: str, out: Path | None, safe_csv: bool) -> None:
     """Print an embedded table or a public data set as CSV: ``pyro-hoim data mushroom > mushroom.csv``.
 
     A table has one line per cell with a column named count. A public data set has one line per observation, as it was
@@ -32,14 +36,22 @@ def data(name: str, out: Path | None) -> None:
     check_names([name], [*embedded, *(info.name for info in dataset_files())], "NAME", noun="data set")
     check_new_file(out)
     if name in embedded:
-        text = load_table(name).to_pandas().to_csv(index=False, lineterminator="\n")
+        frame = load_table(name).to_pandas()
+        write_csv(frame, out, safe_csv)
+        lines = len(frame)
     else:
         text = data_file(name).read_text(encoding="utf-8")
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        write_file(out, text)
-        say(f"{plural(text.count(chr(10)) - 1, 'line')} below the header written to {out}")
+        rows = list(csv.reader(text.splitlines(keepends=True)))
+        head, written, found = safe_rows(rows, safe_csv)
+        if head:
+            buffer = io.StringIO()
+            csv.writer(buffer, lineterminator="\n").writerows(written)
+            text = head + buffer.getvalue()
+        show_csv(text) if out is None else write_file(out, text)
+        warn_of_formulas(found, "--safe-csv")
+        lines = len(rows) - 1
+    if out is not None:
+        say(f"{plural(lines, 'line')} below the header written to {out}")
 
 
 @click.command(cls=Command)

@@ -21,7 +21,7 @@ from ...errors import check_names, check_unique, refused, unexpected
 from ...families import DEFAULT, families
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
-from ..asking import JSON, FamilyCommand, own_options
+from ..asking import JSON, SAFE_CSV, FamilyCommand, own_options
 from ..folder import SUMMARY, files_in
 from ..options import SEED
 from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, say, to_json_text, without_folder
@@ -64,6 +64,7 @@ class _FitCommand(FamilyCommand):
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run in its folder.")
+@SAFE_CSV
 @JSON
 @click.pass_context
 def fit(
@@ -136,7 +137,7 @@ def fit(
             split=dict(zip(parts, fractions, strict=True)),
             seed=seed,
         )
-        write_page(page, run.folder, made)
+        write_page(page, run.folder, made, safe_csv=ctx.params["safe_csv"])
         keep_split(run.folder, table, fractions, seed)
         summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
         summary |= {"targets": accuracies} if accuracies else {}

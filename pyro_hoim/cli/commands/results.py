@@ -12,7 +12,7 @@ import click
 from ...errors import refused
 from ...families import load
 from ...results.comparison import compare as compare_models
-from ..asking import JSON, MODEL, FamilyCommand, ask, with_rows
+from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ask, with_rows
 from ..options import Command
 from ..output import echo_json, new_folder, say
 from ..reading import file_options, say_notes
@@ -63,10 +63,11 @@ def _names(models: Sequence[Path]) -> list[str]:
 @click.command(cls=Command)
 @MODEL
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")
-def report(model: Path, out: Path | None) -> None:
+@SAFE_CSV
+def report(model: Path, out: Path | None, safe_csv: bool) -> None:
     """Write a page on MODEL from what its file holds, without the rows that it was estimated from."""
     if out is not None and out.is_dir() and any(out.iterdir()):
         raise refused("--out", f"folder {out} exists and is not empty", "choose another", code="existing-file")
     loaded = load(model)
     folder = new_folder(out, f"report-{model.stem if model.is_file() else model.name}", resume=False)
-    say(f"report: {loaded.report(folder)}")
+    say(f"report: {loaded.report(folder, safe_csv=safe_csv)}")

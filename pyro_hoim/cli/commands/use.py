@@ -11,14 +11,27 @@ import click
 import pandas as pd
 import torch
 
-from ...atomic import new_file
 from ...budgets import check_cells
 from ...core.command.reading import read_cells
 from ...core.family import Answer, Question
 from ...core.words import plural
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, refused, unexpected
-from ..asking import DATA, JSON, MODEL, FamilyCommand, ask, check_new_file, figures, parse_given, show, with_rows, write
+from ..asking import (
+    DATA,
+    JSON,
+    MODEL,
+    SAFE_CSV,
+    FamilyCommand,
+    ask,
+    check_new_file,
+    figures,
+    parse_given,
+    show,
+    with_rows,
+    write,
+    write_csv,
+)
 from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import file_options
@@ -32,9 +45,10 @@ __all__ = ["predict", "sample", "score"]
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
+@SAFE_CSV
 @file_options
 @click.pass_context
-def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | None, **_: Any) -> None:
+def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | None, safe_csv: bool, **_: Any) -> None:
     """Draw independent rows from MODEL as CSV, also given some columns, or fill the gaps of the rows of a file.
 
     The draws are exact (no Markov chain) where the model allows. Otherwise every row is the state of a Gibbs chain of
@@ -60,14 +74,18 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
             if name in question.given:
                 raise conflict(f"--{name.replace('_', '-')}", "belongs to --complete FILE")
         fixed = parse_given(given, question.stored.domain, family.data_type)
-        write(family.draw(replace(question, values={**question.values, "given": fixed})), out)
+        write(family.draw(replace(question, values={**question.values, "given": fixed})), out, safe_csv)
         return
     if given:
         raise conflict("--given", "cannot be combined with --complete", "write the value into the file")
     question = with_rows(family, question, file)
     question = replace(question, rows=_each_row(question))
     answer = family.complete(question)
-    write(replace(answer, notes=[*question.left_out("they are not completed and not written"), *answer.notes]), out)
+    write(
+        replace(answer, notes=[*question.left_out("they are not completed and not written"), *answer.notes]),
+        out,
+        safe_csv,
+    )
 
 
 def _each_row(question: Question) -> Observations:
@@ -113,10 +131,18 @@ def score(ctx: click.Context, model: Path, file: Path, as_json: bool, **_: Any) 
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the rows with their predictions here."
 )
+@SAFE_CSV
 @JSON
 @click.pass_context
 def predict(
-    ctx: click.Context, model: Path, file: Path, target: tuple[str, ...], out: Path | None, as_json: bool, **_: Any
+    ctx: click.Context,
+    model: Path,
+    file: Path,
+    target: tuple[str, ...],
+    out: Path | None,
+    safe_csv: bool,
+    as_json: bool,
+    **_: Any,
 ) -> None:
     """Predict column COL of FILE from its other columns and compare with what the file says.
 
@@ -134,8 +160,7 @@ def predict(
     answers = {name: family.predict(its) for name, its in asked.items()}
     if out is not None:
         rows = _with_predictions(question, file, answers)
-        with new_file(out) as place:
-            rows.to_csv(place, index=False, lineterminator="\n")
+        write_csv(rows, out, safe_csv)
     if as_json and len(target) > 1:
         echo_json({"targets": {name: figures(answer, asked[name]) for name, answer in answers.items()}})
     else:

@@ -20,6 +20,7 @@ from ..csv_file import CsvColumns, parse_csv, read_bytes
 from ..encoding import label_of
 from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
+from .safe_cells import MARK, restored
 from .typed_file import TYPED, not_plain, read_frame
 
 __all__ = ["read_table_file"]
@@ -185,7 +186,7 @@ def _check_western(path: Any, raw: bytes) -> None:
 
 def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | None, notes: list[str]) -> _Rows:
     """Rows of a text that begins with ``head``, its delimiter given or found."""
-    first_line, skipped, place = 1, 0, 0
+    first_line, skipped, place, is_safe = 1, 0, 0, False
     if line := _SEP_LINE.match(head):
         place, first_line, sep = line.end(), 2, sep or line[1]
     while line := _COMMENT.match(head, place):
@@ -193,7 +194,8 @@ def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | No
         is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
         if not below or is_header:
             break
-        place, skipped = line.start(2), skipped + 1
+        is_mark = line[1].strip('";,|\t ') == MARK
+        place, skipped, is_safe = line.start(2), skipped + 1, is_safe or is_mark
     head, stream = head[place:], opened()
     stream.read(place)
     delimiter = _found_delimiter(head) if sep is None else sep
@@ -201,7 +203,10 @@ def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | No
     header, columns, lines = parse_csv(path, stream, delimiter, first_line=first_line + skipped, spare=spare)
     read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if sep is None and delimiter != "," else []
     told = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
-    if skipped:
+    if is_safe:
+        header, columns = tuple(map(restored, header)), [tuple(map(restored, column)) for column in columns]
+        told.append("apostrophes before cells that a spreadsheet would run removed, as its first line says")
+    elif skipped:
         told.append(f"{skipped} comment line{'s' * (skipped > 1)} above the header left out")
     if spare:
         header = ("", *header) if any(columns[-1][:_SAMPLE_ROWS]) else (*header, "")

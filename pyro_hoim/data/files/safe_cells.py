@@ -1,0 +1,92 @@
+"""Cells of CSV files that a spreadsheet would run as formulas: told, made safe by an apostrophe, and read back."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ...errors import DataWarning, caller_level
+
+__all__ = ["MARK", "as_written", "restored", "safe_frame", "safe_rows", "warn_of_formulas"]
+
+MARK = "# pyro-hoim safe-csv: an apostrophe stands before cells that a spreadsheet would run"
+"""First line of a file with cells that were made safe; without it no reader removes an apostrophe."""
+
+_FIRST = "=+-@\t\r\uff1d\uff0b\uff0d\uff20"
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?|[-+](?:inf)?")
+
+
+def _may_run(cell: str) -> bool:
+    """Whether a spreadsheet would run a cell, or one without the apostrophes before it."""
+    core = cell.lstrip("'")
+    return core[:1] in _FIRST and bool(core) and _NUMBER.fullmatch(core) is None
+
+
+def as_written(cell: str) -> str:
+    """A cell with an apostrophe before it if a spreadsheet might run it, also without the apostrophes that it has.
+
+    The latter get one more, so that no two cells are written alike and :func:`restored` finds them again.
+
+    Example:
+        >>> [as_written(cell) for cell in ("=1+1", "'=1+1", "-1.5", "a=b", "'tis")]
+        ["'=1+1", "''=1+1", '-1.5', 'a=b', "'tis"]
+    """
+    return f"'{cell}" if _may_run(cell) else cell
+
+
+def restored(cell: str) -> str:
+    """The cell that :func:`as_written` wrote so.
+
+    Example:
+        >>> [restored(cell) for cell in ("'=1+1", "''=1+1", "'tis")]
+        ['=1+1', "'=1+1", "'tis"]
+    """
+    return cell[1:] if cell.startswith("'") and _may_run(cell) else cell
+
+
+def _formulas(cells: Iterable[str]) -> list[str]:
+    return [cell for cell in cells if not cell.startswith("'") and _may_run(cell)]
+
+
+def safe_rows(rows: Sequence[Sequence[str]], safe: bool) -> tuple[str, Sequence[Sequence[str]], list[str]]:
+    """What stands above a table (the mark, or nothing), its rows of text, made safe where asked, and its formulas."""
+    found = _formulas(cell for row in rows for cell in row)
+    if not safe:
+        return "", rows, found
+    changed = [[as_written(cell) for cell in row] for row in rows]
+    return (f"{MARK}\n" if changed != [list(row) for row in rows] else ""), changed, []
+
+
+def safe_frame(frame: pd.DataFrame, safe: bool) -> tuple[str, pd.DataFrame, list[str]]:
+    """As :func:`safe_rows`, of a data frame and the names of its columns."""
+    names = [str(name) for name in frame.columns]
+    found, is_changed = _formulas(names), [as_written(name) for name in names] != names
+    made = frame.copy() if safe else frame
+    for i in range(len(names)):
+        column = frame.iloc[:, i]
+        if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+            continue
+        codes, distinct = pd.factorize(column)
+        cells = [str(cell) for cell in distinct]
+        times = np.bincount(codes[codes >= 0], minlength=len(cells)).tolist()
+        found += [cell for cell, number in zip(cells, times, strict=True) for _ in range(number) if _formulas([cell])]
+        written = [as_written(cell) for cell in cells]
+        if safe and written != cells:
+            is_changed = True
+            made.isetitem(i, pd.Series(np.array([*written, None], dtype=object)[codes], index=frame.index))
+    if not safe:
+        return "", frame, found
+    made.columns = [as_written(name) for name in names]
+    return (f"{MARK}\n" if is_changed else ""), made, []
+
+
+def warn_of_formulas(found: Sequence[str], hint: str) -> None:
+    """Warn of cells that a spreadsheet would run; ``hint`` is how they are made safe."""
+    if found:
+        noun = "cell" if len(found) == 1 else "cells"
+        problem = f"a spreadsheet would run {len(found)} {noun} of the CSV written, such as {found[0][:40]!r}"
+        warnings.warn(DataWarning(f"{problem}; {hint} makes them safe"), stacklevel=caller_level())
