@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -74,6 +75,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
         for ending in endings:
             save_model(folder / f"model{ending}.safetensors", stored)
             if model.posterior is not None:
+                _leave_out_dates(model.posterior.data)
                 with draft_of(folder / f"posterior{ending}.nc") as place:
                     model.posterior.data.to_netcdf(str(place))
     found = {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
@@ -82,6 +84,13 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
         save_structure_posterior(folder / STRUCTURE_FILE, analysis.structures.posterior, about)
         found["structure posterior"] = STRUCTURE_FILE
     return found
+
+
+def _leave_out_dates(data: Any) -> None:
+    """Take the time of its making out of a posterior of ArviZ, of either generation, so that equal runs are equal."""
+    names: Any = data.groups() if callable(data.groups) else data.groups
+    for group in names:
+        data[group].attrs.pop("created_at", None)
 
 
 def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:

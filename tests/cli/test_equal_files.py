@@ -13,6 +13,7 @@ RUNS = {
     "order": ("labels.csv", "--order", "2"),
     "penalty": ("labels.csv", "--order", "2", "--penalty", "l1:1"),
     "several": ("labels.csv", "--order", "1", "--order", "2", "--split", "0.6,0.4,0"),
+    "posterior": ("labels.csv", "--order", "1", "--posterior", *SHORT),
     "select": ("labels.csv", "--select"),
     "structures": ("labels.csv", "--structure-posterior", *SHORT),
     "network": ("labels.csv", "--model", "dependency-network", "--jobs", "1"),
@@ -32,7 +33,8 @@ def tables():
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.safetensors"))}
+    paths = [*Path(folder).glob("*.safetensors"), *Path(folder).glob("*.nc")]
+    return {path.name: path.read_bytes() for path in paths}
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
@@ -42,6 +44,7 @@ def test_equal_runs_leave_equal_files(shell, name):
     assert files("one") and files("one") == files("two")
     assert first["seconds"] != second["seconds"]  # control: the runs took other times
     load("one")
+    assert ("posterior.nc" in files("one")) == (name == "posterior")
 
 
 def test_equal_learning_in_python_leaves_equal_files():
