@@ -32,6 +32,7 @@ from .jit import njit
 
 __all__ = [
     "LANES",
+    "PIECE",
     "SMALL",
     "aligned",
     "balanced_width",
@@ -40,6 +41,8 @@ __all__ = [
     "fill_uniform64",
     "from_tiles",
     "lane_seeds",
+    "later",
+    "pieces",
     "run_threads",
     "tile_width",
     "to_tiles",
@@ -52,6 +55,9 @@ _MAX_WIDTH = 64
 
 SMALL = 2000
 """Visits of tiles below which starting threads costs more than it saves."""
+
+PIECE = 2.0**29
+"""Reads of single numbers by compiled code, at most, after which it returns to answer a Ctrl-C: about 0.1 s."""
 
 Array = NDArray[Any]
 
@@ -225,25 +231,73 @@ class _Workers:
 _workers: dict[int, _Workers] = {}
 
 
-def run_threads(function: Callable[[int, int], object], num_items: int, num_threads: int | None = None) -> None:
-    """Call ``function(first, step)`` on every worker; worker w is to handle items w, w + step, and so on.
+def run_threads(
+    function: Callable[[int, int], object], num_items: int, num_threads: int | None = None, cost: float = 0.0
+) -> None:
+    """Call ``function(first, step)``, which is to handle items first, first + step, and so on, until all were handled.
+
+    Worker w handles items w, w + (number of workers), and so on, in as many calls as keep each below :data:`PIECE`,
+    where ``cost`` is that of all items: compiled code answers no Ctrl-C before it returns. The remainder of first by
+    the number of workers is the worker.
 
     The caller is worker 0, so one worker needs no other thread. Threads stay for later calls; a forked process, which
-    has none of its parent's, starts its own. The first error of a worker is raised after all have ended.
+    has none of its parent's, starts its own. The first error of a worker is raised after all have ended; the others
+    leave out what they have not begun.
     """
     workers = max(1, min(torch.get_num_threads() if num_threads is None else num_threads, num_items))
+    parts = max(1, min(-(-num_items // workers), math.ceil(cost / workers / PIECE)))
+    stop = threading.Event()
+
+    def handle(worker: int, _: int) -> None:
+        try:
+            for part in range(parts):
+                if stop.is_set():
+                    return
+                function(worker + part * workers, parts * workers)
+        except BaseException:
+            stop.set()
+            raise
+
     if workers == 1:
-        function(0, 1)
+        handle(0, 1)
         return
     pool = _workers.setdefault(os.getpid(), _Workers())
     if pool.count < workers - 1:
         pool.grow(workers - 1)
     answers: _Answers = SimpleQueue()
     for w in range(1, workers):
-        pool.tasks.put((function, w, workers, answers))
+        pool.tasks.put((handle, w, workers, answers))
+    errors: list[BaseException] = []
+    left = workers - 1
     try:
-        function(0, workers)
+        handle(0, workers)
     finally:
-        errors = [e for e in (answers.get() for _ in range(1, workers)) if e is not None]
+        while left:
+            try:
+                error = answers.get()
+                left -= 1
+            except KeyboardInterrupt as interrupt:
+                stop.set()
+                error = interrupt
+            errors += [] if error is None else [error]
     if errors:
         raise errors[0]
+
+
+def pieces(num_steps: int, cost: float, multiple: int = 1) -> list[tuple[int, int]]:
+    """Bounds of parts of a run of some steps, each of at most about :data:`PIECE` where ``cost`` is that of all.
+
+    All parts but the last have a multiple of some number of steps, at least one.
+
+    Example:
+        >>> pieces(10, 3.0 * PIECE, multiple=2), pieces(10, 1.0), pieces(0, 0.0)
+        ([(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)], [(0, 10)], [(0, 0)])
+    """
+    least = max(1, math.floor(num_steps * PIECE / max(cost, 1.0)))
+    length = num_steps if cost <= PIECE else max(multiple, least // multiple * multiple)
+    return [(first, min(num_steps, first + length)) for first in range(0, num_steps, max(1, length))] or [(0, 0)]
+
+
+def later(order: NDArray[np.int32], sweep: int) -> NDArray[np.int32]:
+    """The order (sweeps, visits) in which blocks are visited from a later sweep on; it begins again at its end."""
+    return np.roll(order, -(sweep % len(order)), axis=0)

@@ -17,6 +17,8 @@ from ._walker_structure import alias_tables, walker_program
 
 __all__ = ["WalkerEngine"]
 
+_READS = 512  # of numbers, whose time an update takes
+
 
 class WalkerEngine:
     """Chains of conditionals that are decision graphs or tables, with the methods of :class:`ConditionalEngine`.
@@ -72,22 +74,23 @@ class WalkerEngine:
             p = self._program
             arguments = (p.code, p.roots, p.depths, p.levels, p.cuts, p.others, self._drawn, self._picks)
 
-            def work(worker: int, step: int) -> None:
+            def work(first_tile: int, step: int) -> None:
                 run(
                     self._tiles,
                     self._random,
                     self._num_chains,
-                    (worker, len(self._tiles), step),
+                    (first_tile, len(self._tiles), step),
                     *arguments,
                     first % len(self._drawn),
                     num_updates,
                     thin,
                     self._edges,
-                    kept_counts[worker],
+                    kept_counts[first_tile % workers],
                     kept_codes,
                 )
 
-            run_threads(work, workers, workers)
+            cost = float(self._num_chains) * num_updates * _READS
+            run_threads(work, len(self._tiles), workers, cost)
         return Record(
             num_records,
             torch.from_numpy(kept_counts.sum(0).astype(np.float64)) if counts else None,

@@ -2,6 +2,7 @@ r"""Engine for binary variables: products of spins, moved by compiled code on th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import aligned, from_tiles, lane_seeds, run_threads, tile_width, to_tiles
+from ...compute.lanes import aligned, from_tiles, lane_seeds, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
-from ._products_kernels import move, weighted_sums
+from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
 from ._products_structure import KeptLists, block_lists, products_of, whole_weights
 
 __all__ = ["ProductsEngine"]
@@ -65,6 +66,8 @@ class ProductsEngine:
         self._products = products_of(hypergraph)
         self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
         self._only_sites = all(len(b) == 1 for b in blocks)
+        states = 2 ** max(map(len, blocks), default=1)
+        self._sweep = float(self._width * states * (self._size + sum(map(len, hypergraph.edges))))  # reads, at most
         seeds = lane_seeds(seed, num_groups, num_chains, self._width)
         self._rng = aligned(seeds.transpose(1, 0, 2)).view(np.int32)
         tiles = num_groups * self._per_group
@@ -195,7 +198,7 @@ class ProductsEngine:
         def work(first: int, step: int) -> None:
             move(first, step, spins, self._rng, *laws, layout, path, log_weights is not None, is_tracking, out)
 
-        run_threads(work, len(spins))
+        run_threads(work, len(spins), cost=len(spins) * self._sweep * sweeps_per_step * betas.shape[1])
         self._is_stale = False
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
@@ -212,16 +215,20 @@ class ProductsEngine:
         sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64)
         heights = np.zeros((records, tiles, width)) if energies else None
         states = np.zeros((records if codes else 0, tiles, self._size, width), dtype=np.uint8)
-        self._run(
-            np.require(order, np.int32, ["C", "W"]),
-            np.array(beta, dtype=np.float64)[:, None],
-            num_sweeps,
-            thin=thin,
-            is_tracking=energies and records > 0 and self._only_sites and thin < 4 and self._dtype == np.float64,
-            counts=sums if counts else None,
-            energies=heights,
-            codes=states,
-        )
+        is_tracking = energies and records > 0 and self._only_sites and thin < 4 and self._dtype == np.float64
+        every = max(1, thin)
+        for first, last in pieces(num_sweeps, num_sweeps * self._sweep, math.lcm(every, REFRESH)):
+            noted = slice(first // every, last // every)
+            self._run(
+                np.require(later(order, first), np.int32, ["C", "W"]),
+                np.array(beta, dtype=np.float64)[:, None],
+                last - first,
+                thin=thin,
+                is_tracking=is_tracking,
+                counts=sums if counts else None,
+                energies=None if heights is None else heights[noted],
+                codes=states[noted],
+            )
         return Record(
             records,
             self._cells(float(records * self._shape[1]), sums).round() if counts else None,
@@ -244,13 +251,15 @@ class ProductsEngine:
         if start is not None:
             return self._anneal_from(order, np.asarray(betas, dtype=np.float64), sweeps_per_step, start)
         log_weights = np.zeros(self._model_energy.shape)
-        self._run(
-            np.require(order, np.int32, ["C", "W"]),
-            np.array(betas, dtype=np.float64)[None],
-            sweeps_per_step,
-            is_tracking=self._only_sites,
-            log_weights=log_weights,
-        )
+        path, steps = np.array(betas, dtype=np.float64)[None], len(betas) - 1
+        for first, last in pieces(steps, steps * sweeps_per_step * self._sweep, REFRESH):
+            self._run(
+                np.require(later(order, first * sweeps_per_step), np.int32, ["C", "W"]),
+                path[:, first : last + 1].copy(),
+                sweeps_per_step,
+                is_tracking=self._only_sites,
+                log_weights=log_weights,
+            )
         return self._by_chain(log_weights)
 
     def _anneal_from(

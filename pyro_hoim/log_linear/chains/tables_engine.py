@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, run_threads, to_tiles
+from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, later, pieces, run_threads, to_tiles
 from ...structure.hypergraph import InteractionHypergraph
 from ._tables_kernels import add_statistics, run
 from ._tables_structure import tables_structure
@@ -43,6 +43,7 @@ class TablesEngine:
         self._real = np.float32 if dtype == torch.float32 else np.float64
         self._code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
         self._width = balanced_width(num_groups, num_chains, torch.get_num_threads())
+        self._visit = self._width * max(1, self._structure.max_factors) * self._structure.max_states  # reads, at most
         self._per_group = -(-num_chains // self._width)
         self._random = lane_seeds(seed, num_groups, num_chains, self._width)
         self._tiles: NDArray[Any] | None = None
@@ -153,18 +154,19 @@ class TablesEngine:
         num_groups, per_group = self._shape[0], self._per_group
         visits = num_groups * per_group * max(1, order.shape[1] * len(betas) * num_sweeps)
         workers = 1 if visits < SMALL else torch.get_num_threads()
+        cost = float(visits) * self._visit
 
         def groups(first: int, step: int) -> None:
             for group in range(first, num_groups, step):
                 work(0, group * per_group, (group + 1) * per_group, 1)
 
         def tiles(first: int, step: int) -> None:
-            work(first if parts[0] else 0, first, num_groups * per_group, step)
+            work(first % len(counts), first, num_groups * per_group, step)
 
         if parts[0] and len(counts) == 1:  # no two workers may have tiles of one group
-            run_threads(groups, num_groups, workers)
+            run_threads(groups, num_groups, workers, cost)
         else:
-            run_threads(tiles, num_groups * per_group, workers)
+            run_threads(tiles, num_groups * per_group, min(workers, len(counts)) if parts[0] else workers, cost)
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
@@ -176,17 +178,20 @@ class TablesEngine:
         kept_counts = np.zeros((copies if counts else 1, num_groups, self._structure.num_cells), dtype=whole)
         kept_energies = np.zeros((num_records if energies else 0, num_groups, num_chains))
         kept_codes = np.zeros((num_records if codes else 0, num_groups, num_chains, self._size), dtype=self._code)
-        self._run(
-            order,
-            np.asarray(beta, dtype=np.float64)[None],
-            num_sweeps,
-            thin=thin,
-            parts=(counts, energies, codes, False),
-            counts=kept_counts,
-            energies=kept_energies,
-            codes=kept_codes,
-        )
         self._is_stale = self._is_stale or num_sweeps > 0
+        every = max(1, thin)
+        for first, last in pieces(num_sweeps, float(num_sweeps) * order.shape[1] * self._visit, every):
+            records = slice(first // every, last // every)
+            self._run(
+                later(order, first),
+                np.asarray(beta, dtype=np.float64)[None],
+                last - first,
+                thin=thin,
+                parts=(counts, energies, codes, False),
+                counts=kept_counts,
+                energies=kept_energies[records],
+                codes=kept_codes[records],
+            )
         return Record(
             num_records,
             self._terms(kept_counts.sum(0, dtype=np.float64)) if counts else None,
@@ -200,9 +205,12 @@ class TablesEngine:
         log_weights = np.zeros(self._shape)
         levels = np.repeat(np.asarray(betas, dtype=np.float64)[1:, None], self._shape[0], axis=1)
         growth = np.diff(np.asarray(betas, dtype=np.float64))
-        first = None if start is None else self._copies(start)
-        self._run(order, levels, sweeps_per_step, growth=growth, start=first, log_weights=log_weights)
+        base = None if start is None else self._copies(start)
         self._is_stale = True
+        for first, last in pieces(len(growth), float(len(growth)) * sweeps_per_step * order.shape[1] * self._visit):
+            path = levels[first:last], sweeps_per_step
+            own = later(order, first * sweeps_per_step)
+            self._run(own, *path, growth=growth[first:last], start=base, log_weights=log_weights)
         return torch.from_numpy(log_weights)
 
     def _terms(self, cells: NDArray[np.float64]) -> torch.Tensor:
