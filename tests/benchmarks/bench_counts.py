@@ -28,7 +28,7 @@ FITS = {
     "fit --posterior": "--order 1 --posterior --draws 100 --burn-in 100 --chains 2",
     "fit --structure-posterior": "--structure-posterior",
     "fit, dependency network": "--model dependency-network",
-    "fit, hidden units": "--model rbm --hidden 2 --iterations 200",
+    "fit, hidden units": "--model rbm --hidden 2 --iterations 200 --columns a,c,d",
     "fit, root model": "--model grm --l1 0.01",
 }
 USES = {
@@ -108,7 +108,7 @@ def main():
             shown = ["" if v is None else f"{v:.0f}" for v in (small, large, more)]
             rows.append([name, *shown, f"{quick:.1f}", f"{slow:.1f}", problem])
             print(*rows[-1], sep=" | ", file=sys.stderr)
-    head = ["command", "MB, counts of 10", "MB, counts of 10^12", "difference", "s", "s", "problem"]
+    head = ["command", "MB, counts of 10", "MB, counts of 10^12", "difference, MB", "s", "s, 10^12", "problem"]
     publish("Memory of tables with large counts", "\n".join([about(), "", *markdown(head, rows)]), options.append)
     return 1 if bad else 0
 

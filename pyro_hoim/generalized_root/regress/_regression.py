@@ -26,6 +26,7 @@ _LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved 
 _ROUNDING = 1e-14
 _RIDGE = 1e-13  # of the diagonal; covariances at large means are singular within rounding
 _IDLE = 10  # steps that lower neither objective nor violation beyond rounding
+_CREEPING, _SHARE = 40, 1e-4  # steps that lower it by less than this share of their promise, as at a kink
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,11 @@ class Regression:
         gradients -= self.linear
         return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
 
+    def slope(self, point: Point, step: Floats) -> float:
+        """Change of the objective by a step, of its smooth part to first order."""
+        c = point.coefficients
+        return float(point.gradients @ step + self.l1 @ (np.abs(c + step) - np.abs(c)))
+
     def violations(self, point: Point) -> Floats:
         """Distance of every feature's subgradient from zero, in :func:`units`."""
         c, g = point.coefficients, point.gradients
@@ -130,7 +136,7 @@ def newton(
     advance: Callable[[Point, int], None] | None = None,
 ) -> NewtonEnd:
     """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance."""
-    steps = idle = 0
+    steps = idle = creeping = 0
     best, least = point, np.inf
     while True:
         violation = float(regression.violations(point).max())
@@ -139,13 +145,18 @@ def newton(
         if steps >= max_steps:
             return NewtonEnd(point, steps, "max_iterations")
         steps += 1
-        found = _line_search(regression, point, _direction(regression, point, max(0.01 * violation, 0.1 * tolerance)))
+        step = _direction(regression, point, max(0.01 * violation, 0.1 * tolerance))
+        gain = regression.slope(point, step)
+        found = _line_search(regression, point, step, gain)
         if found is None:
             return NewtonEnd(point, steps, "stalled")
-        idle = 0 if violation < 0.5 * least or point.objective - found.objective > _noise(point) else idle + 1
+        decrease = point.objective - found.objective
+        is_nearer = violation < 0.5 * least
+        idle = 0 if is_nearer or decrease > _noise(point) else idle + 1
+        creeping = 0 if is_nearer or decrease > -_SHARE * gain else creeping + 1
         if violation < least:
             best, least = point, violation
-        if idle == _IDLE:
+        if idle == _IDLE or creeping == _CREEPING:
             return NewtonEnd(best, steps, "stalled")
         point = found
         if advance is not None:
@@ -173,9 +184,8 @@ def _direction(regression: Regression, point: Point, tolerance: float) -> Floats
     return step
 
 
-def _line_search(regression: Regression, point: Point, step: Floats) -> Point | None:
+def _line_search(regression: Regression, point: Point, step: Floats, gain: float) -> Point | None:
     c = point.coefficients
-    gain = float(point.gradients @ step + regression.l1 @ (np.abs(c + step) - np.abs(c)))
     if gain >= 0.0:
         return None
     new = regression.point(c + step)
