@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..checks import check_exact_shape
 from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
 from ..runs.container import (
     GENERALIZED_ROOT,
@@ -78,6 +79,10 @@ class RootFile:
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
         keep_contents(self, _INFO, psi=stored(self.psi).to(dtype))
         _check_columns(self.info, self.structure.domain)
+        size = len(self.structure.domain) + len(self.info.get("fixed_columns", ()))
+        for name in ("independent.first", "independent.second"):
+            if name in self.tensors:
+                check_exact_shape(self.tensors[name], (size,), f"tensors[{name!r}]")
 
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""

@@ -34,6 +34,7 @@ __all__ = ["RootStructure", "TermGroup"]
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
 
+_LARGEST_ROOT = 1000  # models keep d times the largest root numbers
 _LARGEST_SET = 170  # 171! is beyond the largest number
 _COMPLETE_LIMIT = 2**24
 
@@ -344,6 +345,8 @@ def _check_key(key: object) -> Key:
     j, length = cast("Key", key)
     if not 1 <= length <= j:
         raise unexpected("terms", "keys (j, l) with 1 <= l <= j", key)
+    if j > _LARGEST_ROOT:
+        raise unexpected("terms", f"roots j up to {_LARGEST_ROOT}", key)
     if length > _LARGEST_SET:
         raise unexpected("terms", f"sets of up to {_LARGEST_SET} variables, for which l! is a number", key)
     return j, length
