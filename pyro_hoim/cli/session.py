@@ -120,14 +120,12 @@ class Session:
 def session(folder: Path, started: float, rows: Observations | CountTable, resume: bool = False) -> Generator[Session]:
     """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed.
 
-    While it runs no other process may. What a killed one was writing is removed.
+    While it runs no other process may.
     """
     run = None
     try:
         with _locked(folder):
             check_unfinished(folder)
-            for path in (*folder.rglob(".*.part"), *folder.rglob(".*.tmp")):
-                path.unlink(missing_ok=True)
             if resume and not kept_in(folder):
                 problem = f"the run in {folder} was stopped before its first checkpoint; it starts anew"
                 say(f"--resume: {problem}", err=True)
@@ -139,6 +137,8 @@ def session(folder: Path, started: float, rows: Observations | CountTable, resum
             finally:
                 if not run.is_complete:
                     run.pause()
+            for path in (*folder.rglob(".*.part"), *folder.rglob(".*.tmp")):  # left by a process that was killed
+                path.unlink(missing_ok=True)
     except HoimError:
         own = (RECORD, LOCK)
         if run is not None and not any(path.is_file() and path.name not in own for path in folder.rglob("*")):

@@ -18,10 +18,10 @@ _HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 @contextmanager
 def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
-    """Hold a lock on a file while a block runs; the file is made, with its folder, and removed at the end.
+    """Hold a lock on a file while a block runs; the file is made, with its folder, and left there.
 
-    The system releases the lock of a process that ends in whatever way, so that a file which a killed one left behind
-    is no obstacle. A file system without locks has none.
+    The system releases the lock of a process that ends in whatever way, so that the file alone is no obstacle. A file
+    system without locks has none.
 
     Raises:
         InputError: another process holds it.
@@ -30,9 +30,8 @@ def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with one_process(Path(folder, "lock"), "folder", "wait for it"):
-        ...         shown = Path(folder, "lock").exists()
-        ...     print(shown, Path(folder, "lock").exists())
-        True False
+        ...         print(Path(folder, "lock").exists())
+        True
     """
     while True:
         path.parent.mkdir(exist_ok=True)
@@ -53,8 +52,6 @@ def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
         os.write(held, f"\n{os.getpid()}\n".encode())
         yield
     finally:
-        if sys.platform != "win32":  # where an open file cannot be removed
-            path.unlink(missing_ok=True)
         os.close(held)
 
 
