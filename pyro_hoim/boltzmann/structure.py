@@ -79,8 +79,9 @@ class MachineStructure:
         names = self.names
         place = {name: i for i, name in enumerate(names)}
         found: list[tuple[int, int]] = []
+        check_type(edges, Iterable, "edges", "pairs of names")
         for edge in edges:
-            if isinstance(edge, str) or len(edge) != 2:
+            if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
                 raise unexpected("edges", "pairs of names", edge)
             if not (edge[0] in place and edge[1] in place):
                 check_names(edge, names, "edges")

@@ -280,7 +280,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
         given, numbers = _numbers(values, f"column {name!r}")
         unknown = np.isnan(numbers)
         if unknown.any():
-            is_empty = (given.isna() | (given.astype(object) == "")).to_numpy()
+            is_empty = (given.isna() | given.map(lambda cell: isinstance(cell, str) and not cell)).to_numpy(dtype=bool)
             text = np.flatnonzero(unknown & ~is_empty)
             if len(text):
                 row = int(text[0])

@@ -151,6 +151,8 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     ndim = log_p.dim()
     if ndim == 0 or log_fits.shape[log_fits.dim() - ndim :] != log_p.shape:
         raise wrong_shape("fits", f"(*batch, {', '.join(map(str, log_p.shape))})", log_fits)
+    if not log_fits.numel():
+        raise none_received("fits", "at least one estimate")
     for table, argument in ((log_p, "truth"), (log_q, "projection"), (log_fits, "fits")):
         if validate:
             _check_sum(table, ndim, argument)

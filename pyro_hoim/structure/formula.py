@@ -24,6 +24,7 @@ __all__ = ["FunctionTerm", "parse_formula", "parse_terms", "split_formula"]
 
 _SMALLER = "use a smaller power, or products of fewer variables"
 _MAX_CHARACTERS = 2**20
+_SHOWN = 160  # characters of a formula in a message
 _MAX_DEPTH = 64  # of parentheses, each of which takes five calls
 _MAX_COMPARED = 2**26  # sets compared with those behind a minus: about five seconds
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().,~]))")
@@ -56,6 +57,11 @@ def split_formula(text: str) -> tuple[str | None, str]:
     return None, text.strip().removeprefix("~").strip()
 
 
+def _place(text: str) -> str:
+    """How messages name a formula; of a long one they show the ends."""
+    return f"formula {text if len(text) <= _SHOWN else f'{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}'!r}"
+
+
 def _tokens(text: str, names: Collection[str] = ()) -> list[tuple[str, str]]:
     """Split a formula into (kind, text) pairs; an unknown name ends before a hyphen where a known one does."""
     if len(text) > _MAX_CHARACTERS:
@@ -68,7 +74,7 @@ def _tokens(text: str, names: Collection[str] = ()) -> list[tuple[str, str]]:
         match = _TOKEN.match(stripped, position)
         if match is None:
             rest = stripped[position:].lstrip()
-            raise refused(f"formula {text!r}", f"unexpected character {rest[0]!r} at position {len(text) - len(rest)}")
+            raise refused(_place(text), f"unexpected character {rest[0]!r} at position {len(text) - len(rest)}")
         kind = match.lastgroup or ""
         token, position = match.group(kind), match.end()
         if kind == "name" and token not in names:
@@ -82,7 +88,7 @@ class _Parser:
     """Recursive descent over the tokens; every rule returns a set of variable sets."""
 
     def __init__(self, text: str, names: Sequence[str], closure: bool, functions: Mapping[str, int]) -> None:
-        self.where = f"formula {text!r}"
+        self.where = _place(text)
         self.names = names
         self.known = frozenset(names)
         self.functions = functions

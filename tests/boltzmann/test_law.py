@@ -316,3 +316,9 @@ def _annealed_program(partition, data):
     law = RestrictedBoltzmannMachine(domain(3), b, torch.zeros(1), torch.zeros(3, 1), partition=partition)
     with pyro.plate("rows", len(data)):
         pyro.sample("x", law, obs=data)
+
+
+@pytest.mark.parametrize("edges", [None, 3, [None], [3], "ab"])
+def test_edges_that_are_no_pairs_are_refused(edges):
+    with raises("invalid-value" if isinstance(edges, list | str) else "wrong-type", "edges"):
+        MachineStructure(domain(2), 1, edges)

@@ -178,3 +178,8 @@ def test_tensors_with_a_gradient_or_of_half_precision_are_counts():
 def test_labels_are_plain_text():
     read = Observations.from_numpy(np.array([["x"], ["y"]]))
     assert {type(label) for label in read.domain["x0"].labels} == {str}
+
+
+def test_arrays_among_numbers_are_refused():
+    with pytest.raises(InputError, match="column 'a': expected a number"):
+        CountTable.from_pandas(pd.DataFrame({"a": [np.zeros(2)]}))

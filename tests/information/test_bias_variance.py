@@ -306,3 +306,10 @@ def test_refusals():
         bias_variance(law, law, 3)
     with raises("unknown-choice", "part"):
         bias_variance(law, law, law).average("error")
+
+
+def test_no_estimates_are_refused():
+    truth = torch.full((2, 2), 0.25, dtype=torch.float64).log()
+    for fits in ([], truth.new_zeros((0, 2, 2))):
+        with raises("empty", "fits"):
+            bias_variance(truth, truth, fits)

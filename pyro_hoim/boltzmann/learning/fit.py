@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from ...checks import checked_floating
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import (
@@ -127,7 +128,9 @@ def fit_machine(
     held = None if validation is None else _checked_rows(validation, "validation", data)
     if options.patience is not None and held is None:
         raise conflict("patience", "stops by rows of validation, and there are none", "give validation=...")
-    theta = _start(structure, rows, options, seed) if start is None else start.detach().double()
+    theta = (
+        _start(structure, rows, options, seed) if start is None else checked_floating(start, "start").detach().double()
+    )
     if theta.shape != (structure.num_parameters,):
         raise wrong_shape("start", (structure.num_parameters,), theta)
     job = LearningJob(structure, theta, (rows, held), options, seed)

@@ -10,7 +10,7 @@ from numbers import Real
 
 import torch
 
-from ...checks import checked_floating
+from ...checks import check_finite, checked_floating
 from ...errors import check_whole, out_of_range, wrong_shape
 
 __all__ = ["fold", "overlapped_norm", "schatten_norm", "unfold"]
@@ -72,7 +72,7 @@ def schatten_norm(matrix: torch.Tensor, p: float = 1.0) -> torch.Tensor:
         matrix (*batch, rows, columns); result (*batch,).
 
     Raises:
-        InputError: a p below 1, or fewer than two dimensions.
+        InputError: a p below 1, fewer than two dimensions, or entries that are not finite.
 
     References:
         Paper 3, section 3.1.2.
@@ -86,6 +86,7 @@ def schatten_norm(matrix: torch.Tensor, p: float = 1.0) -> torch.Tensor:
         raise wrong_shape("matrix", "(..., rows, columns)", matrix)
     if isinstance(p, bool) or not isinstance(p, Real) or not p >= 1:
         raise out_of_range("p", "a number from 1, or infinity", p)
+    check_finite(matrix, "matrix")
     return torch.linalg.vector_norm(torch.linalg.svdvals(matrix), p, -1)
 
 

@@ -281,3 +281,10 @@ def test_bad_input_has_one_clear_error():
     ):
         with raises("unknown-choice" if name == "method" else "out-of-range", name):
             LearningOptions(**{name: value})
+
+
+@pytest.mark.parametrize("start", [[1.0], "x", torch.zeros(3, dtype=torch.long)])
+def test_starts_that_are_no_tensors_of_numbers_are_refused(start):
+    rows = Observations.from_table(domain(2), [[3, 1], [2, 4]])
+    with raises("wrong-type", "start"):
+        fit_machine(rows, 1, start=start)

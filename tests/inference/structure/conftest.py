@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.structure import InteractionHypergraph
 
+sys.path.append(str(Path(__file__).parent))  # for the modules that stand beside the tests
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "structure_posteriors.json").read_text(encoding="utf-8"))
 
 

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from careless import CarelessChain
 from scipy import stats
 
 from pyro_hoim import Observations
 from pyro_hoim.inference import BirthDeath, StructurePrior
 from pyro_hoim.inference.structure.drawn import jumps
 from pyro_hoim.inference.structure.drawn.chains import Neighbourhood, TemperedChain
-from pyro_hoim.inference.structure.drawn.jumps import JumpChain, Point
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, assert_uniform_ranks
@@ -187,16 +187,6 @@ class _Unweighted(TemperedChain):
         return other if gain >= 0 or uniforms[3] < math.exp(gain) else mask
 
 
-class _Careless(JumpChain):
-    """A control: the densities of proposals are left out."""
-
-    def jump(self, point: Point, mask: int, log_ratio: float, temperature: float, uniform: float) -> Point:
-        other = self.proposals[mask].draw(self._generator)
-        weight = self.neighbourhood.prior.log_weight
-        gain = (other.log_joint - point.log_joint) / temperature + weight(mask) - weight(point.mask) + log_ratio
-        return other if gain >= 0 or uniform < math.exp(gain) else point
-
-
 SIZES = {"conjugate": 1_000, "unit": 400}
 
 
@@ -216,7 +206,7 @@ def test_more_sweeps_leave_the_joint_law_unchanged(kind: str) -> None:
     [
         ("conjugate", 0.5, _Unweighted),
         pytest.param("conjugate", 10, _Symmetric, marks=pytest.mark.slow),
-        ("unit", 1, _Careless),
+        ("unit", 1, CarelessChain),
     ],
     ids=["prior", "moves", "theta"],
 )

@@ -190,3 +190,9 @@ def test_zero_one_step_and_bad_input():
         latent_norm(torch.zeros(2, 2, dtype=torch.long))
     with pytest.raises(IntractableError, match="the latent norm: needs 40000000 entries"):
         latent_norm(torch.zeros(1, dtype=torch.float32).expand(2000, 10000))
+
+
+@pytest.mark.parametrize("entry", [math.nan, math.inf])
+def test_entries_that_are_not_finite_are_refused(entry):
+    with pytest.raises(InputError, match="matrix: expected finite numbers"):
+        schatten_norm(torch.tensor([[1.0, entry], [0.0, 1.0]]))
