@@ -15,12 +15,14 @@ __all__ = [
     "MAX_CELLS",
     "MAX_ENTRIES",
     "MAX_FORMULA_SETS",
+    "MAX_LABELS",
     "MAX_LEVELS",
     "MAX_SAMPLED_ENTRIES",
     "MAX_SETS",
     "MAX_SWEEPS",
     "MAX_UNIONS",
     "check_cells",
+    "check_draws",
     "check_size",
     "num_entries",
     "num_sets",
@@ -34,6 +36,8 @@ MAX_UNIONS = 2**22
 """Unions of two sets that the products of a formula are made of, equal ones too: about five seconds."""
 MAX_ENTRIES = 2**27
 """Entries of all interaction tables of one model: 1 GiB, of which a fit holds several at once."""
+MAX_LABELS = 2**24
+"""Labels of one variable: about 100 bytes each, so 1.6 GB."""
 MAX_LEVELS = 2**13
 """Levels of one variable with interactions: the contrasts of its levels are a square matrix, of 512 MiB."""
 MAX_SAMPLED_ENTRIES = 2**23
@@ -111,3 +115,12 @@ def check_cells(number: int, width: int, argument: object, hint: str = "take few
     if number * width > MAX_CELLS:
         shown = f"{size_text(number)} of {size_text(width, 'cells')} each have"
         check_size(number * width, MAX_CELLS, "cells", argument, hint, shown)
+
+
+def check_draws(number: int) -> None:
+    """As :func:`check_size`, of the draws of all chains of a run, each of one cell or more.
+
+    Example:
+        >>> check_draws(4 * 1000)
+    """
+    check_size(number, MAX_CELLS, "draws of all chains", "num_draws", "keep fewer draws", "there are")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, SupportsIndex, get_args
 
+from .budgets import MAX_LABELS, check_size
 from .errors import InputError, check_choice, check_names, check_unique, conflict, out_of_range, unexpected, wrong_type
 
 __all__ = ["Domain", "Kind", "NumberKind", "Variable"]
@@ -121,7 +122,7 @@ class Domain:
 
     @classmethod
     def from_cardinalities(cls, cardinalities: Mapping[str, int] | Sequence[int]) -> Domain:
-        """Domain of nominal variables with labels ``"0"``, ``"1"``, ...; a bare sequence is named x0, x1, ..."""
+        """Domain of nominal variables with labels ``"0"``, ``"1"``, ..., at most 2^24; a sequence is x0, x1, ..."""
         items = (
             cardinalities.items()
             if isinstance(cardinalities, Mapping)
@@ -129,10 +130,12 @@ class Domain:
         )
         variables: list[Variable] = []
         for name, size in items:
+            where = f"cardinality of {name!r}"
             try:
                 levels = range(operator.index(size))
             except TypeError as error:
-                raise wrong_type(f"cardinality of {name!r}", "a whole number", received=repr(size)) from error
+                raise wrong_type(where, "a whole number", received=repr(size)) from error
+            check_size(levels.stop, MAX_LABELS, "levels", where, "merge levels")
             variables.append(Variable(name, tuple(str(i) for i in levels)))
         return cls(variables)
 

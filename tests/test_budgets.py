@@ -6,14 +6,32 @@ import signal
 import tracemalloc
 from contextlib import contextmanager
 
+import joblib
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, budgets
+from pyro_hoim import (
+    Domain,
+    GibbsChains,
+    HierarchicalLogLinear,
+    InteractionHypergraph,
+    LogLinearEnergy,
+    Observations,
+    Variable,
+    budgets,
+    schema,
+)
+from pyro_hoim.boltzmann import MachineStructure, structure as machine
 from pyro_hoim.budgets import num_entries, num_sets
+from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.log_linear import ModelFile
+from pyro_hoim.generalized_root import RootStructure
+from pyro_hoim.generalized_root.regress._space import search_space
+from pyro_hoim.inference import NUTSSettings
+from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, ModelFile, impute
+from pyro_hoim.plots.hypergraph import circle_order
+from pyro_hoim.runs.sampling import sample_chains
 from pyro_hoim.structure import formula, hypergraph
 
 SIXTY = Domain.from_cardinalities([2] * 60)
@@ -74,6 +92,80 @@ def test_counts_have_any_length():
 def test_a_collection_is_refused_before_it_is_made(make, says):
     with refused(*says):
         make()
+
+
+def test_other_lists_are_counted_before_they_are_made():
+    triples = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 30), 3)
+    names = [f"x{i}" for i in range(501)]
+    singles = InteractionHypergraph.from_order(Domain.from_cardinalities(dict.fromkeys(names, 2)), 1)
+    counts = Domain(Variable(name, kind="count") for name in names)
+    for make, says in (
+        (lambda: Domain.from_cardinalities([10**12]), "cardinality of 'x0': it has 1000000000000 levels"),
+        (triples.chain, "chain: the collections of the chain have 10240075 sets"),
+        (lambda: circle_order(singles), "there are 501 variables on the circle"),
+        (lambda: RootStructure.complete(counts, 60), "order: about"),
+        (lambda: search_space(501, 6, {}, False, {}), "order: 2593739625 sets"),
+        (lambda: MachineStructure.restricted(Domain.from_cardinalities([2] * 5), 10**6), "hidden: they have 5000000"),
+        (lambda: MachineStructure.restricted(Domain.from_cardinalities([2] * 5), 10**12), "hidden: there are 10000000"),
+        (lambda: MachineStructure.layered(Domain.from_cardinalities([2] * 2), 10**4, 10**4), "they have 100020000"),
+    ):
+        with refused(says):
+            make()
+
+
+def test_just_below_a_budget_other_lists_are_made(monkeypatch):
+    monkeypatch.setattr(hypergraph, "MAX_SETS", 28)
+    monkeypatch.setattr(machine, "MAX_SETS", 12)
+    monkeypatch.setattr(schema, "MAX_LABELS", 5)
+    domain = Domain.from_cardinalities([2] * 4)
+    four = InteractionHypergraph.from_order(domain, 1)
+    assert len(four.add_edges([("x0", "x1"), ("x0", "x2"), ("x0", "x3")]).chain()) == 8
+    with refused("have 36 sets, the budget is 28"):
+        four.add_edges([("x0", "x1"), ("x0", "x2"), ("x0", "x3"), ("x1", "x2")]).chain()
+    assert MachineStructure.restricted(domain, 3).num_hidden == 3
+    with refused("they have 16 edges, the budget is 12"):
+        MachineStructure.restricted(domain, 4)
+    assert len(Domain.from_cardinalities([5])["x0"].labels) == 5
+    with refused("it has 6 levels, the budget is 5"):
+        Domain.from_cardinalities([6])
+
+
+def test_a_model_of_so_many_columns_that_python_prints_no_number_of_states_has_a_plan():
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 20_000), 1)
+    for backend in (MatrixEnumeration(), Enumeration()):
+        assert not backend.plan(graph).feasible
+
+
+def test_no_more_threads_than_columns_are_asked_for(monkeypatch):
+    asked = []
+
+    def parallel(n_jobs, **options):
+        asked.append(n_jobs)
+        return joblib.parallel.Parallel(n_jobs=1, **options)
+
+    monkeypatch.setattr(joblib, "Parallel", parallel)
+    rows = Observations.from_tensor(torch.arange(60).reshape(20, 3) % 7 % 2, Domain.from_cardinalities([2] * 3))
+    learn_network(rows, jobs=250)
+    assert asked == [3]
+
+
+def test_draws_and_chains_are_counted_before_they_are_made():
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 4), 2)
+    law, energy = HierarchicalLogLinear(graph, torch.zeros(10)), LogLinearEnergy.from_theta(graph, torch.zeros(10))
+    rows = Observations.from_tensor(torch.full((10, 4), -1), graph.domain)
+    for make, says in (
+        (lambda: law.sample((2 * 10**9,)), "sample_shape: 2000000000 (about 2e+09) of 4 cells"),
+        (lambda: law.sample((10**5, 10**5)), "sample_shape: 10000000000 (about 1e+10) of 4 cells"),
+        (lambda: GibbsChains(energy, 10**8), "num_chains: 100000000 (about 1e+08) of 4 cells"),
+        (lambda: impute(energy, rows, 10**8), "num_imputations: 100000000 (about 1e+08) of 40 cells"),
+        (lambda: NUTSSettings(num_draws=10**9), "num_draws: there are 4000000000 draws"),
+        (
+            lambda: sample_chains(GibbsChains(energy, 100), 10**8, record="draws"),
+            "record: a trace of 100000000 records",
+        ),
+    ):
+        with refused(says):
+            make()
 
 
 def test_products_of_equal_sets_have_a_budget_of_their_own(monkeypatch):

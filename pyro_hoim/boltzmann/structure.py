@@ -11,7 +11,17 @@ from typing import Any
 import torch
 
 from ..budgets import MAX_SETS, check_size
-from ..errors import check_names, check_type, check_unique, check_whole, conflict, out_of_range, refused, unexpected
+from ..errors import (
+    check_names,
+    check_type,
+    check_unique,
+    check_whole,
+    conflict,
+    is_whole,
+    out_of_range,
+    refused,
+    unexpected,
+)
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 from .layers import PairGraph
@@ -63,6 +73,9 @@ class MachineStructure:
     @classmethod
     def restricted(cls, domain: Domain, hidden: int | Sequence[str]) -> MachineStructure:
         """Every visible variable joined to every hidden unit, and no others."""
+        check_type(domain, Domain, "domain")
+        if is_whole(hidden) and hidden <= MAX_SETS:
+            check_edges(len(domain), hidden)
         return _restricted(domain, _hidden_names(domain, hidden))
 
     @classmethod

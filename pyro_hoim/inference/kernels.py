@@ -14,7 +14,7 @@ from pyro.infer.mcmc.adaptation import BlockMassMatrix
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from typing_extensions import override
 
-from ..budgets import check_cells
+from ..budgets import check_draws
 from ..errors import ConvergenceWarning, check_fraction, check_whole, unexpected
 
 __all__ = [
@@ -176,7 +176,7 @@ class NUTSSettings:
             if name != "burn_in" or self.burn_in is not None:
                 check_whole(getattr(self, name), name, least)
         check_fraction(self.target_accept, "target_accept")
-        check_cells(self.num_chains, self.num_draws, "num_draws", "keep fewer draws")
+        check_draws(self.num_chains * self.num_draws)
 
     @property
     def options(self) -> dict[str, Any]:

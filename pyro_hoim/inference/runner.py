@@ -15,7 +15,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 from tqdm import tqdm
 
-from ..budgets import check_cells
+from ..budgets import check_draws
 from ..errors import check_type, check_whole, out_of_range, unexpected, wrong_type
 from .statistics import draw_statistics
 
@@ -156,7 +156,7 @@ def run_mcmc(
     check_type(kernel, MCMCKernel, "kernel", "a Pyro MCMCKernel")
     chosen: int = (getattr(kernel, "num_chains", None) or 4) if num_chains is None else num_chains
     num_draws, num_chains = _whole(num_draws, 1, "num_draws"), _whole(chosen, 1, "num_chains")
-    check_cells(num_chains, num_draws, "num_draws", "keep fewer draws")
+    check_draws(num_chains * num_draws)
     burn_in = num_draws if burn_in is None else _whole(burn_in, 0, "burn_in")
     if seed is not None and _whole(seed, 0, "seed") >= 2**63:
         raise out_of_range("seed", "a whole number below 2^63", received=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations, permutations, product
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, PathPatch, Polygon
 from matplotlib.path import Path
 
+from ..budgets import check_size
 from ..errors import out_of_range, refused
 from ..structure.hypergraph import InteractionHypergraph
 from .drawing import BLUE, FONT, INK, ORANGE, Target, axes_for, label_lines, legend_below, wrapped
@@ -26,6 +27,7 @@ WIDEST = 6.6
 FINITE_SHARE = 0.6
 """Width of the strongest finite pair beside an infinite one, of the widest."""
 _MAX_HULLS = 6
+_MOST_VARIABLES = 500  # whose order on the circle takes about ten seconds
 _MAX_HORIZONTAL = 8  # variables whose labels are not turned
 _DASHES = (0, (1.2, 0.35))
 
@@ -86,17 +88,15 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
     found = edge_weights(hypergraph, weights)
     if len(names) <= 6:
         return names
+    hint, what = "draw hypergraph.project(names) of fewer", "there are"
+    check_size(len(names), _MOST_VARIABLES, "variables on the circle", "hypergraph", hint, what)
     bond = _bonds(hypergraph, found)
     paths = [[i] for i in range(len(names))]
     while len(paths) > 1:
-        best, pick = -1.0, (0, 1, False, False)
-        for a, b in combinations(range(len(paths)), 2):
-            for flip_a, flip_b in product((False, True), repeat=2):
-                end = paths[a][0] if flip_a else paths[a][-1]
-                start = paths[b][-1] if flip_b else paths[b][0]
-                if bond[end, start] > best + 1e-12:
-                    best, pick = float(bond[end, start]), (a, b, flip_a, flip_b)
-        a, b, flip_a, flip_b = pick
+        ends = np.array([(path[-1], path[0]) for path in paths])  # as a path ends, not turned and turned
+        values = bond[ends[:, None, :, None], ends[None, :, None, ::-1]]  # of two paths, each not turned and turned
+        values[np.tril_indices(len(paths))] = -1.0
+        a, b, flip_a, flip_b = np.unravel_index(np.argmax(values >= values.max() - 1e-12), values.shape)
         first = paths[a][::-1] if flip_a else paths[a]
         second = paths[b][::-1] if flip_b else paths[b]
         paths[a] = first + second

@@ -293,7 +293,12 @@ class InteractionHypergraph:
         return sum(s in self._index_set or not s for s in itertools.combinations(edge, len(edge) - 1)) / len(edge)
 
     def chain(self) -> tuple[InteractionHypergraph, ...]:
-        """Chain from no edge to this collection, adding one edge at a time in edge order (paper 1, section 3.3)."""
+        """Chain from no edge to this collection, adding one edge at a time in edge order (paper 1, section 3.3).
+
+        IntractableError where its collections have more than 2^22 sets together: beyond 2,895 edges.
+        """
+        size, what = len(self.edges), "the collections of the chain have"
+        check_size(size * (size + 1) // 2, MAX_SETS, "sets", "chain", "take fewer edges", what)
         hierarchical, coding = self.is_hierarchical, self.coding
         return tuple(
             InteractionHypergraph(self.domain, self.edges[:k], hierarchical=hierarchical, coding=coding)

@@ -37,7 +37,7 @@ JOBS = Option(
     "or grm: columns learned at a time.  [default: one per core; with {structure_posterior} 1]",
     kind="whole",
     low=1,
-    high=1024,
+    high=256,
     metavar="N",
 )
 LABELLED = (

@@ -242,6 +242,7 @@ def _run(
 ) -> Generator[tuple[int, Found]]:
     """Results of the missing nodes as they come."""
     # The compiled search releases the interpreter lock: threads share the rows. A parallel_config overrides this.
+    jobs = None if jobs is None else min(jobs, max(1, len(missing)))
     parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
     found = parallel(joblib.delayed(_numbered)(i, *task(i).arguments(options)) for i in missing)
     yield from cast("Generator[tuple[int, Found]]", found)

@@ -48,7 +48,8 @@ class RegressionRun:
         missing = [i for i in range(count) if not done[i]]
         bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
         # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
-        parallel = joblib.Parallel(n_jobs=self.settings.jobs, prefer="threads", return_as="generator_unordered")
+        jobs = None if self.settings.jobs is None else min(self.settings.jobs, max(1, len(missing)))
+        parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
         tasks = (
             joblib.delayed(_numbered)(i, self.rows, spaces, self.settings, None if warm is None else warm[i])
             for i in missing

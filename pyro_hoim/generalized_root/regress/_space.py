@@ -85,9 +85,13 @@ def search_space(
             raise out_of_reach(
                 "order",
                 f"{size_text(count, 'sets')} of {size} variables would be searched, which needs {needed} for their "
-                f"list alone; the limit is {_MOST_LISTED} sets. Give candidates={{{size}: [...]}}, or pass "
-                "stagewise=True to search the cliques of the pairs only",
+                f"list alone; the limit is {_MOST_LISTED} sets",
+                f"give candidates={{{size}: [...]}}, or pass stagewise=True to search the cliques of the pairs only",
             )
+    for size in range(SCANNED_SIZE + 1, order + 1):
+        if size in lists:
+            continue
+        count = math.comb(num_variables, size)
         combinations = itertools.chain.from_iterable(itertools.combinations(range(num_variables), size))
         lists[size] = np.fromiter(combinations, np.int64, count * size).reshape(count, size)
     lists = {size: tuples for size, tuples in lists.items() if 2 <= size <= order}

@@ -192,7 +192,7 @@ class Enumeration(ExactBackend):
         states = hypergraph.domain.num_states
         feasible, hint = states <= self.max_states, None
         total = states + (_accumulation(hypergraph).cells if feasible else states * len(hypergraph.edges))
-        reason = f"{states} joint states, within the budget of {self.max_states}"
+        reason = f"{size_text(states)} joint states, within the budget of {self.max_states}"
         if not feasible:
             reason = f"enumeration needs a table of {size_text(states, 'cells')}, the budget is {self.max_states}"
             hint = "raise Enumeration(max_states=...) or use VariableElimination"

@@ -112,7 +112,7 @@ class MatrixEnumeration(Enumeration):
         states, terms = hypergraph.domain.num_states, hypergraph.num_terms
         entries = states * max(terms, 1)
         feasible, hint = entries <= self.max_entries and states <= self.max_states, None
-        reason = f"{states} states by {terms} terms, within the budget of {self.max_entries}"
+        reason = f"{size_text(states)} states by {terms} terms, within the budget of {self.max_entries}"
         if not feasible:
             need = f"{size_text(entries, 'entries')} for {size_text(states, 'states')}"
             reason = f"the design matrix needs {need}, the budget is {self.max_entries} and {self.max_states}"

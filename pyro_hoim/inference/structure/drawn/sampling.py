@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ....budgets import check_cells
+from ....budgets import check_draws
 from ....data.frames import DataLike, as_observations
 from ....errors import ConvergenceWarning, check_type, check_whole, conflict, unexpected, wrong_type
 from ....log_linear.named_priors import Prior
@@ -68,7 +68,7 @@ class ChainSettings:
     def __post_init__(self) -> None:
         for name, least in (("num_chains", 2), ("num_draws", 4), ("burn_in", 0)):
             check_whole(getattr(self, name), name, least)
-        check_cells(self.num_chains, self.num_draws, "num_draws", "keep fewer draws")
+        check_draws(self.num_chains * self.num_draws)
         object.__setattr__(self, "temperatures", checked_temperatures(self.temperatures))
         if isinstance(self.starts, str):
             if self.starts not in ("spread", "empty", "full", "prior", "select"):
