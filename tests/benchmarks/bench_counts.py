@@ -21,7 +21,7 @@ LARGE = 10**12
 FITS = {
     "fit": "",
     "fit, split": "--split 0.5,0.2,0.3",
-    "fit --edges": "--edges a:b+b:c+c:d --tests wald",
+    "fit --edges": "--edges a*b+b*c+c*d --tests wald",
     "fit --select": "--select",
     "fit --select, sampled": "--select --trainer sampled",
     "fit --select, pseudo-likelihood": "--select --trainer pseudo-likelihood",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import fit_roots
 from pyro_hoim.generalized_root.regress._kernels import descend
@@ -77,6 +78,19 @@ def test_counts_of_millions_of_millions_end_and_say_where_rounding_stops_them():
         fitted = fit_roots(uniform_counts(1e12), "poisson", order=2, l1=0.01)
     assert [node.status for node in fitted.nodes] == ["converged", "converged", "stalled"]
     assert float(fitted.kkt_residual.max()) < 0.1
+
+
+@pytest.mark.slow
+def test_steps_that_creep_along_a_kink_are_given_up():
+    """Between two modes 10^14 apart the line search halves its step ever more often; without the rule 206 steps."""
+    random = np.random.default_rng(2)
+    rate = random.gamma(3.0, 2.0, (40, 1))
+    counts = random.poisson(np.concatenate([rate, rate + 1, np.full((40, 1), 4.0)], axis=1)) * 10**14
+    train = CountTable.from_matrix(counts).split([0.8, 0, 0.2], 0)[0]
+    with pytest.warns(ConvergenceWarning, match="x2"):
+        fitted = fit_roots(train, l1=0.01)
+    assert [node.status for node in fitted.nodes] == ["converged", "converged", "stalled"]
+    assert fitted.nodes[2].num_steps < 150
 
 
 def test_counts_beyond_the_whole_numbers_of_a_float_are_refused():
