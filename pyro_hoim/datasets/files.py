@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..atomic import write_file
-from ..errors import InputError, check_names, refused, unexpected
+from ..data.files.source_file import read_file
+from ..errors import HoimError, InputError, check_names, refused, unexpected
 
 __all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_files", "download"]
 
@@ -21,6 +22,7 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
 _LONGEST = 80  # characters of the reason of a failure that a reader is shown
 _ELSEWHERE = "set XDG_CACHE_HOME to a folder that can be written"
+_MOST_BYTES = 2**26  # of a published file, the largest of which has 4 MB
 LOCAL_FOLDER = "PYRO_HOIM_DATA"
 """Environment variable that names a folder of data files."""
 
@@ -172,13 +174,38 @@ def _verified(raw: bytes, info: FileInfo, origin: str) -> bytes:
     return canonical
 
 
+class _Meter:
+    """What pooch tells of a download, as to a bar of progress; more than a data set can have ends it."""
+
+    total = 0
+
+    def __init__(self, info: FileInfo) -> None:
+        self.info, self.held = info, 0
+
+    def update(self, size: int) -> None:
+        """Count some bytes."""
+        self.held += size
+        if self.held > _MOST_BYTES:
+            hint = "the file differs from the published one, look at the address"
+            expected, received = f"at most {_MOST_BYTES} bytes", f"{self.held} and more"
+            raise unexpected(self.info.url, expected, hint=hint, received=received, code="damaged-file")
+
+    def reset(self) -> None:
+        """Begin again, as pooch does at the end to tell the whole size."""
+        self.held = 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def download(info: FileInfo, held: str, timeout: float) -> Path:
     """A published file in the cache folder, downloaded by pooch unless it is there; its checksum is verified."""
     import pooch
     from requests import RequestException
 
     pooch.get_logger().setLevel("WARNING")
-    folder, downloader = cache_folder(), pooch.HTTPDownloader(timeout=timeout)
+    folder, meter = cache_folder(), _Meter(info)
+    downloader = pooch.HTTPDownloader(progressbar=meter, timeout=timeout)  # type: ignore[arg-type]
     url, sha256 = info.url, info.original_sha256
     try:
         return Path(pooch.retrieve(url, sha256, info.original_name, folder, downloader=downloader))  # type: ignore[arg-type]
@@ -187,6 +214,8 @@ def download(info: FileInfo, held: str, timeout: float) -> Path:
         reason = str(error) if len(str(error)) <= _LONGEST else "no connection"
         problem = f"{url} could not be downloaded ({reason})"
         raise refused(f"data set {info.name!r}", problem, hint, code="no-file") from None
+    except HoimError:
+        raise
     except ValueError:
         info.check(url, "", sha256, "another")
         raise
@@ -223,7 +252,7 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
         for file_name in (f"{name}.csv", info.original_name):
             path = Path(local) / file_name
             if path.is_file():
-                raw = path.read_bytes()
+                raw = read_file(path, "a data file", _MOST_BYTES)
                 canonical = _verified(raw, info, str(path))
                 return path if canonical == raw else _keep(canonical, cached)
         problem = f"expected {name}.csv or {info.original_name} in the folder {local!r}, found neither"

@@ -125,6 +125,8 @@ def test_a_network_smooths_given_levels(shell):
         ('{"a": ["x", "y", "x"]}', "'x'"),
         ('["x"]', 'expected {"column": ["level", ...]}'),
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"a": [' + "9" * 5000 + "]}", "is not JSON"),
     ],
 )
 def test_bad_levels_are_refused(content, words, shell):

@@ -1,16 +1,21 @@
 """Finding, downloading, verifying and caching data files; nothing here uses the network."""
 
 import hashlib
+import itertools
 
+import pooch
 import pytest
+import requests
 from requests import Timeout
 
 from pyro_hoim.datasets import FileInfo, data_file, dataset_files
 from pyro_hoim.datasets.files import cache_folder, canonical_form
 from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.testing import raises
 
 INFO = {info.name: info for info in dataset_files()}
 NAMES = list(INFO)
+REAL_DOWNLOAD = pooch.HTTPDownloader.__call__
 
 
 def published_form(clean, name):
@@ -93,6 +98,33 @@ def test_download_of_another_file_leaves_nothing(isolated, serve):
     with pytest.raises(InputError, match=r"https://archive.*received another; the file differs from the published one"):
         data_file("mushroom")
     assert not list(cache_folder().iterdir())
+
+
+class Answer:
+    """What a server sends, in pieces."""
+
+    def __init__(self, pieces, size=0):
+        self.pieces, self.headers = pieces, {"content-length": str(size)}
+
+    def raise_for_status(self):
+        pass
+
+    def iter_content(self, chunk_size):
+        yield from self.pieces
+
+
+def test_a_download_that_does_not_end_is_ended(isolated, shared_data, monkeypatch):
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", REAL_DOWNLOAD)
+    monkeypatch.setattr("pyro_hoim.datasets.files._MOST_BYTES", 2**15)
+    monkeypatch.setattr(requests, "get", lambda *_, **__: Answer(itertools.repeat(b"x" * 1024)))
+    with raises("damaged-file", INFO["breast_cancer"].url):
+        data_file("breast_cancer")
+    assert not list(cache_folder().iterdir())
+    clean = (shared_data / "breast_cancer.csv").read_bytes()
+    whole = published_form(clean, "breast_cancer")
+    pieces = [whole[start : start + 1024] for start in range(0, len(whole), 1024)]
+    monkeypatch.setattr(requests, "get", lambda *_, **__: Answer(pieces, len(whole)))
+    assert data_file("breast_cancer").read_bytes() == clean
 
 
 def test_offline_and_timeout(isolated, serve):

@@ -284,9 +284,10 @@ def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations
 def _read_levels(path: Path) -> dict[str, list[str]]:
     """Levels by column from a JSON object ``{column: [level, ...]}`` or a CSV file with columns ``column,level``."""
     if path.suffix.lower() == ".json":
+        text = read_text(path, "a JSON object")
         try:
-            found = json.loads(read_text(path, "a JSON object"))
-        except json.JSONDecodeError as error:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also of numbers of many digits, and of nested lists
             raise refused("levels", f"{path} is not JSON ({error})", code="damaged-file") from None
         if not isinstance(found, dict) or not all(isinstance(v, list) and v for v in found.values()):
             raise unexpected("levels", f'{{"column": ["level", ...]}} in {path}', received="something else")

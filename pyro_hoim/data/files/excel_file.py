@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 import zlib
@@ -14,9 +15,10 @@ from .source_file import check_ratio, check_size
 
 __all__ = ["read_sheet"]
 
-_MOST_SHEET, _MOST_PART = 2**29, 2**26  # bytes of the XML of a sheet, and of shared texts or any other part
+_MOST_SHEET, _MOST_WHOLE, _MOST_BOOK = 2**29, 2**25, 2**22  # bytes of parts that are read row by row, whole, and first
+_CONTENT = "[Content_Types].xml"
+_WHOLE = {"xl/sharedStrings.xml", "xl/styles.xml", "xl/theme/theme1.xml", "docProps/core.xml", "docProps/custom.xml"}
 _MOST_CELLS, _MOST_ROWS = 2**25, 2**20
-_SHEETS = "xl/worksheets/"
 _PIECE = 2**14
 
 
@@ -84,19 +86,26 @@ def _rows(sheet: Any, budget: _Budget) -> Iterator[tuple[int, list[Any]]]:
 def _check_parts(path: Any, raw: bytes) -> None:
     """Refuse a workbook whose parts are too large, or not as long as they say."""
     with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        parts = held.infolist()
-    for part in parts:
-        check_size(f"{path} {part.filename}", part.file_size, _MOST_SHEET if _is_sheet(part) else _MOST_PART)
-    check_ratio(path, sum(part.file_size for part in parts), len(raw))
-    for part in parts:
-        if part.flag_bits & 1 or part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{part.filename} is encrypted, or packed as Excel does not")
-        if _true_size(raw, part) != part.file_size:
-            raise ValueError(f"{part.filename} is not as long as it says")
+        parts = {part.filename: part for part in held.infolist()}
+        for part in parts.values():
+            _check_part(path, raw, part, _MOST_SHEET)
+        check_ratio(path, sum(part.file_size for part in parts.values()), len(raw))
+        check_size(f"{path} {_CONTENT}", parts[_CONTENT].file_size, _MOST_BOOK)
+        kinds = re.findall(rb"<[^>]*>", held.read(_CONTENT))
+    for part in parts.values():
+        told = [kind for kind in kinds if part.filename.encode() in kind]
+        if any(b"main+xml" in kind for kind in told):
+            check_size(f"{path} {part.filename}", part.file_size, _MOST_BOOK)
+        elif part.filename in _WHOLE or any(b"sharedStrings" in kind for kind in told):
+            check_size(f"{path} {part.filename}", part.file_size, _MOST_WHOLE)
 
 
-def _is_sheet(part: zipfile.ZipInfo) -> bool:
-    return part.filename.startswith(_SHEETS)
+def _check_part(path: Any, raw: bytes, part: zipfile.ZipInfo, most: int) -> None:
+    check_size(f"{path} {part.filename}", part.file_size, most)
+    if part.flag_bits & 1 or part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{part.filename} is encrypted, or packed as Excel does not")
+    if _true_size(raw, part) != part.file_size:
+        raise ValueError(f"{part.filename} is not as long as it says")
 
 
 def _true_size(raw: bytes, part: zipfile.ZipInfo) -> int:

@@ -15,7 +15,7 @@ from .source_file import check_ratio, check_size, is_blank
 
 __all__ = ["is_excel", "unpacked"]
 
-_PIECE = 2**14
+_PIECE = 2**12
 _MARKS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 

@@ -64,7 +64,7 @@ def read_file(path: str | os.PathLike[str], expected: str, most: int = MOST_BYTE
             raise unexpected(path, expected, received="a folder", code="no-file")
         if (kind := _NO_FILES.get(stat.S_IFMT(mode))) is not None:
             hint = "save what it gives as a file, or pipe it"
-            raise unexpected(path, f"{expected} in a file or a pipe", received=kind, hint=hint, code="no-file")
+            raise unexpected(path, f"{expected} or a pipe", received=kind, hint=hint, code="no-file")
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
             check_size(path, os.fstat(descriptor).st_size, most)
