@@ -139,7 +139,8 @@ def unwritable(path: str | os.PathLike[str], error: OSError, kind: type[InputErr
         rows.csv: cannot be written (No space left on device); free space there, or choose another folder
     """
     hint = "free space there, or choose another folder" if error.errno in _FULL else "choose another folder"
-    return kind(f"cannot be written ({error.strerror or error})", argument=Path(path), hint=hint, code="no-file")
+    reason = os.strerror(error.errno) if error.errno else str(error)  # libraries write whole reports into theirs
+    return kind(f"cannot be written ({reason})", argument=Path(path), hint=hint, code="no-file")
 
 
 def _mode(target: Path) -> int | None:

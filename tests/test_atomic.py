@@ -66,6 +66,11 @@ def test_a_refusal_of_the_system_is_one_error_and_leaves_nothing(monkeypatch, ca
     assert Path("a").read_text() == "old"
 
 
+def test_what_a_library_adds_to_the_reason_is_left_out():
+    error = atomic.unwritable("a.nc", OSError(errno.EFBIG, "Write failed\n(time = Tue Nov 24, buf = 0x55)"))
+    assert str(error) == "a.nc: cannot be written (File too large); free space there, or choose another folder"
+
+
 def test_a_limit_on_the_size_of_files_is_refused():
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
