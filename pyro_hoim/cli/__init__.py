@@ -8,6 +8,7 @@ input or refused by the system, 130 after Ctrl-C, 143 after SIGTERM, 141 where t
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import sys
 import warnings
@@ -94,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     open_streams()
     status = run(arguments)
     close_streams()
+    gc.freeze()  # else Python looks through all that torch and Numba made for garbage, for a second
     sys.exit(status)
 
 

@@ -1,6 +1,7 @@
 """What the system refuses is one line and exit status 2, and signals end a command in order."""
 
 import errno
+import gc
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyro_hoim import atomic, fit, load_table
-from pyro_hoim.cli import run
+from pyro_hoim.cli import main, run
 from pyro_hoim.cli.commands import data as data_commands, fit as fit_command
 from pyro_hoim.runs.checkpoint import DeferredInterrupt
 
@@ -166,6 +167,16 @@ def test_signals_interrupt_a_command_also_between_steps(number, status, is_held,
     assert run(["data", "titanic"]) == status
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
     assert capsys.readouterr().err.strip() == "pyro-hoim: interrupted" and done == ["step"] * is_held
+
+
+def test_a_process_ends_without_a_search_for_garbage():
+    before = gc.get_freeze_count()
+    try:
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        assert gc.get_freeze_count() > before + 10_000
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize(
