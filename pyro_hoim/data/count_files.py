@@ -45,7 +45,7 @@ def _matrix(
 ) -> sparse.csr_matrix:
     """The matrix of the arrays in a file, every index checked before anything is moved by it."""
     data = data.astype(np.float64)  # small integers of one place would be added up beyond their range
-    if kind != "coo" and np.diff(second.astype(np.int64), prepend=0).min(initial=0) < 0:
+    if kind != "coo" and np.diff(second.astype(np.int64).reshape(-1), prepend=0).min(initial=0) < 0:
         raise refused(file, "its arrays make no matrix (indptr falls)", code="damaged-file")  # SciPy misses the last
     try:
         if kind == "coo":

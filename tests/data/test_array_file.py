@@ -133,6 +133,8 @@ STRUCTURED = np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])
         ({"indices": np.zeros(4, dtype=bool)}, "wrong-type"),
         ({"indices": np.array([0, 1, 2**40, 0])}, "damaged-file"),
         ({"indptr": np.array([0, 1, 2, -1])}, "damaged-file"),
+        ({"indptr": np.int64(4)}, "damaged-file"),
+        ({"indices": np.int64(4)}, "damaged-file"),
         ({"format": np.array("c" * 10**6)}, "wrong-type"),
         ({"format": np.array(["csr", "csr"])}, "unknown-choice"),
         ({"format": b"csr"}, "damaged-file"),
