@@ -92,11 +92,17 @@ class Session:
             text = self._file.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError):
             text = ""
-        if not is_intact(text, {}):
+        try:
+            found = cast("dict[str, Any]", json.loads(text, parse_constant=str)) if is_intact(text, {}) else {}
+        except (ValueError, RecursionError):
+            found = {}
+        times: list[Any] = [found.get(name) for name in ("seconds", "since")]
+        if not (
+            isinstance(found.get("options"), dict) and all(type(t) in (int, float) and abs(t) < 1e12 for t in times)
+        ):
             problem = f"{self._file} cannot be read, it is damaged"
             hint = "delete it to continue without what it says of options and time, or start in another folder"
             raise refused("--resume", problem, hint, code="damaged-file")
-        found = cast("dict[str, Any]", json.loads(text))
         del found["sha256"]
         return found
 

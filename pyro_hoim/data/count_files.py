@@ -44,8 +44,10 @@ def _matrix(
     file: Any, kind: str, shape: tuple[int, ...], data: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> sparse.csr_matrix:
     """The matrix of the arrays in a file, every index checked before anything is moved by it."""
+    if not data.ndim == first.ndim == second.ndim == 1:
+        raise refused(file, "its arrays make no matrix (one is not a list of numbers)", code="damaged-file")
     data = data.astype(np.float64)  # small integers of one place would be added up beyond their range
-    if kind != "coo" and np.diff(second.astype(np.int64).reshape(-1), prepend=0).min(initial=0) < 0:
+    if kind != "coo" and ((second[1:] < second[:-1]).any() or (second < 0).any()):
         raise refused(file, "its arrays make no matrix (indptr falls)", code="damaged-file")  # SciPy misses the last
     try:
         if kind == "coo":

@@ -120,7 +120,7 @@ def mutate_json(rng, value, times=None):
         elif how == 3 and isinstance(held, list) and held:
             held.reverse()
         elif how == 4 and isinstance(held, int | float) and not isinstance(held, bool):
-            holder[key] = held + rng.choice([1, -1, 0.5, 1000])
+            holder[key] = held + rng.choice([1, -1, 1000])
         elif how == 5 and isinstance(held, list):
             holder[key] = held * rng.choice([0, 2, 1000])
         else:

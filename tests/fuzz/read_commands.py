@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from harness import ROOT, Reader
 from mutations import TEXTS, dumped, hostile, mutate_bytes, mutate_json
+from read_models import sealed
 
 from pyro_hoim.cli import cli, progress, run
 from pyro_hoim.errors import refused
@@ -135,8 +136,8 @@ RECORD = {"options": {"--order": "1"}, "rows": "0" * 32, "seconds": 3.5, "since"
 
 def draw_record(rng):
     if rng.random() < 0.3:
-        return mutate_bytes(rng, json.dumps(RECORD).encode())
-    return dumped(mutate_json(rng, RECORD) if rng.random() < 0.8 else hostile(rng)).encode()
+        return mutate_bytes(rng, sealed(RECORD, {}).encode())
+    return sealed(mutate_json(rng, RECORD), {}).encode() if rng.random() < 0.8 else dumped(hostile(rng)).encode()
 
 
 def read_record(data, folder):

@@ -45,12 +45,16 @@ def good(name):
         return path.read_bytes(), header, safetensors.torch.load(path.read_bytes())
 
 
+def sealed(header, tensors):
+    """JSON text of an object with a right checksum, even of what JSON cannot hold."""
+    text = dumped(header)
+    return f"{text[:-1]}{seal._written(seal._checksum(text, tensors))}}}"
+
+
 def signed(header, tensors, key=KEY):
     """The bytes of a file with a right checksum over what it holds."""
-    text = dumped(header)
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    text = f"{text[:-1]}{seal._written(seal._checksum(text, tensors))}}}"
-    return safetensors.torch.save(tensors, {key: text})
+    return safetensors.torch.save(tensors, {key: sealed(header, tensors)})
 
 
 def mutate_tensors(rng, tensors):

@@ -45,7 +45,8 @@ def read_strict(data, folder):
     path = folder / "t.csv"
     path.write_bytes(data)
     table = read_csv(path)
-    assert (table.header, [*table.columns]) == by_pandas(data, "utf-8-sig")
+    if len(table.header) > 1 or "" not in table.columns[0]:  # pandas leaves out lines of blanks
+        assert (table.header, [*table.columns]) == by_pandas(data, "utf-8-sig")
 
 
 def read_found(data, folder):

@@ -64,7 +64,7 @@ class ArrayFile:
             IntractableError: the arrays are too large, or so much larger than the file that it must be a bomb.
         """
         if absent := [name for name in kinds if f"{name}.npy" not in self._times]:
-            shown = ", ".join(self.names[:6]) or "nothing"
+            shown = ", ".join(name if name.isprintable() else repr(name) for name in self.names[:6]) or "nothing"
             problem = f"expected {self.expected}, received arrays {shown} and no {absent[0]!r}"
             raise refused(self.file, problem, code="missing-part")
         try:
