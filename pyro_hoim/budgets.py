@@ -97,24 +97,25 @@ def check_size(number: int, budget: int, unit: str, argument: object, hint: str,
         >>> check_size(2**60, MAX_SETS, "sets", "order", "lower it", "there are")
         Traceback (most recent call last):
             ...
-        pyro_hoim.errors.IntractableError: order: there are about 1.15e+18 sets, the budget is 4194304; lower it
+        pyro_hoim.errors.IntractableError: order: there are about 1.15e+18 sets, more than the budget of 4,194,304; ...
     """
     if number > budget:
-        raise out_of_reach(argument, f"{what} {size_text(number, unit)}, the budget is {budget}", hint)
+        shown = f"{number:,}" if number < 10**18 else size_text(number)
+        raise out_of_reach(argument, f"{what} {shown} {unit}, more than the budget of {budget:,}", hint)
 
 
-def check_cells(number: int, width: int, argument: object, hint: str = "take fewer at a time") -> None:
+def check_cells(
+    number: int, width: int, argument: object, hint: str = "take fewer at a time", noun: str = "draws"
+) -> None:
     """As :func:`check_size`, of so many rows, draws or chains of ``width`` cells each, against :data:`MAX_CELLS`.
 
     Example:
-        >>> check_cells(2 * 10**9, 3, "number")
+        >>> check_cells(2 * 10**9, 3, "number", "draw fewer", "rows")
         Traceback (most recent call last):
             ...
-        pyro_hoim.errors.IntractableError: number: 2000000000 (about 2e+09) of 3 cells each have 6000000000 cells ...
+        pyro_hoim.errors.IntractableError: number: 2,000,000,000 rows of 3 cells are 6,000,000,000 cells, more than ...
     """
-    if number * width > MAX_CELLS:
-        shown = f"{size_text(number)} of {size_text(width, 'cells')} each have"
-        check_size(number * width, MAX_CELLS, "cells", argument, hint, shown)
+    check_size(number * width, MAX_CELLS, "cells", argument, hint, f"{number:,} {noun} of {width:,} cells are")
 
 
 def check_draws(number: int) -> None:

@@ -47,24 +47,24 @@ def model(name="m.safetensors", num=4):
 @pytest.mark.parametrize(
     ("num_columns", "options", "says"),
     [
-        (60, ("--order", "60"), ("--order: there are about 1.15e+18 sets of up to 60 of 60", "4194304", "--select")),
-        (300, ("--order", "3"), ("--order: there are 4500250 sets of up to 3 of 300", "--columns", "--edges")),
-        (60, ("--edges", "*".join(f"v{i}" for i in range(60))), ("about 1.15e+18 sets", "1048576", "in --edges")),
+        (60, ("--order", "60"), ("--order: there are about 1.15e+18 sets of up to 60 of 60", "4,194,304", "--select")),
+        (300, ("--order", "3"), ("--order: there are 4,500,250 sets of up to 3 of 300", "--columns", "--edges")),
+        (60, ("--edges", "*".join(f"v{i}" for i in range(60))), ("about 1.15e+18 sets", "1,048,576", "in --edges")),
         (60, ("--edges", ":".join(f"v{i}" for i in range(60))), ("--edges: the closure", "about 1.15e+18 sets")),
         (
             60,
             ("--order", "4"),
             (
                 "--order: exact inference is out of reach",
-                f"{sum(math.comb(60, k) * 2**k for k in range(1, 5))} entries",
-                "2097152",
+                f"{sum(math.comb(60, k) * 2**k for k in range(1, 5)):,} entries",
+                "2,097,152",
                 "--select",
             ),
         ),
-        (6, ("--posterior", "--draws", "10000000"), ("--draws: 40000000", "cells", "134217728", "fewer --draws")),
+        (6, ("--posterior", "--draws", "10000000"), ("--draws: 40,000,000", "cells", "134,217,728", "fewer --draws")),
         (6, ("--posterior", "--burn-in", "1000000000000"), ("--burn-in: expected", "10000000")),
         (6, ("--posterior", "--jobs", "1000000000"), ("--jobs: expected", "256")),
-        (6, ("--model", "rbm", "--hidden", "1000000000"), ("--hidden: they have 6000000000 edges", "4194304")),
+        (6, ("--model", "rbm", "--hidden", "1000000000"), ("--hidden: they have 6,000,000,000 edges", "4,194,304")),
         (6, ("--model", "rbm", "--steps", "1000000000000"), ("--steps: expected", "10000000")),
     ],
 )
@@ -76,7 +76,7 @@ def test_fits_are_refused_before_any_work(num_columns, options, says, shell, mon
 def test_a_column_of_too_many_levels_is_refused_by_name(shell, monkeypatch):
     monkeypatch.setattr(cells, "MAX_LEVELS", 19)
     Path("t.csv").write_text("a,b\n" + "\n".join(f"l{i % 20},{i % 2}" for i in range(80)) + "\n", encoding="utf-8")
-    says = ("variable 'a': it has 20 levels, the budget is 19", "--columns", "--bins")
+    says = ("variable 'a': it has 20 levels, more than the budget of 19", "--columns", "--bins")
     for order in ("1", "2"):
         shell.refused("fit", "t.csv", "--allow", "a", "--order", order, says=says, progress=True)
     monkeypatch.setattr(cells, "MAX_LEVELS", 20)
@@ -105,7 +105,7 @@ def test_all_sets_are_counted_and_not_made(shell, monkeypatch):
         table(60),
         "--order",
         "5",
-        says=(f"{sum(math.comb(60, k) * 2**k for k in range(1, 6))} entries",),
+        says=(f"{sum(math.comb(60, k) * 2**k for k in range(1, 6)):,} entries",),
         progress=True,
     )
     assert not made
@@ -114,12 +114,15 @@ def test_all_sets_are_counted_and_not_made(shell, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("sample", "-n", "2000000000"), ("-n: 2000000000", "8000000000 cells", "134217728", "smaller -n")),
-        (("sample", "-n", "2000000000", "--method", "gibbs"), ("-n: 2000000000", "134217728")),
-        (("sample", "-n", "2000000000", "--complete", "t.csv"), ("--complete: 80000000000", "134217728")),
-        (("sample", "-n", "20000000", "--complete", "t.csv"), ("--complete: 800000000", "134217728", "smaller -n")),
+        (("sample", "-n", "2000000000"), ("-n: 2,000,000,000", "8,000,000,000 cells", "134,217,728", "smaller -n")),
+        (("sample", "-n", "2000000000", "--method", "gibbs"), ("-n: 2,000,000,000", "134,217,728")),
+        (("sample", "-n", "2000000000", "--complete", "t.csv"), ("--complete: 80,000,000,000", "134,217,728")),
+        (("sample", "-n", "20000000", "--complete", "t.csv"), ("--complete: 800,000,000", "134,217,728", "smaller -n")),
         (("sample", "-n", "3", "--method", "gibbs", "--burn-in", "10000000000"), ("--burn-in", "10000000")),
-        (("log-z", "--method", "ais", "--chains", "100000000"), ("--chains: 100000000", "400000000 cells", "fewer")),
+        (
+            ("log-z", "--method", "ais", "--chains", "100000000"),
+            ("--chains: 100,000,000", "400,000,000 cells", "fewer"),
+        ),
         (("log-z", "--method", "ais", "--temperatures", "100000000000"), ("--temperatures", "10,000,000")),
         (("interactions", "--samples", "10000000000"), ("--samples", "10000000")),
         (("margins", "x0", "--draws", "10000000000"), ("--draws", "10000000")),
@@ -134,9 +137,11 @@ def test_draws_and_chains_are_refused_before_they_are_made(words, says, shell):
 def test_just_below_the_budget_rows_are_drawn(shell, monkeypatch):
     monkeypatch.setattr("pyro_hoim.budgets.MAX_CELLS", 400)
     assert shell("sample", model(), "-n", "100").out.count("\n") == 101
-    shell.refused("sample", model(), "-n", "101", says=("-n: 101 of 4 cells each have 404 cells, the budget is 400",))
+    shell.refused(
+        "sample", model(), "-n", "101", says=("-n: 101 rows of 4 cells are 404 cells, more than the budget of 400",)
+    )
     shell("log-z", model(), "--method", "ais", "--chains", "100", "--temperatures", "4")
-    shell.refused("log-z", model(), "--method", "ais", "--chains", "101", says=("--chains: 101 of 4 cells",))
+    shell.refused("log-z", model(), "--method", "ais", "--chains", "101", says=("--chains: 101 chains of 4 cells",))
 
 
 def test_a_small_file_of_a_large_table_is_refused_by_every_command(shell, monkeypatch):
@@ -148,7 +153,7 @@ def test_a_small_file_of_a_large_table_is_refused_by_every_command(shell, monkey
         parametrization.cache_clear()
     rows = [",".join(domain.names), ",".join("01"[i % 2] for i in range(34))]
     Path("t.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    says = ("m.safetensors", "17179869184 entries", "134217728")
+    says = ("m.safetensors", "17,179,869,184 entries", "134,217,728")
     commands = (("log-z",), ("sample", "-n", "3"), ("interactions",), ("margins", "x0"))
     for name, *options in itertools.chain(commands, [("predict", "t.csv", "--target", "x0"), ("score", "t.csv")]):
         shell.refused(name, "m.safetensors", *options, says=says)

@@ -68,7 +68,7 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
             raise refused("-n", "how many rows to draw must be given, such as -n 100", code="missing-part")
         question = replace(question, values={**question.values, "number": 1})
     if file is None:
-        check_cells(question["number"], len(question.stored.domain), "number")
+        check_cells(question["number"], len(question.stored.domain), "number", "draw fewer", "rows")
     if file is None or family.complete is None:
         for name in ("most_probable", "missing"):
             if name in question.given:
@@ -94,7 +94,7 @@ def _each_row(question: Question) -> Observations:
     if not rows.has_whole_counts or not rows.total_count > 0:
         raise out_of_range("--complete", "whole counts, not all zero")
     hint = "give fewer rows, smaller counts or a smaller -n"
-    check_cells(int(rows.total_count) * question["number"], len(rows.domain), "--complete", hint)
+    check_cells(int(rows.total_count) * question["number"], len(rows.domain), "--complete", hint, "rows")
     return Observations.from_tensor(torch.repeat_interleave(rows.codes, rows.counts.long(), dim=0), rows.domain)
 
 

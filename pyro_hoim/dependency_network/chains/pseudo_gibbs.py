@@ -117,7 +117,7 @@ class PseudoGibbsChains(Chains):
         self._num_chains, self._seed = check_whole(num_chains, "num_chains"), seed_from(seed)
         check_choice(precision, (torch.float32, torch.float64), "precision")
         domain = self.domain
-        check_cells(self._num_chains, len(domain), "num_chains", "take fewer chains")
+        check_cells(self._num_chains, len(domain), "num_chains", "take fewer chains", "chains")
         fixed = checked_clamps(domain, clamped or {}, [self._num_chains])
         self._clamped = tuple(domain.names[i] for i in fixed)
         self._scan = checked_scan(domain, drawn_variables(domain, fixed), scan)

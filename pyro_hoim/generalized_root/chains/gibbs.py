@@ -103,7 +103,7 @@ class RootChains(Chains):
     ) -> None:
         energy = self._energy = checked_energy(energy)
         self._num_chains = check_whole(num_chains, "num_chains")
-        check_cells(self._num_chains, len(energy.domain), "num_chains", "take fewer chains")
+        check_cells(self._num_chains, len(energy.domain), "num_chains", "take fewer chains", "chains")
         self._program = RootProgram.of(self._energy)
         fixed = _checked_clamps(energy, clamped or {}, self._num_chains)
         self._clamped = tuple(energy.domain.names[s] for s in fixed)

@@ -122,7 +122,9 @@ class GibbsChains(Chains):
         self._batch = torch.Size(tables.shape[:-1])
         if not self._batch.numel():
             raise wrong_shape("model", "at least one element in the batch", tuple(self._batch))
-        check_cells(self._num_chains, self._batch.numel() * len(self.domain), "num_chains", "take fewer chains")
+        check_cells(
+            self._num_chains, self._batch.numel() * len(self.domain), "num_chains", "take fewer chains", "chains"
+        )
         self._device = tables.device
         self._size = sum(self.domain.cardinalities)
         self._tables = tables
