@@ -163,10 +163,11 @@ class TorchEngine:
         base = update.start + (codes[:, :, update.variable] * update.stride).sum(-1)  # (groups, chains, n, F)
         cells = base[..., None] + update.step
         offset = torch.arange(groups, device=self._device).reshape(-1, 1, 1, 1, 1) * self._tables.shape[1]
-        model = self._tables.reshape(-1)[cells + offset].sum(-2)  # (groups, chains, n, K)
+        cells += offset
+        model = self._tables.reshape(-1).index_select(0, cells.reshape(-1)).reshape(cells.shape).sum(-2)  # (..., n, K)
         reference = self._reference[:, update.reference].sum(-1)[:, None]  # (groups, 1, n, K)
         log_weights = (beta * model + (1 - beta) * reference).masked_fill(~update.is_state, -math.inf)
-        total = torch.softmax(log_weights, -1).cumsum(-1)
+        total = (log_weights - log_weights.amax(-1, keepdim=True)).exp_().cumsum(-1)  # softmax is slow on short rows
         shape, device = total.shape[:-1], self._device
         uniform = torch.rand(shape, generator=self._generator, dtype=torch.float64, device=device)
         uniform += 2.0**-54  # never 0, which would draw impossible states
