@@ -133,6 +133,7 @@ STRUCTURED = np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])
         ({"indices": np.zeros(4, dtype=bool)}, "wrong-type"),
         ({"indices": np.array([0, 1, 2**40, 0])}, "damaged-file"),
         ({"indptr": np.array([0, 1, 2, -1])}, "damaged-file"),
+        ({"indptr": np.array([0, 1, -(2**63), -1])}, "damaged-file"),
         ({"indptr": np.int64(4)}, "damaged-file"),
         ({"indices": np.int64(4)}, "damaged-file"),
         ({"format": np.array("c" * 10**6)}, "wrong-type"),
@@ -162,6 +163,8 @@ def test_absurd_archives_are_refused(tmp_path):
     for name in ("shape", "format", "indptr"):
         with raises("missing-part", str(path)):
             read_matrix(written(tmp_path, [(key, part) for key, part in whole.items() if key != f"{name}.npy"]))
+    with pytest.raises(HoimError, match=r"^[^\n]*received arrays data, form a, [^\n]*$"):
+        read_matrix(written(tmp_path, [(key.replace("format", "form\na"), part) for key, part in whole.items()]))
     raw = changed(tmp_path).read_bytes()
     for mark in (b"PK\x03\x04\x14\x00", b"PK\x01\x02\x14\x03\x14\x00"):
         raw = raw.replace(mark + b"\0", mark + b"\1")  # encrypted

@@ -92,6 +92,7 @@ def test_sizes_beyond_the_budget(tmp_path, monkeypatch):
         (zipped(("t.csv", b" \n\n ")), "empty"),
         (zipped(("t.csv", GOOD)).replace(struct.pack("<I", len(GOOD)), struct.pack("<I", 5)), "damaged-file"),
         (packed(".gz", GOOD) + b"more", "damaged-file"),
+        (zipped(("t.csv", GOOD))[:-6] + b"\xff\xff\0\0\0\0", "damaged-file"),
     ],
 )
 def test_odd_archives(content, code, tmp_path):

@@ -53,8 +53,8 @@ class ArrayFile:
 
     @property
     def names(self) -> list[str]:
-        """Names of the arrays, in order."""
-        return sorted(name.removesuffix(".npy") for name in self._times)
+        """Names of the arrays, in order, each in a line."""
+        return sorted(" ".join(name.removesuffix(".npy").split()) for name in self._times)
 
     def read(self, **kinds: str) -> list[np.ndarray]:
         """Arrays by their names, each of one of some kinds of NumPy's types; all headers are read before any number.

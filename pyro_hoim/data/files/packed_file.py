@@ -10,14 +10,14 @@ import zipfile
 import zlib
 from typing import Any
 
-from ...errors import refused, unexpected
+from ...errors import HoimError, refused, unexpected
 from .source_file import check_ratio, check_size, is_blank
 
 __all__ = ["is_excel", "unpacked"]
 
 _PIECE = 2**12
 _MARKS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)
 
 
 def _is_zip(raw: bytes) -> bool:
@@ -49,6 +49,8 @@ def unpacked(path: Any, raw: bytes) -> bytes:
                 found = _content(path, stream, len(raw))
         else:
             found = _only_file(path, raw)
+    except HoimError:
+        raise
     except _DAMAGED as error:
         problem = f"damaged packed file ({' '.join(str(error).split())})"
         raise refused(path, problem, "pack it again, or give the file inside", code="damaged-file") from None
