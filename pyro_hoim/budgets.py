@@ -13,6 +13,7 @@ from .errors import out_of_reach, size_text
 __all__ = [
     "MAX_BYTES",
     "MAX_CELLS",
+    "MAX_COLUMNS",
     "MAX_ENTRIES",
     "MAX_FORMULA_SETS",
     "MAX_LABELS",
@@ -36,6 +37,8 @@ MAX_UNIONS = 2**22
 """Unions of two sets that the products of a formula are made of, equal ones too: about five seconds."""
 MAX_ENTRIES = 2**27
 """Entries of all interaction tables of one model: 1 GiB, of which a fit holds several at once."""
+MAX_COLUMNS = 2**16
+"""Columns of labels that are read at once: about 0.2 ms each, and as much again for the variable made of it."""
 MAX_LABELS = 2**24
 """Labels of one variable: about 100 bytes each, so 1.6 GB."""
 MAX_LEVELS = 2**13

@@ -7,6 +7,7 @@ import tracemalloc
 from contextlib import contextmanager
 
 import joblib
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -24,6 +25,7 @@ from pyro_hoim import (
 )
 from pyro_hoim.boltzmann import MachineStructure, structure as machine
 from pyro_hoim.budgets import num_entries, num_sets
+from pyro_hoim.data import readers
 from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.errors import IntractableError
 from pyro_hoim.generalized_root import RootStructure
@@ -212,3 +214,19 @@ def test_tables_are_counted_before_they_are_made():
     levels = InteractionHypergraph.from_order(Domain.from_cardinalities([budgets.MAX_LEVELS + 1]), 1)
     with refused("variable 'x0': it has 8,193 levels, more than the budget of 8,192"):
         LogLinearEnergy.from_theta(levels, torch.ones(levels.num_parameters))
+
+
+def test_columns_are_counted_before_they_are_read(tmp_path, monkeypatch):
+    wide = tmp_path / "wide.csv"
+    names = [f"v{i}" for i in range(2**16 + 1)]
+    wide.write_text(f"{','.join(names)}\n{','.join('01'[i % 2] for i in range(len(names)))}\n", encoding="utf-8")
+    monkeypatch.setattr(readers, "encode_column", pytest.fail)
+    with refused("65,537 columns", megabytes=64):
+        Observations.from_csv(wide)
+    monkeypatch.undo()
+    assert Observations.from_csv(wide, columns=["v3", "v65536"]).codes.tolist() == [[0, 0]]
+    monkeypatch.setattr(readers, "MAX_COLUMNS", 3)
+    few = pd.DataFrame({name: ["x", "y"] for name in "abcd"})
+    assert Observations.from_pandas(few, columns=["d", "a", "b"]).domain.names == ("d", "a", "b")
+    with refused("the frame: it has 4 columns"):
+        Observations.from_pandas(few)

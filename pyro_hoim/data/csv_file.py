@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TextIO
 
 from ..errors import check_unique, out_of_reach, refused, unexpected
@@ -54,7 +54,11 @@ class CsvColumns:
 
     def column(self, name: str) -> Sequence[str]:
         """Cells of one column."""
-        return self.columns[self.header.index(name)]
+        return self.columns[self._position[name]]
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.header)}
 
 
 def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most: int = MOST_BYTES) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ..budgets import MAX_COLUMNS, check_size
 from ..checks import array_of, check_exact_shape
 from ..errors import (
     MissingDataError,
@@ -84,7 +85,8 @@ class Source(NamedTuple):
         check_type(frame, pd.DataFrame, "from_pandas frame")
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
-        return cls(header, lambda name: frame.iloc[:, header.index(name)], "the frame", row_position, len(frame))
+        position = {name: i for i, name in enumerate(header)}
+        return cls(header, lambda name: frame.iloc[:, position[name]], "the frame", row_position, len(frame))
 
 
 def encode_columns(
@@ -121,6 +123,7 @@ def encode_columns(
         check_names(names, held, source, noun="column", problem="the table lacks")
     if not names:
         raise none_received(source, "at least one variable besides the counts")
+    check_size(len(names), MAX_COLUMNS, "columns", source, "name those to read, as columns")
     check_alike(names, f"names of {source}")
     counts = np.ones(num_rows)
     if counting is not None:

@@ -157,7 +157,9 @@ class InteractionHypergraph:
         if isinstance(edge, str) or not isinstance(edge, Iterable):
             return False
         names = set(edge)
-        return names <= set(self.domain.names) and tuple(sorted(self.domain.indices(names))) in self._index_set
+        return (
+            all(name in self.domain for name in names) and tuple(sorted(self.domain.indices(names))) in self._index_set
+        )
 
     def __repr__(self) -> str:
         text = " + ".join(":".join(e) for e in self.maximal_edges[:8]) or "1"

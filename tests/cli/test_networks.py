@@ -251,7 +251,7 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
         (["--alpha", "-1"], "--alpha: expected a number from 0, up to 1e+06, received -1"),
         (["--alpha", "nan"], "--alpha: expected a number from 0, up to 1e+06, received 'nan'"),
         (["--max-leaves", "0"], "--max-leaves: expected a whole number of at least 1, received 0"),
-        (["--jobs", "0"], "--jobs: expected a whole number of at least 1, received 0"),
+        (["--jobs", "0"], "--jobs: expected a whole number from 1 to 256, received 0"),
     ],
 )
 def test_wrong_options_of_fit_are_named(words, message, shell):

@@ -243,7 +243,7 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
         (["--order", "4"], "--order: expected"),
         (["--order", "1"], "--order: expected"),
         (["--chains", "1"], "--chains: expected at least 2"),
-        (["--jobs", "0"], "--jobs: expected a whole number of at least 1"),
+        (["--jobs", "0"], "--jobs: expected a whole number from 1 to 256"),
         (["--split", "0.5,0.5,0"], "--split: --structure-posterior has no use for validation rows"),
         (["--model", "grm"], "--structure-posterior: belongs to --model log-linear"),
     ],

@@ -94,6 +94,7 @@ def test_sizes_beyond_the_budget(tmp_path, monkeypatch):
         (packed(".gz", GOOD) + b"more", "damaged-file"),
         (zipped(("t.csv", GOOD))[:-6] + b"\xff\xff\0\0\0\0", "damaged-file"),
     ],
+    ids=range(8),  # archives hold times, and other processes collect other names
 )
 def test_odd_archives(content, code, tmp_path):
     assert judged(tmp_path, content)[0] == code

@@ -45,7 +45,7 @@ def test_control_careless_readers_are_found(monkeypatch):
         "tells much",
         "refuses",
     ]
-    found = run([("careless", Reader(name, print, print), 2) for name in names], SEED)
+    found = run([("careless_readers", Reader(name, print, print), 2) for name in names], SEED)
     assert found.pop("refuses") == Outcome(refused=1, right=1)
     assert {name: (o.refused, o.right, len(o.failed)) for name, o in found.items()} == dict.fromkeys(found, (0, 1, 1))
     for name, words in {
