@@ -72,7 +72,7 @@ def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> lis
     is_table = whole and not single
     total = int(counts.sum()) if is_table else len(counts)
     cumulated = [math.fsum(fractions[: k + 1]) for k in range(len(fractions) - 1)]
-    ends = [0, *(math.floor(min(f, 1.0) * total + 0.5) for f in cumulated), total]
+    ends = [0, *(min(total, math.floor(f * total + 0.5)) for f in cumulated), total]  # near 2^53 a half is lost
     random = np.random.default_rng(seed)
     if is_table:
         whole_counts = counts.astype(np.int64)

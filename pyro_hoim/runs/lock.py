@@ -36,7 +36,7 @@ def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
     while True:
         path.parent.mkdir(exist_ok=True)
         try:
-            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            held = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)  # no link is emptied
         except FileNotFoundError:  # the folder of a run that has just ended was removed
             continue
         if not _is_free(held):

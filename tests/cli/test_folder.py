@@ -100,3 +100,14 @@ def test_the_lock_goes_with_the_block(tmp_path):
             work()
     with one_process(path, "x", "y"):
         pass
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+    kept, lock = tmp_path / "kept", tmp_path / "lock"
+    kept.write_text("precious")
+    for target in (kept, tmp_path / "missing" / "lock"):
+        lock.symlink_to(target)
+        with pytest.raises(OSError, match="symbolic links"), one_process(lock, "x", "y"):
+            pass
+        lock.unlink()
+    assert kept.read_text() == "precious"

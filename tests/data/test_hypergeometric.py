@@ -137,3 +137,12 @@ def test_no_part_but_one_takes_the_table_as_it_is():
     assert rows.tolist() == [0, 2]
     assert part.tolist() == [4e15, 5.0]
     assert [len(rows) for rows, _ in others] == [0, 0]
+
+
+@pytest.mark.parametrize("total", [2**52 + 1, LARGEST])
+@pytest.mark.parametrize("fractions", [(1.0, 0.0), (0.5, 0.5, 0.0)])
+def test_a_half_that_is_lost_to_rounding_takes_no_part_beyond_the_total(total, fractions):
+    counts = np.array([total - 5.0, 5.0])
+    parts = split_rows(counts, fractions, seed=0)
+    found = sum(np.bincount(rows, part, minlength=2) for rows, part in parts)
+    assert found.tolist() == counts.tolist() and not len(parts[-1][0])
