@@ -143,7 +143,7 @@ def session(folder: Path, started: float, rows: Observations | CountTable, resum
             finally:
                 if not run.is_complete:
                     run.pause()
-            for path in (*folder.rglob(".*.part"), *folder.rglob(".*.tmp")):  # left by a process that was killed
+            for path in folder.rglob(".*.part"):  # left by a process that was killed
                 path.unlink(missing_ok=True)
     except HoimError:
         own = (RECORD, LOCK)

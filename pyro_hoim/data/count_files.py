@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ..budgets import check_size
 from ..errors import check_unique, out_of_reach, refused, size_text, unexpected
 from .csv_file import read_text
 from .files.array_file import ArrayFile
@@ -33,9 +34,7 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
     shape = tuple(map(int, size.reshape(-1)[:3]))
     if len(shape) != 2 or min(shape) < 0 or max(shape) > 2**31 - 1:
         raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
-    if max(shape) > _MOST_ROWS:
-        problem = f"{size_text(shape[0], 'rows')} and {size_text(shape[1], 'columns')}, more than {_MOST_ROWS}"
-        raise out_of_reach(file, problem, "leave out those that are empty")
+    check_size(max(shape), _MOST_ROWS, "rows or columns", file, "leave out those that are empty")
     first, second = _PARTS[kind][1:]
     return _matrix(file, kind, shape, *held.read(**{"data": "biuf", first: "iu", second: "iu"}))
 

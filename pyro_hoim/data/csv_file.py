@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TextIO
 
+from ..budgets import check_size
 from ..errors import check_unique, out_of_reach, refused, unexpected
-from .files.source_file import MOST_BYTES, MOST_CELLS, is_blank, read_file
+from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
 
 __all__ = ["CsvColumns", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
 
@@ -170,10 +171,8 @@ class _Cells:
             stripped = [*map(str.strip, new)]
             column.extend(map(self._known.setdefault, stripped, stripped))
         self._held += _POINTER * len(rows) * (len(self.columns) + 5) + _TEXT * (len(self._known) - before)
-        if self._held > _POINTER * MOST_CELLS * 4:
-            shown = f"{len(self.columns[0])} rows of {len(self.columns)} columns"
-            problem = f"its first {shown} need more than {_POINTER * MOST_CELLS * 4} bytes of memory"
-            raise out_of_reach(self.path, problem, "give fewer rows or columns")
+        what = f"its first {len(self.columns[0]):,} rows of {len(self.columns):,} columns need"
+        check_size(self._held, _POINTER * MOST_CELLS * 4, "bytes of memory", self.path, FEWER, what)
         if len(self._known) > _CHUNK:
             self._known = {}
 

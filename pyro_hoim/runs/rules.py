@@ -15,7 +15,8 @@ from typing import Any, NoReturn, cast, get_args
 
 from typing_extensions import override
 
-from ..errors import out_of_reach, refused, size_text, unexpected
+from .. import budgets
+from ..errors import refused, unexpected
 from ..schema import Domain, Kind
 
 __all__ = [
@@ -322,9 +323,7 @@ def check_known(cells: Mapping[str, Sequence[str]], domain: Domain, where: str) 
 def check_size(text: str, where: str) -> None:
     """Raise :class:`IntractableError` for a JSON text of too many values, before any is made."""
     count = text.count(",") + text.count("[") + text.count("{")
-    if count > MOST_VALUES:
-        problem = f"has up to {size_text(count, 'values')} in its header, the limit is {MOST_VALUES}"
-        raise out_of_reach(where, problem, "keep large contents as tensors")
+    budgets.check_size(count, MOST_VALUES, "values", where, "keep large contents as tensors", "holds up to")
 
 
 def parsed(text: str, where: str) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from pyro_hoim.data import Observations, csv_file, read_table_file
 from pyro_hoim.data.files import excel_file, source_file
-from pyro_hoim.errors import HoimError
+from pyro_hoim.errors import HoimError, InputError
 from pyro_hoim.testing import raises
 
 GOOD = b"a,b\n0,1\n1,0\n"
@@ -288,7 +288,7 @@ def test_typed_bombs(tmp_path):
         before = pool.bytes_allocated()
         assert judged(tmp_path, content, "t.feather")[0] == "over-budget"
         patch.setattr(source_file.check_size, "__defaults__", (zeros.nbytes,))
-        patch.setattr(source_file.check_cells, "__defaults__", (4 * 2**17 - 1,))
+        patch.setattr(source_file, "MOST_CELLS", 4 * 2**17 - 1)
         assert judged(tmp_path, content, "t.feather")[0] == "over-budget"
         assert pool.bytes_allocated() - before < 2**20
 
@@ -304,3 +304,11 @@ def test_headers_of_stata_that_lie(tmp_path):
             lie = content[:place] + b"\xff\x7f" + content[place + 2 :]
             found, peak = judged(tmp_path, lie, "t.dta")
             assert found == "damaged-file" and peak < 2**22
+
+
+def test_bytes_that_are_no_text_do_not_become_one_level(tmp_path):
+    pd.DataFrame({"a": [b"\xff", b"\xfe"]}).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"column 'a': the bytes b'\\xff' are no text in UTF-8; decode the column"):
+        read_table_file(tmp_path / "t.parquet")
+    pd.DataFrame({"a": ["ü".encode(), b"b"]}).to_parquet(tmp_path / "t.parquet")
+    assert read_table_file(tmp_path / "t.parquet").columns == (("ü", "b"),)

@@ -104,5 +104,5 @@ def test_sizes_are_judged_before_and_while_reading(tmp_path, monkeypatch):
 def test_the_error_says_the_budget(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(ROWS)
-    with pytest.raises(IntractableError, match=r"holds 320004 bytes, more than 1000; give fewer rows or columns$"):
+    with pytest.raises(IntractableError, match=r"holds 320,004 bytes, more than the budget of 1,000; give fewer rows"):
         read_file(path, "a table", 1000)

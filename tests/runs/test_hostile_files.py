@@ -234,7 +234,7 @@ def test_sizes_are_compared_before_anything_of_that_size_is_built(tmp_path):
 
     change(write(tmp_path / "m", "log-linear"), widen)
     assert (tmp_path / "m").stat().st_size < 4000
-    with pytest.raises(ModelFileError, match=r"17179869184 entries.* the budget is") as caught:
+    with pytest.raises(ModelFileError, match=r"17,179,869,184 entries.* the budget of") as caught:
         load_model(tmp_path / "m")
     assert caught.value.code == "over-budget"
     names = [f"h{k}" for k in range(30_000)]

@@ -81,11 +81,8 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
     question = with_rows(family, question, file)
     question = replace(question, rows=_each_row(question))
     answer = family.complete(question)
-    write(
-        replace(answer, notes=[*question.left_out("they are not completed and not written"), *answer.notes]),
-        out,
-        safe_csv,
-    )
+    notes = [*question.left_out("they are not completed and not written"), *answer.notes]
+    write(replace(answer, notes=notes), out, safe_csv)
 
 
 def _each_row(question: Question) -> Observations:
@@ -159,8 +156,7 @@ def predict(
     asked = {name: replace(question, values={**question.values, "target": name}) for name in target}
     answers = {name: family.predict(its) for name, its in asked.items()}
     if out is not None:
-        rows = _with_predictions(question, file, answers)
-        write_csv(rows, out, safe_csv)
+        write_csv(_with_predictions(question, file, answers), out, safe_csv)
     if as_json and len(target) > 1:
         echo_json({"targets": {name: figures(answer, asked[name]) for name, answer in answers.items()}})
     else:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import HoimError, out_of_reach, refused, size_text, unexpected
-from .source_file import check_ratio, read_file
+from ...errors import HoimError, refused, unexpected
+from .source_file import check_ratio, check_size, read_file
 
 __all__ = ["ArrayFile"]
 
@@ -42,11 +42,7 @@ class ArrayFile:
         problem = f"damaged or no .npz file; expected {expected}"
         self._size = len(raw)
         try:
-            if not zipfile.is_zipfile(io.BytesIO(raw)):
-                raise refused(file, problem, code="damaged-file")
             self._zip = zipfile.ZipFile(io.BytesIO(raw))
-        except HoimError:
-            raise
         except _DAMAGED:
             raise refused(file, problem, code="damaged-file") from None
         self._times = Counter(self._zip.namelist())
@@ -69,9 +65,7 @@ class ArrayFile:
             raise refused(self.file, problem, code="missing-part")
         try:
             needed = sum(self._judged(*pair) for pair in kinds.items())
-            if needed > _MOST_BYTES:
-                problem = f"its arrays need {size_text(needed, 'bytes')}, more than {_MOST_BYTES}"
-                raise out_of_reach(self.file, problem, "give fewer rows or columns")
+            check_size(self.file, needed, _MOST_BYTES)
             check_ratio(self.file, needed, self._size)
             return [self._array(name) for name in kinds]
         except HoimError:

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?|[-+](?:
 def _may_run(cell: str) -> bool:
     """Whether a spreadsheet would run a cell, or one without the apostrophes before it."""
     core = cell.lstrip("'")
-    return core[:1] in _FIRST and bool(core) and _NUMBER.fullmatch(core) is None
+    return core != "" and core[0] in _FIRST and _NUMBER.fullmatch(core) is None
 
 
 def as_written(cell: str) -> str:

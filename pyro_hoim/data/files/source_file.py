@@ -8,9 +8,10 @@ import stat
 import time
 from typing import Any
 
+from ... import budgets
 from ...errors import HoimError, out_of_reach, refused, size_text, unexpected
 
-__all__ = ["MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "is_blank", "read_file"]
+__all__ = ["FEWER", "MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "is_blank", "read_file"]
 
 MOST_BYTES = 2**30
 """Bytes of a file, and of what it holds where it is packed."""
@@ -18,23 +19,21 @@ MOST_CELLS = 2**27
 """Cells of a table: a GiB of pointers to their texts."""
 _PIECE = 2**20
 _INK = re.compile(rb"\S")
-_LARGE, _MOST_TIMES = 2**26, 200  # bytes that are read of any packed file, and times its size that others may hold
+FEWER = "give fewer rows or columns"
+_LARGE, _MOST_TIMES = 2**27, 200  # bytes that are read of any packed file, and times its size that others may hold
 _PATIENCE, _WAIT = 60.0, 2.0  # seconds between two pieces of a pipe, and until somebody writes to it
 _NO_FILES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device or a terminal"}
 
 
 def check_size(path: Any, size: int, most: int = MOST_BYTES) -> None:
     """Refuse more bytes than are read."""
-    if size > most:
-        raise out_of_reach(path, f"holds {size_text(size, 'bytes')}, more than {most}", "give fewer rows or columns")
+    budgets.check_size(size, most, "bytes", path, FEWER, "holds")
 
 
-def check_cells(path: Any, rows: int, columns: int, most: int = MOST_CELLS) -> None:
+def check_cells(path: Any, rows: int, columns: int) -> None:
     """Refuse a table of more cells than are read, before any of them is."""
-    if rows * columns > most:
-        shown = size_text(rows * columns, "cells")
-        problem = f"{size_text(rows, 'rows')} of {columns} columns hold {shown}, more than {most}"
-        raise out_of_reach(path, problem, "give fewer rows or columns")
+    what = f"{rows:,} rows of {columns:,} columns hold"
+    budgets.check_size(rows * columns, MOST_CELLS, "cells", path, FEWER, what)
 
 
 def is_blank(raw: bytes) -> bool:

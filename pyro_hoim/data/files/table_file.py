@@ -268,7 +268,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, pd.Timestamp | np.datetime64) or hasattr(value, "isoformat"):
         return pd.Timestamp(value).isoformat().removesuffix("T00:00:00") if hasattr(value, "year") else str(value)
-    return label_of(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+    return label_of(value.decode() if isinstance(value, bytes) else value)
 
 
 def _typed(path: Any, frame: pd.DataFrame, categorical: Collection[str]) -> CsvColumns:
@@ -296,6 +296,9 @@ def _labels(place: Any, values: Iterable[Any]) -> list[str]:
     """Texts of cells without blanks around them."""
     try:
         return [_cell(value).strip() for value in values]
+    except UnicodeDecodeError as error:
+        problem = f"the bytes {error.object[:20]!r} are no text in UTF-8"
+        raise refused(place, problem, "decode the column before it is saved", code="wrong-encoding") from None
     except InputError as error:
         raise refused(place, str(error), code="not-finite") from None
 
@@ -303,7 +306,7 @@ def _labels(place: Any, values: Iterable[Any]) -> list[str]:
 def _categories(dtype: Any) -> pd.CategoricalDtype | None:
     if not isinstance(dtype, pd.CategoricalDtype):
         return None
-    return pd.CategoricalDtype([_cell(value).strip() for value in dtype.categories], dtype.ordered)
+    return pd.CategoricalDtype(_labels("categories", dtype.categories), dtype.ordered)
 
 
 def _of_rows(path: Any, read: _Rows) -> CsvColumns:
