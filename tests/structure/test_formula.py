@@ -101,7 +101,10 @@ def test_an_unknown_name_suggests_the_nearest():
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("(" * 2000 + "a" + ")" * 2000, "inside one another are 65 parentheses, more than the budget of 64; write fewer"),
+        (
+            "(" * 2000 + "a" + ")" * 2000,
+            "inside one another are 65 parentheses, more than the budget of 64; write fewer",
+        ),
         ("a" + " + a" * 2**18, "it has 1048577 characters, the limit is 1048576"),
         ("a^0", "expected a positive whole number after"),
         ("a^00", "expected a positive whole number after"),
@@ -116,7 +119,8 @@ def test_formulas_without_bounds_end_in_one_line(formula, message):
 def test_comparisons_behind_minus_signs_are_counted(monkeypatch):
     assert len(parse_formula(".^2 - a:b - c:d", NAMES)) == 8
     monkeypatch.setattr(formula_module, "_MAX_COMPARED", 18)
-    with pytest.raises(IntractableError, match="its minus signs compare 19 sets, more than the budget of 18; list what stays"):
+    told = "its minus signs compare 19 sets, more than the budget of 18; list what stays"
+    with pytest.raises(IntractableError, match=told):
         parse_formula(".^2 - a:b - c:d", NAMES)
 
 
