@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -20,10 +21,21 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
+from ..atomic import draft_of
 from ..errors import HoimError, InputError, check_type, refused
 from .seal import is_intact, sealed
 
-__all__ = ["DeferredInterrupt", "RunFile", "check_alike", "check_equal", "checksum", "packed", "part_of", "unpacked"]
+__all__ = [
+    "DeferredInterrupt",
+    "RunFile",
+    "check_alike",
+    "check_arrays",
+    "check_equal",
+    "checksum",
+    "packed",
+    "part_of",
+    "unpacked",
+]
 
 _FORMAT = "pyro-hoim-run"
 _FORMAT_VERSION = 2
@@ -151,17 +163,12 @@ class RunFile:
         start = time.monotonic()
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         header = sealed({"format_version": _FORMAT_VERSION, "settings": self._settings}, stored)
-        # A fixed name: what a killed process left behind is overwritten.
-        draft = self.path.with_name(f".{self.path.name}.part")
-        try:
-            safetensors.torch.save_file(stored, str(draft), metadata={_FORMAT: header})
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.replace(self.path)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise refused("checkpoint", f"{self.path} cannot be written ({error})", code="no-file") from error
-        finally:
-            draft.unlink(missing_ok=True)
+        with draft_of(self.path) as draft:
+            try:
+                safetensors.torch.save_file(stored, str(draft), metadata={_FORMAT: header})
+            except safetensors.SafetensorError as error:
+                code = re.search(r"code: (\d+)", str(error))
+                raise OSError(*((int(code[1]), "") if code else (str(error),))) from error
         now = time.monotonic()
         self._due = now + max(self.SECONDS, (now - start) / _LARGEST_SHARE)
 
@@ -171,13 +178,22 @@ def check_alike(found: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Ten
 
     JSON values (see :func:`packed`) have any length, and so has what a fresh run has no entries of.
     """
-    for name in sorted({*found, *fresh}):
-        if name not in fresh:
+    wanted: dict[str, tuple[object, ...]] = {}
+    for name, tensor in fresh.items():
+        is_open = (tensor.ndim == 1 and tensor.dtype == torch.uint8) or (tensor.ndim > 0 and not len(tensor))
+        wanted[name] = (tensor.dtype, *((None, *tensor.shape[1:]) if is_open else tensor.shape))
+    check_arrays(found, wanted)
+
+
+def check_arrays(found: Mapping[str, torch.Tensor], wanted: Mapping[str, Sequence[object]]) -> None:
+    """ValueError unless tensors have these names, with type and shape as (dtype, *shape); None is any length."""
+    for name in sorted({*found, *wanted}):
+        if name not in wanted:
             raise ValueError(f"an entry {name!r} that is not of this run")
-        one, other = found[name], fresh[name]
-        skipped = int((one.ndim == 1 and one.dtype == torch.uint8) or (other.ndim > 0 and not len(other)))
-        if one.dtype != other.dtype or one.ndim != other.ndim or one.shape[skipped:] != other.shape[skipped:]:
-            raise ValueError(f"the entry {name!r} is {one.dtype} of shape {tuple(one.shape)}")
+        tensor = found[name]
+        here = (tensor.dtype, *tensor.shape)
+        if len(here) != len(wanted[name]) or any(b not in (None, a) for a, b in zip(here, wanted[name], strict=True)):
+            raise ValueError(f"the entry {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}")
 
 
 def check_equal(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:

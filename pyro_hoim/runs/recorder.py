@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -222,9 +223,12 @@ class Recorder:
         traces = {name: values[: self.num_done] for name, values in self.traces.items()}
         return {**self._sums, **traces, "position": torch.tensor([self.num_done, self._num_batches])}
 
-    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from :meth:`state`."""
-        self.num_done, self._num_batches = (int(n) for n in state["position"])
+    def load_state(self, state: Mapping[str, torch.Tensor], num_done: int) -> None:
+        """Continue from :meth:`state` after so many records; ValueError for the state after another number."""
+        self.num_done = num_done
+        self._num_batches = bisect_right(self._ends, num_done) if self._sums else 0
+        if state["position"].tolist() != [num_done, self._num_batches]:
+            raise ValueError(f"position {state['position'].tolist()} after {num_done} records")
         for name, values in self._sums.items():
             values.copy_(state[name])
         for name, values in self.traces.items():

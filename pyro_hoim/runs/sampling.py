@@ -142,7 +142,8 @@ class _Sampling:
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         self._chains.load_state_dict(part_of(state, "chains."))
-        self._recorder.load_state(part_of(state, "record."))
+        num_records = max(0, self.done - self.burn_in) // self.thin
+        self._recorder.load_state(part_of(state, "record."), num_records)
 
 
 def sample_chains(

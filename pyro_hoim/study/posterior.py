@@ -24,7 +24,7 @@ from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
 from ..runs.arguments import checked_seed
-from ..runs.checkpoint import RunFile
+from ..runs.checkpoint import RunFile, check_arrays
 from ..runs.container import FORMAT_VERSION
 from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
@@ -130,9 +130,9 @@ def _chains_found(
                     name: (tensor.dtype, num_draws) for name, tensor in first.items()
                 }
                 wanted["theta"] = (torch.float64, num_draws, hypergraph.num_parameters)
-                for name in {*chain, *wanted}:
-                    if (chain[name].dtype, *chain[name].shape) != wanted[name]:
-                        raise ValueError(f"{name} of shape {tuple(chain[name].shape)}")
+                check_arrays(chain, wanted)
+                if not bool(chain["theta"].isfinite().all()):
+                    raise ValueError("theta is not finite")
                 found[number] = chain
     return found
 

@@ -19,7 +19,7 @@ from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, wrong_type
 from ...results.fitted import Fitted
-from ...runs.checkpoint import DeferredInterrupt, RunFile, check_equal
+from ...runs.checkpoint import DeferredInterrupt, RunFile, check_arrays, check_equal
 from ...runs.options import RunOptions, checked_run
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
@@ -33,6 +33,13 @@ from .penalties import SourcePenalty, TheoremConditions, check_theorem_condition
 __all__ = ["LearnedNetwork", "learn_network"]
 
 _LARGEST_PARAMETERS = 10**12
+_FLOAT = torch.float64
+_ARRAYS = {
+    "steps": (torch.int64, None, 3),
+    "deltas": (_FLOAT, None),
+    "counts": (_FLOAT, None, None),
+    "seconds": (_FLOAT,),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,6 +175,11 @@ def learn_network(
     file = run.file()
     prepared = PreparedRows.from_rows(rows)
     done: dict[int, Found] = {}
+    finished: dict[int, tuple[DecisionGraph, torch.Tensor, NodeReport]] = {}
+
+    def task(index: int) -> NodeTask:
+        return NodeTask(prepared, rows.domain, index, asked[index])
+
     if file is not None:
         settings = {
             "penalty": name,
@@ -181,10 +193,7 @@ def learn_network(
         with file.taking_up():
             done = _restored(kept or {})
             check_equal(kept or {}, _tensors(done))
-
-    def task(index: int) -> NodeTask:
-        return NodeTask(prepared, rows.domain, index, asked[index])
-
+            finished = {i: task(i).finish(found, options) for i, found in done.items()}
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
@@ -197,8 +206,8 @@ def learn_network(
     finally:
         if file is not None and done:
             _write(file, done)
-    finished = [task(i).finish(done[i], options) for i in range(len(names))]
-    return _learned(rows, finished, asked, (name, function), float(alpha))
+    finished |= {i: task(i).finish(done[i], options) for i in missing}
+    return _learned(rows, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
 
 
 def _learned(
@@ -277,5 +286,10 @@ def _tensors(done: Mapping[int, Found]) -> dict[str, torch.Tensor]:
 
 def _restored(found: Mapping[str, torch.Tensor]) -> dict[int, Found]:
     numbers = [int(name.removesuffix(".steps")) for name in found if name.endswith(".steps")]
+    for i in numbers:
+        own = {part: found[f"{i}.{part}"] for part in _ARRAYS}
+        check_arrays(own, _ARRAYS)
+        if not bool(((own["counts"] >= 0) & own["counts"].isfinite()).all()) or bool((own["steps"] < -1).any()):
+            raise ValueError(f"the counts or steps of node {i} are out of range")
     arrays = {i: [found[f"{i}.{part}"].numpy() for part in ("steps", "deltas", "counts")] for i in numbers}
     return {i: Found._make([*arrays[i], float(found[f"{i}.seconds"])]) for i in numbers}

@@ -199,6 +199,8 @@ class NodeTask:
             (Split(a, names[b]) if kind == 0 else Merge(a, b) for kind, a, b in operations),
         )
         counts = found.counts[order][:, self._rank]
+        if found.counts.shape != (len(order), len(self._rank)) or len(found.deltas) != len(found.steps):
+            raise ValueError(f"counts of shape {found.counts.shape} after {len(found.steps)} steps")
         size, total = len(self._rank), self.num_observations
         entropy = max((_sum_log(counts.sum(1)) - _sum_log(counts)) / total, 0.0)
         one_leaf = self._budget / total + options.penalty(size - 1, total)
@@ -261,6 +263,8 @@ class NodeTask:
                 there[low] = here[a] = used
                 used += 1
                 operations.append((1, low, high))
+            elif self.lossless_leaves > _LARGEST_LOSSLESS:
+                raise ValueError("a lossless source that was no candidate")
             else:
                 here, there, used = [0], [0], 1
                 operations.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, cast
@@ -10,7 +11,8 @@ import joblib
 import torch
 from tqdm import tqdm
 
-from ...runs.checkpoint import DeferredInterrupt, RunFile, check_equal
+from ...errors import check_whole
+from ...runs.checkpoint import DeferredInterrupt, RunFile, check_arrays, check_equal, part_of
 from ._regression import Floats, Status
 from ._space import SearchSpace
 from .node import NodeSolution, Outcome, solve_node
@@ -20,6 +22,7 @@ from .result import RootFitResult
 from .rows import RootRows
 
 _ARRAYS = ("keys", "others", "coefficients")
+_NAMES = re.compile(r"(all|\d+\.\w+)\.\d+\.\d+\.(keys|others|coefficients|numbers)|refit\..*\.(coefficients|steps)")
 _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
 
 
@@ -38,13 +41,17 @@ class RegressionRun:
         self._tensors: dict[str, torch.Tensor] = {}
         if file is not None:
             self._tensors = file.start({**header, "data digest": rows.digest}) or {}
+            with file.taking_up():
+                for name in self._tensors:
+                    if not _NAMES.fullmatch(name):
+                        raise ValueError(f"an entry {name!r} that is not of this run")
 
     def solve(
         self, stage: str, spaces: Sequence[SearchSpace], warm: Sequence[NodeSolution] | None = None
     ) -> list[tuple[NodeSolution, ...]]:
         """Solutions of every node for every search space of a path, from those of an earlier stage where given."""
         count = len(self.rows.domain)
-        done = {i: self._restored(f"{stage}.{i}", len(spaces)) for i in range(count)}
+        done = {i: self._restored(f"{stage}.{i}", spaces) for i in range(count)}
         missing = [i for i in range(count) if not done[i]]
         bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
         # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
@@ -71,10 +78,17 @@ class RegressionRun:
     def refit(self, fit: RootFitResult, method: Refit, name: str) -> RootFitResult:
         """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step."""
         place = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
-        begin = None
-        if self.file is not None and place + "steps" in self._tensors:
+
+        def begin(size: int) -> tuple[Floats, int] | None:
+            kept = part_of(self._tensors, place)
+            if self.file is None or not kept:
+                return None
             with self.file.taking_up():
-                begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
+                check_arrays(kept, {"coefficients": (torch.float64, size), "steps": (torch.int64,)})
+                if not bool(kept["coefficients"].isfinite().all()):
+                    raise ValueError("coefficients are not finite")
+                return kept["coefficients"].numpy(), check_whole(int(kept["steps"]), "steps", 0)
+
         bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
 
         def advance(coefficients: Floats, steps: int) -> None:
@@ -96,21 +110,34 @@ class RegressionRun:
         if self.file is not None:
             self._tensors |= _entries(name, solutions)
 
-    def _restored(self, name: str, num_steps: int) -> tuple[NodeSolution, ...]:
+    def _restored(self, name: str, spaces: Sequence[SearchSpace]) -> tuple[NodeSolution, ...]:
         """Solutions of one node in the checkpoint; none if it is not done."""
         kept = {place: tensor for place, tensor in self._tensors.items() if place.startswith(f"{name}.")}
         if self.file is None or not kept:
             return ()
         solutions: list[NodeSolution] = []
         with self.file.taking_up():
-            for step in range(num_steps):
+            for step, space in enumerate(spaces):
                 prefix = f"{name}.{step}."
                 objective, residual, steps, scans, seconds, status = kept[prefix + "numbers"].tolist()
+                self._check(part_of(kept, prefix), space)
                 keys, others, coefficients = (kept[prefix + part].numpy() for part in _ARRAYS)
                 outcome = Outcome(objective, residual, int(steps), int(scans), seconds, _STATUSES[int(status)])
                 solutions.append(NodeSolution(keys, others, coefficients, outcome))
             check_equal(kept, _entries(name, solutions))
         return tuple(solutions)
+
+    def _check(self, kept: Mapping[str, torch.Tensor], space: SearchSpace) -> None:
+        """ValueError unless arrays are those of a solution in a search space."""
+        keys, others, coefficients = (kept[part] for part in _ARRAYS)
+        floats, whole, size = torch.float64, torch.int64, len(keys)
+        shapes = {"keys": (whole, size, 2), "others": (whole, size, space.width), "coefficients": (floats, size)}
+        check_arrays(kept, {**shapes, "numbers": (floats, 6)})
+        is_known = {(j, size) for j, size in keys.tolist()} <= set(space.keys)
+        count = len(self.rows.domain)
+        is_inside = bool(((others >= -1) & (others < count)).all()) and bool(coefficients.isfinite().all())
+        if not is_known or not is_inside or bool(((others >= 0).sum(1) != keys[:, 1] - 1).any()):
+            raise ValueError("terms outside the search")
 
     def _write(self) -> None:
         assert self.file is not None

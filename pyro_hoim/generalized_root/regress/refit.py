@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -99,12 +99,13 @@ def refit_rows(
     rows: RootRows,
     refit: Refit,
     settings: RootSettings,
-    begin: tuple[Floats, int] | None = None,
+    begin: Callable[[int], tuple[Floats, int] | None] | None = None,
     advance: Advance | None = None,
 ) -> RootFitResult:
     """Refit joined regressions on prepared rows of the same columns.
 
-    ``begin`` are coefficients and number of steps of an interrupted run of ``all``; ``advance`` is called with such.
+    ``begin`` gives coefficients, so many, and number of steps of an interrupted run of ``all``, if there was one;
+    ``advance`` is called with such.
     """
     if refit == "none":
         return fit
@@ -115,7 +116,7 @@ def refit_rows(
     if refit == "singles":
         end = problem.solve_singles(settings)
     else:
-        end = problem.solve_all(settings, alone.values, begin, advance)
+        end = problem.solve_all(settings, alone.values, None if begin is None else begin(len(alone.values)), advance)
     values, way, verdict = problem.normalizable(end.values, alone.values, settings.jobs)
     loss = end.loss if way == 1.0 else problem.loss(values, settings.jobs)
     constant = base_measure(rows, problem.nodes)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
-from ...runs.checkpoint import DeferredInterrupt, check_equal, checksum, packed, unpacked
+from ...runs.checkpoint import DeferredInterrupt, check_arrays, check_equal, checksum, packed, unpacked
 from ...runs.options import RunOptions, checked_run
 from ..fitting.solvers import Stopping
 from .figures import path_figure
@@ -161,9 +161,17 @@ def solution_path(
     if file is not None and found is not None:
         with file.taking_up():
             for index, (gap, status, value) in enumerate(unpacked(found["points"])):
-                parts = found[f"parts{index}"].numpy()
+                kept = {name: found[f"{name}{index}"] for name in ("parts", "trace")}
+                check_arrays(
+                    kept,
+                    {
+                        "parts": (torch.float64, len(points[index]), loss.num_parameters),
+                        "trace": (torch.float64, None, 2),
+                    },
+                )
+                parts = kept["parts"].numpy()
                 gradient = loss.value_and_gradient(parts.sum(0))[1]
-                trace = found[f"trace{index}"].numpy()
+                trace = kept["trace"].numpy()
                 results.append(ConstrainedResult.from_parts(loss, points[index], parts, gradient, gap, status, trace))
                 losses.append(value)
             check_equal(found, _state(results, losses))

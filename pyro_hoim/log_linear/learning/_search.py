@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from ...core.trainer import Loss, RidgeTrainer
 from ...data.observations import Observations
-from ...runs.checkpoint import packed, unpacked
+from ...runs.checkpoint import check_equal, packed, unpacked
 from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.options import SelectionOptions
@@ -100,6 +102,7 @@ class StagedSearch:
             with self._file.taking_up():
                 kept = unpacked(found["strengths"])
                 self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in kept.items()}
+                check_equal(found, self._state())
         self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(search.patience, search.max_rounds, num_trials=2 if evidence_rounds else 0)
         self._runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run, _SEARCH))
@@ -152,8 +155,10 @@ class StagedSearch:
         else:
             self._ridges[last] = self._weak
         if self._file is not None:
-            kept = {str(number): ridge.to_json() for number, ridge in self._ridges.items()}
-            self._file.write({"strengths": packed(kept)})
+            self._file.write(self._state())
         for entry in rounds[self._announced :]:
             self._announce(entry)
         self._announced = len(rounds)
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return {"strengths": packed({str(number): ridge.to_json() for number, ridge in self._ridges.items()})}

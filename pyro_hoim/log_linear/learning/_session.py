@@ -8,6 +8,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from ...core.partition import LogPartition
 from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
@@ -114,7 +116,9 @@ class Session:
                 kept = unpacked(found["elimination"])
                 hypergraph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
                 tests = tuple(InteractionTest.from_json(test) for test in kept["tests"])
-                return EliminationResult(hypergraph, tests, rate, kept["num_fits"])
+                result = EliminationResult(hypergraph, tests, rate, kept["num_fits"])
+                check_equal(found, _kept(result))
+                return result
         is_sampled = recipe.name == "sampled"
         trainer = recipe.trainer(train, graph, ridge, is_final=not is_sampled, is_chosen=chosen)
         if is_sampled:
@@ -123,8 +127,7 @@ class Session:
             trainer.load_state_dict({"tables": final.trainer.tables})
         result = eliminate(train, validation, trainer, false_discovery_rate=rate, max_refits=_MAX_REFITS)
         if file is not None:
-            edges, tests = [list(edge) for edge in result.hypergraph.edges], [test.to_json() for test in result.tests]
-            file.write({"elimination": packed({"edges": edges, "tests": tests, "num_fits": result.num_fits})})
+            file.write(_kept(result))
         return result
 
     def _settings(
@@ -158,6 +161,12 @@ class Session:
             gain = round(self._independent - entry.validation_loss, 4) + 0.0  # no minus before a zero
             loss += f", gain over independence {gain:.4f}"
         self.tell(f"round {entry.number}: {interactions(entry.num_interactions)}, {loss} ({entry.verdict})")
+
+
+def _kept(result: EliminationResult) -> dict[str, torch.Tensor]:
+    """An elimination as a checkpoint holds it."""
+    edges, tests = [list(edge) for edge in result.hypergraph.edges], [test.to_json() for test in result.tests]
+    return {"elimination": packed({"edges": edges, "tests": tests, "num_fits": result.num_fits})}
 
 
 def interactions(count: int) -> str:

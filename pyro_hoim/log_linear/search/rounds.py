@@ -20,8 +20,8 @@ from ...core.trainer import Loss, MaskedTrainer, Trainer
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...data.readers import check_complete
-from ...errors import check_not_negative, check_type, none_received, other_domain
-from ...runs.checkpoint import DeferredInterrupt, RunFile, check_equal, packed, part_of, unpacked
+from ...errors import check_not_negative, check_type, check_whole, none_received, other_domain
+from ...runs.checkpoint import DeferredInterrupt, RunFile, check_alike, check_equal, packed, part_of, unpacked
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -287,6 +287,8 @@ class RoundRunner:
         self.rounds = [SelectionRound.from_json(entry) for entry in path["rounds"]]
         self.best = path["best"]
         self._best_hypergraph, self._best_tables = collection(path["best edges"]), tensors["best tables"]
+        check_whole(self.best, "best", 0, len(self.rounds) - 1)
+        check_alike({"": self._best_tables}, {"": torch.zeros(self._best_hypergraph.num_terms, dtype=torch.float64)})
         self.trainer.restructure(collection(path["edges"]))
         self.trainer.load_state_dict(part_of(tensors, "trainer."))
 
