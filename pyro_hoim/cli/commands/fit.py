@@ -97,6 +97,7 @@ def fit(
     values = {**ctx.params, "target": targets[0] if len(targets) == 1 else None}
     asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed)
     plan = family.fit(asked)
+    folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
     read = plan.read()
     table = plan.complete(read)
     if targets:
@@ -106,7 +107,7 @@ def fit(
     parts = _split_rows(table.rows, fractions, seed)
     say_notes(read.notes)
     table.warn()
-    folder = new_folder(out, table.name, resume)
+    folder = folder or new_folder(None, table.name, resume)
     say: Progress = ctx.obj
     say.opening = table.size()
     with session(folder, started, read.rows, resume) as run:
