@@ -103,8 +103,11 @@ def check_size(number: int, budget: int, unit: str, argument: object, hint: str,
         pyro_hoim.errors.IntractableError: order: there are about 1.15e+18 sets, more than the budget of 4,194,304; ...
     """
     if number > budget:
-        shown = f"{number:,}" if number < 10**18 else size_text(number)
-        raise out_of_reach(argument, f"{what} {shown} {unit}, more than the budget of {budget:,}", hint)
+        raise out_of_reach(argument, f"{what} {_shown(number)} {unit}, more than the budget of {budget:,}", hint)
+
+
+def _shown(number: int) -> str:
+    return f"{number:,}" if number < 10**18 else size_text(number)
 
 
 def check_cells(
@@ -118,7 +121,8 @@ def check_cells(
             ...
         pyro_hoim.errors.IntractableError: number: 2,000,000,000 rows of 3 cells are 6,000,000,000 cells, more than ...
     """
-    check_size(number * width, MAX_CELLS, "cells", argument, hint, f"{number:,} {noun} of {width:,} cells are")
+    what = f"{_shown(number)} {noun} of {width:,} cells are"
+    check_size(number * width, MAX_CELLS, "cells", argument, hint, what)
 
 
 def check_draws(number: int) -> None:

@@ -161,6 +161,7 @@ def test_draws_and_chains_are_counted_before_they_are_made():
     for make, says in (
         (lambda: law.sample((2 * 10**9,)), "sample_shape: 2,000,000,000 draws of 4 cells"),
         (lambda: law.sample((10**5, 10**5)), "sample_shape: 10,000,000,000 draws of 4 cells"),
+        (lambda: law.sample((10**5000,)), "sample_shape: about 1.00e+5000 draws of 4 cells"),
         (lambda: GibbsChains(energy, 10**8), "num_chains: 100,000,000 chains of 4 cells"),
         (lambda: impute(energy, rows, 10**8), "num_imputations: 100,000,000 draws of 40 cells"),
         (lambda: NUTSSettings(num_draws=10**9), "num_draws: there are 4,000,000,000 draws"),
@@ -179,6 +180,9 @@ def test_products_of_equal_sets_have_a_budget_of_their_own(monkeypatch):
     assert len(InteractionHypergraph.from_formula(domain, ".:.:.", hierarchical=False)) == 7
     with refused("its products take 48 unions of sets, more than the budget of 27"):
         InteractionHypergraph.from_formula(domain, ".:.:.:.")
+    monkeypatch.setattr(formula, "MAX_UNIONS", 9)
+    with refused("its products take 10 unions of sets of 8 variables, more than the budget of 9"):
+        formula.parse_formula("(a:b:c:d:e):(f:g:h:i:j)", list("abcdefghij"))
 
 
 def test_just_below_a_budget_collections_are_made(monkeypatch):

@@ -78,13 +78,14 @@ def check_counting(frame: pd.DataFrame, chosen: Collection[str] = (), hint: str 
         hint: what to say instead, with ``{role}``, ``count`` or ``weights``, and ``{name}``.
     """
     hint = hint or "pass Observations.from_pandas(frame, {role}={name!r}) if it does, with count=None if it does not"
-    for name in map(str, frame.columns):
-        column = column_named(frame, name)
-        if name in chosen or isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column):  # type: ignore[union-attr]
+    names = [str(name) for name in frame.columns]
+    for i, name in enumerate(names):
+        column = frame.iloc[:, i]
+        if name in chosen or isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column):
             continue
         numbers = partial(_numbers, column)
-        others = [str(other) != name for other in frame.columns]
-        if seem_counts(name, numbers, lambda others=others: not frame.loc[:, others].astype(str).duplicated().any()):
+        others = partial(frame.drop, columns=frame.columns[i])
+        if seem_counts(name, numbers, lambda others=others: not others().astype(str).duplicated().any()):
             role, what = "count", "how often each row was seen"
         elif seem_weights(name, numbers):
             role, what = "weights", "weights of the rows"

@@ -18,6 +18,7 @@ from ..errors import (
     check_whole,
     out_of_reach,
     refused,
+    size_text,
     unexpected,
     wrong_type,
 )
@@ -142,7 +143,7 @@ def posterior_predictive(
     law = HierarchicalLogLinear(hypergraph, draws, partition=partition)
     size = len(draws) * (hypergraph.domain.num_states if level == "cells" else hypergraph.num_terms)
     if size > max_cells:
-        problem = f"needs {size:.4g} counts over {len(draws)} draws, the budget is {max_cells}"
+        problem = f"needs {size_text(size, 'counts')} over {len(draws)} draws, the budget is {max_cells}"
         raise out_of_reach(f"level {level!r}", problem, "raise max_cells, pass fewer draws, or use level='margins'")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -26,6 +26,7 @@ _SMALLER = "use a smaller power, or products of fewer variables"
 _MAX_CHARACTERS = 2**20
 _SHOWN = 160  # characters of a formula in a message
 _MAX_DEPTH = 64  # of parentheses, each of which takes five calls
+_PIECE = 8  # variables of a set that take the memory and the time of one set of the budgets
 _MAX_COMPARED = 2**26  # sets compared with those behind a minus: about five seconds
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().,~]))")
 
@@ -149,12 +150,14 @@ class _Parser:
 
     def unions(self, first: _Terms, second: _Terms) -> _Terms:
         """All unions of a set of the first with a set of the second; refused where there are too many."""
-        self.made += len(first) * len(second)
-        check_size(self.made, MAX_UNIONS, "unions of sets", self.where, _SMALLER, "its products take")
+        pieces = -(-sum(max(map(len, terms), default=0) for terms in (first, second)) // _PIECE)
+        self.made += len(first) * len(second) * pieces
+        unit = "sets" if pieces == 1 else f"sets of {_PIECE} variables"
+        check_size(self.made, MAX_UNIONS, f"unions of {unit}", self.where, _SMALLER, "its products take")
         found = set[frozenset[str | FunctionTerm]]()
         for one in first:
             found.update(one | other for other in second)
-            self.check_size(len(found))
+            self.check_size(len(found) * pieces, unit)
         return frozenset(found)
 
     def without(self, terms: _Terms, removed: _Terms) -> _Terms:
@@ -197,8 +200,8 @@ class _Parser:
             terms = terms | self.unions(terms, base)
         return terms
 
-    def check_size(self, size: int) -> None:
-        check_size(size, MAX_FORMULA_SETS, "sets", self.where, _SMALLER, "it stands for")
+    def check_size(self, size: int, unit: str = "sets") -> None:
+        check_size(size, MAX_FORMULA_SETS, unit, self.where, _SMALLER, "it stands for")
 
     def atom(self) -> _Terms:
         if self.accept("("):

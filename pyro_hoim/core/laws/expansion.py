@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...errors import out_of_reach, refused
+from ...errors import out_of_reach, refused, size_text
 
 __all__ = [
     "beside_their_origin",
@@ -22,7 +22,7 @@ __all__ = [
 def check_cells(required: int, budget: int, what: str, option: str = "max_table_cells") -> None:
     """Raise :class:`IntractableError` when a dense result has more cells than its budget."""
     if required > budget:
-        raise out_of_reach(what, f"needs {required:.4g} cells, the budget is {budget}", f"raise {option}")
+        raise out_of_reach(what, f"needs {size_text(required, 'cells')}, the budget is {budget}", f"raise {option}")
 
 
 def check_expandable(present: torch.Size, wanted: Sequence[int]) -> torch.Size:

@@ -22,6 +22,7 @@ from ...errors import (
     other_domain,
     out_of_range,
     out_of_reach,
+    size_text,
 )
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
@@ -167,7 +168,7 @@ def fit_incomplete(
     patterns = list(row_patterns(merged))
     total = sum(len(rows) * _num_completions(merged, missing) for missing, rows in patterns)
     if total > _MAX_COMPLETIONS:
-        problem = f"marginalising them needs {total:.3g} completed rows, the limit is {_MAX_COMPLETIONS}"
+        problem = f"marginalising them needs {size_text(total, 'completed rows')}, the limit is {_MAX_COMPLETIONS}"
         raise out_of_reach("missing cells", problem, "drop the rows (drop) or make missing a level of its own")
     completed = [_completions(merged, missing, rows) for missing, rows in patterns]
     codes = torch.cat([part.flatten(0, 1) for part in completed])
