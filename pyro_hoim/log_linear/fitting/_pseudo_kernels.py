@@ -8,12 +8,14 @@ import numpy as np
 from ...compute.jit import njit
 
 _FLAGS = {"reassoc", "contract", "nsz"}
-_ROWS = 256  # rows of a block: their codes and the slices of one variable stay in the cache
+BLOCK = 256  # rows of a block: their codes and the slices of one variable stay in the cache
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
-def conditionals(codes, weights, layout, tables, gradient, with_gradient):
-    """Weighted sum of minus log q(x_i | x_-i) over rows and variables; its gradient is added to ``gradient``.
+def conditionals(codes, weights, layout, tables, gradient, with_gradient, loss):
+    """``loss`` plus the weighted sum of minus log q(x_i | x_-i); its gradient is added to ``gradient``.
+
+    Rows in pieces of whole blocks, one after the other, give the bits of all in one go.
 
     ``tables`` has the table of every interaction once for each of its variables, with that variable's axis last, so
     that the entries of a conditional are neighbours. A pair contributes the slice at ``pair_base + code * card``,
@@ -30,9 +32,8 @@ def conditionals(codes, weights, layout, tables, gradient, with_gradient):
     logits = np.empty(widest)
     pair_at = np.empty(deepest, dtype=np.int64)
     other_at = np.empty(deepest, dtype=np.int64)
-    loss = 0.0
-    for block in range(0, num_rows, _ROWS):
-        end = min(block + _ROWS, num_rows)
+    for block in range(0, num_rows, BLOCK):
+        end = min(block + BLOCK, num_rows)
         for i in range(num_variables):
             card = cards[i]
             if card == 1:

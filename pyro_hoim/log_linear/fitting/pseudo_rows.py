@@ -42,6 +42,7 @@ class ConditionalLayout:
         flat_pairs = [entry for found in pairs for entry in found]
         flat_others = [entry for found in others for entry in found]
         members = [member for _, found in flat_others for member in found]
+        self.reads = 2.0 * (len(flat_pairs) + len(members)) * max(cards, default=0)  # for a row and its gradient
         self.arrays = (
             np.array(cards, dtype=np.int64),
             _ends([len(found) for found in pairs]),
@@ -73,10 +74,15 @@ class PseudoRows:
         self._weights = distinct.counts.numpy() / float(distinct.counts.sum())
 
     def _sum(self, layout: ConditionalLayout, tables: np.ndarray, gradient: np.ndarray, with_gradient: bool) -> float:
-        from ._pseudo_kernels import conditionals
+        from ...compute.lanes import pieces
+        from ._pseudo_kernels import BLOCK, conditionals
 
         own = tables[layout.source]
-        return float(conditionals(self._codes, self._weights, layout.arrays, own, gradient, with_gradient))
+        loss = 0.0
+        for first, end in pieces(len(self._codes), len(self._codes) * layout.reads, BLOCK):
+            rows = self._codes[first:end], self._weights[first:end]
+            loss = float(conditionals(*rows, layout.arrays, own, gradient, with_gradient, loss))
+        return loss
 
     def value(self, layout: ConditionalLayout, tables: np.ndarray) -> float:
         """The loss of tables (num_terms,), in nats per row."""

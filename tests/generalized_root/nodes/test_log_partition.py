@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import draw_from_nodes
+from pyro_hoim.generalized_root.nodes import kernels
 from pyro_hoim.generalized_root.nodes.bounds import node_bounds
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
@@ -471,3 +472,17 @@ def test_one_rule_tells_kernels_and_samplers_what_can_be_normalised(name, eta, e
     else:
         with raises("not-normalizable", "natural"):
             draw_from_nodes(family, torch.from_numpy(row))
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_many_rows_are_evaluated_in_pieces_with_the_same_bits(code, monkeypatch):
+    """Between two calls of compiled code Ctrl-C is answered."""
+    rows = np.random.default_rng(0).normal(-3.0, 0.5, (300, 2))
+    whole = evaluate(code, rows)
+    sizes = []
+    evaluated = kernels._evaluated
+    monkeypatch.setattr(kernels, "_evaluated", lambda *parts: (sizes.append(len(parts[2])), evaluated(*parts))[1])
+    monkeypatch.setattr(kernels, "_ROWS", 128)
+    for one, other in zip(whole, evaluate(code, rows), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert sizes == [128, 128, 44]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.compute import lanes
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import IntractableError
@@ -21,6 +22,7 @@ from pyro_hoim.log_linear import (
     VariableElimination,
     parametrization,
 )
+from pyro_hoim.log_linear.fitting import _pseudo_kernels
 from pyro_hoim.log_linear.fitting.pseudo_rows import ConditionalLayout, PseudoRows
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -240,3 +242,23 @@ def test_mushroom_many_body_rows_of_table_4():
     exact = ExactTrainer(train, order(2, data.domain), validation=validation, stopping=Stopping(max_iterations=60))
     exact.train()
     assert exact.loss(validation).value - entropy < pseudo < one
+
+
+def test_rows_in_pieces_have_the_bits_of_one_go(monkeypatch):
+    """Between two pieces Ctrl-C is answered."""
+    random = np.random.default_rng(0)
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 4, 5, 3]), 3)
+    cells = torch.cartesian_prod(*(torch.arange(size) for size in (2, 3, 4, 5, 3)))
+    rows = PseudoRows(Observations(graph.domain, cells.repeat(3, 1)))
+    rows._codes, rows._weights = np.tile(rows._codes, (6, 1))[:2000], random.random(2000)
+    layout, tables = ConditionalLayout(graph), random.normal(size=graph.num_terms)
+    loss, gradient = rows.evaluate(layout, tables)
+    calls = []
+    compiled = _pseudo_kernels.conditionals
+    monkeypatch.setattr(lanes, "PIECE", 2.0**16)
+    counted = lambda codes, *more: (calls.append(len(codes)), compiled(codes, *more))[1]  # noqa: E731
+    monkeypatch.setattr(_pseudo_kernels, "conditionals", counted)
+    again, same = rows.evaluate(layout, tables)
+    assert calls == [256] * 7 + [208]
+    assert again == loss
+    np.testing.assert_array_equal(same, gradient)
