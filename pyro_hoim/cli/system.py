@@ -16,6 +16,7 @@ import click
 __all__ = ["close_streams", "one_line", "open_streams", "reason", "signals_received"]
 
 _BROKEN_PIPE = 141  # 128 and the number of SIGPIPE, as shells say it of programs that it ended
+_SOON = 0.01  # seconds
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "bad_alloc", "bad allocation")
 _LESS = {
     "fit": "use fewer --columns, a lower --order or fewer --chains",
@@ -78,9 +79,18 @@ def _is_somewhere() -> bool:
 def signals_received() -> Generator[list[int]]:
     """Let SIGTERM, and the end of the terminal, interrupt a command as Ctrl-C does; the numbers that came.
 
-    Elsewhere than in the main thread, and where they are ignored as by ``nohup``, signals keep their meaning.
+    Elsewhere than in the main thread, and where they are ignored as by ``nohup``, signals keep their meaning. An
+    interrupt that came while compiled code called Python, which loses exceptions, is repeated soon after.
     """
     received: list[int] = []
+    hook = sys.unraisablehook
+
+    def repeat(lost: Any) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            number = received[-1] if received else signal.SIGINT
+            threading.Timer(_SOON, signal.raise_signal, (number,)).start()
+        else:
+            hook(lost)
 
     def interrupt(number: int, _: object) -> None:
         received.append(number)
@@ -92,9 +102,11 @@ def signals_received() -> Generator[list[int]]:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) == signal.SIG_DFL:
                 former[number] = signal.signal(number, interrupt)
+        sys.unraisablehook = repeat
     try:
         yield received
     finally:
+        sys.unraisablehook = hook
         for number, handler in former.items():
             signal.signal(number, handler)
 

@@ -1,5 +1,6 @@
 """What the system refuses is one line and exit status 2, and signals end a command in order."""
 
+import ctypes
 import errno
 import gc
 import os
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from pyro_hoim import atomic, fit, load_table
 from pyro_hoim.cli import main, run
 from pyro_hoim.cli.commands import data as data_commands, fit as fit_command
+from pyro_hoim.cli.system import signals_received
 from pyro_hoim.runs.checkpoint import DeferredInterrupt
 
 
@@ -167,6 +170,22 @@ def test_signals_interrupt_a_command_also_between_steps(number, status, is_held,
     assert run(["data", "titanic"]) == status
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
     assert capsys.readouterr().err.strip() == "pyro-hoim: interrupted" and done == ["step"] * is_held
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_compiled_code_calls_python_is_not_lost(number):
+    calling = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(number))
+
+    def work():
+        calling()
+        done.append("went on")
+        time.sleep(5)
+        done.append("never")
+
+    done = []
+    with pytest.raises(KeyboardInterrupt), signals_received():
+        work()
+    assert done == ["went on"]
 
 
 def test_a_process_ends_without_a_search_for_garbage():
