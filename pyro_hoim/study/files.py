@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .posterior import file_stem
 
 __all__ = ["STRUCTURE_FILE", "column_shares", "save_analysis", "save_learned"]
 
+_ROOM = 2**18  # bytes for names, labels and the tables of HDF5
 STRUCTURE_FILE = "structures.safetensors"
 """Name of the file of a posterior over structure."""
 
@@ -77,6 +79,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
             if model.posterior is not None:
                 _leave_out_dates(model.posterior.data)
                 with draft_of(folder / f"posterior{ending}.nc") as place:
+                    _reserve(place, model.posterior.data)
                     model.posterior.data.to_netcdf(str(place))
     found = {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
     if analysis.structures is not None:
@@ -86,11 +89,23 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
     return found
 
 
-def _leave_out_dates(data: Any) -> None:
-    """Take the time of its making out of a posterior of ArviZ, of either generation, so that equal runs are equal."""
+def _groups(data: Any) -> list[Any]:
+    """Groups of a posterior of ArviZ, of either generation."""
     names: Any = data.groups() if callable(data.groups) else data.groups
-    for group in names:
-        data[group].attrs.pop("created_at", None)
+    return [data[name] for name in names]
+
+
+def _leave_out_dates(data: Any) -> None:
+    """Take the time of its making out of a posterior of ArviZ, so that equal runs are equal."""
+    for group in _groups(data):
+        group.attrs.pop("created_at", None)
+
+
+def _reserve(place: Path, data: Any) -> None:
+    """OSError where a file has no room for a posterior; HDF5 would say so in many lines, and hold the file open."""
+    if hasattr(os, "posix_fallocate"):
+        with place.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, sum(group.nbytes for group in _groups(data)) + _ROOM)
 
 
 def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 import pytest
 import torch
 
 from pyro_hoim.data import Observations
+from pyro_hoim.interop.arviz import to_arviz
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import PosteriorSettings, run_posterior
+from pyro_hoim.study import PosteriorSettings, files, run_posterior
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities([2, 2, 2])
@@ -29,8 +31,9 @@ PROGRAM = """
 import sys, torch
 sys.path.insert(0, {tests!r})
 from test_posterior_chains import HYPERGRAPH, ROWS
+from pyro_hoim.interop.arviz import to_arviz
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.study import PosteriorSettings, run_posterior
+from pyro_hoim.study import PosteriorSettings, files, run_posterior
 settings = PosteriorSettings(num_chains=3, num_draws=600, burn_in=100, jobs=2)
 run_posterior(HYPERGRAPH, ROWS, settings, seed=1, run=RunOptions({folder!r}))
 """
@@ -119,3 +122,20 @@ def test_no_process_outlives_its_parent(how, tmp_path):
         time.sleep(0.05)
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
     assert not list(first.glob("*.part")) or how == signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="HDF5 says there itself, in many lines, what is full")
+def test_a_posterior_without_room_is_refused_before_it_is_written(tmp_path):
+    resource = pytest.importorskip("resource")
+    data = to_arviz({"theta": np.zeros((2, 40000))})
+    (place := tmp_path / "draft").touch()
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, former[1]))
+        with pytest.raises(OSError, match="too large"):
+            files._reserve(place, data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    assert not place.stat().st_size
+    files._reserve(place, data)
+    assert place.stat().st_size > 2**19
