@@ -77,12 +77,13 @@ def draft_of(path: str | os.PathLike[str], kind: type[InputError] = InputError) 
     try:
         found = _mode(target)
         if found is not None and not stat.S_ISREG(found):
-            _check_no_folder(target, found, kind)
+            if stat.S_ISDIR(found):
+                raise kind("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
             yield target
             return
         final = Path(os.path.realpath(target))
         if not final.parent.is_dir():
-            problem = f"the folder {target.parent} does not exist"
+            problem = f"the folder {final.parent if target.is_symlink() else target.parent} does not exist"
             raise kind(problem, argument=target, hint="create it first", code="no-file")
         if found is not None and not os.access(final, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -149,8 +150,5 @@ def _mode(target: Path) -> int | None:
         return target.stat().st_mode
     except FileNotFoundError:
         return None
-
-
-def _check_no_folder(target: Path, mode: int, kind: type[InputError]) -> None:
-    if stat.S_ISDIR(mode):
-        raise kind("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
+    except ValueError as error:  # a zero character in the path
+        raise OSError(errno.EINVAL, str(error)) from error

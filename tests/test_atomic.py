@@ -152,3 +152,12 @@ def test_only_the_finished_draft_is_seen():
         place.write_text("text")
         assert not Path("a").exists() and place.parent == Path.cwd()
     assert files() == ["a"]
+
+
+def test_links_to_nowhere_and_zero_characters_are_named():
+    Path("link").symlink_to("missing/a")
+    with pytest.raises(InputError, match=r"link: the folder .*missing does not exist; create it first"):
+        write_file("link", "x")
+    with pytest.raises(InputError, match=r"cannot be written .*choose another folder"):
+        write_file("a\0b", "x")
+    assert files() == ["link"]

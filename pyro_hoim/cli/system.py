@@ -46,6 +46,9 @@ def one_line(command: str | None, stage: Any) -> Generator[None]:
         raise click.exceptions.Exit(_BROKEN_PIPE) from error
     except OSError as error:
         raise click.ClickException(reason(error)) from error
+    except UnicodeEncodeError as error:
+        part = ascii(error.object[error.start : error.end])
+        raise click.ClickException(f"{command}: names or labels with {part} cannot be written as UTF-8") from error
     except RecursionError as error:
         raise click.ClickException(f"{command}: the input is nested too deeply; simplify it") from error
     except (MemoryError, RuntimeError) as error:

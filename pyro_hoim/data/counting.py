@@ -75,9 +75,8 @@ def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> lis
     ends = [0, *(min(total, math.floor(f * total + 0.5)) for f in cumulated), total]  # near 2^53 a half is lost
     random = np.random.default_rng(seed)
     if is_table:
-        whole_counts = counts.astype(np.int64)
         tables = _drawn if total > _MOST_UNITS or total in np.diff(ends) else _shuffled
-        drawn = tables(whole_counts, ends, random)
+        drawn = tables(counts.astype(np.int64), ends, random)
         return [(rows, part[rows].astype(float)) for part in drawn for rows in [np.flatnonzero(part)]]
     units = random.permutation(len(counts))
     return [(chosen, counts[chosen]) for chosen in (units[start:stop] for start, stop in pairwise(ends))]

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from pyro_hoim import atomic, fit, load_table
@@ -212,3 +213,11 @@ def test_streams_of_a_process_that_are_full_or_closed(redirection, status, says)
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert done.stderr == (f"pyro-hoim: error: {says}\n" if says else "")
+
+
+def test_labels_that_have_no_utf8_are_one_line(shell):
+    fit("a", pd.DataFrame({"a": ["\ud800", "b"] * 5}, dtype=object)).save("odd")
+    for out in ([], ["--out", "new.csv"]):
+        told = shell.refused("sample", "odd", "-n", "9", *out)
+        assert told == r"sample: names or labels with '\ud800' cannot be written as UTF-8"
+    assert not Path("new.csv").exists()
