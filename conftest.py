@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import signal
@@ -73,6 +74,11 @@ def shared_data() -> Path:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Leave out the last search for garbage among all that torch and Numba made, which takes a second."""
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests of public data and of printed numbers, and move the seeds of hypothesis where a shift is asked for."""
     for item in items:
