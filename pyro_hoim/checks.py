@@ -34,7 +34,10 @@ def array_of(values: Any, argument: str) -> np.ndarray:
     if hidden := int(np.ma.count_masked(values)) if isinstance(values, np.ma.MaskedArray) else 0:
         problem = f"{hidden} of {values.size} cells of the array are masked"
         raise MissingDataError(problem, argument=argument, hint="fill them, or leave their rows out")
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise unexpected(argument, "rows of one length", received="others", code="wrong-shape") from None
 
 
 def check_shape(tensor: torch.Tensor | np.ndarray, event_shape: Sequence[int], argument: str) -> None:

@@ -30,8 +30,8 @@ from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.errors import IntractableError
 from pyro_hoim.generalized_root import RootStructure
 from pyro_hoim.generalized_root.regress._space import search_space
-from pyro_hoim.inference import NUTSSettings
-from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, ModelFile, impute
+from pyro_hoim.inference import NUTSSettings, posterior_predictive, prior_predictive
+from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, ModelFile, impute, normal_prior
 from pyro_hoim.plots.hypergraph import circle_order
 from pyro_hoim.runs.sampling import sample_chains
 from pyro_hoim.structure import formula, hypergraph
@@ -162,6 +162,9 @@ def test_draws_and_chains_are_counted_before_they_are_made():
         (lambda: law.sample((2 * 10**9,)), "sample_shape: 2,000,000,000 draws of 4 cells"),
         (lambda: law.sample((10**5, 10**5)), "sample_shape: 10,000,000,000 draws of 4 cells"),
         (lambda: law.sample((10**5000,)), "sample_shape: about 1.00e+5000 draws of 4 cells"),
+        (lambda: RootStructure.complete(graph.domain, 10**9), "order: 14999999983 terms"),
+        (lambda: posterior_predictive(graph, torch.zeros(1, 10).expand(10**9, -1), 9), "over 1000000000 draws"),
+        (lambda: prior_predictive(graph, normal_prior(graph), 9, num_draws=10**400), "num_draws: about 1.00e+400"),
         (lambda: GibbsChains(energy, 10**8), "num_chains: 100,000,000 chains of 4 cells"),
         (lambda: impute(energy, rows, 10**8), "num_imputations: 100,000,000 draws of 40 cells"),
         (lambda: NUTSSettings(num_draws=10**9), "num_draws: there are 4,000,000,000 draws"),

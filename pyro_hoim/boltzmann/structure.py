@@ -29,6 +29,7 @@ from .layers import PairGraph
 __all__ = ["MachineStructure", "check_edges"]
 
 _FEWER = "use fewer hidden units or columns"
+_KEPT = 2**14  # edges of a structure that is remembered
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class MachineStructure:
         check_type(domain, Domain, "domain")
         if is_whole(hidden) and hidden <= MAX_SETS:
             check_edges(len(domain), hidden)
-        return _restricted(domain, _hidden_names(domain, hidden))
+        names = _hidden_names(domain, hidden)
+        return (_restricted if len(domain) * len(names) <= _KEPT else _restricted.__wrapped__)(domain, names)
 
     @classmethod
     def layered(cls, domain: Domain, *sizes: int) -> MachineStructure:

@@ -26,6 +26,7 @@ from ..errors import (
     none_received,
     out_of_range,
     refused,
+    size_text,
     unexpected,
     wrong_type,
 )
@@ -48,6 +49,7 @@ LARGEST_COUNT = 2**53 - 1
 """Largest count, and largest total of counts or weights: above it float64 no longer tells whole numbers apart."""
 
 _LARGEST_PLAIN_INTEGER = 1e15
+_MOST_BITS = 2**12
 _LABELS = "text, numbers, booleans or categories"
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
@@ -69,6 +71,8 @@ def label_of(value: Any) -> str:
         if number.is_integer() and abs(number) < _LARGEST_PLAIN_INTEGER:
             return str(int(number))
         return repr(number)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise InputError(expected="a number of fewer digits", received=size_text(abs(value)))
     return str(value)
 
 
@@ -243,7 +247,10 @@ def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
     given = pd.Series(values)
     if given.dtype.kind in "mM" or isinstance(given.dtype, pd.PeriodDtype):
         raise wrong_type(name, "numbers", received=given.dtype)
-    return given, pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+    try:
+        return given, pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+    except OverflowError:
+        raise out_of_range(name, "numbers below 1.8e+308", received="a larger one") from None
 
 
 def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:

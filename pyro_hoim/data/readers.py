@@ -142,7 +142,10 @@ def encode_columns(
 def tensor_of_codes(codes: Any) -> torch.Tensor:
     """Codes as a tensor, -1 where they are masked."""
     if not isinstance(codes, np.ma.MaskedArray):
-        return torch.as_tensor(codes)
+        try:
+            return torch.as_tensor(codes)
+        except (TypeError, ValueError, RuntimeError):
+            raise wrong_type("Observations codes", "integers", codes) from None
     held = torch.as_tensor(codes.data)
     is_hidden = torch.from_numpy(np.ma.getmaskarray(codes))
     return held.long().masked_fill(is_hidden, -1) if held.dtype in _INTEGER_TYPES else held

@@ -172,7 +172,10 @@ def _said(structure: Any, order: int | None, edges: Any) -> Any:
         return found
     if not isinstance(found, Sequence | Collection) or not all(isinstance(edge, Iterable) for edge in found):
         raise wrong_type("structure", _SAY, found)
-    return [tuple(edge.split(":")) if isinstance(edge, str) else tuple(edge) for edge in found]
+    sets = [tuple(edge.split(":")) if isinstance(edge, str) else tuple(edge) for edge in found]
+    for name in itertools.chain.from_iterable(sets):
+        check_type(name, str, "edges", "the names of columns")
+    return sets
 
 
 def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:

@@ -196,12 +196,13 @@ class RootStructure:
     def complete(cls, domain: Domain, order: int) -> RootStructure:
         """Every term of every key 1 <= l <= j <= order; more than 2^24 terms are an :class:`IntractableError`."""
         check_whole(order, "order")
-        size = sum(math.comb(len(domain), length) * (order - length + 1) for length in range(1, order + 1))
+        lengths = range(1, min(order, len(domain)) + 1)
+        size = sum(math.comb(len(domain), length) * (order - length + 1) for length in lengths)
         if size > _COMPLETE_LIMIT:
             problem = f"{size_text(size, 'terms')} exceed the limit of {_COMPLETE_LIMIT}"
             raise out_of_reach("order", problem, "name the sets instead")
         arrays: dict[Key, Positions] = {}
-        for length in range(1, min(order, len(domain)) + 1):
+        for length in lengths:
             rows = np.array(list(itertools.combinations(range(len(domain)), length)), dtype=np.int64)
             arrays.update({(j, length): rows for j in range(length, order + 1)})
         return cls.from_positions(domain, arrays)

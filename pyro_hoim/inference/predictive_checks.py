@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..budgets import check_cells
 from ..core.partition import PartitionBackend
 from ..data.encoding import LARGEST_COUNT
 from ..data.frames import DataLike, as_observations, is_frame
@@ -139,12 +140,13 @@ def posterior_predictive(
     if theta.dim() < 1 or not theta.numel():
         expected = f"draws of shape (..., {hypergraph.num_parameters})"
         raise unexpected("theta", expected, received="none", code="wrong-shape")
+    number = math.prod(theta.shape[:-1])
+    size = number * (hypergraph.domain.num_states if level == "cells" else hypergraph.num_terms)
+    if size > max_cells:
+        problem = f"needs {size_text(size, 'counts')} over {number} draws, the budget is {max_cells}"
+        raise out_of_reach(f"level {level!r}", problem, "raise max_cells, pass fewer draws, or use level='margins'")
     draws = theta.detach().reshape(-1, theta.shape[-1])
     law = HierarchicalLogLinear(hypergraph, draws, partition=partition)
-    size = len(draws) * (hypergraph.domain.num_states if level == "cells" else hypergraph.num_terms)
-    if size > max_cells:
-        problem = f"needs {size_text(size, 'counts')} over {len(draws)} draws, the budget is {max_cells}"
-        raise out_of_reach(f"level {level!r}", problem, "raise max_cells, pass fewer draws, or use level='margins'")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if level == "cells":
@@ -199,7 +201,7 @@ def prior_predictive(
             "posterior_predictive"
         )
         raise out_of_reach("prior", problem, hint, code="no-method")
-    check_whole(num_draws, "num_draws")
+    check_cells(check_whole(num_draws, "num_draws"), hypergraph.num_parameters, "num_draws")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         theta = prior.sample((num_draws,))

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import conflict, refused, unexpected, wrong_shape, wrong_type
+from ..budgets import MAX_BYTES, check_size
+from ..checks import array_of
+from ..errors import check_whole, conflict, refused, unexpected, wrong_shape, wrong_type
 from ..inference.statistics import draw_statistics
 
 __all__ = ["Draws", "constant_sites", "read_draws", "read_group", "restore_integers", "to_array"]
@@ -42,11 +44,11 @@ class Draws:
 
 
 def to_array(value: Any) -> np.ndarray:
-    """NumPy copy of a tensor or array; bfloat16 becomes float32."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-    return np.array(value)
+    """NumPy copy of a tensor or array; bfloat16 becomes float32. Masked cells and draws of 4 GiB are refused."""
+    is_short = isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16
+    found = array_of(value.float() if is_short else value, "draws")
+    check_size(found.nbytes, MAX_BYTES, "bytes", "draws", "keep fewer of them", "they take")
+    return np.array(found)
 
 
 def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Iterable[str] | None = None) -> Draws:
@@ -138,7 +140,8 @@ def _grouped(name: str, value: np.ndarray, num_chains: int | None) -> np.ndarray
         if value.ndim < 2:
             raise wrong_shape(f"posterior[{name!r}]", "(chain, draw, ...)", value, "for flat draws give num_chains")
         return value
-    if num_chains < 1 or value.ndim < 1 or value.shape[0] % num_chains:
+    check_whole(num_chains, "num_chains")
+    if value.ndim < 1 or value.shape[0] % num_chains:
         expected = f"a first dimension that is a multiple of num_chains={num_chains}"
         raise unexpected(f"posterior[{name!r}]", expected, received=f"shape {value.shape}", code="wrong-shape")
     return value.reshape(num_chains, value.shape[0] // num_chains, *value.shape[1:])

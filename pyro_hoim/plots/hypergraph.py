@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, PathPatch, Polygon
 from matplotlib.path import Path
 
 from ..budgets import check_size
-from ..errors import out_of_range, refused
+from ..errors import check_type, out_of_range, refused
 from ..structure.hypergraph import InteractionHypergraph
 from .drawing import BLUE, FONT, INK, ORANGE, Target, axes_for, label_lines, legend_below, wrapped
 
@@ -44,6 +44,7 @@ def edge_weights(hypergraph: InteractionHypergraph, weights: Weights | None) -> 
         InputError: NaN, or a weight for a set that is no edge.
         UnknownNameError: a name that is no variable.
     """
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if weights is None:
         return dict.fromkeys(hypergraph.edges, 1.0)
     found = dict.fromkeys(hypergraph.edges, 0.0)

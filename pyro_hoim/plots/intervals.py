@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import check_names, check_whole, none_received, wrong_shape
+from ..errors import check_names, check_type, check_whole, none_received, wrong_shape
 from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, legend_below, plain_axes, wrapped
 
 __all__ = ["plot_comparison", "plot_forest", "plot_interactions"]
@@ -48,6 +48,7 @@ def plot_interactions(
         >>> [tick.get_text() for tick in plot_interactions(frame, ax=Figure()).get_yticklabels()]
         ['a:b', 'a']
     """
+    check_type(table, pd.DataFrame, "table")
     check_names(("term", "estimate", "lower", "upper"), [str(c) for c in table.columns], "table", noun="column")
     table = table.loc[table["estimate"].notna(), :]
     if top is not None:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from ..budgets import check_size
 from ..data.frames import DataLike, as_observations
 from ..errors import none_received, refused, unexpected, wrong_shape
 from ..schema import Domain
@@ -20,6 +21,7 @@ from .fitted import pearson_residuals
 __all__ = ["independent_counts", "mosaic_tiles", "plot_association", "plot_mosaic"]
 
 _MOST = 4  # variables: one a side
+_MOST_TILES = 2**12
 _GAPS = (0.03, 0.03, 0.06, 0.06)  # of a block that is split, all gaps of it together at most half
 _CUTS = (2.0, 4.0)
 _SHADES = (ORANGE, "#f0c3ac", "#f4f5f7", "#b5d0e0", BLUE)
@@ -82,6 +84,8 @@ def _table(data: DataLike, names: Sequence[str] | None, most: int) -> tuple[Doma
     if len(set(wanted)) < len(wanted) or len(wanted) > most:
         hint = "name the variables to draw" if names is None else None
         raise unexpected("names", f"at most {most} different variables", received=len(wanted), hint=hint)
+    num = rows.domain.project(wanted).num_states
+    check_size(num, _MOST_TILES, "tiles", "names", "merge levels, or name fewer variables", "there are")
     chosen = rows.project(wanted).drop_missing()
     counts = chosen.table().numpy()
     domain = Domain(rows.domain[name] for name in wanted)

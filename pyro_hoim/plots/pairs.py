@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from ..errors import wrong_shape
+from ..errors import check_type, wrong_shape
 from ..structure.hypergraph import InteractionHypergraph
 from .drawing import BLUE, BLUES, FAINT, FONT, INK, ORANGE, SIGNED, Target, axes_for, ends, label_lines, legend_below
 from .hypergraph import Weights, circle_order, edge_weights
@@ -78,6 +78,7 @@ def plot_pairs(
         >>> [text.get_text() for text in plot_pairs(values, ax=Figure()).texts]
         ['-0.5', '-0.5']
     """
+    check_type(matrix, pd.DataFrame, "matrix")
     values = matrix.to_numpy(dtype=float)
     size = len(values)
     if values.shape != (size, size):

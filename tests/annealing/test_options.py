@@ -12,7 +12,7 @@ from pyro_hoim.testing import raises
 PATHS = [(0.0, 0.5), (0.1, 1.0), (0.0, 0.6, 0.5, 1.0), (0.0, -0.5, 1.0), (0.0, math.nan, 1.0), (0.0,)]
 BAD = [
     *(({"num_chains": value}, "num_chains", "out-of-range") for value in (0, 2.5, True)),
-    ({"num_temperatures": 0}, "num_temperatures", "out-of-range"),
+    *(({"num_temperatures": value}, "num_temperatures", "out-of-range") for value in (0, 10**9)),
     ({"sweeps_per_step": 0}, "sweeps_per_step", "out-of-range"),
     *(({"temperatures": path}, None, "out-of-range") for path in PATHS),
     ({"temperatures": 3}, None, "wrong-type"),

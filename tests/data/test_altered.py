@@ -183,3 +183,17 @@ def test_labels_are_plain_text():
 def test_arrays_among_numbers_are_refused():
     with pytest.raises(InputError, match="column 'a': expected a number"):
         CountTable.from_pandas(pd.DataFrame({"a": [np.zeros(2)]}))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: column([10**5000, 1]),
+        lambda: Observations.from_table(DOMAIN, [[10**400, 1], [1, 1]]),
+        lambda: Observations.from_table(DOMAIN, [[1, 2], [3]]),
+        lambda: Observations(DOMAIN, None),
+    ],
+)
+def test_numbers_without_a_float_and_codes_that_are_none_are_refused(read):
+    with pytest.raises((InputError, InputTypeError)):
+        read()

@@ -303,6 +303,9 @@ GROUPED = {"x": np.zeros((2, 5))}
         (GROUPED, {"posterior_predictive": {"y": np.zeros(7)}}, "wrong-shape", "posterior_predictive['y']"),
         (GROUPED, {"log_likelihood": np.zeros(3)}, "wrong-type", "log_likelihood"),
         ([1, 2], {}, "wrong-type", "posterior"),
+        ({"a": np.broadcast_to(0.0, (4, 10**12))}, {}, "over-budget", "draws"),
+        ({"a": np.zeros(4)}, {"num_chains": "4"}, "out-of-range", "num_chains"),
+        ({"a": np.ma.array(np.zeros((2, 4)), mask=True)}, {}, "missing-cells", "draws"),
         (None, {}, "missing-part", "to_arviz"),
     ],
 )

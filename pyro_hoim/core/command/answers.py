@@ -103,7 +103,7 @@ def _annealed(question: Question, kind: Any, starts: Any) -> Any:
     if temperatures == "adaptive":
         return kind(temperatures="adaptive", **common)
     text = str(kind.num_temperatures if temperatures is None else temperatures).strip()
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10**7):
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= 10**7):
         raise out_of_range("temperatures", "a whole number from 1 to 10,000,000 or adaptive", text)
     return kind(num_temperatures=int(text), **common)
 
