@@ -32,6 +32,7 @@ __all__ = ["ConstrainedRecord", "Constraint", "as_fit", "fit_constrained"]
 
 _PARTS = {"l1": ("sparse",), "low-rank": ("low_rank",), "sparse-low-rank": ("sparse", "low_rank")}
 _EXPECTED = "l1:A, low-rank:B or sparse-low-rank:A,B with positive radii A and B"
+_LARGEST = 1e100
 _CHUNK, _CHUNKS = 250, 40
 _NEGLIGIBLE = 1e-6  # share of the largest singular value up to which others count as zero
 
@@ -198,6 +199,8 @@ def _restored(loss: Loss, balls: Mapping[str, Ball], kept: Mapping[str, torch.Te
     parts = {name: kept[name] for name in balls}
     fresh = torch.zeros(loss.num_parameters, dtype=torch.float64)
     check_alike(parts, dict.fromkeys(balls, fresh))
+    if not all(bool((part.abs() < _LARGEST).all()) for part in parts.values()):
+        raise ValueError("parameters are not finite, or too large")
     known: dict[str, Any] = {"loss": math.nan, "gap": math.inf, "multipliers": {}, "trace": np.zeros((0, 2))}
     given: dict[str, Any] = {"parts": parts, "terms": balls, "status": "interrupted", **known}
     if "point" in kept:
