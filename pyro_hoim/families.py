@@ -71,5 +71,5 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
         ['Admit', 'Gender', 'Admit:Gender']
     """
     file = Path(path)
-    file = file / "model.safetensors" if file.is_dir() else file
+    file = file / "model.safetensors" if os.path.isdir(file) else file
     return LoadedModel(**vars(family_of(read_kind(file), file).read(file)))

@@ -21,7 +21,7 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..atomic import draft_of
+from ..atomic import draft_of, unwritable
 from ..errors import HoimError, InputError, check_type, refused
 from .seal import is_intact, sealed
 
@@ -66,6 +66,13 @@ class RunFile:
         self.resume = bool(resume)
         self._due = time.monotonic() + self.SECONDS
         self._settings: dict[str, Any] = {}
+        try:
+            self._check_place()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _check_place(self) -> None:
+        """Refuse a path at which there is something else."""
         if not self.path.parent.is_dir():
             problem = f"the folder {self.path.parent} does not exist"
             raise refused("checkpoint", problem, "create it first", code="no-file")
@@ -73,7 +80,7 @@ class RunFile:
             raise refused("checkpoint", f"{self.path} is a folder", "give the name of a file in it", code="no-file")
         if self.path.exists() and not self.path.is_file():
             raise refused("checkpoint", f"{self.path} is not a file", "choose another name", code="no-file")
-        if self.path.exists() and not resume:
+        if self.path.exists() and not self.resume:
             hint = "pass resume=True to continue that run, or choose another name"
             raise refused("checkpoint", f"{self.path} exists", hint, code="existing-file")
 

@@ -197,10 +197,10 @@ def read_container(
     another program, version or kind, or with other contents.
     """
     target = Path(path)
-    if not target.is_file():
-        problem = "is not a file" if target.exists() else "no such file"
-        raise ModelFileError(problem, argument=target, code="no-file")
     try:
+        if not target.is_file():
+            problem = "is not a file" if target.exists() else "no such file"
+            raise ModelFileError(problem, argument=target, code="no-file")
         with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
             text = (file.metadata() or {}).get(_FORMAT)
             # A copy, because the tensors of an open file are views of it.

@@ -37,7 +37,6 @@ COMMANDS = {
     "exact log-z": "log-z large --method exact",
     "rows": "fit long.csv --order 1",
     "network, many columns": "fit wide.csv --model dependency-network",
-    "report": "report model --out page.html",
     "compilation": "fit bits.csv --order 2",
 }
 PROGRAMS = {
@@ -45,7 +44,7 @@ PROGRAMS = {
     "exact test": "h.goodness_of_fit(h.fit('a*b + b*c + c*d', table), 'exact', num_tables=10**6)",
     "estimator": "from pyro_hoim.estimators import *; InteractionDensity(order=3).fit(levels)",
     "node log partition": "from pyro_hoim.generalized_root import *; "
-    "node_moments(PoissonFamily(), torch.tensor([0.1, 0.5, 9.0]).repeat(2_000_000, 1))",
+    "node_moments(GaussianFamily(), torch.tensor([-0.5, 0.3, 0.2]).repeat(500_000, 1))",
 }
 START = """import numpy as np, torch, pandas as pd, pyro_hoim as h
 domain = h.Domain.from_cardinalities({name: 4 for name in "abcd"})

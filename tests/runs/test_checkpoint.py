@@ -13,7 +13,8 @@ import safetensors.torch
 import torch
 
 from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim.families import load
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, load_model
 from pyro_hoim.runs import sample_chains
 from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile
 from pyro_hoim.schema import Domain
@@ -153,6 +154,35 @@ def test_bad_places_are_refused(tmp_path):
     for place, code in places:
         with raises(code, "checkpoint"):
             RunFile(place, resume=True)
+
+
+@pytest.mark.parametrize("opened", [RunFile, load, load_model])
+def test_what_the_system_refuses_of_a_name_is_an_error_of_the_library(opened):
+    with pytest.raises(InputError, match=r"x: cannot be (read|written) \(File name too long\)"):
+        opened("x" * 300)
+
+
+@pytest.mark.parametrize("place", ["os.fsync", "safetensors.torch.save_file"])
+def test_a_second_interrupt_while_saving_keeps_the_last_file(place, tmp_path, monkeypatch):
+    """The first is held back, and answered by a checkpoint; the second acts at once, within that."""
+    before = written(tmp_path / "run").read_bytes()
+    file = RunFile(tmp_path / "run", resume=True)
+    file.start(SETTINGS)
+
+    def interrupt(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def save():
+        with DeferredInterrupt() as held:
+            interrupt()
+            assert held.is_pending
+            file.write({"a": torch.ones(1000)})
+
+    monkeypatch.setattr(place, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert file.path.read_bytes() == before
 
 
 # Interruption
