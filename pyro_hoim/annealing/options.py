@@ -90,7 +90,8 @@ class AnnealingOptions:
     def __post_init__(self) -> None:
         owner = type(self).__name__
         for name in ("num_chains", "num_temperatures", "sweeps_per_step", "islands"):
-            check_whole(getattr(self, name), f"{owner} {name}", most=MAX_SWEEPS)
+            most = None if name in ("num_chains", "islands") else MAX_SWEEPS
+            check_whole(getattr(self, name), f"{owner} {name}", most=most)
         check_whole(self.burn_in, f"{owner} burn_in", 0)
         if self.seed is not None:
             check_whole(self.seed, f"{owner} seed", 0, 2**62 - 1)
