@@ -12,6 +12,7 @@ import torch
 from command_line import save_random, stored
 
 from pyro_hoim.core import LogPartition
+from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import AnnealedImportance, Auto, ModelFile, load_model, save_model
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -171,8 +172,12 @@ def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(shell):
 
 
 @pytest.mark.parametrize("changes", [{"verdict": "perfect"}, {"value": "low"}, {"ess": []}])
-def test_an_entry_that_is_no_log_z_is_refused(changes, shell):
-    keep_estimate("large.safetensors", **changes)
+def test_an_entry_that_is_no_log_z_is_refused(changes, shell, monkeypatch):
+    with pytest.raises(InputError, match="log_partition: expected"):
+        keep_estimate("large.safetensors", **changes)
+    with monkeypatch.context() as patch:  # a file of another program
+        patch.setattr(ModelFile, "__post_init__", lambda _: None)
+        keep_estimate("large.safetensors", **changes)
     shell.refused("log-z", "large.safetensors", says=["log_partition: expected"])
 
 

@@ -322,7 +322,7 @@ def test_an_interrupted_run_is_continued(fitted, monkeypatch, shell):
     arguments = ["fit", str(fitted / "rows.csv"), *ALL, "--out", "run"]
     shell(*arguments, status=130)
     assert sorted(path.name for path in Path("run/checkpoint").iterdir()) == [
-        "roots-2.safetensors", "roots-3.safetensors", "run.json"
+        "lock", "roots-2.safetensors", "roots-3.safetensors", "run.json"
     ]  # fmt: skip
     monkeypatch.setattr(module, "analyse_roots", original)
     told = shell.refused(*arguments, "--l1", "0.02", "--resume", progress=True)

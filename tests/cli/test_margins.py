@@ -100,7 +100,7 @@ def test_margins_of_counts_are_shares_of_draws_with_errors(shell):
         (["smoke", "--given", "smoke=y"], "--given: fixes 'smoke', whose distribution is asked for"),
         (["smoke", "--given", "phys"], "--given: expected COL=VALUE, received 'phys'"),
         (["smoke", "--given", "phys=maybe"], "'maybe'"),
-        (["smoke", "--draws", "5"], "--draws: expected a whole number of at least 100, received 5"),
+        (["smoke", "--draws", "5"], "--draws: expected a whole number from 100 to 10000000, received 5"),
         ([], "NAMES"),
     ],
 )

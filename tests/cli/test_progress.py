@@ -17,6 +17,8 @@ def test_a_long_stage_is_said_again(capsys):
         say("fitting pairs; a run may be continued")
         time.sleep(0.3)
         found = lines(capsys)
+        while found[0] == "still at work":  # of a machine too busy to begin in time
+            found.pop(0)
         assert found[0] == "fitting pairs; a run may be continued"
         assert len(found) > 2
         assert set(found[1:]) == {"still fitting pairs"}
@@ -34,7 +36,7 @@ def test_control_nothing_is_said_of_short_stages_and_beside_bars(capsys):
         say("one")
         say("two")
     assert lines(capsys) == ["8 rows", "one", "two"]
-    with Progress(time.perf_counter(), period=0.01), tqdm(total=1, file=sys.stdout, leave=False):
+    with tqdm(total=1, file=sys.stdout, leave=False), Progress(time.perf_counter(), period=0.01):
         time.sleep(0.1)
     assert lines(capsys) == []
 

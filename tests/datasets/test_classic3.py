@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ SMALL = np.array([[0, 2, 1], [5, 0, 0]])
 WORDS = ["flow", "heat", "wing"]
 
 
+@cache  # it holds the time at which it was made
 def small_original():
     stream = io.BytesIO()
     labels = np.empty((3, 1), dtype=object)
