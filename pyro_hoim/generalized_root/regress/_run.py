@@ -135,7 +135,7 @@ class RegressionRun:
         check_arrays(kept, {**shapes, "numbers": (floats, 6)})
         is_known = {(j, size) for j, size in keys.tolist()} <= set(space.keys)
         count = len(self.rows.domain)
-        is_inside = bool(((others >= -1) & (others < count)).all()) and bool(coefficients.isfinite().all())
+        is_inside = bool(((others >= -1) & (others < count)).all()) and not bool(coefficients.isnan().any())
         if not is_known or not is_inside or bool(((others >= 0).sum(1) != keys[:, 1] - 1).any()):
             raise ValueError("terms outside the search")
 
