@@ -91,7 +91,7 @@ def signals_received() -> Generator[list[int]]:
     def repeat(lost: Any) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
             number = received[-1] if received else signal.SIGINT
-            threading.Timer(_SOON, signal.raise_signal, (number,)).start()
+            threading.Timer(_SOON, _wake, (number,)).start()
         else:
             hook(lost)
 
@@ -112,6 +112,15 @@ def signals_received() -> Generator[list[int]]:
         sys.unraisablehook = hook
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+def _wake(number: int) -> None:
+    """Send a signal to the main thread, which may be asleep; where there is no such call it is seen on awakening."""
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        signal.raise_signal(number)
+    else:
+        signal.pthread_kill(main, number)
 
 
 def open_streams() -> None:

@@ -96,7 +96,8 @@ SCALES = [(0.8, torch.float32), (0.8, torch.float64), (0.0, torch.float32), (30.
 CASES = [
     *((name, LARGE[name], *scale, tv) for name, tv in (("products", 0.02), ("tables", 0.03)) for scale in SCALES),
     *((name, graphs[name], *SCALES[0], 0.03) for name in SITES for graphs in (APART, NONE)),
-    *(("torch", APART["tables"], *scale, 0.03) for scale in SCALES),
+    *(("torch", APART["tables"], *scale, 0.03) for scale in SCALES[::3]),
+    *(pytest.param("torch", APART["tables"], *scale, 0.03, marks=pytest.mark.slow) for scale in SCALES[1:3]),
 ]
 
 
@@ -175,7 +176,7 @@ def test_rare_values_are_drawn_as_often_as_they_should(dtype):
     assert record.counts[0, 4] == 0
 
 
-@pytest.mark.parametrize("name", ["tables", "torch"])
+@pytest.mark.parametrize("name", ["tables", pytest.param("torch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("blocks", [((0,), (1,)), ((0, 1),)])
 def test_a_variable_of_300_levels(name, blocks):
     """Codes need more than a byte, and the pair has more joint states than are drawn with all lanes at once."""
