@@ -13,7 +13,7 @@ from ..core.family import Family, family_named
 from ..core.scores import RowLogLikelihood
 from ..data.counts import CountTable
 from ..data.frames import as_frame, is_frame
-from ..errors import InputError, check_choice, check_names, check_whole, conflict, none_received, refused
+from ..errors import InputError, check_choice, check_names, check_type, check_whole, conflict, none_received, refused
 from ..families import sample
 from ..schema import Variable
 from .columns import Columns, Unknown
@@ -81,6 +81,8 @@ class InteractionEstimator(BaseEstimator):
         check_choice(self.handle_unknown, ("error", "missing"), "handle_unknown")
         if self.bins is not None:
             check_whole(self.bins, "bins", 2)
+        if self.options is not None:
+            check_type(self.options, Mapping, "options", "a mapping of options to values")
         return family
 
     def _estimate(self, family: Family, rows: Any) -> Any:

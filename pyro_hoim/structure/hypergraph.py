@@ -95,7 +95,9 @@ class InteractionHypergraph:
         check_choice(coding, ("balanced", "corner"), "coding")
         _ = domain.cardinalities  # refuses variables that are not finite
         found: set[tuple[int, ...]] = set()
+        check_type(edges, Iterable, "edges", "sets of names")
         for edge in edges:
+            check_type(edge, Iterable, "edges", "sets of names")
             if isinstance(edge, str):
                 raise wrong_type("edges", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
             names = tuple(edge)

@@ -99,10 +99,12 @@ def test_parameters_are_checked_by_the_fit():
         ({"options": {"order": 2}, "order": 1}, "options: 'order' is a parameter of its own"),
         ({"options": {"objectiv": "likelihood"}}, "unknown option of a log-linear model 'objectiv'.*objective"),
         ({"bins": 1}, "bins: expected a whole number from 2"),
+        ({"options": 5}, "options: expected a mapping of options to values, received"),
+        ({"edges": 5}, "edges: expected sets of names, received"),
         ({"handle_unknown": "ignore"}, "handle_unknown: expected 'error' or 'missing'"),
         ({"edges": "x0*x7"}, "unknown variable 'x7'"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             InteractionDensity(**parameters).fit(X)
     with pytest.raises(ValueError, match="a generalized root model has numbers, and this estimator needs levels"):
         InteractionClassifier(family="grm").fit(X, [0, 1, 1])

@@ -158,6 +158,8 @@ def test_formula_errors(formula, message):
         ([("phys", "phys")], "repeated-name", None),
         ([()], "empty", "edges"),
         (["smoke"], "wrong-type", "edges"),
+        ([5], "wrong-type", "edges"),
+        (5, "wrong-type", "edges"),
         ([("smoke", "mental")], "missing-part", "edges"),
     ],
 )
