@@ -18,7 +18,7 @@ __all__ = ["read_matrix", "read_names", "repeated_rows"]
 
 _PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"), "coo": ("data", "row", "col")}
 _MOST_ROWS = 2**27  # and columns: a GiB of places where each begins
-_MOST_CELLS = 2**28
+_MOST_CELLS = 2**25
 
 
 def read_matrix(file: str | os.PathLike[str]) -> Any:

@@ -312,3 +312,22 @@ def test_bytes_that_are_no_text_do_not_become_one_level(tmp_path):
         read_table_file(tmp_path / "t.parquet")
     pd.DataFrame({"a": ["ü".encode(), b"b"]}).to_parquet(tmp_path / "t.parquet")
     assert read_table_file(tmp_path / "t.parquet").columns == (("ü", "b"),)
+
+
+def test_offsets_of_arrow_that_point_outside_their_text(tmp_path):
+    """Followed by pandas, they end the process; a valid place elsewhere in the same bytes is the control."""
+    pa = pytest.importorskip("pyarrow")
+    stream, table = io.BytesIO(), pa.table({"a": ["xx", "yy", "zz"]})
+    with pa.ipc.new_file(stream, table.schema) as held:
+        held.write_table(table)
+    places, content = struct.pack("<4i", 0, 2, 4, 6), stream.getvalue()
+    assert content.count(places) == 1
+    for ends, expected in (((0, 1, 4, 6), None), ((0, 2, 4, 2**30), "damaged-file"), ((0, 99, 4, 6), "damaged-file")):
+        found, _ = judged(tmp_path, content.replace(places, struct.pack("<4i", *ends)), "t.feather")
+        assert found == expected if expected else found.columns == (("x", "xyy", "zz"),)
+
+
+def test_a_member_without_a_name(tmp_path):
+    """A name that begins with a zero byte is read as an empty one."""
+    content = zipped(("t.csv", b"a,b\n1,2\n")).replace(b"t.csv", b"\0.csv")
+    assert judged(tmp_path, content, "t.zip")[0].header == ("a", "b")

@@ -134,16 +134,19 @@ def judge(reader: Reader, case: Any, folder: Path) -> str:
         warnings.simplefilter("ignore")
         try:
             reader.read(case, folder)
-        except HoimError as error:
-            refusal = error
-        else:
-            return "right"
+        except HoimError as error:  # let go at the end of the block: with it the frames of the reader, and their bytes
+            _check_refusal(reader, error)
+            return "refused"
+    return "right"
+
+
+def _check_refusal(reader: Reader, refusal: HoimError) -> None:
+    """An error is one line with a code of the library, and not the end of the memory in other words."""
     text = str(refusal)
     assert refusal.code in get_args(ErrorCode), refusal.code
     assert "\n" not in text and 0 < len(text) <= LONGEST, f"the error is no line: {text[:300]!r}"
     is_out = any(isinstance(cause, MemoryError) for cause in _causes(refusal))
     assert reader.asks or not is_out, f"refused after the memory was used up: {text[:300]}"
-    return "refused"
 
 
 def _causes(error: BaseException) -> Iterable[BaseException]:

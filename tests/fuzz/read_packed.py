@@ -103,7 +103,7 @@ def _array(rng, array):
         return rng.choice([array[:-1], np.append(array, array[-1:]), array[None], array[:0], np.array(array[0])])
     wide = array.astype(rng.choice([float, np.int64]))
     odd = [-1, 0.5, 1e15, 1e308, float("nan"), float("inf")] if wide.dtype.kind == "f" else [-1, *NUMBERS[:14]]
-    wide[rng.randrange(wide.size)] = rng.choice(odd)
+    wide.flat[rng.randrange(wide.size)] = rng.choice(odd)
     return wide
 
 

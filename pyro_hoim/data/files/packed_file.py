@@ -77,7 +77,7 @@ def _content(path: Any, stream: Any, packed: int) -> bytes:
 def _only_file(path: Any, raw: bytes) -> bytes:
     """Content of the one file of a zip archive, under any name; folders and what macOS adds do not count."""
     with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        files = [i for i in held.infolist() if not i.is_dir() and not i.filename.startswith("__MACOSX")]
+        files = [i for i in held.infolist() if not i.filename.startswith("__MACOSX") and i.filename[-1:] != "/"]
         if len(files) != 1:
             hint = "unpack it and give one of them"
             raise unexpected(path, "one file in the archive", received=len(files), hint=hint)

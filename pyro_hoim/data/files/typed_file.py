@@ -78,6 +78,7 @@ def _feather(path: Any, raw: bytes) -> tuple[pd.DataFrame, list[str]]:
         raise ValueError(f"{held.num_record_batches} parts in its directory, {batches} in the file")
     check_cells(path, rows, len(held.schema))
     check_size(path, size)
+    held.read_all().validate(full=True)  # pandas follows wrong offsets and codes out of its memory
     categorical = [field.name for field in held.schema if pa.types.is_dictionary(field.type)]
     return pd.read_feather(io.BytesIO(raw)), categorical
 
