@@ -34,7 +34,7 @@ class Chains(ABC):
     _num_chains: int
     _num_sweeps: int = 0
     _clamped: tuple[str, ...]
-    _init: int
+    _init: str
     """Checksum of the first states, as far as they were given."""
 
     @property
@@ -97,8 +97,7 @@ class Chains(ABC):
     @property
     def settings(self) -> dict[str, str]:
         """What chains that continue a run must have in common with the first ones: digests by what they are of."""
-        init = f"{self._init:08x}"
-        return {f"{self.identity} digest": self.fingerprint, "initial state or clamped value digest": init}
+        return {f"{self.identity} digest": self.fingerprint, "initial state or clamped value digest": self._init}
 
     @abstractmethod
     def _state(self) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-__all__ = ["is_intact", "sealed"]
+__all__ = ["bytes_of", "checksum", "is_intact", "sealed"]
 
 _ENTRY = "sha256"
 
@@ -30,7 +30,7 @@ def sealed(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> st
         ('{"rows": 12, "sha256": "', True, False)
     """
     text = json.dumps(header, allow_nan=False)
-    return f"{text[:-1]}{_written(_checksum(text, tensors))}}}"
+    return f"{text[:-1]}{_written(checksum(tensors, text))}}}"
 
 
 def is_intact(text: str, tensors: Mapping[str, torch.Tensor]) -> bool:
@@ -42,20 +42,35 @@ def is_intact(text: str, tensors: Mapping[str, torch.Tensor]) -> bool:
     """
     found = text[-66:-2]
     ending = f"{_written(found)}}}"
-    return text.endswith(ending) and _checksum(f"{text.removesuffix(ending)}}}", tensors) == found
+    return text.endswith(ending) and checksum(tensors, f"{text.removesuffix(ending)}}}") == found
+
+
+def checksum(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
+    """SHA-256 of a text and of tensors, in 64 hexadecimal digits.
+
+    Example:
+        >>> checksum({"a": torch.zeros(2)}) == checksum({"a": torch.tensor([0.0, -0.0])})
+        False
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        digest.update(json.dumps([name, dtype, list(tensor.shape)]).encode())
+        if tensor.numel():
+            digest.update(cast(Any, bytes_of(tensor).numpy()))
+    return digest.hexdigest()
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor, last axis fastest, in which NaN equals itself and 0 differs from -0.
+
+    Example:
+        >>> bytes_of(torch.tensor([1, 256], dtype=torch.int16))
+        tensor([1, 0, 0, 1], dtype=torch.uint8)
+    """
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _written(checksum: str) -> str:
     return f', "{_ENTRY}": "{checksum}"'
-
-
-def _checksum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 of a text and of tensors, in 64 hexadecimal digits."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        digest.update(json.dumps([name, dtype, list(tensor.shape)]).encode())
-        if tensor.numel():
-            digest.update(cast(Any, tensor.reshape(-1).view(torch.uint8).numpy()))
-    return digest.hexdigest()

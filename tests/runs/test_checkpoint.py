@@ -6,6 +6,7 @@ import signal
 import struct
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.families import load
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, load_model
 from pyro_hoim.runs import sample_chains
-from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile
+from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile, check_equal
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
@@ -126,8 +127,8 @@ def test_one_wrong_bit_is_noticed(tmp_path):
         ({"pyro-hoim": "{}"}, "is a safetensors file, but not the checkpoint of a run"),
         ({"pyro-hoim-run": "[1]"}, "is a safetensors file, but not the checkpoint of a run"),
         ({"pyro-hoim-run": "{"}, "its header is not readable"),
-        ({"pyro-hoim-run": json.dumps({"format_version": 3})}, "has format version 3, expected 2"),
-        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "the checksum differs"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "has format version 2, expected 3"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 3})}, "the checksum differs"),
     ],
 )
 def test_files_of_other_programs_and_releases_are_refused(metadata, message, tmp_path):
@@ -183,6 +184,19 @@ def test_a_second_interrupt_while_saving_keeps_the_last_file(place, tmp_path, mo
         save()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert file.path.read_bytes() == before
+
+
+def test_arrays_are_compared_by_their_bytes():
+    check_equal(TENSORS, {name: tensor.clone() for name, tensor in TENSORS.items()})  # NaN is equal to itself
+    one = torch.zeros(8, dtype=torch.uint8)
+    other = torch.tensor([*bytes.fromhex("410671db01"), 0, 0, 0], dtype=torch.uint8)
+    assert zlib.crc32(one.numpy()) == zlib.crc32(other.numpy())  # a checksum of 32 bits would take both for equal
+    wrong = [(one, other), (torch.tensor(0.0), torch.tensor(-0.0)), (one, one[:-1]), (one, one.view(torch.int8))]
+    for a, b in wrong:
+        with pytest.raises(ValueError, match="the entry 'x' is not of this run"):
+            check_equal({"x": a}, {"x": b})
+    with pytest.raises(KeyError):
+        check_equal({}, {"x": one})
 
 
 # Interruption

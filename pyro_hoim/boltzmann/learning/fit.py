@@ -22,9 +22,9 @@ from ...errors import (
 )
 from ...results.fitted import Fitted
 from ...runs.arguments import checked_seed
-from ...runs.checkpoint import checksum
 from ...runs.jobs import follow
 from ...runs.options import RunOptions, checked_run
+from ...runs.seal import checksum
 from ..law import BoltzmannMachine
 from ..restricted import as_machine
 from ..structure import MachineStructure
@@ -135,7 +135,7 @@ def fit_machine(
         raise wrong_shape("start", (structure.num_parameters,), theta)
     job = LearningJob(structure, theta, (rows, held), options, seed)
     digests = {"rows digest": checksum(rows._asdict()), "start digest": checksum({"theta": theta})}
-    digests["validation rows digest"] = 0 if held is None else checksum(held._asdict())
+    digests["validation rows digest"] = "" if held is None else checksum(held._asdict())
     names = {"variables": structure.names, "edges digest": structure.edges}
     seconds = follow(
         job, {**asdict(options), **names, **digests, "seed": seed}, run.file(), run.progress, ("learning", "step")

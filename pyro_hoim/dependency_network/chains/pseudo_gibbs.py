@@ -17,7 +17,8 @@ from ...compute.engine import Record
 from ...core.chains import Chains
 from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
 from ...runs.arguments import checked_clamps, checked_codes, seed_from
-from ...runs.checkpoint import checksum, part_of
+from ...runs.checkpoint import part_of
+from ...runs.seal import checksum
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals, checked_conditionals
@@ -129,7 +130,7 @@ class PseudoGibbsChains(Chains):
             domain, [*((name,) for name in domain.names), *edges], hierarchical=False
         )
         states = self._first_states() if init is None else checked_codes(domain, init, [self._num_chains], "init").cpu()
-        self._init = 0 if init is None else checksum({"init": states})
+        self._init = "" if init is None else checksum({"init": states})
         for i, codes in fixed.items():
             states[:, i] = codes
         if check:

@@ -30,7 +30,7 @@ from ...errors import (
     wrong_type,
 )
 from ...runs.arguments import checked_states, seed_from
-from ...runs.checkpoint import checksum
+from ...runs.seal import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable

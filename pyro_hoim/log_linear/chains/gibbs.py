@@ -37,8 +37,9 @@ from ...runs.arguments import (
     received,
     seed_from,
 )
-from ...runs.checkpoint import checksum, part_of
+from ...runs.checkpoint import part_of
 from ...runs.schedule import GibbsSchedule
+from ...runs.seal import checksum
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ._engines import EngineName, make_engine
@@ -136,7 +137,7 @@ class GibbsChains(Chains):
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
         states = None if init is None else self._checked_codes(init, "init")
-        self._init = 0 if states is None else checksum({"init": states})
+        self._init = "" if states is None else checksum({"init": states})
         shape = self._groups, self._num_chains
         self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, self._seed, precision, self._device)
         self._set_weights()

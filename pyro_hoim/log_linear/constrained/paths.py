@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
-from ...runs.checkpoint import DeferredInterrupt, check_arrays, check_equal, checksum, packed, unpacked
+from ...runs.checkpoint import DeferredInterrupt, check_arrays, check_equal, packed, unpacked
 from ...runs.options import RunOptions, checked_run
+from ...runs.seal import checksum
 from ..fitting.solvers import Stopping
 from .figures import path_figure
 from .frank_wolfe import fit_penalised, frank_wolfe

@@ -17,8 +17,9 @@ from ...data.digest import digest
 from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, caller_level, conflict, unexpected
-from ...runs.checkpoint import RunFile, check_alike, checksum
+from ...runs.checkpoint import RunFile, check_alike
 from ...runs.options import RunOptions, checked_run
+from ...runs.seal import checksum
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy

@@ -15,9 +15,10 @@ from ...core.partition import LogPartition, PartitionBackend
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_choice, check_positive, check_type, check_whole, refused, unexpected
-from ...runs.checkpoint import checksum, part_of
+from ...runs.checkpoint import part_of
 from ...runs.jobs import follow
 from ...runs.options import RunOptions, checked_run
+from ...runs.seal import checksum
 from ...structure.hypergraph import InteractionHypergraph
 from ..annealed.importance import AnnealedImportance
 from ..chains.gibbs import GibbsChains

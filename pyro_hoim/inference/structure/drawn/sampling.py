@@ -16,9 +16,10 @@ from ....data.frames import DataLike, as_observations
 from ....errors import ConvergenceWarning, check_type, check_whole, conflict, unexpected, wrong_type
 from ....log_linear.named_priors import Prior
 from ....runs.arguments import checked_seed
-from ....runs.checkpoint import checksum, packed, unpacked
+from ....runs.checkpoint import packed, unpacked
 from ....runs.jobs import follow
 from ....runs.options import RunOptions, checked_run
+from ....runs.seal import checksum
 from ....structure.hypergraph import InteractionHypergraph
 from ...kernels import r_hat_limit
 from ..evidence import EvidenceMethod
