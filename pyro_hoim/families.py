@@ -9,20 +9,34 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
+from .atomic import draft_of
 from .boltzmann.command.family import FAMILY as MACHINES
 from .core.family import Family, families, family_of, register
 from .core.operations import impute, predict, sample, save, score
 from .dependency_network.command import FAMILY as NETWORKS
-from .errors import FamilyWarning, HoimError, check_type
+from .errors import FamilyWarning, HoimError, ModelFileError, check_type, refused
 from .generalized_root.command.family import FAMILY as ROOTS
 from .results.fitted import LoadedModel
-from .runs.container import read_kind
+from .runs.container import read_kind, with_info
 from .study.command.family import FAMILY as LOG_LINEAR
 
-__all__ = ["DEFAULT", "families", "impute", "load", "predict", "register_installed", "sample", "save", "score"]
+__all__ = [
+    "DEFAULT",
+    "add_info",
+    "families",
+    "impute",
+    "load",
+    "predict",
+    "register_installed",
+    "sample",
+    "save",
+    "score",
+]
 
 GROUP = "pyro_hoim.families"
 
@@ -73,3 +87,32 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file
     return LoadedModel(**vars(family_of(read_kind(file), file).read(file)))
+
+
+def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
+    """Add JSON values to the free-form information of a model file of any family; those of the same name are replaced.
+
+    The file is left as it was unless its family can load it with them.
+
+    Raises:
+        InputError: information that is not JSON, or an entry of other values than the family writes under its name.
+        ModelFileError: a file that cannot be read or written.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import fit, load_table
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = folder + "/model.safetensors"
+        ...     fit("Admit * Gender", load_table("ucb_admissions")).save(path)
+        ...     add_info(path, {"study": "admissions"})
+        ...     print(load(path).info["study"])
+        admissions
+    """
+    kind, content = with_info(path, info)
+    family = family_of(kind, path)
+    with draft_of(path, ModelFileError) as draft:
+        draft.write_bytes(content)
+        try:
+            family.load(draft)
+        except ModelFileError as error:
+            raise refused("info", f"with it {path} could not be loaded: {error.problem}") from error

@@ -12,7 +12,7 @@ from ..core.words import whole
 from ..data.counts import CountTable
 from ..data.digest import digest
 from ..data.observations import Observations
-from ..runs.container import add_info
+from ..families import add_info
 
 __all__ = ["keep_split", "score_seen", "seen_lines"]
 

@@ -25,7 +25,6 @@ __all__ = [
     "GENERALIZED_ROOT",
     "LOG_LINEAR",
     "STRUCTURE_POSTERIOR",
-    "add_info",
     "check_single",
     "describe",
     "fitting",
@@ -35,6 +34,7 @@ __all__ = [
     "read_kind",
     "stored",
     "take_parameters",
+    "with_info",
     "write_container",
 ]
 
@@ -159,27 +159,16 @@ def fitting(target: Path) -> Generator[None]:
         raise ModelFileError(f"{problem} ({reason[:300]})", argument=target, code=code) from error
 
 
-def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
-    """Add JSON values to the free-form information of a model file of any kind; those of the same name are replaced.
+def with_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Kind and bytes of a model file with JSON values added to its information, which its family has yet to check.
 
-    InputError for information that is not JSON, ModelFileError for a file that cannot be read or written.
-
-    Example:
-        >>> import tempfile
-        >>> from pyro_hoim import fit, load_table
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = folder + "/model.safetensors"
-        ...     fit("Admit * Gender", load_table("ucb_admissions")).save(path)
-        ...     add_info(path, {"study": "admissions"})
-        ...     print(read_container(path, LOG_LINEAR)[0]["info"]["study"])
-        admissions
+    InputError for information that is not JSON, ModelFileError for a file that cannot be read.
     """
     added = plain(info, "info")
-    Fields({}, COMMON, others=True).check(added, "info")
     kind = read_kind(path)
     header, tensors = read_container(path, kind)
     contents = {name: value for name, value in header.items() if name not in (*_WRITTEN, *_CHECKSUM)}
-    write_container(path, kind, {**contents, "info": {**header["info"], **added}}, tensors)
+    return kind, _written(Path(path), kind, {**contents, "info": {**header["info"], **added}}, tensors)
 
 
 def read_kind(path: str | os.PathLike[str]) -> str:

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from forged_files import change
 
 from pyro_hoim import Observations, impute, load, predict, sample, save, score
 from pyro_hoim.boltzmann import BoltzmannMachine, LearningOptions, fit_machine, load_machine
 from pyro_hoim.boltzmann.learning.job import LearningJob
+from pyro_hoim.errors import InputError
+from pyro_hoim.families import add_info
 from pyro_hoim.runs.checkpoint import RunFile
-from pyro_hoim.runs.container import add_info
 from pyro_hoim.testing import assert_exact_law
 
 FIT = (
@@ -209,7 +211,9 @@ def test_what_is_beyond_exact_reach_is_estimated_and_says_so(shell, monkeypatch)
 def test_shares_that_no_fit_wrote_are_refused(shell, shares):
     rows = Observations.from_csv("t.csv")
     save(fit_machine(rows, 0, LearningOptions("exact")), "m")
-    add_info("m", {"independent": shares})
+    with pytest.raises(InputError, match="independent"):
+        add_info("m", {"independent": shares})
+    change("m", lambda header, _: header["info"].update(independent=shares))
     found = shell("score", "m", "t.csv", status=2)
     assert "independent" in found.err and len(found.err.strip().splitlines()) == 1
 

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import binomtest
 
 from pyro_hoim import Observations
+from pyro_hoim.families import add_info
 from pyro_hoim.log_linear import LogLinearEnergy, load_model
 from pyro_hoim.log_linear.predictions import predict
-from pyro_hoim.runs import add_info
 
 NETWORK = ["--model", "dependency-network"]
 GRM = ["--model", "grm", "--order", "2", "--jobs", "1"]

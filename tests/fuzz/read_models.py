@@ -14,10 +14,11 @@ from mutations import dumped, mutate_bytes, mutate_json
 
 import pyro_hoim as hoim
 from pyro_hoim.boltzmann import MachineFile, MachineStructure, save_machine
+from pyro_hoim.families import add_info
 from pyro_hoim.inference import enumerate_structures
 from pyro_hoim.inference.structure.file import load_structure_posterior, save_structure_posterior
 from pyro_hoim.runs import seal
-from pyro_hoim.runs.container import add_info, read_container, read_kind
+from pyro_hoim.runs.container import read_container, read_kind
 
 KEY, POSTERIOR = "pyro-hoim", "structure-posterior"
 GOLDEN = ROOT / "tests" / "golden" / "model_files"

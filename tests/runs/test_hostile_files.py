@@ -1,5 +1,6 @@
 """Model files with a right checksum and other contents: one refusal before anything is built, or what they say."""
 
+import contextlib
 import math
 
 import pytest
@@ -20,6 +21,7 @@ from pyro_hoim.dependency_network import (
     save_network,
 )
 from pyro_hoim.errors import InputError, ModelFileError
+from pyro_hoim.families import add_info
 from pyro_hoim.generalized_root import PoissonFamily, RootFile, RootStructure, load_roots, save_roots
 from pyro_hoim.inference import enumerate_structures, load_structure_posterior, save_structure_posterior
 from pyro_hoim.log_linear import HierarchicalLogLinear, ModelFile, load_model, save_model
@@ -200,6 +202,31 @@ def test_contents_that_no_model_has_are_refused(kind, tmp_path):
         change(path, edit)
         error = refusal(READERS[kind], path)
         assert error and "\n" not in error and len(error) < 700 and "its checksum" not in error, (number, error)
+
+
+def entries(kind):
+    """The edits of the information alone: what they put there."""
+    for edit in BAD[kind]:
+        header = {"info": {}}
+        with contextlib.suppress(KeyError):
+            edit(header, {})
+        if list(header) == ["info"] and isinstance(header["info"], dict) and header["info"]:
+            yield header["info"]
+
+
+@pytest.mark.parametrize("kind", ["log-linear", "network", "roots", "machine"])
+def test_information_that_no_model_has_is_refused_before_it_is_written(kind, tmp_path):
+    path = write(tmp_path / "model", kind)
+    add_info(path, {"note": ["kept"]})  # control
+    whole, tried = path.read_bytes(), 0
+    assert load(path).info["note"] == ["kept"]
+    for info in entries(kind):
+        with pytest.raises(InputError) as caught:
+            add_info(path, info)
+        assert caught.value.argument.startswith("info") and "\n" not in str(caught.value)
+        assert ".part" not in str(caught.value)
+        tried += 1
+    assert tried > 15 and path.read_bytes() == whole and [file.name for file in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_file_is_what_it_says(tmp_path):

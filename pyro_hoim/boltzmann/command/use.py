@@ -24,7 +24,7 @@ from ...core.prediction import Prediction
 from ...core.scores import RowLogLikelihood
 from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
 from ...data.observations import Observations
-from ...errors import IntractableError, ModelFileError
+from ...errors import IntractableError
 from ...log_linear.annealed.importance import AnnealedImportance
 from ...log_linear.normaliser import in_coding
 from ..file import MachineFile
@@ -126,14 +126,8 @@ def complete(question: Question) -> Answer:
 
 
 def _independent(question: Question) -> list[float] | None:
-    """Shares of level 1 of every column that the file keeps, if any; refused where they are none."""
-    found: Any = question.stored.info.get("independent")
-    if found is None:
-        return None
-    is_right = isinstance(found, list) and len(found) == len(question.stored.domain)
-    if not is_right or not all(isinstance(share, float) and 0 < share < 1 for share in found):
-        raise ModelFileError("its shares of independent columns are none", argument=question.path)
-    return found
+    """Shares of level 1 of every column that the file keeps, if any."""
+    return question.stored.info.get("independent")
 
 
 def score(question: Question) -> Answer:
