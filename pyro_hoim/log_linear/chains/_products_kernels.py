@@ -131,20 +131,20 @@ def _field(x, start, f, structure, weights, row):
 
 
 @njit(nogil=True, error_model="numpy")
-def _visit_block(x, rng, width, block, structure, weights, row, two_beta, two_gamma, scratch):
-    """Draw the spins of a block of m variables jointly; scratch is (2^m, lanes)."""
+def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_gamma, scratch):
+    """Draw the spins of a block of m variables jointly; rows are of weights and reference, scratch is (2^m, lanes)."""
     field_first, member_first, member, _, _, _, _, _, _, _ = structure
     reference = weights[4]
     first_member = peek(member_first, block)
     size = peek(member_first, block + 1) - first_member
     num_states = 1 << size
-    base = row * reference.shape[1]
+    base = rows[1] * reference.shape[1]
     for start in range(0, width, LANES):
         store(scratch, 0, broadcast(scratch, 0.0))
         for k in range(1, num_states):
             f = peek(field_first, block) + k - 1
             by_reference = broadcast(scratch, 0.5 * two_gamma * peek(reference, base + f))
-            by_model = _field(x, start, f, structure, weights, row)
+            by_model = _field(x, start, f, structure, weights, rows[0])
             store(scratch, k * LANES, fused(by_model, broadcast(scratch, 0.5 * two_beta), by_reference))
         highest = load(scratch, 0)
         for bit in range(size):
@@ -309,16 +309,17 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
 def move(first, step, x, rng, structure, weights, products, whole, cells, layout, path, is_annealing, is_tracking, out):
     """Move the tiles first, first + step, ... of x (tiles, d, width) through all inverse temperatures.
 
-    Weights have rows by group, or one for all. The path is (order, betas (groups or 1, steps), sweeps per step, sweeps
-    between records). When annealing, log weights grow by the change of beta before every step but the first; when
-    tracking, energies follow from differences (single sites only). Out: energies of the model and the reference and log
-    weights (tiles, width), counts (tiles, products), energies (records, tiles, width) and codes (records, tiles, d,
-    width), of which the last four may be empty.
+    Weights have rows by group, or one for all; or a row for every step after the first, which beta does not scale. The
+    layout is (tiles per group, chains, such steps or 0). The path is (order, betas (groups or 1, steps), sweeps per
+    step, sweeps between records). When annealing, log weights grow by the change of beta before every step but the
+    first; when tracking, energies follow from differences (single sites only). Out: energies of the model and the
+    reference and log weights (tiles, width), counts (tiles, products), energies (records, tiles, width) and codes
+    (records, tiles, d, width), of which the last four may be empty.
     """
     order, betas, sweeps_per_step, thin = path
     model_energy, reference_energy, log_weights, counts, energies, codes = out
     num_tiles, size, width = x.shape
-    tiles_per_group, num_chains = layout
+    tiles_per_group, num_chains, num_steps = layout
     field_first, member_first, member = structure[0], structure[1], structure[2]
     reference = weights[4]
     num_fields = reference.shape[1]
@@ -352,19 +353,24 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                 for b in range(width):
                     log_weights[tile, b] += growth * (exact[0, b] - exact[1, b])
             scale[0], scale[1] = 2.0 * beta, 2.0 * (1.0 - beta)
+            weight_row = row
+            if num_steps > 0:
+                scale[0], scale[1] = 2.0, 0.0
+                weight_row = row * num_steps + k - 1
             two_beta, two_gamma = scale[0], scale[1]
             for _ in range(sweeps_per_step):
                 base = (sweep % order.shape[0]) * visits
                 for visit in range(visits):
                     block = peek(order, base + visit)
                     if peek(member_first, block + 1) - peek(member_first, block) > 1:
-                        _visit_block(xt, rt, width, block, structure, weights, row, two_beta, two_gamma, scratch)
+                        rows = weight_row, row
+                        _visit_block(xt, rt, width, block, structure, weights, rows, two_beta, two_gamma, scratch)
                         continue
                     f = peek(field_first, block)
                     place = peek(member, peek(member_first, block))
                     by_reference = peek(reference, row * num_fields + f)
                     for start in range(0, width, LANES):
-                        field = _field(xt, start, f, structure, weights, row)
+                        field = _field(xt, start, f, structure, weights, weight_row)
                         odds = fused(field, broadcast(field, two_beta), broadcast(field, two_gamma * by_reference))
                         # in halves, which need no more registers than there are
                         middle = start + LANES // 2

@@ -192,16 +192,16 @@ class GibbsChains(Chains):
     def _set_weights(self) -> None:
         self._engine.set_weights(self._tables.reshape(self._groups, -1).double(), self._reference)
 
-    def _other_tables(self, model: LogLinearModel) -> torch.Tensor:
-        tables = checked_tables(model, self._precision)
+    def _other_tables(self, model: LogLinearModel, validate: bool = True) -> torch.Tensor:
+        tables = checked_tables(model, self._precision) if validate else model.tables.detach().clone()
         if model.hypergraph != self._hypergraph:
             raise other_domain("model", "the interactions of the chains", hint="make new chains for other interactions")
         check_exact_shape(tables, self._tables.shape, "model: tables")
         return tables
 
-    def _other_rows(self, model: LogLinearModel) -> torch.Tensor:
+    def _other_rows(self, model: LogLinearModel, validate: bool = True) -> torch.Tensor:
         """Tables of another model, float64 (groups, num_terms)."""
-        return self._other_tables(model).reshape(self._groups, -1).double()
+        return self._other_tables(model, validate).reshape(self._groups, -1).double()
 
     @property
     @override
@@ -244,14 +244,17 @@ class GibbsChains(Chains):
         self._init = checksum({"init": codes})
         self._engine.set_codes(self._grouped(codes, 1))
 
-    def set_model(self, model: LogLinearModel) -> None:
-        """New tables for the same interactions; refused are another hypergraph or batch shape."""
-        self._tables = self._other_tables(model)
+    def set_model(self, model: LogLinearModel, *, validate: bool = True) -> None:
+        """New tables for the same interactions; refused are another hypergraph or batch shape.
+
+        ``validate`` looks at every entry; leave it out only for tables that are known to be finite.
+        """
+        self._tables = self._other_tables(model, validate)
         self._set_weights()
 
-    def energy_of(self, model: LogLinearModel) -> torch.Tensor:
+    def energy_of(self, model: LogLinearModel, *, validate: bool = True) -> torch.Tensor:
         """Energy of the present states under other tables, as of :meth:`set_model`, float64 (*batch, num_chains)."""
-        return self._engine.energies_of(self._other_rows(model)).reshape(self._lead)
+        return self._engine.energies_of(self._other_rows(model, validate)).reshape(self._lead)
 
     def gather(self, index: torch.Tensor) -> None:
         """Resampling: chain c takes the state of chain ``index[..., c]`` (*batch, num_chains) of its batch element."""

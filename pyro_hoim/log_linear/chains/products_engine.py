@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import aligned, from_tiles, lane_seeds, later, pieces, run_threads, tile_width, to_tiles
+from ...compute.lanes import PIECE, aligned, from_tiles, lane_seeds, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
 from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
@@ -24,7 +24,7 @@ _MAX_ORDER = 8
 Array = NDArray[Any]
 
 _NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)  # of a call that only looks at the energies
-_BATCH = 2**22  # weights of temperatures that are made at once
+_BATCH = 2**18  # weights of temperatures that are made at once: they stay in the cache
 
 # products of the energy where none is recorded; the arrays tell compiled code the types
 _NOTHING = (
@@ -180,12 +180,13 @@ class ProductsEngine:
         counts: Array | None = None,
         energies: Array | None = None,
         codes: Array | None = None,
+        num_steps: int = 0,
     ) -> None:
         spins = self._states
         empty = np.zeros((0, 0))
         whole = _NOTHING if energies is None else self._whole()
         laws = self._kept.structure, self._weights, self._terms, whole, self._products.counted
-        layout, path = (self._per_group, self._shape[1]), (order, betas, sweeps_per_step, thin)
+        layout, path = (self._per_group, self._shape[1], num_steps), (order, betas, sweeps_per_step, thin)
         out = (
             self._model_energy,
             self._reference_energy,
@@ -265,29 +266,30 @@ class ProductsEngine:
     def _anneal_from(
         self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
     ) -> torch.Tensor:
-        """The run from other tables: every temperature has weights of its own, and sweeps leave energies of the gap."""
+        """The run from other tables: every temperature has weights of its own, which are linear in it."""
         first = start.detach().to(torch.float64).cpu().numpy()
-        gap = self._tables - first
+        base, gap = self._weights_of(first), self._weights_of(self._tables - first)
         own = self._kept, self._weights, self._terms
-        weights = self._weights_of(gap)
-        self._terms = self._terms_of(self._lists.kept(weights), weights)
+        self._kept = self._lists.kept(np.abs(base) + np.abs(gap))
+        both = zip(self._kept.fields(base), self._kept.fields(gap), strict=True)
+        fields = [(a[:, None], b[:, None]) for a, b in both]
+        inner = self._terms_of(self._lists.kept(gap), gap)
+        self._terms = (*inner[:4], np.zeros_like(self._half), np.zeros_like(self._middle))
         log_weights = np.zeros(self._model_energy.shape)
-        ones = np.ones((self._shape[0], 1))
+        steps, size = len(betas) - 1, sum(a.size for a, _ in fields)
+        most = max(1, _BATCH // max(1, size))
         try:
-            self._run(*_NO_MOVES)
-            steps = max(1, _BATCH // max(1, first.size))
-            for begin in range(1, len(betas), steps):
-                path = betas[begin : begin + steps, None, None]
-                tables = first + path * gap
-                made = self._products.weights(tables.reshape(-1, tables.shape[-1])).reshape(*tables.shape[:2], -1)
-                for k, weights in enumerate(made, begin):
-                    log_weights -= (betas[k] - betas[k - 1]) * self._model_energy
-                    weights = np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
-                    self._kept = self._lists.kept(weights)
-                    self._weights = self._fields(self._kept, weights)
-                    rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
-                    visits = np.take(order, rows, axis=0, mode="wrap")
-                    self._run(np.require(visits, np.int32, ["C", "W"]), ones, sweeps_per_step)
+            for begin, end in pieces(steps, steps * max(sweeps_per_step * self._sweep, PIECE / most)):
+                path = betas[begin + 1 : end + 1, None]
+                made = ((a + path * b).reshape(len(a) * (end - begin), a.shape[-1]) for a, b in fields)
+                self._weights = (*(np.array(f, dtype=self._dtype, order="C") for f in made), self._law_at_sites)
+                self._run(
+                    np.require(later(order, begin * sweeps_per_step), np.int32, ["C", "W"]),
+                    betas[None, begin : end + 1].copy(),
+                    sweeps_per_step,
+                    log_weights=log_weights,
+                    num_steps=end - begin,
+                )
         finally:
             self._kept, self._weights, self._terms = own
             self._is_stale = True

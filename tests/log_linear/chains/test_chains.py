@@ -161,6 +161,25 @@ def test_annealing_between_two_models(engine, schedule):
         chains.anneal([0.0, 1.0], start=_model(engine, 2))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
+def test_a_path_between_two_models_has_equal_bits_in_pieces_of_any_size(schedule, monkeypatch):
+    """A batch of two, for the rows of weights; controls: another path, and a batch whose elements change places."""
+    models = [_model("products", seed=s, scale=2.0) for s in range(4)]
+    graph = models[0].hypergraph
+    first, last = (LogLinearEnergy(graph, torch.stack([a.tables, b.tables])) for a, b in (models[:2], models[2:]))
+    swapped = LogLinearEnergy(graph, first.tables.flip(0))
+
+    def moved(start=first, steps=17):
+        chains = GibbsChains(last, 70, schedule=schedule, seed=3, engine="products")
+        return chains.anneal(torch.linspace(0, 1, steps + 1), 2, start=start), chains.states
+
+    whole = moved()
+    monkeypatch.setattr("pyro_hoim.log_linear.chains.products_engine._BATCH", 1)
+    assert all(map(torch.equal, whole, moved()))
+    assert not torch.equal(whole[0], moved(steps=18)[0])
+    assert not torch.equal(whole[0], moved(swapped)[0])
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gather_takes_states_of_the_same_element(engine):
     chains = _chains(engine, 2)

@@ -137,11 +137,11 @@ class WeightedChains:
 
     def growth(self, change: Floats) -> Floats:
         """Growth (chains,) of the log weights under a change of the tables; linear in it. Nothing changes yet."""
-        return -self.chains.energy_of(self._model(change)).numpy()
+        return -self.chains.energy_of(self._model(change), validate=False).numpy()
 
     def set_tables(self, tables: Floats) -> None:
         """New tables; the log weights stay."""
-        self.chains.set_model(self._model(tables))
+        self.chains.set_model(self._model(tables), validate=False)
         self._tables = tables.copy()
 
     def move_to(self, tables: Floats) -> None:
