@@ -217,6 +217,26 @@ def test_full_conditional_divergence_is_at_most_kl(seed, concentration):
     assert_close(kl - fc, rest, relative=1e-9)
 
 
+@pytest.mark.parametrize("weights", [[1 / 3] * 3, UNEQUAL])
+def test_divergence_is_that_from_manifolds_and_not_from_points(weights):
+    """Proof of theorem 6: FC(p || pi) = sum_i c_i KL(p || E_i(pi)); printed is KL(p || pi_i), which is larger."""
+    p, network = law_of(MIXED, 14), random_network(MIXED, np.random.default_rng(14))
+    settled = Law(MIXED, stationary_law(network, scan=dict(zip("abc", weights, strict=True))).probs)
+    fc = full_conditional_divergence(p, settled, weights)
+
+    def mean(parts):
+        return math.fsum(c * part for c, part in zip(weights, parts, strict=True))
+
+    assert_close(mean(p.divergence(m_projection(p, node)) for node in full_conditionals(settled).nodes), fc)
+    # pi_i is the m-projection of pi onto E(theta_i); even the projection onto E_i(pi), which is pi, is no stand-in.
+    printed = mean(p.divergence(m_projection(settled, node)) for node in network.nodes)
+    limit = fc_limit(p, network, weights).value
+    rest = [p.marginal(names).divergence(settled.marginal(names)) for names in (["b", "c"], ["a", "c"], ["a", "b"])]
+    assert_close(printed, limit + mean(rest))
+    assert fc < limit < printed
+    assert printed > 1.5 * fc
+
+
 def test_divergence_is_the_bregman_divergence_of_its_function():
     """f and its gradient by automatic differentiation of the definition."""
     p, q = law_of(MIXED, 8), law_of(MIXED, 9)
