@@ -257,6 +257,23 @@ def _structures() -> None:
     average_decomposable(rows, num_draws=2)
 
 
+def _sources() -> None:
+    """Counts of rows that pass by, and codes of their cells; codes of one, two and four bytes."""
+    import numpy as np
+
+    from .data.sources.labels import frozen
+    from .data.sources.memory import MemoryRows
+    from .data.sources.row_kernels import look_up, mark_values
+
+    table = np.zeros(1, dtype=np.int64)
+    none, values = frozen(np.zeros(0, dtype=np.bool_)), frozen(table.copy())
+    mark_values(values, none, 0, np.zeros(1, dtype=np.bool_))
+    for levels, kind in ((2, np.int8), (300, np.int16), (2**15, np.int32)):
+        rows = Observations(Domain.from_cardinalities([levels, 2]), torch.tensor([[0, 1]]))
+        MemoryRows.of(rows).marginal_counts([("x0", "x1")])
+        look_up(values, none, 0, table, np.zeros(1, dtype=kind))
+
+
 def _rows() -> Observations:
     """Rows in which the three variables depend on each other."""
     ordinal = Variable("b", labels=("0", "1", "2"), kind="ordinal")
@@ -291,6 +308,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "networks": _networks,
     "fits": _fits,
     "structures": _structures,
+    "sources": _sources,
     "auxiliary": _auxiliary_tables,
 }
 

@@ -17,6 +17,7 @@ __all__ = [
     "check_columns",
     "identifier_columns",
     "ordered_columns",
+    "refuse_identifiers",
     "relabelled",
     "seem_counts",
     "seem_weights",
@@ -53,7 +54,16 @@ def seem_weights(name: str, numbers: Callable[[], np.ndarray]) -> bool:
 
 def check_columns(data: Observations) -> None:
     """Refuse columns that name rows instead of describing them."""
-    bad = [f"{name!r} ({levels} levels in {data.total_count:g} rows)" for name, levels in identifier_columns(data)]
+    _refuse(identifier_columns(data), data.total_count)
+
+
+def refuse_identifiers(levels: Sequence[tuple[str, int]], total: float) -> None:
+    """As :func:`check_columns`, of the names of columns and their numbers of levels that were seen."""
+    _refuse([(name, number) for name, number in levels if _names_rows(number, number, total)], total)
+
+
+def _refuse(found: Sequence[tuple[str, int]], total: float) -> None:
+    bad = [f"{name!r} ({levels} levels in {total:g} rows)" for name, levels in found]
     if bad:
         shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
         problem = (
@@ -61,6 +71,10 @@ def check_columns(data: Observations) -> None:
             "per row, so nothing can be learned about the levels"
         )
         raise refused("columns", problem, "leave such columns out, or group their values")
+
+
+def _names_rows(levels: int, cardinality: int, total: float) -> bool:
+    return levels >= total > _FEW_ROWS or (cardinality > _MANY_LEVELS and total < 2 * levels)
 
 
 def identifier_columns(data: Observations) -> list[tuple[str, int]]:
@@ -72,9 +86,7 @@ def identifier_columns(data: Observations) -> list[tuple[str, int]]:
     total, found = data.total_count, list[tuple[str, int]]()
     for variable, codes in zip(data.domain, data.codes.T, strict=True):
         levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
-        is_unique = levels >= total > _FEW_ROWS
-        is_nearly = variable.cardinality > _MANY_LEVELS and total < 2 * levels
-        if is_unique or is_nearly:
+        if _names_rows(levels, variable.cardinality, total):
             found.append((variable.name, levels))
     return found
 

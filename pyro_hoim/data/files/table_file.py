@@ -23,7 +23,7 @@ from .packed_file import is_excel, unpacked
 from .safe_cells import MARK, restored
 from .typed_file import TYPED, not_plain, read_frame
 
-__all__ = ["read_table_file"]
+__all__ = ["cell_labels", "found_delimiter", "found_header", "read_table_file"]
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 2**18, 200
@@ -198,7 +198,7 @@ def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | No
         place, skipped, is_safe = line.start(2), skipped + 1, is_safe or is_mark
     head, stream = head[place:], opened()
     stream.read(place)
-    delimiter = _found_delimiter(head) if sep is None else sep
+    delimiter = found_delimiter(head) if sep is None else sep
     spare = _spare_cells(head, delimiter)
     header, columns, lines = parse_csv(path, stream, delimiter, first_line=first_line + skipped, spare=spare)
     read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if sep is None and delimiter != "," else []
@@ -228,7 +228,7 @@ def _sample(head: str, delimiter: str) -> list[list[str]]:
     return found
 
 
-def _found_delimiter(text: str) -> str:
+def found_delimiter(text: str) -> str:
     """The character that divides the header and most rows alike; the comma where none does."""
     best, chosen = (0.0, 0), ","
     for delimiter in _DELIMITERS:
@@ -241,6 +241,11 @@ def _found_delimiter(text: str) -> str:
         if (delimiter != " " or share == 1) and (share, width) > best:
             best, chosen = (share, width), delimiter
     return chosen
+
+
+def found_header(text: str, delimiter: str) -> tuple[str, ...]:
+    """The cells of the first line, without blanks around them."""
+    return tuple(cell.strip() for cell in (_sample(text, delimiter) or [[]])[0])
 
 
 def _spare_cells(text: str, delimiter: str) -> int:
@@ -256,7 +261,7 @@ def _excel(path: Any, raw: bytes) -> _Rows:
         raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
     width = max(map(len, rows))
     columns = zip(*([*row, *[None] * (width - len(row))] for row in rows), strict=True)
-    held = [tuple(_labels(path, column)) for column in columns if any(value is not None for value in column)]
+    held = [tuple(cell_labels(path, column)) for column in columns if any(value is not None for value in column)]
     notes = [f"read the sheet {name!r}, the first of {others + 1}"] if others else []
     header = tuple(column[0] for column in held)
     return _Rows(header, tuple(column[1:] for column in held), lines[1:], notes, unit="row")
@@ -288,11 +293,11 @@ def _typed_cells(place: str, values: pd.Series) -> tuple[str, ...]:
         codes, distinct = pd.factorize(values)
     except TypeError:
         raise not_plain(place) from None
-    texts = [*_labels(place, distinct), ""]
+    texts = [*cell_labels(place, distinct), ""]
     return tuple(texts[code] for code in codes)
 
 
-def _labels(place: Any, values: Iterable[Any]) -> list[str]:
+def cell_labels(place: Any, values: Iterable[Any]) -> list[str]:
     """Texts of cells without blanks around them."""
     try:
         return [_cell(value).strip() for value in values]
@@ -306,7 +311,7 @@ def _labels(place: Any, values: Iterable[Any]) -> list[str]:
 def _categories(dtype: Any) -> pd.CategoricalDtype | None:
     if not isinstance(dtype, pd.CategoricalDtype):
         return None
-    return pd.CategoricalDtype(_labels("categories", dtype.categories), dtype.ordered)
+    return pd.CategoricalDtype(cell_labels("categories", dtype.categories), dtype.ordered)
 
 
 def _of_rows(path: Any, read: _Rows) -> CsvColumns:

@@ -1,0 +1,157 @@
+"""Rows whose pieces are read by the workers of a cluster of ``dask.distributed``."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ...errors import refused, wrong_type
+from .chunked import PieceRows
+from .folds import RowBatch
+from .labels import ColumnLevels, LabelReader
+from .pieces import FramePiece, Piece, piece_levels
+from .rows import Fold
+
+__all__ = ["DaskRows", "connected", "is_dask", "levels_of", "partitions_of", "run_tasks"]
+
+T = TypeVar("T")
+
+_PATIENCE = 10  # seconds until a scheduler answers
+
+
+@dataclass(frozen=True, eq=False)
+class DaskRows(PieceRows):
+    """Rows on a cluster of ``dask.distributed``; made by :func:`~pyro_hoim.data.open_rows`.
+
+    Every piece is a task of its own. A worker that ends while it works, or with a result that was not fetched, costs
+    time only: its pieces are given to others, and are counted once.
+
+    Attributes:
+        client: of the cluster.
+        categorical: of a data frame, the columns whose type says their levels.
+    """
+
+    client: Any = field(kw_only=True)
+    categorical: frozenset[str] = frozenset()
+
+    def _counted(self) -> list[int]:
+        return [*run_tasks(self.client, _num_rows, [(piece, self.categorical) for piece in self.pieces], True)]
+
+    def _partial(self, fold: Fold[T]) -> Iterator[T]:
+        return run_tasks(self.client, _folded, self._tasks(fold, self._empty()))
+
+    def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
+        """What a function makes of each batch, in the order of the rows."""
+        for found in run_tasks(self.client, _mapped, self._tasks(function), True):
+            yield from found
+
+    def _tasks(self, *others: Any) -> list[tuple[Any, ...]]:
+        pairs = zip(self.pieces, self._starts, strict=True)
+        return [(piece, self.categorical, self._reader, start, *others) for piece, start in pairs]
+
+
+def run_tasks(
+    client: Any, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], in_order: bool = False
+) -> Iterator[T]:
+    """What a function makes of each task on a cluster, as they end, or in order; those left are cancelled."""
+    dask: Any = importlib.import_module("dask")
+    distributed: Any = importlib.import_module("distributed")
+    send = dask.delayed(function, pure=False)
+    futures = client.compute([send(*task) for task in tasks])
+    try:
+        if in_order:
+            for i, future in enumerate(futures):
+                yield future.result()
+                futures[i] = None
+        else:
+            ended = distributed.as_completed(futures)
+            futures = None
+            for future in ended:
+                yield future.result()
+    finally:
+        if futures is not None:
+            client.cancel([future for future in futures if future is not None])
+
+
+def _piece(held: Any, categorical: frozenset[str]) -> Piece:
+    return held if isinstance(held, Piece) else FramePiece(held, categorical)
+
+
+def _num_rows(held: Any, categorical: frozenset[str]) -> int:
+    return _piece(held, categorical).num_rows()
+
+
+def levels_of(
+    held: Any, categorical: frozenset[str], names: Sequence[str], labels: LabelReader, chunk_rows: int
+) -> tuple[int, dict[str, ColumnLevels]]:
+    """Number of rows of a piece, and what its columns hold; a task."""
+    return piece_levels(_piece(held, categorical), names, labels, chunk_rows)
+
+
+def _folded(held: Any, categorical: frozenset[str], reader: Any, start: int, fold: Any, empty: RowBatch) -> Any:
+    return reader.folded(_piece(held, categorical), start, fold, empty)
+
+
+def _mapped(held: Any, categorical: frozenset[str], reader: Any, start: int, function: Any) -> Any:
+    return reader.mapped(_piece(held, categorical), start, function)
+
+
+def is_dask(data: object) -> bool:
+    """Whether something is a collection of Dask; no module is imported for it."""
+    return type(data).__module__.partition(".")[0] == "dask" and hasattr(data, "__dask_graph__")
+
+
+def connected(cluster: Any) -> Any:
+    """A client of a cluster: of an address, the client given, the one in use, or of a new local cluster of threads.
+
+    Raises:
+        InputError: no such scheduler, or ``dask.distributed`` is not installed.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError:
+        hint = "pip install 'pyro-hoim[large]'"
+        raise refused("cluster", "rows on a cluster need dask.distributed", hint, code="no-method") from None
+    if isinstance(cluster, distributed.Client):
+        return cluster
+    if cluster is None or cluster == "local":
+        try:
+            return distributed.get_client()
+        except ValueError:
+            return distributed.Client(processes=False, dashboard_address=None)
+    if not isinstance(cluster, str):
+        raise wrong_type("cluster", "the address of a scheduler such as 'tcp://host:8786', or a Client", cluster)
+    try:
+        place = urlsplit(cluster)
+        if place.port is None:
+            raise ValueError("an address has a host and a port")  # noqa: TRY301
+        if place.scheme in ("tcp", "tls"):  # a client that cannot connect leaves a trace of its own at the end
+            socket.create_connection((place.hostname, place.port), timeout=_PATIENCE).close()
+        return distributed.Client(cluster, timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        hint = "start dask scheduler, and give its address, such as tcp://host:8786"
+        raise refused("cluster", f"no scheduler at {cluster!r} ({reason})", hint) from None
+
+
+def partitions_of(data: Any) -> tuple[list[Any], list[str], frozenset[str]]:
+    """Delayed partitions of a data frame or an array of Dask, names of the columns, and the categorical ones.
+
+    The columns of an array (N, d) are ``x0``, ``x1``, ...
+    """
+    import pandas as pd
+
+    if hasattr(data, "columns"):
+        types = data._meta.dtypes
+        categorical = {str(name) for name, kind in types.items() if isinstance(kind, pd.CategoricalDtype)}
+        return [*data.to_delayed()], [str(name) for name in data.columns], frozenset(categorical)
+    if getattr(data, "ndim", 0) != 2:
+        raise wrong_type("data", "a data frame of Dask, or an array of Dask of two dimensions", data)
+    dask: Any = importlib.import_module("dask")
+    names = [f"x{i}" for i in range(data.shape[1])]
+    blocks = data.rechunk({1: -1}).to_delayed()[:, 0]
+    return [dask.delayed(pd.DataFrame)(block, columns=names) for block in blocks], names, frozenset()

@@ -1,0 +1,193 @@
+"""Columns of Arrow: which levels they hold, and the codes of their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ...budgets import check_size
+from ...errors import InputError, check_names, out_of_range, refused, unexpected
+from ...schema import Kind, Variable
+from ..encoding import LARGEST_COUNT, check_alike, code_reader, label_of, level_order
+from ..files.table_file import cell_labels
+from ..files.typed_file import not_plain
+
+__all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "merged_levels"]
+
+MAX_FOUND = 2**16
+"""Levels of one column that are looked for: with more it names rows, or holds numbers."""
+_MAX_RANGE = 2**16
+
+
+class ColumnLevels(NamedTuple):
+    """What some rows hold in one column.
+
+    Attributes:
+        labels: the labels seen.
+        categories: the levels in their order, where the column has a type that says them.
+        is_ordered: whether this order has a meaning.
+        missing: number of missing cells.
+    """
+
+    labels: frozenset[str]
+    categories: tuple[str, ...] | None
+    is_ordered: bool
+    missing: int
+
+    def joined(self, other: ColumnLevels) -> ColumnLevels:
+        """What both parts of a column hold; categories that differ have no order, and are labels seen."""
+        labels = self.labels | other.labels
+        missing = self.missing + other.missing
+        if self.categories == other.categories:
+            return ColumnLevels(labels, self.categories, self.is_ordered and other.is_ordered, missing)
+        held = {*(self.categories or ()), *(other.categories or ())}
+        return ColumnLevels(labels | held, None, False, missing)
+
+
+def merged_levels(name: str, found: ColumnLevels) -> Variable:
+    """The variable of a column: levels as :meth:`~pyro_hoim.Observations.from_pandas` orders them.
+
+    Raises:
+        InputError: missing cells only.
+        IntractableError: more levels than are looked for.
+    """
+    kind: Kind = "ordinal" if found.categories is not None and found.is_ordered else "nominal"
+    levels = sorted(found.labels, key=level_order) if found.categories is None else list(found.categories)
+    check_count(name, len(levels))
+    if not levels:
+        hint = "leave the column out or give its domain"
+        raise unexpected(
+            f"column {name!r}", "at least one level", hint=hint, received="missing cells only", code="empty"
+        )
+    check_alike(levels, f"column {name!r}")
+    return Variable(name, tuple(levels), kind)
+
+
+def check_count(name: str, number: int) -> None:
+    """Refuse a column of too many levels."""
+    hint = "leave the column out, bin its numbers, or give its domain"
+    check_size(number, MAX_FOUND, "levels", f"column {name!r}", hint)
+
+
+@dataclass(frozen=True)
+class LabelReader:
+    """How cells become labels.
+
+    Args:
+        is_file: whether blanks around labels are removed, and dates written as ISO says, as files are read.
+        missing_values: labels that mean "missing", the empty one among them.
+        source: what is read, for messages.
+    """
+
+    is_file: bool
+    missing_values: tuple[str, ...]
+    source: str
+
+    def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
+        """Levels of a column (an array of Arrow)."""
+        from .row_kernels import mark_values
+
+        values, valid, low, distinct = self._parts(name, column)
+        seen = np.zeros(len(distinct), dtype=np.bool_)
+        missing = mark_values(values, valid, low, seen) if len(distinct) else len(column)
+        texts = self._texts(name, distinct)
+        hidden = [i for i, text in enumerate(texts) if text in self.missing_values and seen[i]]
+        if hidden:
+            is_hidden = np.isin(values, np.array(hidden) + low)
+            missing += int((is_hidden & valid if len(valid) else is_hidden).sum())
+        labels = frozenset(text for text, one in zip(texts, seen, strict=True) if one) - {*self.missing_values}
+        check_count(name, len(labels))
+        if not is_categorical:
+            return ColumnLevels(labels, None, False, missing)
+        categories = tuple(dict.fromkeys(text for text in texts if text not in self.missing_values))
+        return ColumnLevels(labels, categories, bool(column.type.ordered), missing)
+
+    def code(self, variable: Variable, column: Any, out: np.ndarray) -> None:
+        """Write the codes of a column (n,) to a row of a batch, -1 where missing."""
+        from .row_kernels import look_up
+
+        values, valid, low, distinct = self._parts(variable.name, column)
+        read = code_reader(variable)
+        texts = self._texts(variable.name, distinct)
+        table = np.full(len(texts), -1, dtype=np.int64)
+        for i, (text, value) in enumerate(zip(texts, distinct, strict=True)):
+            if text not in self.missing_values:
+                code = read(text if self.is_file else value)
+                table[i] = -2 if code is None else code
+        if not len(table):
+            out[:] = -1
+            return
+        unknown = look_up(values, valid, low, table, out)
+        if unknown >= 0:
+            place = f"{self.source}, column {variable.name!r}"
+            check_names([texts[int(values[unknown]) - low]], variable.labels, place, noun="label")
+
+    def counts(self, name: str, column: Any) -> np.ndarray:
+        """Whole counts of a column (n,) int64."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        place = f"{self.source}, column {name!r}"
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        try:
+            numbers = cast(Any, compute).cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            numbers = np.full(len(column), np.nan)
+        bad = np.flatnonzero(~((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers <= LARGEST_COUNT)))
+        if len(bad):
+            hint = "pass count=None if the column does not say how often rows were seen"
+            raise out_of_range(place, "non-negative whole numbers", column[int(bad[0])].as_py(), hint)
+        return numbers.astype(np.int64)
+
+    def _parts(self, name: str, column: Any) -> tuple[np.ndarray, np.ndarray, int, Sequence[Any]]:
+        """Whole numbers, which of them are valid, the lowest, and the value that each one from it on stands for."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        kind = column.type
+        if pa.types.is_nested(kind):
+            raise not_plain(f"{self.source} column {name!r}")
+        if pa.types.is_integer(kind):
+            ends = cast(Any, compute).min_max(column).as_py()
+            low, high = ends["min"], ends["max"]
+            if low is None:
+                return frozen(np.zeros(len(column), dtype=np.int64)), _NONE, 0, ()
+            if high - low < _MAX_RANGE:
+                values, valid = _numbers(column, low)
+                return values, valid, low, range(low, high + 1)
+        if not pa.types.is_dictionary(kind):
+            column = column.dictionary_encode()
+        values, valid = _numbers(column.indices, 0)
+        return values, valid, 0, column.dictionary.to_pylist()
+
+    def _texts(self, name: str, values: Iterable[Any]) -> list[str]:
+        """Labels of values; nothing for what is missing."""
+        place = f"{self.source} column {name!r}"
+        known = ["" if value is None or value != value else value for value in values]
+        if self.is_file:
+            return cell_labels(place, known)
+        try:
+            return [label_of(value) for value in known]
+        except InputError as error:
+            raise refused(place, str(error), code="not-finite") from None
+
+
+def _numbers(column: Any, fill: int) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers of an array of Arrow, int64, and which of them are valid, nothing where all are."""
+    if not column.null_count:
+        return frozen(column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)), _NONE
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return frozen(column.fill_null(fill).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)), frozen(valid)
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """The array, which is not to be written to, as those of Arrow are: the kernels are compiled for such alone."""
+    array.flags.writeable = False
+    return array
+
+
+_NONE = frozen(np.zeros(0, dtype=np.bool_))

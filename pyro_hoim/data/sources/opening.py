@@ -1,0 +1,140 @@
+"""One function that opens rows wherever they lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
+from typing import Any, cast
+
+from ...budgets import MAX_COLUMNS, check_size
+from ...errors import check_names, check_type, check_unique, check_whole, none_received, wrong_type
+from ...schema import Domain
+from ..columns import refuse_identifiers
+from ..encoding import select_columns
+from ..frames import FrameLike, as_observations, is_frame
+from ..observations import Observations
+from .chunked import ChunkedRows, in_threads
+from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
+from .files import fragments_of
+from .labels import ColumnLevels, LabelReader, merged_levels
+from .memory import MemoryRows
+from .pieces import piece_levels
+from .rows import RowSource, View
+
+__all__ = ["open_rows"]
+
+
+def open_rows(
+    data: Any,
+    *,
+    domain: Domain | None = None,
+    columns: Sequence[str] | int | None = None,
+    count: str | None = "count",
+    missing_values: Collection[str] = ("",),
+    chunk_rows: int = 2**18,
+    cluster: Any = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> RowSource:
+    """Rows of finite variables, wherever they lie, of which any number is read piece by piece.
+
+    Without a domain one pass finds the levels of every column, ordered as by
+    :meth:`~pyro_hoim.Observations.from_pandas`: of a column with a categorical type, the categories in their order
+    where all pieces have the same ones; else the labels seen.
+
+    Args:
+        data: observations or a data frame in memory; a file or a folder of Parquet or CSV files with one header, or a
+            list of files; a data frame of Dask, or an array of Dask (N, d) of labels.
+        domain: known variables, whose columns alone are read; no pass is made.
+        columns: names of the columns to read, or how many from the left; default all but the counts.
+        count: name of the column of whole counts; the default may be absent; None for no such column.
+        missing_values: labels that mean "missing", besides empty cells, None and NaN.
+        chunk_rows: rows of a batch, at most. A batch and what its cells were read from need about
+            ``chunk_rows * columns * 10`` bytes, once for each of at most eight threads.
+        cluster: where the pieces are read: the address of a scheduler of ``dask.distributed``, a ``Client``, or
+            ``"local"`` for threads of this machine; None for files reads them here, for Dask as ``"local"``.
+        delimiter: of text, the character between cells; None finds it.
+        encoding: of text; None for UTF-8.
+
+    Returns:
+        :class:`~pyro_hoim.data.RowSource`.
+
+    Raises:
+        InputError: nothing that is read; a damaged file; files of several kinds or of other columns; no rows; columns
+            that are almost unique per row; pyarrow or Dask is not installed (extra ``large``).
+        UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
+        IntractableError: a column of more than 65,536 levels.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = open_rows(pd.DataFrame({"wet": list("yyn"), "cold": list("nyn")}))
+        >>> rows.domain.names, rows.marginal_counts([("wet", "cold")]).tolist()
+        (('wet', 'cold'), [1, 0, 1, 1])
+    """
+    check_whole(chunk_rows, "chunk_rows")
+    if isinstance(missing_values, str):
+        raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
+    if isinstance(data, Observations) or (is_frame(data) and not is_dask(data)):
+        known = cast(FrameLike, data)
+        held = as_observations(known, domain=domain, count=count, columns=columns, missing_values=missing_values)
+        return MemoryRows.of(held, chunk_rows=chunk_rows)
+    missing = tuple(sorted({"", *missing_values}))
+    if is_dask(data):
+        labels = LabelReader(False, missing, "the rows")
+        pieces, header, categorical = partitions_of(data)
+    else:
+        check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
+        labels = LabelReader(True, missing, "the rows" if isinstance(data, list | tuple) else str(data))
+        pieces = fragments_of(data, delimiter, encoding)
+        header, categorical = list(pieces[0].header), frozenset()
+    check_unique(header, f"columns of {labels.source}")
+    count = None if count == "count" and (count not in header or (domain is not None and count in domain)) else count
+    exclude = () if count is None else (count,)
+    check_names(exclude, header, f"count of {labels.source}", noun="column")
+    options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": chunk_rows}
+    client = connected(cluster) if cluster is not None or is_dask(data) else None
+    if domain is None:
+        names = select_columns(header, columns, exclude=exclude, source=labels.source)
+        check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
+        domain, options["lengths"] = _found(pieces, names, labels, chunk_rows, client, categorical, count is not None)
+    else:
+        if columns is not None:
+            domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
+        check_names(domain.names, [n for n in header if n not in exclude], labels.source, "column", "the table lacks")
+    if not len(domain):
+        raise none_received(labels.source, "at least one variable besides the counts")
+    options["view"] = View(domain.names)
+    if client is None:
+        return ChunkedRows(domain, **options)
+    return DaskRows(domain, client=client, categorical=categorical, **options)
+
+
+def _found(
+    pieces: Sequence[Any],
+    names: Sequence[str],
+    labels: LabelReader,
+    chunk_rows: int,
+    client: Any,
+    categorical: frozenset[str],
+    has_counts: bool,
+) -> tuple[Domain, tuple[int, ...]]:
+    """The variables of all pieces, and how many rows each has, in one pass."""
+    parts: Iterator[tuple[int, dict[str, ColumnLevels]]]
+    if client is None:
+        parts = in_threads(lambda piece: piece_levels(piece, names, labels, chunk_rows), pieces)
+    else:
+        tasks = [(piece, categorical, names, labels, chunk_rows) for piece in pieces]
+        parts = run_tasks(client, levels_of, tasks, in_order=True)
+    lengths: list[int] = []
+    held: dict[str, list[ColumnLevels]] = {name: [] for name in names}
+    for rows, found in parts:
+        lengths.append(rows)
+        for name, levels in found.items():
+            held[name] = [reduce(ColumnLevels.joined, [*held[name], levels])]
+    if not sum(lengths):
+        raise none_received(labels.source, "at least one row")
+    domain = Domain(merged_levels(name, levels) for name, (levels,) in held.items())
+    if not has_counts:
+        refuse_identifiers([(v.name, len(held[v.name][0].labels)) for v in domain], sum(lengths))
+    return domain, tuple(lengths)
