@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ _MAX_CHARACTERS = 2**20
 _SHOWN = 160  # characters of a formula in a message
 _MAX_DEPTH = 64  # of parentheses, each of which takes five calls
 _PIECE = 8  # variables of a set that take the memory and the time of one set of the budgets
-_MAX_COMPARED = 2**26  # sets compared with those behind a minus: about five seconds
+_MAX_COMPARED = 2**26  # sets looked up for those behind a minus: some seconds
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[-+*:^().,~]))")
 
 
@@ -162,22 +163,27 @@ class _Parser:
 
     def without(self, terms: _Terms, removed: _Terms) -> _Terms:
         """Terms without the sets that contain a removed one; of a closed collection their other subsets stay."""
-        self.compared += len(terms) * len(removed)
+        holding = defaultdict[str | FunctionTerm, set[frozenset[str | FunctionTerm]]](set)
+        for term in terms:
+            for name in term:
+                holding[name].add(term)
+        self.compared += sum(min(len(holding[name]) for name in gone) for gone in removed)
         check_size(self.compared, _MAX_COMPARED, "sets", self.where, "list what stays", "its minus signs compare")
-        left = terms
-        for gone in removed:
-            held = frozenset(term for term in left if gone <= term)
-            if not any(gone <= term for term in terms):
+        left = set(terms)
+        for gone in sorted(removed, key=lambda gone: (len(gone), sorted(map(str, gone)))):
+            held = set[frozenset[str | FunctionTerm]].intersection(*(holding[name] for name in gone))
+            if not held:
                 problem = f"there is no {':'.join(sorted(map(str, gone)))} to remove"
                 raise refused(self.where, problem, code="unknown-name")
-            facets = (
-                {term - {name} for term in held for name in gone}
-                if self.closure
-                else set[frozenset[str | FunctionTerm]]()
-            )
-            left = (left - held) | (facets - {frozenset()})
-            self.check_size(len(left))
-        return left
+            if self.closure:  # subsets of the terms, so that something holds what is gone only if a term did
+                facets = {term - {name} for term in held & left for name in gone} - {frozenset()}
+                for term in facets - left:
+                    for name in term:
+                        holding[name].add(term)
+                left |= facets
+                self.check_size(len(left))
+            left -= held
+        return frozenset(left)
 
     def power(self) -> _Terms:
         terms = self.atom()

@@ -118,10 +118,20 @@ def test_formulas_without_bounds_end_in_one_line(formula, message):
 
 def test_comparisons_behind_minus_signs_are_counted(monkeypatch):
     assert len(parse_formula(".^2 - a:b - c:d", NAMES)) == 8
-    monkeypatch.setattr(formula_module, "_MAX_COMPARED", 18)
-    told = "its minus signs compare 19 sets, more than the budget of 18; list what stays"
+    monkeypatch.setattr(formula_module, "_MAX_COMPARED", 7)
+    told = "its minus signs compare 8 sets, more than the budget of 7; list what stays"
     with pytest.raises(IntractableError, match=told):
         parse_formula(".^2 - a:b - c:d", NAMES)
+
+
+def test_what_is_removed_is_compared_with_the_sets_of_its_rarest_variable(monkeypatch):
+    names = [f"v{i}" for i in range(60)]
+    monkeypatch.setattr(formula_module, "_MAX_COMPARED", 2**22)  # less than a tenth of all pairs of sets
+    assert parse_formula(".^3 - .^2 + v1:v2:v3", names) == {frozenset(names[1:4])}
+    assert len(parse_formula(".^3 - v0:v1 - v0", names)) == 59 + 1711 + 32509
+    assert len(parse_formula(".^3 - v0:v1 - v0:v2", names, closure=True)) == 36050 - 2 - 58 - 57
+    with pytest.raises(InputError, match="there is no v0:v1 to remove"):
+        parse_formula(".^3 - v0 - v1:v2 + v0:v2 - v0:v1", names)
 
 
 def test_formulas_that_are_long_are_read():
