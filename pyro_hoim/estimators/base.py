@@ -13,7 +13,17 @@ from ..core.family import Family, family_named
 from ..core.scores import RowLogLikelihood
 from ..data.counts import CountTable
 from ..data.frames import as_frame, is_frame
-from ..errors import InputError, check_choice, check_names, check_type, check_whole, conflict, none_received, refused
+from ..errors import (
+    InputError,
+    check_choice,
+    check_names,
+    check_type,
+    check_whole,
+    conflict,
+    none_received,
+    refused,
+    unexpected,
+)
 from ..families import sample
 from ..schema import Variable
 from .columns import Columns, Unknown
@@ -103,7 +113,12 @@ class InteractionEstimator(BaseEstimator):
 
     def _seed(self) -> int:
         """A seed from ``random_state``."""
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            random = check_random_state(self.random_state)
+        except ValueError as error:
+            expected = "None, a whole number from 0 to 4294967295, or a numpy RandomState"
+            raise unexpected("random_state", expected, self.random_state) from error
+        return int(random.randint(2**31 - 1))
 
     def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
         """Rows as a data frame, their columns checked, or remembered where this is a fit."""

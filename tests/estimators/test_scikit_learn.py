@@ -103,6 +103,8 @@ def test_parameters_are_checked_by_the_fit():
         ({"edges": 5}, "edges: expected sets of names, received"),
         ({"handle_unknown": "ignore"}, "handle_unknown: expected 'error' or 'missing'"),
         ({"edges": "x0*x7"}, "unknown variable 'x7'"),
+        ({"random_state": "x"}, "random_state: expected None, a whole number .* RandomState, received 'x'"),
+        ({"random_state": -1}, "random_state: expected .* from 0 to 4294967295, .* received -1"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             InteractionDensity(**parameters).fit(X)

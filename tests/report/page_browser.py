@@ -102,3 +102,14 @@ def colours(browser, html, scheme):
     found = page.evaluate(COLOURS)
     page.close()
     return found
+
+
+def hidden_width(browser, html, width):
+    """By how many pixels at most a table or picture is wider than its place, at a width of the page."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(Path(html).resolve().as_uri())
+    found = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.scroll')].map(part => part.scrollWidth - part.clientWidth))"
+    )
+    page.close()
+    return found

@@ -16,7 +16,7 @@ from pyro_hoim.report import write_page
 
 sys.path.append(str(Path(__file__).parent))
 
-from page_browser import colours, find_chromium, opened, printed, problems
+from page_browser import colours, find_chromium, hidden_width, opened, printed, problems
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff"
 CHAINS = ("--draws", "60", "--burn-in", "40", "--chains", "2")
@@ -123,6 +123,49 @@ def test_a_page_that_is_broken_is_found(browser, tmp_path, broken, told):
     assert problems(browser, html, 400) == []  # control
     html.write_text(html.read_text(encoding="utf-8").replace("</main>", f"{broken}</main>"), encoding="utf-8")
     assert any(sentence.startswith(told) for sentence in problems(browser, html, 400))
+
+
+def test_a_comparison_of_models_with_posteriors_is_not_cut_on_a_wide_screen(browser, tmp_path):
+    columns = [
+        "model",
+        "parameters",
+        "G²",
+        "X²",
+        "df",
+        "p",
+        "AIC",
+        "BIC",
+        "elpd (LOO)",
+        "SE",
+        "R-hat",
+        "ESS",
+        "p (LOO)",
+        "p by",
+    ]
+    row = [
+        "order 3",
+        41,
+        847.35,
+        845.039,
+        422,
+        0.364,
+        13375.6,
+        13491.5,
+        -6688.1,
+        139.42,
+        1.049,
+        27200,
+        121.246,
+        "bootstrap",
+    ]
+    section = Section("Models compared")
+    section.table(columns, [row, ["order 2", *row[1:-1], "exact"]], chosen=0, brief=2)
+    write_page(Page("Wide", {"train": 2.0}, ["a"], ["Answer."], [], [], [section], 0), tmp_path)
+    html = tmp_path / "report.html"
+    assert hidden_width(browser, html, 1200) == 0 < hidden_width(browser, html, 400)
+    text = html.read_text(encoding="utf-8")
+    html.write_text(text.replace('<table class="wide">', "<table>"), encoding="utf-8")
+    assert hidden_width(browser, html, 1200) > 0  # control: with the space of other tables it would be
 
 
 def test_what_paper_would_lose_is_found(browser, pages, tmp_path):
