@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,8 +38,8 @@ class Variable:
         unit: physical unit, for display only.
 
     Raises:
-        InputError: empty name, unknown kind, no labels for a finite variable, labels for an infinite one, or
-            repeated labels.
+        InputError: empty name, unknown kind, no labels for a finite variable, labels for an infinite one,
+            repeated labels, or half of a surrogate pair in a name or a label, which no file could hold.
 
     Example:
         >>> Variable("smoke", ("y", "n")).cardinality
@@ -61,6 +62,9 @@ class Variable:
         if wrong:
             raise wrong_type(f"Variable {self.name!r} labels", "strings", received=repr(wrong[0]))
         object.__setattr__(self, "labels", labels)
+        for word in (self.name, *labels, self.unit or ""):
+            if not word.isascii() and re.search("[\ud800-\udfff]", word):
+                raise unexpected(f"Variable {self.name!r}", "names and labels that UTF-8 can hold", word)
         check_unique(labels, f"Variable {self.name!r} labels")
         if self.is_finite and not labels:
             raise conflict(f"Variable {self.name!r}", f"a {self.kind} variable needs at least one label")

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import check_names, check_type, none_received, out_of_range, refused, unexpected
+from .encoding import to_numbers
 from .readers import row_position
 
 __all__ = ["Bins", "bin_columns", "find_bins", "parse_bins"]
@@ -224,13 +225,10 @@ def is_dates(values: Any) -> bool:
 
 def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> np.ndarray:
     """Numbers, or days since 1970-01-01, (N,) float64; NaN where missing."""
-    given = pd.Series(values).astype(object)
+    given = pd.Series(values, dtype=object)  # of text pandas would make UTF-8 at once
     is_empty = given.isna() | np.array([isinstance(value, str) and not value.strip() for value in given], dtype=bool)
     present = given[~is_empty]
-    if kind == "dates":
-        found = _days(present, name)
-    else:
-        found = pd.Series(pd.to_numeric(present, errors="coerce")).astype(float)
+    found = _days(present, name) if kind == "dates" else to_numbers(present).astype(float)
     numbers = np.full(len(given), math.nan)
     numbers[~is_empty.to_numpy()] = found.to_numpy(dtype=float, na_value=math.nan)
     bad = ~is_empty.to_numpy() & ~np.isfinite(numbers)

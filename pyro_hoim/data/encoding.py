@@ -240,6 +240,15 @@ def encode_column(
     return variable, codes_of_distinct[positions]
 
 
+def to_numbers(given: Any) -> pd.Series:
+    """Numbers of a column of anything, missing where a cell holds none."""
+    try:
+        return pd.Series(pd.to_numeric(given, errors="coerce"))
+    except (TypeError, UnicodeError):  # types, tensors of one number and halves of surrogate pairs are not coerced
+        plain = given.map(lambda cell: cell if isinstance(cell, Real | Decimal | str) and str(cell).isascii() else None)
+        return pd.Series(pd.to_numeric(plain, errors="coerce"))
+
+
 def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
     """A column, and its numbers (N,), NaN where it holds none; dates, durations and complex numbers are refused."""
     if np.iscomplexobj(values):
@@ -248,7 +257,7 @@ def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
     if given.dtype.kind in "mM" or isinstance(given.dtype, pd.PeriodDtype):
         raise wrong_type(name, "numbers", received=given.dtype)
     try:
-        return given, pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+        return given, to_numbers(given).to_numpy(dtype=float, na_value=np.nan)
     except OverflowError:
         raise out_of_range(name, "numbers below 1.8e+308", received="a larger one") from None
 
@@ -287,7 +296,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
         given, numbers = _numbers(values, f"column {name!r}")
         unknown = np.isnan(numbers)
         if unknown.any():
-            is_empty = (given.isna() | given.map(lambda cell: isinstance(cell, str) and not cell)).to_numpy(dtype=bool)
+            is_empty = given.isna().to_numpy() | [isinstance(cell, str) and not cell for cell in given]
             text = np.flatnonzero(unknown & ~is_empty)
             if len(text):
                 row = int(text[0])

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from pyro_hoim import Domain, Observations
-from pyro_hoim.data import CountTable
+from pyro_hoim import Domain, Observations, Variable
+from pyro_hoim.data import CountTable, find_bins
 from pyro_hoim.data.frames import as_observations
 from pyro_hoim.errors import DataWarning, InputError, InputTypeError, MissingDataError
 
@@ -197,3 +197,31 @@ def test_arrays_among_numbers_are_refused():
 def test_numbers_without_a_float_and_codes_that_are_none_are_refused(read):
     with pytest.raises((InputError, InputTypeError)):
         read()
+
+
+@pytest.mark.parametrize("cell", [str, "\ud800", [1], {}, "x"])
+def test_cells_that_are_no_numbers_are_refused_in_one_line(cell):
+    frame = pd.DataFrame({"a": [0, 1], "b": pd.Series([2, cell], dtype=object)})
+    for kind in ("count", "real"):
+        with pytest.raises(InputError, match=r"row 1 .*, column 'b': expected a number, received ") as caught:
+            CountTable.from_pandas(frame, kind=kind)
+        assert "\n" not in str(caught.value) and str(caught.value).encode()
+
+
+def test_numbers_of_categories_are_read_and_their_gaps_are_counted():
+    frame = pd.DataFrame({"a": [0, 1], "b": pd.Categorical([2, 3])})
+    assert CountTable.from_pandas(frame).to_array().tolist() == [[0, 2], [1, 3]]
+    with pytest.raises(MissingDataError, match="1 empty cell in column 'b'"):
+        CountTable.from_pandas(frame.assign(b=pd.Categorical([2, None])))
+    with pytest.raises(InputError, match="column 'b': expected a number, received 'x'"):
+        CountTable.from_pandas(frame.assign(b=pd.Categorical(["2", "x"])))
+
+
+def test_halves_of_surrogate_pairs_are_neither_names_nor_labels():
+    for broken in (lambda: Variable("\ud800"), lambda: Variable("a", ("x", "\udfff")), lambda: column(["x", "\ud800"])):
+        with pytest.raises(InputError, match="names and labels that UTF-8 can hold") as caught:
+            broken()
+        assert str(caught.value).encode()
+    assert Variable("\U0001f600", ("\u00fc",)).cardinality == 1
+    with pytest.raises(InputError, match="expected a number in column"):
+        find_bins([1, 2, 3], "edges:\ud800")
