@@ -16,7 +16,7 @@ from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTraine
 from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
 from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
-from pyro_hoim.log_linear.training.sampled._path import Adam
+from pyro_hoim.log_linear.training.sampled._path import Adam, Problem, SampledPath
 from pyro_hoim.log_linear.training.sampled._start import forest_law, law_of_singles, network_law
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
@@ -145,8 +145,6 @@ def test_a_gradient_is_the_difference_of_eta():
     made = trainer()
     made.load_state_dict({**made.state_dict(), "tables": torch.from_numpy(tables)})
     goal = data.marginal_counts(graph.edges).numpy() / data.total_count
-    from pyro_hoim.log_linear.training.sampled._path import Problem, SampledPath
-
     problem = Problem(graph, goal, made._starts(), Coordinates(graph, None, data.total_count))
     path = SampledPath(problem, QUICK, tables, Population(codes, np.zeros(50)), 0)
     difference = goal - recompute_counts(graph, codes, np.full(50, 1 / 50))
@@ -437,6 +435,23 @@ def test_a_union_weighs_populations_by_what_they_stand_for():
     assert_close(states.log_weights, np.full(1000, math.log(3.0)), relative=1e-12)
 
 
+@pytest.mark.parametrize("graph", [order(2), WEAK], ids=["raw", "free"])
+def test_plain_steps_follow_the_gradient(graph):
+    data, codes = rows(), torch.from_numpy(np.random.default_rng(5).integers(0, [2, 3, 4, 2], (50, 4)))
+    goal = data.marginal_counts(graph.edges).numpy() / data.total_count
+    coordinates, made = Coordinates(graph, None, data.total_count), trainer(graph)
+    moved = {}
+    for name in ("gradient", "adam"):
+        settings = dataclasses.replace(QUICK, optimiser=name, max_change=1e9, refresh_every=None)
+        problem = Problem(graph, goal, made._starts(), coordinates)
+        path = SampledPath(problem, settings, np.zeros(graph.num_terms), Population(codes, np.zeros(50)), 0)
+        assert path._step(0.5)
+        moved[name] = path._x
+    eta = recompute_counts(graph, codes, np.full(50, 1 / 50))
+    assert_close(moved["gradient"], 0.5 * coordinates.gradient(goal - eta), relative=1e-9, absolute=1e-12)
+    assert np.abs(moved["adam"] - moved["gradient"]).max() > 0.01  # control
+
+
 def test_more_chains_may_polish():
     made = trained(restart=False)
     made.settings = dataclasses.replace(made.settings, num_chains=1200, damping=2e-4)
@@ -579,10 +594,11 @@ def test_a_small_budget_is_noted():
 
 
 SWEEPS = {"sweeps_per_step": 2, "progress": True}
+PLAIN = {"optimiser": "gradient", "learning_rate": 0.5}
 
 
 @pytest.mark.parametrize(
-    "options", [{"chains": "persistent"}, {"engine": "torch"}, {"precision": torch.float64}, SWEEPS], ids=str
+    "options", [{"chains": "persistent"}, {"engine": "torch"}, {"precision": torch.float64}, SWEEPS, PLAIN], ids=str
 )
 def test_options_reach_the_same_law(options):
     made = trainer(order(2), num_iterations=150, num_chains=1000, penalty=InteractionRidge(1.0), **options)
@@ -604,7 +620,7 @@ def test_settings_that_are_refused():
             SampledTraining(**{name: value})
     with raises("out-of-range", "num_iterations"):
         SampledTraining(num_iterations=True)
-    for name in ("chains", "start"):
+    for name in ("chains", "start", "optimiser"):
         with raises("unknown-choice", name):
             SampledTraining(**{name: "tempered"})
 

@@ -79,6 +79,20 @@ class Adam:
         self._num_mean = 0
 
 
+class Plain:
+    """Steps along the gradient itself, with the interface of :class:`Adam`."""
+
+    def step(self, gradient: Floats) -> tuple[Floats, Floats]:
+        """Direction and metric (size,)."""
+        return gradient, np.ones_like(gradient)
+
+    def shorten(self, scale: float) -> None:
+        """Nothing is remembered."""
+
+    def forget_direction(self) -> None:
+        """Nothing is remembered."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is fitted: a collection, the frequencies of its cells (num_terms,), and laws to start annealed runs from."""
@@ -117,7 +131,7 @@ class SampledPath:
         self._num_populations = 0
         self._is_start = is_start
         self._x = self._coordinates.of_tables(tables)
-        self._adam = Adam(self._coordinates.size, settings.damping)
+        self._steps = self._new_steps()
         self._sweeps = settings.sweeps_per_step
         self._rate = settings.learning_rate
         self._notes: list[str] = []
@@ -134,6 +148,10 @@ class SampledPath:
             population = drawn(law_of_singles(problem.hypergraph, tables), settings.num_chains, seed_of(seed, 0))
         self._chains = self._started(population)
 
+    def _new_steps(self) -> Adam | Plain:
+        settings = self._settings
+        return Adam(self._coordinates.size, settings.damping) if settings.optimiser == "adam" else Plain()
+
     def _started(self, population: Population) -> WeightedChains:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
@@ -147,7 +165,7 @@ class SampledPath:
         """A parameter step, reweighting, resampling and sweeps; False where the step was not sound."""
         gradient = self._gradient()
         self._gradients.append(float(np.abs(gradient).max(initial=0.0)))
-        direction, metric = self._adam.step(gradient)
+        direction, metric = self._steps.step(gradient)
         metric *= rate
         new = self._coordinates.step(self._x, direction, metric)
         tables = self._coordinates.tables(new)
@@ -160,7 +178,7 @@ class SampledPath:
             scale = self._settings.max_change / spread
             new = self._x + scale * (new - self._x)
             tables, growth = self._coordinates.tables(new), scale * growth
-            self._adam.shorten(scale)
+            self._steps.shorten(scale)
         self._x = new
         self._chains.set_tables(tables)
         self._chains.grow(growth)
@@ -193,7 +211,7 @@ class SampledPath:
         self._chains = self._started(union)
         is_off = is_off or share > _MISSED
         if is_off:
-            self._adam.forget_direction()
+            self._steps.forget_direction()
             self._raise_sampling()
             self._notes.append(
                 f"{where}: chains and a fresh annealed population differed by {distance:.2f} in the law of an "
@@ -216,7 +234,7 @@ class SampledPath:
         """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
         self._recoveries += 1
         self._x = self._best.copy()
-        self._adam = Adam(self._coordinates.size, self._settings.damping)
+        self._steps = self._new_steps()
         self._chains = self._started(self._annealed())
         self._collapses, self._gradients, self._last_loss = 0, [], self._best_loss
         if self._recoveries > _MAX_RECOVERIES:

@@ -32,7 +32,7 @@ class SampledTraining:
         num_chains: chains of the population; the error of every gradient entry is about
             :math:`\sqrt{p (1 - p) / \mathrm{num\_chains}}`.
         num_iterations: parameter steps of one call of ``train``; the rate falls linearly to zero over them.
-        learning_rate: of Adam, in nats per step.
+        learning_rate: of ``optimiser``, the highest of the schedule; with Adam in nats per step.
         damping: added to the root mean square of the gradient in Adam. The larger it is, the less sampling error
             wanders into states that no chain visits, and the slower are small gradients.
         warm_up: share of the iterations over which the rate rises to ``learning_rate``: at the start all
@@ -40,6 +40,8 @@ class SampledTraining:
         max_change: largest standard deviation, over the weighted chains, of the change of a state's energy in one
             step, in nats; longer steps are shortened.
         sweeps_per_step: Gibbs sweeps after every parameter step.
+        optimiser: ``"adam"``, or plain steps along the ``"gradient"``, as in the paper with a rate of 0.5: slow where
+            margins are small, and with many interactions held back by ``max_change`` alone.
         chains: ``"weighted"`` chains follow the parameters from the law of the start by importance weights;
             ``"persistent"`` ones start at the training rows and carry no weights (persistent contrastive divergence):
             they never leave the modes of the data, and are there for comparison.
@@ -81,6 +83,7 @@ class SampledTraining:
     warm_up: float = 0.2
     max_change: float = 0.5
     sweeps_per_step: int = 1
+    optimiser: Literal["adam", "gradient"] = "adam"
     chains: Literal["weighted", "persistent"] = "weighted"
     resample_below: float = 0.5
     restart: bool = True
@@ -111,5 +114,6 @@ class SampledTraining:
                 raise out_of_range(name, "a share within (0, 1]", getattr(self, name))
         if not 0 <= self.warm_up < 1:
             raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
+        check_choice(self.optimiser, ("adam", "gradient"), "optimiser")
         check_choice(self.chains, ("weighted", "persistent"), "chains")
         check_choice(self.start, ("network", "tree", "independent"), "start")
