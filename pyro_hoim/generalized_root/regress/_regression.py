@@ -11,22 +11,26 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ..nodes.bound_kernels import bound_counts
 from ..nodes.families import NodeFamily
 from ..nodes.kernels import evaluate_nodes
 from ._kernels import descend, feature_gradients, feature_products
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Status = Literal["converged", "fixed", "max_iterations", "stalled"]
+Status = Literal["converged", "fixed", "max_iterations", "stalled", "stopped"]
 
 _ARMIJO = 1e-4
 _SMALLEST_STEP = 2.0**-40
 _SWEEPS = 1000
 _LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved exactly
-_ROUNDING = 1e-14
+_ROUNDING, _JUMPS = 1e-14, 1e-9  # share of the objective; bounds jump where a subdomain moves
 _RIDGE = 1e-13  # of the diagonal; covariances at large means are singular within rounding
 _IDLE = 10  # steps that lower neither objective nor violation beyond rounding
 _CREEPING, _SHARE = 40, 1e-4  # steps that lower it by less than this share of their promise, as at a kink
+
+_MOST_PUBLISHED, _MOST_SIZES, _SHORTER, _SUFFICIENT = 30, 20, 0.25, 1e-6  # of the authors' program
+_LEAST_FALL, _LEAST_EIGENVALUE = 1e-5, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,8 @@ class Regression:
 
     Feature f adds coefficient x value to the natural parameter of one order in the rows of its column; its entries are
     at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``; ``orders`` count from 0. Weights (rows,),
-    linear terms and penalties (F,); offset (rows, k) and constant are those of natural parameters and linear term.
+    linear terms and penalties (F,); offset (rows, k) and constant are those of natural parameters and linear term. With
+    subdomains A is its upper bound on so many of them.
     """
 
     family: NodeFamily
@@ -72,6 +77,7 @@ class Regression:
     l1: Floats
     offset: Floats | None = None
     constant: float = 0.0
+    num_subdomains: int = 0
 
     def __len__(self) -> int:
         return len(self.orders)
@@ -92,7 +98,11 @@ class Regression:
         return value, mean, covariance
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
-        evaluate_nodes(self.family.code, self.family.largest_value, eta, derivatives, value, mean, covariance)
+        if self.num_subdomains:
+            top = self.family.largest_value
+            bound_counts(eta, top, self.num_subdomains, derivatives, value, mean, covariance)
+        else:
+            evaluate_nodes(self.family.code, self.family.largest_value, eta, derivatives, value, mean, covariance)
 
     def objective(self, coefficients: Floats) -> float:
         """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""
@@ -152,7 +162,7 @@ def newton(
             return NewtonEnd(point, steps, "stalled")
         decrease = point.objective - found.objective
         is_nearer = violation < 0.5 * least
-        idle = 0 if is_nearer or decrease > _noise(point) else idle + 1
+        idle = 0 if is_nearer or decrease > _noise(regression, point) else idle + 1
         creeping = 0 if is_nearer or decrease > -_SHARE * gain else creeping + 1
         if violation < least:
             best, least = point, violation
@@ -163,9 +173,48 @@ def newton(
             advance(point, steps)
 
 
-def _noise(point: Point) -> float:
-    """What rounding makes of the objective."""
-    return _ROUNDING * (1.0 + abs(point.objective))
+def published_newton(
+    regression: Regression, point: Point, extend: Callable[[Point], Point], max_steps: int
+) -> NewtonEnd:
+    """Steps as in the authors' public program, which ends where a step would lower the objective by less than 1e-5.
+
+    That last step is not taken. Free features are those with a coefficient or with a gradient beyond the penalty;
+    ``extend`` adds the latter. Eigenvalues of the Hessian below 1e-4 are raised to it, and steps are shortened by 0.25.
+
+    References:
+        David I. Inouye, SQR graphical models (program, MIT licence), function ``fitnodereg``, 2017.
+    """
+    for steps in range(min(max_steps, _MOST_PUBLISHED)):
+        point = extend(point)
+        found = _published_step(regression, point)
+        if found is None or point.objective - found.objective < _LEAST_FALL * abs(found.objective):
+            return NewtonEnd(point, steps, "stopped")
+        point = found
+    return NewtonEnd(point, min(max_steps, _MOST_PUBLISHED), "max_iterations")
+
+
+def _published_step(regression: Regression, point: Point) -> Point | None:
+    """The point after one step, or None where no length of it lowers the objective."""
+    c, g = point.coefficients, point.gradients
+    free = np.flatnonzero((c != 0.0) | (np.abs(g) > regression.l1))
+    columns = regression.starts, regression.places, regression.values, regression.orders
+    whole = curvature_matrix(*columns, regression.weights[:, None, None] * point.covariance)
+    values, vectors = np.linalg.eigh(whole[np.ix_(free, free)])
+    curvature = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+    step: Floats = np.zeros(len(c))
+    step[free] = penalised_minimum(g[free], curvature, regression.l1[free], c[free], np.zeros(len(free)), 1e-12)
+    size = 1.0
+    for _ in range(_MOST_SIZES):
+        trial = c + size * step
+        if regression.objective(trial) < point.objective + min(size * _SUFFICIENT * float(g @ step), 0.0):
+            return regression.point(trial)
+        size *= _SHORTER
+    return None
+
+
+def _noise(regression: Regression, point: Point) -> float:
+    """What rounding, or a moved subdomain, makes of the objective."""
+    return (_JUMPS if regression.num_subdomains else _ROUNDING) * (1.0 + abs(point.objective))
 
 
 def _direction(regression: Regression, point: Point, tolerance: float) -> Floats:
@@ -189,7 +238,7 @@ def _line_search(regression: Regression, point: Point, step: Floats, gain: float
     if gain >= 0.0:
         return None
     new = regression.point(c + step)
-    if new.objective <= point.objective + _ARMIJO * gain + _noise(point):
+    if new.objective <= point.objective + _ARMIJO * gain + _noise(regression, point):
         return new
     size = 0.5
     while size > _SMALLEST_STEP:

@@ -23,7 +23,7 @@ from .rows import RootRows
 
 _ARRAYS = ("keys", "others", "coefficients")
 _NAMES = re.compile(r"(all|\d+\.\w+)\.\d+\.\d+\.(keys|others|coefficients|numbers)|refit\..*\.(coefficients|steps)")
-_STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
+_STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled", "stopped")
 
 
 class RegressionRun:

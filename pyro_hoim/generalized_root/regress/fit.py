@@ -17,12 +17,14 @@ from ...errors import (
     check_choice,
     check_type,
     check_whole,
+    conflict,
     out_of_reach,
     size_text,
     unexpected,
     wrong_type,
 )
 from ...runs.options import RunOptions, checked_run
+from ..nodes.bound_kernels import LARGEST_COUNT
 from ..nodes.families import NodeFamily, node_family
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
@@ -146,9 +148,15 @@ def _fit(
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
+    if settings.objective == "upper-bound" and not kind.is_discrete:
+        problem = f"the bounds of a regression are those of counts, and the {kind.name} family has none"
+        raise conflict("objective", f"{problem}; pass objective='log-partition'")
     run = checked_run(run)
     file = run.file()
     rows = prepare_rows(data, kind, order, names)
+    if settings.objective == "upper-bound" and rows.values.max(initial=0.0) > LARGEST_COUNT:
+        problem = f"bounds of a regression need counts up to {LARGEST_COUNT:g}"
+        raise out_of_reach("objective", problem, "pass objective='log-partition'")
     listed = checked_candidates(settings.candidates, rows.domain, order)
     stages = range(2, order + 1) if settings.stagewise and order > 2 else [order]
     first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
@@ -199,6 +207,8 @@ def _header(
         "symmetrize": settings.symmetrize if settings.stagewise else None,  # which pairs the next stage builds on
         "tolerance": settings.tolerance,
         "max_iterations": settings.max_iterations,
+        "objective": [settings.objective, settings.num_subdomains if settings.objective == "upper-bound" else 0],
+        "stop": settings.stop,
         "candidates digest": hashlib.sha256(candidates.encode()).hexdigest()[:32],
     }
 
@@ -236,7 +246,7 @@ def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: f
 
 def _warn(fits: Sequence[RootFitResult]) -> None:
     for fitted in fits:
-        bad = [node for node in fitted.nodes if node.status not in ("converged", "fixed")]
+        bad = [node for node in fitted.nodes if node.status not in ("converged", "fixed", "stopped")]
         if bad:
             worst = max(bad, key=lambda node: node.kkt_residual)
             warnings.warn(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ._kernels import scan_pairs, scan_singles, scan_tuples
-from ._regression import Floats, Integers, Point, Status, newton, units
+from ._regression import Floats, Integers, Point, Status, newton, published_newton, units
 from ._space import SearchSpace
 from ._working_set import WorkingSet
 from .options import RootSettings
@@ -63,6 +63,8 @@ class _NodeSolver:
         self.num_constants = sum(size == 1 for _, size in space.keys)
         orders = np.array([j - 1 for j, size in space.keys if size == 1])
         self.working = WorkingSet(rows, node, orders, np.array(space.l1[: self.num_constants]), self.width)
+        if settings.objective == "upper-bound":
+            self.working.num_subdomains = settings.num_subdomains
         self.steps = self.scans = 0
         self.status: Status = "converged"
 
@@ -81,15 +83,20 @@ class _NodeSolver:
             self.status = end.status
         return end.point
 
-    def scan(self, point: Point, slack: float) -> tuple[tuple[Integers, Integers, Floats], float]:
-        """Features outside the working set whose gradient exceeds (1 - slack) x penalty."""
+    def scan(
+        self, point: Point, slack: float, is_whole: bool = False
+    ) -> tuple[tuple[Integers, Integers, Floats], float]:
+        """Features outside the working set whose gradient exceeds (1 - slack) x penalty.
+
+        Larger sizes wait for smaller ones that are far off, unless the scan is to be whole.
+        """
         self.scans += 1
         residuals = self.working.residuals(point)
         found = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
         worst, worst_share, last_size = 0.0, 0.0, 1
         for index in range(self.num_constants, len(self.space.keys)):
             j, size = self.space.keys[index]
-            if size > last_size and worst_share > 0.1:
+            if size > last_size and worst_share > 0.1 and not is_whole:
                 worst = np.inf
                 break
             last_size = size
@@ -168,6 +175,8 @@ class _NodeSolver:
             (keys, others, _), _ = self.scan(point, slack)
             if len(keys):
                 point = self.extend(point, keys, others)
+        if self.settings.stop == "published":
+            return self._published(point)
         goal = max(0.5 * tolerance, 0.1 * max(self.space.l1, default=0.0))
         while True:
             point = self.newton(point, goal)
@@ -183,6 +192,19 @@ class _NodeSolver:
                 point = self.extend(point, keys[chosen], others[chosen])
             if not np.isinf(outside):
                 goal = min(goal, max(0.5 * tolerance, 0.02 * outside))
+
+    def _published(self, point: Point) -> tuple[Point, float]:
+        """Where the published stop ends, and the residual there."""
+
+        def extend(at: Point) -> Point:
+            (keys, others, excess), _ = self.scan(at, 0.0, is_whole=True)
+            is_over = excess > 0.0
+            return self.extend(at, keys[is_over], others[is_over]) if is_over.any() else at
+
+        end = published_newton(self.working, point, extend, self.settings.max_iterations)
+        self.steps, self.status = end.num_steps, end.status
+        _, outside = self.scan(end.point, 0.0, is_whole=True)
+        return end.point, max(float(self.working.violations(end.point).max()), outside)
 
 
 def solve_node(

@@ -60,7 +60,8 @@ class RootNodeResult:
         kkt_residual: largest distance of a subgradient from zero over all features, also those never visited.
         num_steps, num_scans: Newton steps and scans of all features.
         seconds: time taken.
-        status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``, as :func:`fit_roots` says.
+        status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``, as :func:`fit_roots` says; or ``stopped``,
+            by the published rule.
 
     Example:
         >>> from pyro_hoim import fit_roots

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import IntractableError
+from pyro_hoim.generalized_root.nodes.bound_kernels import bound_counts
 from pyro_hoim.generalized_root.nodes.bounds import node_bounds
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
@@ -186,3 +187,46 @@ def test_bad_arguments():
     ):
         with raises(code, argument):
             node_bounds(*arguments)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    top=st.sampled_from([math.inf, 40.0, 5.0, 1.0]),
+    eta=st.lists(NUMBERS, min_size=1, max_size=4),
+    num_subdomains=st.sampled_from([1, 2, 9, 20]),
+)
+def test_compiled_bounds_lie_above_direct_sums(top, eta, num_subdomains):
+    """Off by what a tangent or a secant leaves, never below."""
+    value, empty = np.empty(1), np.empty((0, len(eta)))
+    family = TruncatedPoissonFamily(int(top)) if math.isfinite(top) else PoissonFamily()
+    bound_counts(np.array([eta]), top, num_subdomains, 0, value, empty, empty[..., None])
+    truth = float(exact(family, eta, 0.0))
+    assert value[0] >= truth - 1e-12 * (1 + abs(truth))
+    fine = value.copy()
+    bound_counts(np.array([eta]), top, 80, 0, fine, empty, empty[..., None])
+    assert fine[0] <= truth + 1e-5 * (1 + abs(truth))
+
+
+def test_compiled_bounds_have_their_own_gradient_and_hessian():
+    """By central differences; a control takes the exact mean, which is not the gradient of the bound."""
+    rng = np.random.default_rng(3)
+    eta = rng.normal(size=(200, 3)) * [0.7, 1.5, 1.5]
+    value, mean, covariance = np.empty(200), np.empty((200, 3)), np.empty((200, 3, 3))
+    bound_counts(eta, math.inf, 3, 2, value, mean, covariance)
+    step, slopes, bends = 1e-6, np.empty((200, 3)), np.empty((200, 3, 3))
+    for j in range(3):
+        sides = []
+        for sign in (1, -1):
+            moved, found, at = eta.copy(), np.empty(200), np.empty((200, 3))
+            moved[:, j] += sign * step
+            bound_counts(moved, math.inf, 3, 1, found, at, covariance[:0])
+            sides.append((found, at))
+        slopes[:, j] = (sides[0][0] - sides[1][0]) / (2 * step)
+        bends[:, j] = (sides[0][1] - sides[1][1]) / (2 * step)
+    # A row where a subdomain moves within the step jumps; there are few.
+    is_smooth = np.abs(slopes - mean).max(1) < 1e-6 * (1 + np.abs(mean).max(1))
+    assert is_smooth.mean() > 0.98
+    assert (np.abs(bends - covariance).max((1, 2)) < 1e-5 * (1 + np.abs(covariance).max((1, 2))))[is_smooth].all()
+    truth = node_moments(PoissonFamily(), torch.from_numpy(eta)).mean.numpy()
+    control = np.abs(slopes - truth).max(1) < 1e-6 * (1 + np.abs(truth).max(1))
+    assert control.mean() < 0.5

@@ -1,0 +1,219 @@
+r"""Upper bounds of the log partition of count nodes, with gradient and Hessian (Numba; paper 2, equations 15-18).
+
+Counts from 1 are divided into subdomains on which :math:`g(x) = \sum_{j \ge 2} \eta_j x^{1/j}` is convex or concave. A
+secant or a tangent is a line above g there, so that sums of the Poisson family bound the mass. With the subdomains held
+fixed the lines are linear in eta, and the bound is convex and smooth: its gradient and Hessian are the mean and the
+covariance of the statistics, with each root replaced by its own line.
+"""
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
+
+import math
+
+import numpy as np
+
+from ...compute.jit import njit
+from ._window_kernels import sum_zeros
+
+__all__ = ["LARGEST_COUNT", "bound_counts"]
+
+_LARGEST = 1e15
+LARGEST_COUNT = 1e5
+"""Largest count of rows whose regression may use bounds."""
+_STEEPEST = 14.0  # of a line: beyond a rate of a million the sum is called infinite
+_EXACT = 2  # counts of a subdomain that are summed one by one
+_LEAST_SHARE = 0.1  # of the way to a place of splitting from either end
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _line_sums(slope, low, high, out):
+    """Log sum of exp(slope x) / x! over counts from low to high, and mean and variance of x under these terms."""
+    if slope > _STEEPEST and high > LARGEST_COUNT:
+        out[0], out[1], out[2] = np.inf, 0.0, 0.0
+        return
+    rate = math.exp(slope)
+    top = min(max(math.floor(rate), low), high)
+    total, first, second = 1.0, 0.0, 0.0
+    term, x = 1.0, top
+    while x < high:
+        x += 1.0
+        ratio = rate / x
+        term *= ratio
+        d = x - top
+        total += term
+        first += term * d
+        second += term * d * d
+        if term * d * d < 1e-18 * (1.0 - ratio) * (1.0 + second):
+            break
+    term, x = 1.0, top
+    while x > low:
+        ratio = x / rate
+        x -= 1.0
+        term *= ratio
+        d = x - top
+        total += term
+        first += term * d
+        second += term * d * d
+        if term * d * d < 1e-18 * (1.0 - ratio) * (1.0 + second):
+            break
+    shift = first / total
+    out[0] = slope * top - math.lgamma(top + 1.0) + math.log(total)
+    out[1] = top + shift
+    out[2] = max(second / total - shift * shift, 0.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _lines(eta, low, high, is_upper, is_tail, lines):
+    """Lines (k, 2), constant and slope, of the roots on a subdomain: their sum is above g, or below it."""
+    k = eta.shape[0]
+    middle = low + 1.0 if is_tail else 0.5 * (low + high)
+    curvature = 0.0
+    at_low, at_high = eta[0] * low - math.lgamma(low + 1.0), eta[0] * high - math.lgamma(high + 1.0)
+    for j in range(1, k):
+        power = 1.0 / (j + 1)
+        curvature -= eta[j] * power * (1.0 - power) * middle**power
+        at_low += eta[j] * low**power
+        at_high += eta[j] * high**power if not is_tail else 0.0
+    is_tangent = (curvature < 0.0) == is_upper
+    place = low if is_tail or at_low >= at_high else high
+    lines[0, 0], lines[0, 1] = 0.0, 1.0
+    for j in range(1, k):
+        power = 1.0 / (j + 1)
+        if is_tangent:
+            lines[j, 1] = power * place ** (power - 1.0)
+        elif is_tail:
+            lines[j, 1] = 0.0
+        else:
+            lines[j, 1] = (high**power - low**power) / (high - low) if high > low else 0.0
+        lines[j, 0] = place**power - lines[j, 1] * place
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _side(eta, low, high, is_upper, is_tail, lines, found):
+    """Bound of the log mass of a subdomain, with mean and variance of x under the line; fills lines and found (3,)."""
+    _lines(eta, low, high, is_upper, is_tail, lines)
+    constant, slope = 0.0, 0.0
+    for j in range(eta.shape[0]):
+        constant += eta[j] * lines[j, 0]
+        slope += eta[j] * lines[j, 1]
+    _line_sums(slope, low, high, found)
+    found[0] += constant
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gap(eta, low, high, is_tail, lines, found):
+    """Log of upper less lower mass of a subdomain."""
+    if high - low < _EXACT:
+        return -np.inf
+    _side(eta, low, high, True, is_tail, lines, found)
+    upper = found[0]
+    if upper == np.inf:
+        return upper
+    _side(eta, low, high, False, is_tail, lines, found)
+    share = -math.expm1(min(found[0] - upper, 0.0))
+    return upper + math.log(share) if share > 0.0 else -np.inf
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, found):
+    """Ends (most, 2) of subdomains: intervals of constant concavity, and splits of the one with the largest gap."""
+    k = eta.shape[0]
+    coefs, powers, zeros = np.empty(k - 1), np.empty(k - 1), np.empty(k + 4)
+    for j in range(1, k):  # by ascending power
+        power = 1.0 / (j + 1)
+        coefs[k - 1 - j], powers[k - 1 - j] = eta[j] * power * (1.0 - power), power
+    last = min(maximum, _LARGEST)
+    num_zeros = 0
+    if k > 2:
+        num_zeros = sum_zeros(coefs, powers, 0.0, 0.0, math.log(last), zeros)
+    count, low = 0, 1.0
+    for i in range(num_zeros + 1):
+        high = math.floor(math.exp(zeros[i])) if i < num_zeros else last
+        if high >= low:
+            ends[count, 0], ends[count, 1] = low, high
+            is_tail[count] = i == num_zeros and last < maximum
+            count += 1
+        low = max(low, high + 1.0)
+    for i in range(count):
+        gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, found)
+    while count < wanted:
+        worst = 0
+        for i in range(count):
+            if gaps[i] > gaps[worst]:
+                worst = i
+        if gaps[worst] == -np.inf:
+            break
+        low, high = ends[worst, 0], ends[worst, 1]
+        if is_tail[worst]:
+            place = 4.0 * low
+        else:
+            fall = eta[0] * (high - low) - math.lgamma(high + 1.0) + math.lgamma(low + 1.0)
+            for j in range(1, k):
+                fall += eta[j] * (high ** (1.0 / (j + 1)) - low ** (1.0 / (j + 1)))
+            share = 1.0 / (1.0 + math.exp(-min(max(fall, -700.0), 700.0)))  # of the density at the upper end
+            share = _LEAST_SHARE + (1.0 - 2.0 * _LEAST_SHARE) * share
+            place = min(max(math.floor(low + share * (high - low)) + 1.0, low + 1.0), high)
+        ends[count, 0], ends[count, 1], is_tail[count] = place, high, is_tail[worst]
+        ends[worst, 1], is_tail[worst] = place - 1.0, False
+        for i in (worst, count):
+            gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, found)
+        count += 1
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def bound_counts(eta, maximum, wanted, order, value, mean, cov):
+    """Upper bounds (n,) of A at eta (n, k), gradients (n, k) and Hessians (n, k, k) as far as order 2 asks."""
+    n, k = eta.shape
+    most = wanted + k + 2
+    ends, is_tail, gaps = np.empty((most, 2)), np.empty(most, np.bool_), np.empty(most)
+    lines, logs, means = np.empty((k, 2)), np.empty(most), np.empty((most, k))
+    slopes, spreads, found = np.empty((most, k)), np.empty(most), np.empty(3)
+    for row in range(n):
+        count = _subdomains(eta[row], maximum, wanted, ends, is_tail, gaps, lines, found)
+        largest = 0.0
+        for i in range(count):
+            low, high = ends[i, 0], ends[i, 1]
+            _side(eta[row], low, high, True, is_tail[i], lines, found)
+            if not is_tail[i] and high - low == 1.0:  # a secant is exact there
+                _exact_pair(eta[row], low, high, lines, found)
+            logs[i], spreads[i] = found[0], found[2]
+            for j in range(k):
+                means[i, j] = lines[j, 0] + lines[j, 1] * found[1]
+                slopes[i, j] = lines[j, 1]
+            largest = max(largest, logs[i])
+        if largest == np.inf:
+            value[row] = np.inf
+            continue
+        total = math.exp(-largest)  # of the count 0, whose statistics are 0
+        for i in range(count):
+            logs[i] = math.exp(logs[i] - largest)
+            total += logs[i]
+        value[row] = largest + math.log(total)
+        if order == 0:
+            continue
+        for j in range(k):
+            mean[row, j] = 0.0
+            for i in range(count):
+                mean[row, j] += logs[i] / total * means[i, j]
+        if order == 1:
+            continue
+        for j in range(k):
+            for m in range(k):
+                cov[row, j, m] = math.exp(-largest) / total * mean[row, j] * mean[row, m]
+                for i in range(count):
+                    between = (means[i, j] - mean[row, j]) * (means[i, m] - mean[row, m])
+                    cov[row, j, m] += logs[i] / total * (between + slopes[i, j] * slopes[i, m] * spreads[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exact_pair(eta, low, high, lines, found):
+    """The mass of two counts next to each other by their secant, which is exact."""
+    slope, constant = 0.0, 0.0
+    for j in range(eta.shape[0]):
+        power = 1.0 / (j + 1)
+        lines[j, 1] = high**power - low**power
+        lines[j, 0] = low**power - lines[j, 1] * low
+        slope += eta[j] * lines[j, 1]
+        constant += eta[j] * lines[j, 0]
+    _line_sums(slope, low, high, found)
+    found[0] += constant
