@@ -13,6 +13,7 @@ from ...errors import refused, wrong_type
 from .chunked import PieceRows
 from .folds import RowBatch
 from .labels import ColumnLevels, LabelReader
+from .local import local_client
 from .pieces import FramePiece, Piece, piece_levels
 from .rows import Fold
 
@@ -122,7 +123,7 @@ def connected(cluster: Any) -> Any:
         try:
             return distributed.get_client()
         except ValueError:
-            return distributed.Client(processes=False, dashboard_address=None)
+            return local_client()
     if not isinstance(cluster, str):
         raise wrong_type("cluster", "the address of a scheduler such as 'tcp://host:8786', or a Client", cluster)
     try:

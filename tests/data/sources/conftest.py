@@ -1,13 +1,13 @@
 """One table wherever it may lie."""
 
 import contextlib
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from pyro_hoim.data import open_rows
+from pyro_hoim.data.sources.local import local_client
 
 NUM_ROWS = 1_000
 
@@ -65,11 +65,9 @@ def write_parquet():
 @pytest.fixture(scope="session")
 def client():
     """A local cluster of threads."""
-    distributed = pytest.importorskip("distributed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with distributed.Client(processes=False, dashboard_address=None, n_workers=2, threads_per_worker=1) as held:
-            yield held
+    pytest.importorskip("distributed")
+    with local_client(workers=2) as held, held.cluster:
+        yield held
 
 
 @pytest.fixture(scope="session")

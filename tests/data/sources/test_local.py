@@ -1,0 +1,49 @@
+"""The cluster of threads that is used where no address of one is given: it needs no network."""
+
+import socket
+import warnings
+
+import pandas as pd
+import pytest
+
+from pyro_hoim.data import open_rows
+from pyro_hoim.data.sources.local import local_client
+
+
+@pytest.fixture
+def no_ports(monkeypatch):
+    """No socket may listen."""
+
+    def refuse(*arguments):
+        raise PermissionError("no port may be opened")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse, raising=False)
+
+
+@pytest.mark.usefixtures("no_ports")
+def test_the_local_cluster_opens_no_port():
+    import dask.dataframe as dd
+
+    frame = dd.from_pandas(pd.DataFrame({"a": list("xyxxy")}), npartitions=3)
+    with local_client() as client, client.cluster:
+        rows = open_rows(frame, cluster=client)
+        assert rows.marginal_counts([("a",)]).tolist() == [3, 2]
+        assert client.scheduler_info()["address"].startswith("inproc://")
+
+
+@pytest.mark.usefixtures("no_ports")
+def test_control_a_server_is_refused():
+    with socket.socket() as listening, pytest.raises(PermissionError):
+        listening.bind(("127.0.0.1", 0))
+
+
+def test_nothing_is_warned_of_where_warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with local_client(workers=2) as client, client.cluster:
+            assert client.submit(sum, (1, 2)).result() == 3
+
+
+def test_two_clusters_stand_side_by_side():
+    with local_client() as one, one.cluster, local_client() as other, other.cluster:
+        assert one.submit(sum, (1, 2)).result() == other.submit(sum, (1, 2)).result() == 3
