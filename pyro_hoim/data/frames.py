@@ -21,6 +21,7 @@ from .observations import Observations
 __all__ = [
     "DataLike",
     "FrameLike",
+    "RowsLike",
     "as_counts",
     "as_frame",
     "as_observations",
@@ -28,6 +29,7 @@ __all__ = [
     "codes_of",
     "column_named",
     "is_frame",
+    "is_source",
     "labels_like",
 ]
 
@@ -40,7 +42,26 @@ class _ArrowFrame(Protocol):
 FrameLike = pd.DataFrame | _ArrowFrame
 """A data frame: of pandas, or of a library whose frames offer the Arrow protocol, such as polars."""
 
-DataLike = Observations | FrameLike
+
+@runtime_checkable
+class RowsLike(Protocol):
+    """Rows that need not be in memory (:class:`~pyro_hoim.data.RowSource`)."""
+
+    @property
+    def domain(self) -> Any:
+        """The variables."""
+        ...
+
+    def distinct(self, *, max_rows: int | None = None) -> Observations:
+        """The distinct rows with their counts."""
+        ...
+
+    def marginal_counts(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
+        """Counts of the cells of many sets of variables."""
+        ...
+
+
+DataLike = Observations | FrameLike | RowsLike
 """What functions of rows of finite variables take."""
 
 _KINDS: Mapping[str, type] = {"b": bool, "i": int, "u": int, "f": float}
@@ -50,6 +71,11 @@ _ARROW_HINT = "install pyarrow (pip install 'pyro-hoim[parquet]'), or pass a pan
 def is_frame(data: object) -> TypeGuard[FrameLike]:
     """Whether something is a data frame of pandas, or can be read as one."""
     return isinstance(data, pd.DataFrame | _ArrowFrame) and not isinstance(data, pd.Series)
+
+
+def is_source(data: object) -> TypeGuard[RowsLike]:
+    """Whether something holds rows that need not be in memory."""
+    return isinstance(data, RowsLike) and not isinstance(data, Observations | pd.DataFrame)
 
 
 def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
@@ -118,11 +144,14 @@ def as_observations(
 ) -> Observations:
     """Rows of finite variables: observations as they are, data frames by :meth:`Observations.from_pandas`.
 
+    Of rows that need not be in memory (:class:`~pyro_hoim.data.RowSource`) these are the distinct ones with their
+    counts, where they fit.
+
     With a domain, columns may stand in any order and others are ignored; a number, a boolean and their text are read
     as the label of the same meaning: 1, 1.0 and True as ``"1"``, or as ``"True"``.
 
     Args:
-        data: observations, or a data frame.
+        data: observations, a data frame, or rows that need not be in memory.
         domain: variables of a known model.
         weights: column of weights, fractions allowed, in place of counts.
         count: column of whole counts; the default may be absent, and is no column of counts where the domain has it.
@@ -136,6 +165,7 @@ def as_observations(
         UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
         InputError: as :meth:`Observations.from_pandas`; or, without a domain, columns that are almost unique per
             row, or that seem to hold counts or weights and were not named.
+        IntractableError: too many distinct rows for memory.
 
     Example:
         >>> frame = pd.DataFrame({"x": [1.0, None], "note": ["a", "b"], "wet": [True, False]})
@@ -145,6 +175,8 @@ def as_observations(
     """
     if isinstance(data, Observations):
         return data
+    if is_source(data):
+        return data.distinct()
     if not is_frame(data):
         makers = {"ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
         hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")

@@ -13,8 +13,9 @@ import pandas as pd
 import torch
 
 from ..core.command.guards import warn_of_columns, warn_of_size
-from ..data.frames import FrameLike, as_frame, as_observations, check_counting, column_named, is_frame
+from ..data.frames import DataLike, FrameLike, as_frame, as_observations, check_counting, column_named, is_frame
 from ..data.observations import Observations
+from ..data.sources import RowSource
 from ..errors import (
     MissingDataError,
     UnknownNameError,
@@ -28,6 +29,7 @@ from ..errors import (
     unexpected,
     wrong_type,
 )
+from ..log_linear.fitting.arguments import rows_or_margins
 from ..log_linear.fitting.fit import fit as fit_log_linear
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
@@ -60,8 +62,8 @@ class _Columns:
 
 
 def fit(
-    structure: Structure | FrameLike | Observations,
-    data: FrameLike | Observations | torch.Tensor | None = None,
+    structure: Structure | DataLike,
+    data: DataLike | torch.Tensor | None = None,
     *,
     order: int | None = None,
     edges: Edges | None = None,
@@ -87,8 +89,9 @@ def fit(
             the largest size of a set; or sets of names. Subsets of a set belong to the model. With ``order`` or
             ``edges`` it is left out: ``fit(frame, order=2)``.
         data: a data frame of pandas or polars, one row per observation or per cell with its count;
-            :class:`~pyro_hoim.Observations`; or, with a hypergraph, flat marginal counts. Of a formula and of sets
-            the columns that they name are used, ``.`` standing for all; of an order all columns.
+            :class:`~pyro_hoim.Observations`; rows that need not be in memory (:func:`~pyro_hoim.data.open_rows`), of
+            which the distinct ones, or margins, are held; or, with a hypergraph, flat marginal counts. Of a formula
+            and of sets the columns that they name are used, ``.`` standing for all; of an order all columns.
         order: sets of up to so many variables.
         edges: sets of names, or ``"a:b"``, of which subsets belong to the model.
         prior: ``"unit"``, ``"unit:M"``, ``"normal:S"``, ``"ridge:S"``, ``"conjugate:N"`` or ``"none"`` as
@@ -148,6 +151,8 @@ def fit(
             problem = "weights, count and missing_values describe a data frame"
             raise conflict("fit", problem, "observations hold their own counts and missing cells")
         interactions, rows = _read_rows(said, data)
+        if isinstance(rows, RowSource):
+            rows = _held(rows, interactions, missing)
     penalty = options.pop("penalty", None)
     if prior is not None:
         if penalty is not None:
@@ -235,7 +240,7 @@ def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:
     """The interactions over the variables of observations that they use, and the rows; marginal counts as they are."""
     if isinstance(said, Interactions):
         return said, data
-    rows = as_observations(data)
+    rows = data if isinstance(data, RowSource) else as_observations(data)
     if isinstance(said, str):
         left, said = split_formula(said)
         if left is not None:
@@ -244,6 +249,13 @@ def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:
     used, over = _interactions(said, rows.domain.names)
     rows = rows.project(used) if used else rows
     return over(rows.domain), rows
+
+
+def _held(source: RowSource, interactions: Interactions, missing: str | None) -> Observations | torch.Tensor:
+    """Distinct rows of a source, or margins where these are too many, after what was said of missing cells."""
+    if missing == "marginalise":
+        return source.distinct()
+    return rows_or_margins(graph_of(interactions), source if missing is None else source.drop_missing())
 
 
 def _interactions(said: Any, names: Sequence[str]) -> tuple[set[str], Callable[[Domain], Interactions]]:

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _HASH_BITS = 53
+_MAX_TABLE = 2**21  # complete rows that there can be, up to which all are counted
 
 
 class RowBatch(NamedTuple):
@@ -114,6 +115,13 @@ class Cells(NamedTuple):
     counts: np.ndarray
 
 
+class _Found(NamedTuple):
+    """Counts of all complete rows that there can be, where these are few, and the other rows that were found."""
+
+    table: np.ndarray
+    rest: Cells
+
+
 @dataclass(frozen=True)
 class DistinctCells:
     """Distinct rows of batches with their counts; :class:`~pyro_hoim.errors.IntractableError` beyond ``most``."""
@@ -121,17 +129,42 @@ class DistinctCells:
     cardinalities: tuple[int, ...]
     most: int
 
-    def __call__(self, batch: RowBatch) -> Cells:
+    def __call__(self, batch: RowBatch) -> _Found:
         """The distinct rows of a batch."""
-        return self._merged(batch.codes.T, batch.weights)
+        if not self._is_table:
+            return _Found(np.zeros(0, dtype=np.int64), self._merged(batch.codes.T, batch.weights))
+        complete = np.asarray((batch.codes >= 0).all(0))
+        held, rest = (batch, None) if complete.all() else (batch.rows(complete), batch.rows(~complete))
+        every = (tuple(range(len(self.cardinalities))),)
+        table = MarginCounts(self.cardinalities, every)(held)[: math.prod(self.cardinalities)]
+        return _Found(table, self._empty() if rest is None else self._merged(rest.codes.T, rest.weights))
 
-    def combine(self, parts: Iterable[Cells]) -> Cells:
+    def combine(self, parts: Iterable[_Found]) -> _Found:
         """The distinct rows of several batches."""
-        empty = Cells(np.zeros((0, len(self.cardinalities)), dtype=np.int64), np.zeros(0, dtype=np.int64))
-        return reduce(self._joined, parts, empty)
+        total = _Found(np.zeros(math.prod(self.cardinalities) if self._is_table else 0, dtype=np.int64), self._empty())
+        for table, rest in parts:
+            if len(rest.counts):
+                codes, counts = (np.concatenate(pair) for pair in zip(total.rest, rest, strict=True))
+                total = total._replace(rest=self._merged(codes, counts))
+            np.add(total.table, table, out=total.table)
+        return total
 
-    def _joined(self, one: Cells, other: Cells) -> Cells:
-        return self._merged(np.concatenate([one.codes, other.codes]), np.concatenate([one.counts, other.counts]))
+    def cells(self, found: _Found) -> Cells:
+        """What was found, in lexicographic order."""
+        if not self._is_table:
+            return found.rest
+        places = np.flatnonzero(found.table)
+        codes = np.stack(np.unravel_index(places, self.cardinalities), axis=1)
+        return self._merged(
+            np.concatenate([codes, found.rest.codes]), np.concatenate([found.table[places], found.rest.counts])
+        )
+
+    @property
+    def _is_table(self) -> bool:
+        return math.prod(self.cardinalities) <= _MAX_TABLE
+
+    def _empty(self) -> Cells:
+        return Cells(np.zeros((0, len(self.cardinalities)), dtype=np.int8), np.zeros(0, dtype=np.int64))
 
     def _merged(self, codes: np.ndarray, counts: np.ndarray) -> Cells:
         found, totals = merge_rows(codes, counts, self.cardinalities)  # whole numbers below 2^53 add up exactly

@@ -197,7 +197,8 @@ class RowSource(ABC):
             IntractableError: there are more.
         """
         budget = MAX_CELLS // max(1, len(self.domain)) if max_rows is None else check_whole(max_rows, "max_rows")
-        cells = self.reduce(DistinctCells(self.domain.cardinalities, budget))
+        fold = DistinctCells(self.domain.cardinalities, budget)
+        cells = fold.cells(self.reduce(fold))
         return Observations(self.domain, torch.from_numpy(cells.codes.astype(np.int64)), torch.from_numpy(cells.counts))
 
     def sample(self, number: int, seed: int) -> Observations:

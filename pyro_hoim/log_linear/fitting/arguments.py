@@ -6,9 +6,10 @@ import torch
 
 from ...checks import check_finite, check_shape
 from ...core.partition import PartitionBackend
-from ...data.frames import DataLike, as_observations, is_frame
+from ...data.frames import DataLike, RowsLike, as_observations, is_frame, is_source
 from ...data.observations import Observations
 from ...errors import (
+    IntractableError,
     MissingDataError,
     check_choice,
     check_type,
@@ -19,28 +20,51 @@ from ...errors import (
     wrong_shape,
     wrong_type,
 )
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..margins import MARGIN_TOLERANCE, check_margins
 from .design import check_design, design_entries
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
 from .solvers import Stopping
 
-__all__ = ["METHODS", "check_data", "check_options", "check_validation", "choose_method"]
+__all__ = ["METHODS", "check_data", "check_options", "check_validation", "choose_method", "rows_or_margins"]
 
 METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")
 _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
+_HELD_CELLS = 2**25
 
 
 def read_data(
-    hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, validation: DataLike | None
+    hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, validation: DataLike | None, objective: str
 ) -> tuple[Observations | torch.Tensor, Observations | None]:
-    """Data frames among the arguments as observations over the variables of the hypergraph, others as they are."""
+    """Data frames and sources among the arguments as observations or margins of the hypergraph, others as they are."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     read = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
-    if is_frame(validation):
+    if is_source(read):
+        _check_domain(hypergraph, read.domain, "data")
+        read = read.distinct() if objective == "pseudo-likelihood" else rows_or_margins(hypergraph, read)
+    if is_frame(validation) or is_source(validation):
         validation = as_observations(validation, domain=hypergraph.domain, argument="validation")
     return read, validation  # type: ignore[return-value]
+
+
+def rows_or_margins(hypergraph: InteractionHypergraph, source: RowsLike) -> Observations | torch.Tensor:
+    """The distinct rows of a source where these are at most 2^25 cells, else the margins of a hypergraph.
+
+    Which of both does not depend on where the rows lie, and neither do the bits.
+    """
+    try:
+        return source.distinct(max_rows=_HELD_CELLS // max(1, len(source.domain)))
+    except IntractableError:
+        return source.marginal_counts(hypergraph.edges).double()
+
+
+def _check_domain(hypergraph: InteractionHypergraph, domain: Domain, argument: str) -> None:
+    if domain != hypergraph.domain:
+        expected = f"the variables and levels of the hypergraph, {hypergraph.domain.names}"
+        hint = "project the data or build the hypergraph on data.domain"
+        raise other_domain(argument, expected, hint=hint, received=domain.names)
 
 
 def check_data(
@@ -49,10 +73,7 @@ def check_data(
     """Refuse data of other variables, with missing cells, without observations, or margins that do not agree."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if isinstance(data, Observations):
-        if data.domain != hypergraph.domain:
-            expected = f"the variables and levels of the hypergraph, {hypergraph.domain.names}"
-            hint = "project the data or build the hypergraph on data.domain"
-            raise other_domain(argument, expected, hint=hint, received=data.domain.names)
+        _check_domain(hypergraph, data.domain, argument)
         if data.has_missing:
             hint = "call drop_missing() or missing_as_level(label) first"
             raise MissingDataError(f"{data.num_missing_cells} missing cells", argument=argument, hint=hint)

@@ -120,7 +120,9 @@ def fit(
         hypergraph: the interaction structure; it says the family of a collection that lacks subsets. Or interactions
             restricted by scores, symmetry and diagonals (:func:`~pyro_hoim.log_linear.restricted_interactions`), for
             the likelihood without penalty.
-        data: complete observations, or flat marginal counts in the layout of ``hypergraph.term_slices``.
+        data: complete observations, or flat marginal counts in the layout of ``hypergraph.term_slices``; of rows that
+            need not be in memory (:func:`~pyro_hoim.data.open_rows`) the distinct ones are taken where these are at
+            most 2^25 cells, else, for the likelihood, the margins.
         method: ``newton`` (exact Hessian, dense design), ``lbfgs``, ``proximal-gradient`` (penalties that are not
             smooth), ``gradient`` (the paper's fixed step of 0.5) or ``auto``: proximal gradient for penalties that are
             not smooth; Newton for the likelihood when cells times parameters are at most 2^23, parameters at most
@@ -164,7 +166,7 @@ def fit(
     restriction, space = None, None
     if isinstance(hypergraph, RestrictedInteractions):
         restriction, space, hypergraph = hypergraph, hypergraph.basis, hypergraph.hypergraph
-    data, validation = read_data(hypergraph, data, validation)
+    data, validation = read_data(hypergraph, data, validation, objective)
     check_data(hypergraph, data, "data")
     check_options(objective, penalty, partition, stopping, restriction)
     coordinates = working_coordinates(hypergraph, penalty)
