@@ -10,13 +10,13 @@ from typing import Any, cast
 from ..core.words import listed
 from ..errors import refused
 
-__all__ = ["LOCK", "RECORD", "SUMMARY", "check_unfinished", "files_in", "kept_in", "model_in"]
+__all__ = ["LOCK", "OPEN", "RECORD", "SUMMARY", "check_unfinished", "files_in", "kept_in", "model_in"]
 
 SUMMARY = "fit.json"
 """What is written last."""
 
-RECORD, LOCK = "run.json", "lock"
-"""Files beside the checkpoints."""
+RECORD, LOCK, OPEN = "run.json", "lock", "open"
+"""Files beside the checkpoints; the last one where a time limit has ended a run that is otherwise complete."""
 
 
 def files_in(folder: Path) -> dict[str, dict[str, Any]]:
@@ -33,12 +33,12 @@ def files_in(folder: Path) -> dict[str, dict[str, Any]]:
 
 def kept_in(folder: Path) -> list[Path]:
     """What an interrupted run is continued from."""
-    return [path for path in (folder / "checkpoint").glob("*") if path.name not in (RECORD, LOCK)]
+    return [path for path in (folder / "checkpoint").glob("*") if path.name not in (RECORD, LOCK, OPEN)]
 
 
 def check_unfinished(folder: Path) -> None:
     """Refuse to continue a run that is complete, or was before something happened to its files."""
-    if not (folder / SUMMARY).exists():
+    if not (folder / SUMMARY).exists() or (folder / "checkpoint" / OPEN).exists():
         return
     hint = "leave out --resume to start another"
     wrong = _changed(folder)

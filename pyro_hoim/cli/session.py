@@ -21,13 +21,13 @@ from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
 from ..runs.lock import one_process
 from ..runs.seal import is_intact, sealed
-from .folder import LOCK, RECORD, check_unfinished, kept_in
+from .folder import LOCK, OPEN, RECORD, check_unfinished, kept_in
 from .options import option_of
 from .output import say
 
 __all__ = ["Session", "command_line", "session"]
 
-_FREE = ("source", "target", "out", "resume", "as_json", "jobs")  # may differ when a run is continued
+_FREE = ("source", "target", "out", "resume", "as_json", "jobs", "time_limit")  # may differ when a run is continued
 
 
 class Session:
@@ -37,14 +37,15 @@ class Session:
         folder: what is written to.
         checkpoint: folder of what an interrupted run is continued from.
         earlier_seconds: time of the sessions before; one that was killed counts up to its last checkpoint.
-        is_complete: whether everything was written, so that nothing need be continued.
+        is_complete: whether everything was written.
+        is_open: whether it can be continued all the same, because a time limit has ended it.
     """
 
     def __init__(self, folder: Path, started: float, rows: Observations | CountTable) -> None:
         self.folder = folder
         self.checkpoint = folder / "checkpoint"
         self._file = self.checkpoint / RECORD
-        self.is_complete = False
+        self.is_complete = self.is_open = False
         self._started = started
         self._options, self._rows = _options(), digest(rows)
         held = kept_in(folder)
@@ -56,6 +57,13 @@ class Session:
     def seconds(self) -> float:
         """Time of the whole run so far."""
         return self.earlier_seconds + time.perf_counter() - self._started
+
+    def finish(self, *, is_open: bool = False) -> None:
+        """Everything was written; an open run keeps its checkpoint, and the time so far."""
+        self.is_complete, self.is_open = True, is_open
+        if is_open:
+            write_file(self.checkpoint / OPEN, "")
+            self.pause()
 
     def pause(self) -> None:
         """Keep the time so far; called when a run ends before it is complete."""
@@ -150,7 +158,7 @@ def session(folder: Path, started: float, rows: Observations | CountTable, resum
         if run is not None and not any(path.is_file() and path.name not in own for path in folder.rglob("*")):
             shutil.rmtree(folder)
         raise
-    if run.is_complete:
+    if run.is_complete and not run.is_open:
         shutil.rmtree(run.checkpoint, ignore_errors=True)  # a process that looks whether it may work here has it open
 
 

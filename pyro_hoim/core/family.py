@@ -214,6 +214,7 @@ class Study:
     Attributes:
         analysis: what the family saves and makes a page of.
         summary: keys of the JSON of ``fit`` and of ``fit.json``, besides those of every family.
+        is_open: whether a time limit ended the work, so that its checkpoint stays and can be continued.
 
     Example:
         >>> from pyro_hoim import InteractionHypergraph, fit, load_table
@@ -226,6 +227,7 @@ class Study:
 
     analysis: Any
     summary: Mapping[str, Any]
+    is_open: bool = False
 
 
 class Plan(Protocol):

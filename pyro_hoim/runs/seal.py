@@ -69,7 +69,8 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
         >>> bytes_of(torch.tensor([1, 256], dtype=torch.int16))
         tensor([1, 0, 0, 1], dtype=torch.uint8)
     """
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8) if len(flat) else flat.to(torch.uint8)  # an empty one may have no stride
 
 
 def _written(checksum: str) -> str:

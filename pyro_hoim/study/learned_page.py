@@ -37,6 +37,7 @@ _STATUS = {
     "max_rounds": "the number of rounds that was asked for was reached",
     "undecided": "several rounds could not be told apart within the error of log Z",
     "diverged": "training of a larger collection diverged",
+    "time limit": "the time limit was reached",
 }
 
 

@@ -212,3 +212,28 @@ def test_killed_run_is_resumed(how, shell):
         "broken/report.html"
     ).read_text(encoding="utf-8")
     assert "complete" in shell.refused(*options, "broken", "--resume")
+
+
+def test_a_run_that_its_time_limit_ended_is_complete_and_goes_on(shell):
+    source = write("coins.csv", rows_of(2000))
+    command = ["fit", source, "--select", "--target", "v4", "--seed", "3"]
+    cut = shell.json(*command, "--out", "out", "--time-limit", "0.000001m")
+    assert (cut["selection"]["status"], cut["num_interactions"], cut["structure"]) == ("time limit", 0, None)
+    assert any(note.startswith("the time limit of 6e-05 s ended the search") for note in cut["notes"])
+    assert "the time limit was reached" in Path("out/report.html").read_text(encoding="utf-8")
+    assert load_model("out/model.safetensors").hypergraph.order == 1
+    shell.refused(*command, "--out", "out", says=["--resume"])
+    whole = shell.json(*command, "--out", "out", "--resume", "--time-limit", "2h")
+    undisturbed = shell.json(*command, "--out", "whole")
+    for name in ("edges", "notes", "structure", "gain"):
+        assert whole[name] == undisturbed[name]
+    assert whole["selection"]["status"] == undisturbed["selection"]["status"] != "time limit"
+    assert not Path("out/checkpoint").exists()
+    shell.refused(*command, "--out", "out", "--resume", says=["complete"])
+
+
+@pytest.mark.parametrize("time", ["0", "0m", "5 minutes", "-3s", "1e3", ""])
+def test_times_that_are_none_are_refused(shell, time):
+    source = write("coins.csv", rows_of(50))
+    shell.refused("fit", source, "--select", "--time-limit", time, says=["--time-limit", "90s, 5m or 2h"])
+    assert not list(Path().glob("pyro-hoim-*"))

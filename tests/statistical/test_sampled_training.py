@@ -123,13 +123,14 @@ def distance(trainer):
     return 0.5 * float(np.abs(law - two_patterns().table().numpy() / 1000).sum())
 
 
-def trained(tables=None, population=None, **options):
+def trained(tables=None, population=None, is_calm=False, **options):
     settings = SampledTraining(num_chains=2000, num_iterations=150, learning_rate=0.05, damping=0.01, **options)
     trainer = SampledTrainer(two_patterns(), ALL_PAIRS, penalty=RIDGE, settings=settings)
     if tables is not None:
         trainer.load_state_dict({**trainer.state_dict(), "tables": tables})
     if population is not None:
         state = {"codes": population.codes, "log_weights": torch.from_numpy(population.log_weights)}
+        state["doubt"] = torch.tensor([not is_calm, False])
         trainer.load_state_dict({**trainer.state_dict(), **state})
     return trainer, trainer.train()
 
@@ -152,6 +153,9 @@ def test_a_spoiled_population_is_refreshed():
     refreshed, report = trained(start, spoiled, restart=False, refresh_every=25)
     assert any("a fresh annealed population differed" in note for note in report.notes)
     assert distance(refreshed) < 0.1
+    doubted, report = trained(start, spoiled, is_calm=True, restart="doubt")
+    assert distance(doubted) < 0.1
+    assert report.num_iterations >= 150  # the path from the start, after the shorter one met an objection
     blind, report = trained(start, spoiled, restart=False, refresh_every=None)  # negative control
     assert report.notes == ()
     assert distance(blind) > 0.3

@@ -145,7 +145,7 @@ def fit(
         summary["files"] = files_in(run.folder)
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
         write_file(run.folder / SUMMARY, inside + "\n")
-        run.is_complete = True
+        run.finish(is_open=study.is_open)
     if as_json:
         echo_json(summary)
         return

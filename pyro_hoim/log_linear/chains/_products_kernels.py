@@ -285,27 +285,6 @@ def _count(x, width, used, masks, cells, tile, out):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def weighted_sums(first, step, x, lane_weights, cells, out):
-    """Put into out[tile, k] the sum over lanes of weight times the product of spins k of a tile."""
-    num_tiles, _, width = x.shape
-    cell_first, cell_member, _ = cells
-    product = np.empty(width, np.float64)
-    for tile in range(first, num_tiles, step):
-        xt = x[tile]
-        for k in range(out.shape[1]):
-            for b in range(width):
-                product[b] = lane_weights[tile, b]
-            for m in range(cell_first[k], cell_first[k + 1]):
-                row = xt[cell_member[m]]
-                for b in range(width):
-                    product[b] *= np.float64(row[b])
-            total = 0.0
-            for b in range(width):
-                total += product[b]
-            out[tile, k] = total
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def move(first, step, x, rng, structure, weights, products, whole, cells, layout, path, is_annealing, is_tracking, out):
     """Move the tiles first, first + step, ... of x (tiles, d, width) through all inverse temperatures.
 

@@ -14,8 +14,9 @@ from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import PIECE, aligned, from_tiles, lane_seeds, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
-from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
+from ._products_kernels import _REFRESH as REFRESH, move
 from ._products_structure import KeptLists, block_lists, products_of, whole_weights
+from ._sums_kernels import weighted_sums
 
 __all__ = ["ProductsEngine"]
 

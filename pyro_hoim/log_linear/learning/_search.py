@@ -74,6 +74,7 @@ class StagedSearch:
         evidence_rounds: int,
         run: RunOptions,
         announce: Callable[[SelectionRound], None],
+        until: float = math.inf,
     ) -> None:
         train, validation = checked_rows(train, validation, trainer)
         self._pool = search.pool(train.domain)
@@ -105,7 +106,7 @@ class StagedSearch:
                 check_equal(found, self._state())
         self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(search.patience, search.max_rounds, num_trials=2 if evidence_rounds else 0)
-        self._runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run, _SEARCH))
+        self._runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run, _SEARCH), until=until)
 
     def run(self) -> tuple[SelectionResult, InteractionRidge, bool]:
         """The selection, the penalty of its best round, and whether the rows chose the strengths in it."""
@@ -144,11 +145,13 @@ class StagedSearch:
         return Proposal.of_best(found, self._score, self._context, room, least)
 
     def _note_round(self) -> None:
-        """Keep the strengths of the round that the trainer now holds, and tell of rounds not told of."""
+        """Keep the strengths of a new round, which the trainer holds, and tell of rounds not told of."""
         rounds = self._runner.rounds
         last = len(rounds) - 1
         is_chosen = last == 2 or (last > 2 and self._rows_choose)
-        if self._evidence_rounds and is_chosen:
+        if last in self._ridges:
+            pass
+        elif self._evidence_rounds and is_chosen:
             found = self._trainer.penalty
             edges = [edge for edge in self._trainer.hypergraph.edges if len(edge) > 1]
             self._ridges[last] = replace(self._strong, by_edge={edge: found.strength(edge) for edge in edges})

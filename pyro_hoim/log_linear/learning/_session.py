@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,11 +17,12 @@ from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
 from ...runs.checkpoint import check_equal, packed, unpacked
 from ...runs.options import RunOptions
+from ...runs.time_limit import TimeUp, check_time, ending_at
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..scores import score_rows
 from ..search.elimination import EliminationResult, InteractionTest, eliminate
-from ..search.result import SelectionRound
+from ..search.result import SelectionResult, SelectionRound
 from ..search.rounds import rows_digest, run_file
 from ..training.exact import ExactTrainer
 from ..training.ridge import InteractionRidge
@@ -37,6 +40,13 @@ class FinalFit:
     trainer: RidgeTrainer
     report: TrainingReport
 
+    @classmethod
+    def of_round(cls, trainer: RidgeTrainer, selection: SelectionResult) -> FinalFit:
+        """The tables of the best round of a search, for a trainer of its collection, as they are."""
+        trainer.load_state_dict({**trainer.state_dict(), "tables": selection.tables})
+        status = "diverged" if selection.best.training_status == "diverged" else "max_iterations"
+        return cls(trainer, TrainingReport(status, 0, math.nan))
+
     def log_partition(self, recipe: Recipe) -> LogPartition:
         """Log Z, exact where the trainer can, else by annealed runs on chains of their own."""
         found = self.trainer.log_partition()
@@ -50,9 +60,18 @@ class FinalFit:
 class Session:
     """Fits by a recipe, in the folder of the run; rounds are told of with their gain over independence on ``rows``."""
 
-    def __init__(self, recipe: Recipe, run: RunOptions, train: Observations, rows: Observations) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: RunOptions,
+        train: Observations,
+        rows: Observations,
+        time_limit: float | None = None,
+    ) -> None:
         self.recipe = recipe
         self.run = run
+        self.notes: list[str] = []
+        self._time_limit, self._start = time_limit, time.monotonic()
         self.seconds: dict[str, float] = {}
         self._begin = time.perf_counter()
         self._independent = score_rows(frequency_model(train), rows).nll if run.progress else math.nan
@@ -85,6 +104,7 @@ class Session:
                 trainer.load_state_dict(found)
                 check_equal(found, trainer.state_dict())
                 return FinalFit(trainer, TrainingReport(**kept["report"], notes=notes))
+        check_time()
         if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
             rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
             rough.train()
@@ -119,6 +139,7 @@ class Session:
                 result = EliminationResult(hypergraph, tests, rate, kept["num_fits"])
                 check_equal(found, _kept(result))
                 return result
+        check_time()
         is_sampled = recipe.name == "sampled"
         trainer = recipe.trainer(train, graph, ridge, is_final=not is_sampled, is_chosen=chosen)
         if is_sampled:
@@ -140,6 +161,25 @@ class Session:
             "ridge digest": ridge.to_json(),
             "rows digest": rows_digest(rows),
         }
+
+    def until(self, share: float) -> float:
+        """Reading of the monotonic clock when a share of the time is used up; infinite without a limit."""
+        return math.inf if self._time_limit is None else self._start + share * self._time_limit
+
+    @contextmanager
+    def giving_up(self, what: str, share: float) -> Generator[None]:
+        """Work that is given up, with a note of what is lost, once a share of the time is used up."""
+        try:
+            with ending_at(self.until(share)):
+                yield
+        except TimeUp:
+            self.late(what)
+
+    def late(self, what: str) -> None:
+        """Note what the time limit ended."""
+        note = f"the time limit of {self._time_limit:g} s ended {what}"
+        self.notes.append(note)
+        self.tell(note)
 
     def clock(self, stage: str) -> None:
         """Count the time that no stage has yet as that of this one."""

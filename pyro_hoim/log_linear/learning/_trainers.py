@@ -80,7 +80,10 @@ class Recipe:
         given = self.sampling
         if given is None:
             given = SampledTraining(
-                margin_states=self.margin_states, loss_standard_error=_LOSS_ERROR, progress=self.progress
+                restart="doubt",
+                margin_states=self.margin_states,
+                loss_standard_error=_LOSS_ERROR,
+                progress=self.progress,
             )
         return replace(given, seed=self.seed)
 

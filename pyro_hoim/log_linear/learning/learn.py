@@ -14,6 +14,7 @@ from ...errors import check_fraction, check_whole, none_received, other_domain, 
 from ...runs.arguments import checked_seed
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import InteractionHypergraph
+from ..search.elimination import EliminationResult
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult
 from ..search.rounds import singles
@@ -30,6 +31,7 @@ __all__ = ["LearnResult", "fit_collection", "learn"]
 
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
 _PER_ROUND, _MAX_ORDER = 60, 3
+_SEARCH_SHARE, _FIT_SHARE, _TESTS_SHARE, _REFIT_SHARE = 0.5, 0.7, 0.85, 0.9  # of the time, when a stage must be over
 _HELD_OUT = 0.25  # of rows that come without validation rows
 _MAX_PSEUDO_STATES = 2**22
 
@@ -68,7 +70,9 @@ def learn(
         validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
             parameter, unless ``refit``. When None, a quarter of ``train``, drawn with ``seed``, is set aside for it.
         search: heredity, score, candidates, the largest interaction (3, at least 2), the sets added in the first round
-            after that of the pairs (60; every further round may add twice as many), and patience.
+            after that of the pairs (60; every further round may add twice as many), patience, and a time limit for
+            the whole: what is under way after half of it is given up, and the stages that follow are cut or left out,
+            as the notes say.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
@@ -118,38 +122,65 @@ def learn(
     is_shown = run.progress and sys.stderr.isatty()
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
     _check_score(recipe.name, search, train)
-    session = Session(recipe, run, train, validation)
+    session = Session(recipe, run, train, validation, search.time_limit)
     first = recipe.trainer(train, start, ridges.weak)
-    rounds = recipe.evidence_rounds[0]
-    staged = StagedSearch(train, validation, first, search, ridges.strong, rounds, run, session.tell_round)
+    rounds, until = recipe.evidence_rounds[0], session.until(_SEARCH_SHARE)
+    staged = StagedSearch(train, validation, first, search, ridges.strong, rounds, run, session.tell_round, until)
     selection, found, chosen = staged.run()
     count = interactions(selection.hypergraph.num_interactions)
+    if selection.status == "time limit":
+        session.late("the search; a resumed one goes on")
     session.tell(f"kept round {selection.best_round}: {count}; training them longer")
     session.clock("search")
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
-    settled = recipe.name == "sampled" or not chosen
-    final = session.fit(train, selection.hypergraph, found, "final", settled=settled, chosen=chosen)
+    settled, final = recipe.name == "sampled" or not chosen, None
+    with session.giving_up("the last, longer fit: the tables are those of the search", _FIT_SHARE):
+        final = session.fit(train, selection.hypergraph, found, "final", settled=settled, chosen=chosen)
+    if final is None:
+        final = FinalFit.of_round(recipe.trainer(train, selection.hypergraph, found, is_chosen=chosen), selection)
     session.clock("training")
     elimination = None
     if false_discovery_rate is not None and _has_margins(recipe.name, train):
         session.tell("testing every interaction on the validation rows")
-        elimination = session.eliminate(final, train, validation, false_discovery_rate, chosen=chosen)
+        with session.giving_up("the tests of single interactions: there is no structure", _TESTS_SHARE):
+            elimination = session.eliminate(final, train, validation, false_discovery_rate, chosen=chosen)
         session.clock("tests")
-    rows = _together(train, validation) if refit else train
+    rows, again = train, None
     if refit:
         session.tell("training once more, on training and validation rows together")
-        final = session.fit(rows, selection.hypergraph, final.trainer.penalty, "refit", chosen=chosen)
+        together = _together(train, validation)
+        with session.giving_up("the fit to training and validation rows together", _REFIT_SHARE):
+            again = session.fit(together, selection.hypergraph, final.trainer.penalty, "refit", chosen=chosen)
+        final, rows = (final, train) if again is None else (again, together)
         session.clock("refit")
-    made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": refit}
+    made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": again is not None}
     learned = _learned(session, final, rows, **made)
     if elimination is None:
         return replace(learned, seconds=session.seconds)
+    return _with_structure(session, learned, final, elimination, rows, chosen=chosen, made=made)
+
+
+def _with_structure(
+    session: Session,
+    learned: LearnResult,
+    final: FinalFit,
+    elimination: EliminationResult,
+    rows: Observations,
+    *,
+    chosen: bool,
+    made: dict[str, Any],
+) -> LearnResult:
+    """The model with its structure, trained alike; without one where the time is over."""
     kept, structure = elimination.hypergraph, learned
     session.tell(f"training the structure of {interactions(kept.num_interactions)}")
     if kept != learned.hypergraph:
-        stage = "structure-refit" if refit else "structure-fit"
-        fitted = session.fit(rows, kept, final.trainer.penalty, stage, chosen=chosen)
+        stage, fitted = "structure-refit" if learned.refit else "structure-fit", None
+        with session.giving_up("the fit of the structure", 1.0):
+            fitted = session.fit(rows, kept, final.trainer.penalty, stage, chosen=chosen)
         session.clock("structure")
+        if fitted is None:
+            notes = tuple(dict.fromkeys((*session.notes, *learned.notes)))
+            return replace(learned, notes=notes, seconds=session.seconds)
         structure = _learned(session, fitted, rows, **made)
     structure = replace(structure, elimination=elimination, seconds=session.seconds)
     return replace(learned, structure=structure, seconds=session.seconds)
@@ -229,7 +260,7 @@ def _learned(
         one_body=one_body_model(rows, ridge),
         num_rows=rows.total_count,
         refit=refit,
-        notes=tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
+        notes=tuple(dict.fromkeys((*session.notes, *final.report.notes, *log_z.notes))),
     )
     session.clock("log_z")
     return learned

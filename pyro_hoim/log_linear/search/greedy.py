@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,7 +57,8 @@ def select(
         init: collection to start from; default all single variables of two levels or more. The paper starts from
             the empty one, ``InteractionHypergraph(domain)``; a variable with an even margin then scores nothing,
             and under strong heredity nor does what contains it.
-        run: checkpoint, rewritten after every round, and progress. Ctrl-C or a kill costs the round that was under way.
+        run: checkpoint, rewritten after every round, and progress. Ctrl-C or a kill costs the round that was under way,
+            and so does the time limit of the search.
 
     Returns:
         :class:`~pyro_hoim.log_linear.SelectionResult`.
@@ -100,7 +102,8 @@ def select(
     run = checked_run(run)
     rule = StopRule(search.patience, search.max_rounds)
     label = "selection" if run.progress else None
-    runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), label)
+    until = math.inf if search.time_limit is None else time.monotonic() + search.time_limit
+    runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), label, until)
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:

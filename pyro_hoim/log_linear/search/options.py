@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ...core.rows import check_count
-from ...errors import wrong_type
+from ...errors import check_positive, wrong_type
 from ...schema import Domain
 from .candidates import CandidatePool, Heredity
 from .scores import Score, ScoreName, checked_score
@@ -32,6 +32,8 @@ class SelectionOptions:
         per_round: interactions added in a round; None for the default of the search.
         patience: rounds without a better validation loss after which the search stops.
         max_rounds: rounds after the first; a resumed search may have a larger number.
+        time_limit: seconds after which the search ends with its best model so far; None for no limit. A round that is
+            under way is given up. A resumed search has its time anew, and may have another limit.
 
     Raises:
         InputError: a number out of range.
@@ -53,6 +55,7 @@ class SelectionOptions:
     per_round: int | None = None
     patience: int = 1
     max_rounds: int | None = None
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         if self.candidates is not None:
@@ -66,6 +69,8 @@ class SelectionOptions:
             check_count(self.per_round, "per_round")
         if self.max_rounds is not None:
             check_count(self.max_rounds, "max_rounds", 0)
+        if self.time_limit is not None:
+            check_positive(self.time_limit, "time_limit")
 
     def filled(self, per_round: int, max_order: int | None = None) -> Self:
         """These options with what is None replaced by the defaults of a search."""

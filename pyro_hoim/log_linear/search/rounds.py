@@ -23,6 +23,7 @@ from ...data.readers import check_complete
 from ...errors import check_not_negative, check_type, check_whole, none_received, other_domain
 from ...runs.checkpoint import DeferredInterrupt, RunFile, check_alike, check_equal, packed, part_of, unpacked
 from ...runs.options import RunOptions
+from ...runs.time_limit import TimeUp, check_time, ending_at
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
@@ -147,6 +148,7 @@ class RoundRunner:
         settings: Mapping[str, Any],
         file: RunFile | None,
         label: str | None = None,
+        until: float = math.inf,
     ) -> None:
         self.trainer = trainer
         self.rounds: list[SelectionRound] = []
@@ -157,6 +159,7 @@ class RoundRunner:
         self._settings = dict(settings)
         self._file = file
         self._label = label
+        self._until = until  # of the monotonic clock, after which the search ends with the best round
         self._best_hypergraph = trainer.hypergraph
         self._best_tables = trainer.tables
 
@@ -183,10 +186,16 @@ class RoundRunner:
                     f"best {best.validation_loss:.4f}"
                 )
                 begin = time.monotonic()
-                proposal = self._rule.status(self.rounds, self.best) or propose(self.trainer.hypergraph)
-                if not isinstance(proposal, str):
-                    self._fit(proposal, begin)
-                    continue
+                proposal = self._rule.status(self.rounds, self.best)
+                try:
+                    with ending_at(self._until):
+                        check_time()
+                        proposal = proposal or propose(self.trainer.hypergraph)
+                        if not isinstance(proposal, str):
+                            self._fit(proposal, begin)
+                            continue
+                except TimeUp:
+                    proposal = proposal if isinstance(proposal, str) else "time limit"
                 tables, excluded = self._best_tables.clone(), self._excluded()
                 rounds, graph = tuple(self.rounds), self._best_hypergraph
                 return SelectionResult(rounds, self.best, graph, tables, proposal, self._settings, excluded)

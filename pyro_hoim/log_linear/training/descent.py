@@ -13,6 +13,7 @@ from ...core.partition import PartitionBackend
 from ...core.trainer import TrainingReport
 from ...data.observations import Observations
 from ...errors import check_choice, check_positive, check_type, unexpected
+from ...runs.time_limit import check_time
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.arguments import check_validation
 from ..fitting.penalties import L2
@@ -97,6 +98,7 @@ class DescentTrainer(TableTrainer):
         patience = None if held_out is None else Patience(held_out, self.stopping.patience or _PATIENCE)
 
         def report(iteration: int, point: Point, _: float) -> bool:
+            check_time()
             return patience is not None and patience(iteration, point)
 
         report(0, first, first.norm)

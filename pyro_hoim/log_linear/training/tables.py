@@ -38,10 +38,10 @@ def restructured_tables(
 def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> torch.Tensor:
     """Tables that training begins with: those of single variables from their counts plus one half, the others zero."""
     tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
-    for edge, where in hypergraph.term_slices.items():
-        if len(edge) == 1:
-            logs = (rows.marginal_counts([edge]) + 0.5).log()
-            tables[where] = logs - logs.mean()
+    single = {edge: where for edge, where in hypergraph.term_slices.items() if len(edge) == 1}
+    logs = (rows.marginal_counts(single) + 0.5).log()
+    for where, own in zip(single.values(), logs.split([w.stop - w.start for w in single.values()]), strict=True):
+        tables[where] = own - own.mean()
     return tables
 
 

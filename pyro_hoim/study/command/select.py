@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural
 from ...data.columns import check_columns
-from ...errors import refused
+from ...errors import refused, unexpected
 from ...log_linear.learning.learn import fit_collection, learn
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.learning.regularisation import Regularisation
@@ -56,6 +57,12 @@ SELECT_OPTIONS = (
         default="auto",
     ),
     Option(
+        "time_limit",
+        "With {select}: time, such as 90s, 5m or 2h, after which the search ends with its best model so far; the "
+        "stages that follow are cut as well. {resume} goes on from there.",
+        metavar="TIME",
+    ),
+    Option(
         "ordinal",
         "With {select}: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
         default="auto",
@@ -70,6 +77,9 @@ class SelectPlan:
 
     asked: Asked
     prior: Prior | None
+
+    def __post_init__(self) -> None:
+        _seconds(self.asked["time_limit"])
 
     def read(self) -> Table:
         """The table."""
@@ -105,7 +115,12 @@ class SelectPlan:
             return learn(
                 parts["train"],
                 parts["validation"],
-                search=SelectionOptions(max_order=max_order, heredity=asked["heredity"], per_round=asked["per_round"]),
+                search=SelectionOptions(
+                    max_order=max_order,
+                    heredity=asked["heredity"],
+                    per_round=asked["per_round"],
+                    time_limit=_seconds(asked["time_limit"]),
+                ),
                 trainer=asked["trainer"],
                 refit=asked["refit"],
                 regularisation=strengths,
@@ -129,6 +144,17 @@ class SelectPlan:
                 code="out-of-range",
             )
         return order
+
+
+def _seconds(text: str | None) -> float | None:
+    """A time such as ``90``, ``90s``, ``5m`` or ``1.5h`` in seconds."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text.strip())
+    seconds = 0.0 if found is None else float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    if not seconds:
+        raise unexpected("time_limit", "a time above 0 such as 90s, 5m or 2h", text)
+    return seconds
 
 
 def smaller() -> str:
@@ -197,7 +223,8 @@ def _study(work: Callable[[Path], LearnResult], asked: Asked, request: Request, 
     )
     timed = _timed(learned, request.earlier_seconds, time.perf_counter() - begin)
     analysis = replace(analysis, learned=timed)
-    return Study(analysis, {**_summary(analysis, request.folder), "prior": asked["prior"]})
+    is_open = any(note.startswith("the time limit") for note in learned.notes)
+    return Study(analysis, {**_summary(analysis, request.folder), "prior": asked["prior"]}, is_open)
 
 
 def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:

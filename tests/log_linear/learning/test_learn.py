@@ -19,6 +19,7 @@ from pyro_hoim.log_linear import (
     load_model,
 )
 from pyro_hoim.runs import RunOptions
+from pyro_hoim.runs.time_limit import TimeUp
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.learned import analyse_learned
@@ -27,7 +28,10 @@ from pyro_hoim.testing import raises
 from studies.complexity import structure_recovery
 
 KINDS = {
-    "search": (SelectionOptions, ("heredity", "score", "candidates", "max_order", "per_round", "max_rounds")),
+    "search": (
+        SelectionOptions,
+        ("heredity", "score", "candidates", "max_order", "per_round", "max_rounds", "time_limit"),
+    ),
     "regularisation": (Regularisation, ("penalty", "smoothness", "evidence_rounds")),
     "run": (RunOptions, ("checkpoint", "resume", "progress")),
 }
@@ -350,3 +354,54 @@ def test_pseudo_likelihood_beyond_its_marginal_laws_is_refused_before_any_work()
     rows = Observations.from_tensor(torch.zeros(30, 14, dtype=torch.long), domain)
     with pytest.raises(InputError, match="use the trainer 'sampled'"):
         learn(rows, rows, trainer="pseudo-likelihood")
+
+
+# The time limit
+
+
+@pytest.mark.parametrize("trainer", ["sampled", "exact"])
+def test_a_search_whose_time_is_over_has_its_best_model_and_goes_on(parts, tmp_path, trainer):
+    options = {**SMALL, "trainer": trainer, "seed": 3}
+    options = options if trainer == "sampled" else {k: v for k, v in options.items() if k != "sampling"}
+    cut = learn(*parts[:2], **options, time_limit=1e-9, checkpoint=tmp_path / "run")
+    assert cut.selection.status == "time limit"
+    assert (cut.selection.best_round, cut.hypergraph.order, cut.structure) == (0, 1, None)
+    assert abs(cut.gain(parts[2])) < 0.1
+    assert [note.split(" ended ")[1].split(":")[0] for note in cut.notes if note.startswith("the time limit")] == [
+        "the search; a resumed one goes on",
+        "the last, longer fit",
+        "the tests of single interactions",
+    ]
+    whole = learn(*parts[:2], **options, checkpoint=tmp_path / "run", resume=True)
+    undisturbed = learn(*parts[:2], **options, time_limit=1e6)
+    assert not any("time limit" in note for note in whole.notes)
+    for one, other in ((whole, undisturbed), (whole.structure, undisturbed.structure)):
+        assert one.hypergraph == other.hypergraph
+        assert torch.equal(one.tables, other.tables)
+
+
+def test_a_round_under_way_is_given_up(parts, monkeypatch):
+    """The best round so far is taken with its own tables, strengths and log Z."""
+    from pyro_hoim.log_linear.learning import _search
+
+    proposed, original = [], _search.StagedSearch._propose
+
+    def late(self, hypergraph):
+        found = original(self, hypergraph)
+        proposed.append(None)
+        if len(proposed) == 3:
+            self._runner._until = 0.0
+            raise TimeUp
+        return found
+
+    monkeypatch.setattr(_search.StagedSearch, "_propose", late)
+    cut = learn(*parts[:2], **{**SMALL, "trainer": "exact", "time_limit": 1e6})
+    assert (cut.selection.status, len(cut.selection.rounds)) == ("time limit", 3)
+    assert cut.selection.best_round > 0
+    assert cut.gain(parts[2]) > 0.1
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("inf"), float("nan"), True, "5m"])
+def test_time_limits_out_of_range_are_refused(limit):
+    with raises("out-of-range", "time_limit"):
+        SelectionOptions(time_limit=limit)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
-from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, trainer as sampled
+from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, _path, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
 from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
 from pyro_hoim.log_linear.training.sampled._path import Adam, Problem, SampledPath
@@ -26,6 +27,7 @@ from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     effective_size,
 )
 from pyro_hoim.log_linear.training.tables import RowMargins
+from pyro_hoim.runs.time_limit import TimeUp, ending_at
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -462,7 +464,7 @@ def test_more_chains_may_polish():
 # Determinism, state, interrupts
 
 
-@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("restart", [True, False, "doubt"])
 def test_a_loaded_trainer_goes_on_alike(restart):
     first, second = (trainer(restart=restart) for _ in range(2))
     first.train()
@@ -473,6 +475,59 @@ def test_a_loaded_trainer_goes_on_alike(restart):
         made.train()
     assert equal_states(first.state_dict(), second.state_dict())
     assert first.loss(rows()) == second.loss(rows())
+
+
+def test_a_call_goes_on_for_less_while_nothing_objects(monkeypatch):
+    """Half the steps after interactions joined and a quarter else; a check that objects costs the whole path again."""
+    paths, original = [], SampledPath.__init__
+
+    def noted(self, problem, settings, *rest, is_start=False):
+        paths.append((settings.num_iterations, is_start))
+        original(self, problem, settings, *rest, is_start=is_start)
+
+    monkeypatch.setattr(SampledPath, "__init__", noted)
+    made = trainer(restart="doubt")
+    for graph in (order(2), order(2), order(3), order(2)):
+        made.restructure(graph)
+        made.train()
+    assert paths == [(40, True), (10, False), (20, False), (10, False)]
+    monkeypatch.setattr(_path, "disagreement", lambda *_: (1.0, True))
+    made.train()
+    made.train()
+    assert paths[4:] == [(10, False), (40, True), (40, True)]
+
+
+def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):
+    runs, original = [], _path.annealed_population
+
+    def noted(graph, tables, settings, *rest):
+        runs.append(settings.refresh_temperatures)
+        return dataclasses.replace(original(graph, tables, settings, *rest), is_even=is_even)
+
+    monkeypatch.setattr(_path, "annealed_population", noted)
+    long = {"num_iterations": 160, "refresh_every": 10}
+    is_even = True
+    trained(**long)  # after steps 10, 30, 70, 110, 150 and 160
+    assert runs == [5] * 5 + [20]
+    runs.clear()
+    is_even = False
+    trained(**long)  # uneven weights say little: the first check is made again, whole, and so are the others
+    assert runs == [5] + [20] * 6
+    runs.clear()
+    monkeypatch.setattr(_path, "disagreement", lambda *_: (1.0, True))
+    trained(**long)  # every ten steps, and a round of 25 steps after each final check that objects
+    assert runs == [5] + [20] * (15 + 7)
+
+
+def test_training_is_given_up_when_the_time_is_over():
+    made = trained(restart=False)
+    before = {k: v.clone() for k, v in made.state_dict().items()}
+    with ending_at(time.monotonic() - 1), pytest.raises(TimeUp):
+        made.train()
+    assert equal_states(made.state_dict(), before)
+    with ending_at(time.monotonic() + 1000):
+        made.train()
+    assert not equal_states(made.state_dict(), before)  # control
 
 
 def test_seeds_matter():
@@ -496,7 +551,7 @@ def test_questions_change_nothing():
     assert equal_states(asked.state_dict(), quiet.state_dict())
 
 
-@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("restart", [True, False, "doubt"])
 def test_an_interrupt_leaves_the_trainer_as_it_was(restart, monkeypatch):
     made, undisturbed = trainer(restart=restart), trainer(restart=restart)
     for each in (made, undisturbed):
@@ -506,7 +561,7 @@ def test_an_interrupt_leaves_the_trainer_as_it_was(restart, monkeypatch):
 
     def interrupted(self):
         calls.append(None)
-        if len(calls) == 17:
+        if len(calls) == 7:
             raise KeyboardInterrupt
         return original(self)
 
@@ -614,6 +669,7 @@ def test_options_reach_the_same_law(options):
 
 def test_settings_that_are_refused():
     wrong = {"num_chains": 2, "num_iterations": 0, "learning_rate": 0.0, "damping": math.inf, "average": 0.0}
+    wrong |= {"restart": "never"}
     wrong |= {"resample_below": 1.5, "warm_up": 1.0, "refresh_every": 0, "seed": 2**62, "sweeps_per_step": True}
     for name, value in wrong.items():
         with raises("out-of-range", name):

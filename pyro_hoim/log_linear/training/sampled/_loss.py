@@ -14,6 +14,7 @@ from ....annealing.verdict import METHOD
 from ....annealing.weights import WeightEstimate, log_mean_weight, one_sided_limits
 from ....core.certificate import certificate, state_text
 from ....core.partition import LogPartition, Sandwich, Verdict
+from ....runs.time_limit import check_time
 from ....schema import Domain
 from ...annealed.importance import AnnealedImportance
 from ...chains.gibbs import GibbsChains
@@ -95,6 +96,7 @@ def annealed_log_z(
     runs = _Runs(model, settings, starts[0])
     size, k = _FIRST, 0
     while True:
+        check_time()
         chains, log_weights = runs.forward(size, seed_of(seed, k))
         estimate = log_mean_weight(log_weights[None])
         found = _result(model, size, estimate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ....core.trainer import TrainingReport
+from ....runs.time_limit import check_time
 from ....structure.hypergraph import InteractionHypergraph
 from ._coordinates import Coordinates
 from ._start import StartLaw, law_of_singles
@@ -42,6 +43,8 @@ _STILL_OFF = (
     "penalties"
 )
 _FIRST, _SECOND = 0.9, 0.999  # decay of the moments of Adam
+_RARER, _RAREST = 2, 4  # factor of the distance of checks after one that agreed, and the largest
+_COARSE = 4  # temperatures of a whole check per temperature of the one that stands in for it while it agrees
 _GROWN, _LARGE = 3.0, 0.3  # growth of the mean gradient from one check to the next, and its size, when it diverges
 
 
@@ -104,11 +107,23 @@ class Problem:
 
 
 class Outcome(NamedTuple):
-    """Balanced tables, the chains that belong to them, and the report."""
+    """Balanced tables, the chains that belong to them, the report, and whether no check objected on the way."""
 
     tables: Floats
     population: Population
     report: TrainingReport
+    is_calm: bool
+
+
+class _Comparison(NamedTuple):
+    """Chains joined with a fresh population: its loss, its distance, its share, what they say against the chains."""
+
+    union: Population
+    loss: float
+    distance: float
+    share: float
+    is_off: bool
+    is_even: bool
 
 
 class SampledPath:
@@ -142,6 +157,8 @@ class SampledPath:
         self._gradients: list[float] = []
         self._last_gradient = np.inf
         self._checks = settings.refresh_every is not None and settings.chains == "weighted"
+        self._is_fine = self._is_disturbed = False
+        self._apart = 1  # distance of two checks, of that in the settings
         if population is None and not is_independent(problem.hypergraph, tables):
             population = self._annealed()
         if population is None:
@@ -191,26 +208,41 @@ class SampledPath:
             return False
         return True
 
-    def _annealed(self, num_chains: int | None = None) -> Population:
+    def _annealed(self, num_chains: int | None = None, coarse: int = 1) -> Population:
+        """A fresh population, with one of ``coarse`` temperatures."""
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return annealed_population(problem.hypergraph, tables, self._settings, problem.starts, seed, num_chains)
+        settings = self._settings
+        settings = replace(settings, refresh_temperatures=-(-settings.refresh_temperatures // coarse))
+        return annealed_population(problem.hypergraph, tables, settings, problem.starts, seed, num_chains)
 
     def _raise_sampling(self) -> None:
         self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
 
-    def _check(self, where: str) -> tuple[bool, bool]:
-        """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound."""
-        settings, before = self._settings, self._chains.population
-        annealed = self._annealed(settings.refresh_chains)
+    def _compared(self, before: Population, coarse: int) -> _Comparison:
+        """A fresh population beside the chains."""
+        annealed = self._annealed(self._settings.refresh_chains, coarse)
         loss = annealed.log_z - float(self._coordinates.tables(self._x) @ self._problem.goal)
         distance, is_off = disagreement(before, annealed, self._problem.hypergraph)
         union = before.joined(annealed)
         share = float(normalised(union.log_weights)[len(before.codes) :].sum())
+        return _Comparison(union, loss, distance, share, is_off or share > _MISSED, annealed.is_even)
+
+    def _check(self, where: str, *, is_last: bool = False) -> tuple[bool, bool]:
+        """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound.
+
+        Few temperatures do while they say that all is well; what they say against the chains a whole check says again.
+        """
+        before, coarse = self._chains.population, 1 if self._is_fine or is_last else _COARSE
+        union, loss, distance, share, is_off, is_even = self._compared(before, coarse)
+        if coarse > 1 and (is_off or not is_even or loss > self._best_loss + _WORSE):
+            self._is_fine = True
+            union, loss, distance, share, is_off, _ = self._compared(before, 1)
         self._chains = self._started(union)
-        is_off = is_off or share > _MISSED
+        self._apart = 1 if is_off or self._is_disturbed else min(_RAREST, _RARER * self._apart)
         if is_off:
+            self._is_disturbed = True
             self._steps.forget_direction()
             self._raise_sampling()
             self._notes.append(
@@ -233,6 +265,8 @@ class SampledPath:
     def _recover(self) -> bool:
         """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
         self._recoveries += 1
+        self._is_disturbed = self._is_fine = True
+        self._apart = 1
         self._x = self._best.copy()
         self._steps = self._new_steps()
         self._chains = self._started(self._annealed())
@@ -254,7 +288,8 @@ class SampledPath:
         is_sound = self._iterate(count, settings.average, "iteration")
         num = count
         for k in range(_MAX_ROUNDS + 1 if self._checks and is_sound else 0):
-            agree, is_sound = self._check("after training" if k == 0 else f"after {k} more rounds")
+            where = "after training" if k == 0 else f"after {k} more rounds"
+            agree, is_sound = self._check(where, is_last=True)
             if not is_sound and (not self._recover() or k == _MAX_ROUNDS):
                 break
             if agree and is_sound:
@@ -275,7 +310,7 @@ class SampledPath:
         report = TrainingReport("max_iterations" if is_sound else "diverged", num, gradient, tuple(self._notes))
         tables = self._coordinates.balanced(self._x)
         self._chains.move_to(tables)  # absolute weights of the balanced tables
-        return Outcome(tables, self._chains.population, report)
+        return Outcome(tables, self._chains.population, report, not self._is_disturbed)
 
     def _start_loss(self, tables: Floats, population: Population | None) -> float:
         """Loss of the first parameters where their constant is known; infinite elsewhere."""
@@ -290,11 +325,13 @@ class SampledPath:
         """Steps with a rate that rises and falls, then the mean of the last parameters; whether they are sound."""
         every = self._settings.refresh_every
         warm_up = max(1.0, self._settings.warm_up * count) if checks else 1.0
-        total, kept = np.zeros_like(self._x), 0
+        total, kept, due = np.zeros_like(self._x), 0, (every or 0) - 1
         for k in tqdm(range(count), desc="training", unit="step", disable=not self._settings.progress):
+            check_time()
             is_sound = self._step(self._rate * min(1.0, (k + 1) / warm_up) * (1 - k / count))
-            if is_sound and checks and self._checks and every and (k + 1) % every == 0 and k + 1 < count:
+            if is_sound and checks and self._checks and every and k >= due and k + 1 < count:
                 is_sound = self._check(f"{what} {k + 1}")[1]
+                due = k + every * self._apart
             if not is_sound:
                 total, kept = np.zeros_like(self._x), 0
                 if not self._recover():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -58,10 +58,11 @@ def drawn(law: StartLaw, count: int, seed: int) -> Population:
 
 @dataclass(frozen=True)
 class Population:
-    """Weighted states: codes (chains, d) long, log weights (chains,)."""
+    """Weighted states: codes (chains, d) long, log weights (chains,); of annealed ones whether these stayed even."""
 
     codes: torch.Tensor
     log_weights: Floats
+    is_even: bool = True
 
     @property
     def effective_size(self) -> float:
@@ -170,15 +171,20 @@ class WeightedChains:
         self.log_weights = np.full(count, states.log_z)
         return True
 
-    def anneal(self, num_temperatures: int, start: Floats) -> None:
-        """Lead the chains from other tables, which they must have been drawn from, to the present ones."""
+    def anneal(self, num_temperatures: int, start: Floats) -> bool:
+        """Lead the chains from other tables, which they must have been drawn from, to the present ones.
+
+        Returns whether weights stayed so even on the way that none were resampled.
+        """
+        is_even = True
         pieces = min(_PIECES, num_temperatures)
         path = torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
         ends = [round(num_temperatures * k / pieces) for k in range(pieces + 1)]
         for first, last in itertools.pairwise(ends):
             self.log_weights += self.chains.anneal(path[first : last + 1], start=self._model(start)).numpy()
-            if last < num_temperatures:
-                self.resample()
+            if last < num_temperatures and self.resample():
+                is_even = False
+        return is_even
 
 
 def annealed_population(
@@ -192,7 +198,7 @@ def annealed_population(
     """Draws from the starts led to the model, resampled on the way; the weights are absolute.
 
     A quarter comes from the second start, where there is one. A start that is close to the rows gives even weights but
-    may miss modes far from them; a wide one finds these.
+    may miss modes far from them; a wide one finds these. Even are the weights of the first.
     """
     count = settings.num_chains if num_chains is None else num_chains
     wide = count // _WIDE * (len(starts) - 1)
@@ -201,9 +207,9 @@ def annealed_population(
         own = seed_of(seed, k)
         first, padded = drawn(start, size, seed_of(own, 2)), start.padded(hypergraph, tables)
         chains = WeightedChains(start.hypergraph, padded, settings, own, first, size)
-        chains.anneal(settings.refresh_temperatures, start.tables)
-        found.append(chains.population)
-    return found[0] if len(found) == 1 else found[0].joined(found[1])
+        is_even = chains.anneal(settings.refresh_temperatures, start.tables)
+        found.append(replace(chains.population, is_even=is_even))
+    return found[0] if len(found) == 1 else replace(found[0].joined(found[1]), is_even=found[0].is_even)
 
 
 def weighted_margins(

@@ -47,7 +47,9 @@ class SampledTraining:
             they never leave the modes of the data, and are there for comparison.
         resample_below: weighted chains are resampled where their effective share falls below it.
         restart: every call of ``train`` begins again from the start. Otherwise tables and chains go on,
-            which is faster, but weights cannot find modes that appear when many interactions join late.
+            which is faster, but weights cannot find modes that appear when many interactions join late. ``"doubt"``
+            goes on, for half the iterations after interactions joined and a quarter else, as long as no check objects,
+            and begins again where one does or did in the call before.
         start: law that annealed runs begin with, from which states are drawn exactly: a directed ``"network"`` of up to
             three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
             or the ``"independent"`` law, which also gives a quarter of the chains beside the others, since it
@@ -55,8 +57,9 @@ class SampledTraining:
         average: share of the last iterations whose parameters are averaged.
         smoothing: count added to every level of a variable in the law that training and annealed runs start from.
         refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
-            them; None never checks, not even at the end.
-        refresh_chains, refresh_temperatures: of that population.
+            them; after checks without objection up to four times as many. None never checks, not even at the end.
+        refresh_chains, refresh_temperatures: of that population; a quarter of the temperatures does on the way while
+            its weights stay even and it agrees with the chains.
         margin_states: states that margins are counted in, at least.
         loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
         loss_budget: most sweeps (number of chains times temperatures) of one annealed run for log Z.
@@ -86,7 +89,7 @@ class SampledTraining:
     optimiser: Literal["adam", "gradient"] = "adam"
     chains: Literal["weighted", "persistent"] = "weighted"
     resample_below: float = 0.5
-    restart: bool = True
+    restart: bool | Literal["doubt"] = True
     start: Literal["network", "tree", "independent"] = "network"
     average: float = 0.1
     smoothing: float = 0.5
@@ -114,6 +117,8 @@ class SampledTraining:
                 raise out_of_range(name, "a share within (0, 1]", getattr(self, name))
         if not 0 <= self.warm_up < 1:
             raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
+        if not isinstance(self.restart, bool) and self.restart != "doubt":
+            raise out_of_range("restart", "True, False or 'doubt'", self.restart)
         check_choice(self.optimiser, ("adam", "gradient"), "optimiser")
         check_choice(self.chains, ("weighted", "persistent"), "chains")
         check_choice(self.start, ("network", "tree", "independent"), "start")

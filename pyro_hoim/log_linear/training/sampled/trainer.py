@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -45,6 +46,7 @@ __all__ = ["SampledTrainer", "SampledTraining"]
 Floats = NDArray[np.float64]
 _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds
 _MARGIN_SWEEPS = 5  # between two states of a chain that are counted
+_GROWN, _ALIKE = 2, 4  # parts of the iterations that training goes on for, after interactions joined and else
 _LEAST_SHARE = 0.1  # effective share of the chains below which margins come from a fresh annealed population
 
 
@@ -114,6 +116,7 @@ class SampledTrainer(TableTrainer):
         self.settings = SampledTraining() if settings is None else settings
         self._population: Population | None = None
         self._num_trained = 0
+        self._is_calm = self._has_grown = False
         self._laws: tuple[tuple[InteractionHypergraph, str, float], tuple[StartLaw, ...]] | None = None
         super().__init__(rows, hypergraph, penalty, evidence)
 
@@ -133,18 +136,35 @@ class SampledTrainer(TableTrainer):
 
     @override
     def _prepare(self, hypergraph: InteractionHypergraph) -> None:
-        if self._population is None or set(self._hypergraph.edges) <= set(hypergraph.edges):
+        if self._population is None:
+            return
+        self._has_grown = self._has_grown or not set(hypergraph.edges) <= set(self._hypergraph.edges)
+        if set(self._hypergraph.edges) <= set(hypergraph.edges):
             return
         codes, before = self._population.codes, self._model
         tables = restructured_tables(before.tables, before.hypergraph, hypergraph)
         growth = before.energy(codes) - LogLinearEnergy(hypergraph, tables, validate=False).energy(codes)
         self._population = Population(codes, self._population.log_weights + growth.numpy())
+        self._is_calm = self._is_calm and self._population.effective_size > _LEAST_SHARE * len(codes)
 
     @override
     def _fit(self) -> TrainingReport:
-        settings, graph = self.settings, self._hypergraph
+        settings = self.settings
+        if settings.restart != "doubt" or not self._is_calm or self._population is None:
+            return self._path(settings, restarts=bool(settings.restart))
+        kept = dict(vars(self))
+        count = -(-settings.num_iterations // (_GROWN if self._has_grown else _ALIKE))
+        report = self._path(replace(settings, num_iterations=count), restarts=False)
+        if self._is_calm:
+            return report
+        vars(self).update(kept)
+        return self._path(settings, restarts=True)
+
+    def _path(self, settings: SampledTraining, *, restarts: bool) -> TrainingReport:
+        """Train once, from the start or from where tables and chains are."""
+        graph = self._hypergraph
         tables, population = self._tables, self._population
-        is_start = settings.restart or (population is None and is_independent(graph, tables))
+        is_start = restarts or (population is None and is_independent(graph, tables))
         if is_start:
             tables, population = self._forest().balanced(), None
         if population is None and settings.chains == "persistent":
@@ -161,6 +181,7 @@ class SampledTrainer(TableTrainer):
         outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start).run()
         self._num_trained += 1
         self._population = outcome.population
+        self._is_calm, self._has_grown = outcome.is_calm and outcome.report.status != "diverged", False
         self._adopt(outcome.tables)
         return outcome.report
 
@@ -263,6 +284,7 @@ class SampledTrainer(TableTrainer):
             "codes": population.codes.clone(),
             "log_weights": torch.from_numpy(population.log_weights.copy()),
             "num_trained": torch.tensor(self._num_trained),
+            "doubt": torch.tensor([not self._is_calm, self._has_grown]),
         }
 
     @override
@@ -271,11 +293,13 @@ class SampledTrainer(TableTrainer):
         codes = state_part(state, "codes", (count, len(self._hypergraph.domain))).to("cpu", torch.long).clone()
         log_weights = state_part(state, "log_weights", (count,)).to("cpu", torch.float64).numpy().copy()
         num_trained = int(state_part(state, "num_trained", ()))
+        doubt = [True, False] if state.get("doubt") is None else state_part(state, "doubt", (2,)).tolist()
         if count:
             Observations(self._hypergraph.domain, codes)  # refuses codes that are no levels
         super().load_state_dict(state)
         self._population = Population(codes, log_weights) if count else None
         self._num_trained = num_trained
+        self._is_calm, self._has_grown = not doubt[0], bool(doubt[1])
 
 
 def _independent_records(energies: Floats, weights: Floats) -> float:
