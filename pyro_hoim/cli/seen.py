@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..core.command.rows import Fractions
-from ..core.family import Source
+from ..core.family import Source, families
 from ..core.words import whole
 from ..data.counts import CountTable
 from ..data.digest import digest
 from ..data.observations import Observations
 from ..families import add_info
+from ..runs.container import read_kind
 
 __all__ = ["keep_split", "score_seen", "seen_lines"]
 
@@ -30,8 +31,10 @@ def keep_split(folder: Path, source: Source, fractions: Fractions, seed: int) ->
         "rows": whole(rows.total_count),
         "digest": digest(rows)[:_DIGITS],
     }
+    kinds = {family.kind for family in families()}
     for path in sorted(folder.glob("*.safetensors")):
-        add_info(path, {"split": split, **source.kept})
+        if read_kind(path) in kinds:  # a posterior over structure is not the file of a model
+            add_info(path, {"split": split, **source.kept})
 
 
 def score_seen(

@@ -1,7 +1,6 @@
 """Long commands that are interrupted: killed, out of space, twice at a time; what is resumed ends as undisturbed.
 
-A folder is complete or can be continued, and no half-written file is left. Fits by an optimiser go on from their last
-iterate to the same optimum, all others to the same bits.
+A folder is complete or can be continued to the same bits, and no half-written file is left.
 """
 
 import errno
@@ -14,7 +13,6 @@ from pathlib import Path
 import forkserver
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from pyro_hoim.runs.checkpoint import RunFile
 
@@ -32,8 +30,7 @@ COMMANDS = {
     "machine": ["rows.csv", "--model", "rbm", "--hidden", "2", "--iterations", "300"],
 }
 SHORT, SLOW = ("machine",), pytest.mark.slow
-OPTIMISED = ("fit", "posterior", "penalty", "structures")
-TIMES = ("seconds", "stage_seconds", "earlier_sessions", "peak_memory_mb", "provenance", "files", "num_iterations")
+TIMES = ("seconds", "stage_seconds", "earlier_sessions", "peak_memory_mb", "provenance", "files")
 AT_ONCE = "from pyro_hoim.runs.checkpoint import RunFile; RunFile.SECONDS = 0.0; "
 
 
@@ -64,25 +61,18 @@ def flat(value, name=""):
     return {name: value}
 
 
-def check_same(kind, one, other):
-    """The same models and the same numbers; of fits by an optimiser to its tolerance."""
+def check_same(one, other):
+    """The same bytes of models and the same numbers."""
     folders = [Path(one), Path(other)]
     names = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in folders]
     assert names[0] == names[1]
     for name in names[0]:
-        if name.suffix == ".safetensors" and kind not in OPTIMISED:
+        if name.suffix == ".safetensors":
             assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
-        elif name.suffix == ".safetensors":
-            tensors = [load_file(str(folder / name)) for folder in folders]
-            assert tensors[0].keys() == tensors[1].keys()
-            for part, values in tensors[0].items():
-                np.testing.assert_allclose(values, tensors[1][part], rtol=1e-4, atol=1e-4)
     found, wanted = (flat(timeless(json.loads((folder / "fit.json").read_text()))) for folder in folders)
     assert found.keys() == wanted.keys()
     for name, value in found.items():
-        if isinstance(value, float) and kind in OPTIMISED:
-            assert value == pytest.approx(wanted[name], rel=1e-4, abs=1e-4), name
-        elif name not in (".model", ".report") and not str(value).startswith(one):
+        if name not in (".model", ".report") and not str(value).startswith(one):
             assert value == wanted[name], name
 
 
@@ -136,7 +126,7 @@ def test_any_write_may_be_the_last(kind, shell, monkeypatch):
             check_left(f"broken-{status}")
         moments.set(None, None)
         go_on(shell, kind, f"broken-{status}")
-        check_same(kind, f"broken-{status}", "whole")
+        check_same(f"broken-{status}", "whole")
 
 
 # Processes of their own
@@ -171,7 +161,7 @@ def test_a_second_process_is_refused_and_a_killed_one_is_no_obstacle(shell):
     assert not Path("broken/fit.json").exists()
     shell(*words, "--resume")
     shell(*fit("machine", "whole"))
-    check_same("machine", "broken", "whole")
+    check_same("broken", "whole")
 
 
 def ended(words, how, delay):
@@ -207,9 +197,9 @@ def test_twenty_random_moments(kind, shell):
         text = Path("output").read_text()
         assert "Traceback" not in text, text
         if status == 0 or (Path(folder) / "fit.json").exists():
-            check_same(kind, folder, "whole")
+            check_same(folder, "whole")
             continue
         if how != signal.SIGKILL and Path(folder).exists():
             check_left(folder)
         go_on(shell, kind, folder)
-        check_same(kind, folder, "whole")
+        check_same(folder, "whole")

@@ -43,10 +43,15 @@ def test_a_record_may_go_on_from_its_file(tmp_path, monkeypatch, record):
     short = fit_constrained(DATA, 2, constraint, RunOptions(path))
     assert short.result.status == "max_iterations" and short.result.gap > record.result.gap
     assert "stopped before" in sections.constrained_warnings(short)[0] and not sections.constrained_warnings(record)
-    monkeypatch.setattr("pyro_hoim.study.constrained.record._CHUNK", 100)
-    whole = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))
+    monkeypatch.setattr("pyro_hoim.study.constrained.record._CHUNKS", 99)
+    ended = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))
+    again = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))  # the last piece once more
+    whole = fit_constrained(DATA, 2, constraint, RunOptions())
     assert whole.result.loss == pytest.approx(record.result.loss, abs=whole.result.gap + record.result.gap)
     np.testing.assert_array_equal(whole.result.trace[: len(short.result.trace)], short.result.trace)
+    for one in (ended, again):
+        assert torch.equal(one.result.theta, whole.result.theta)
+        np.testing.assert_array_equal(one.result.trace, whole.result.trace)
     with pytest.raises(InputError, match="belongs to a run with penalty='sparse-low-rank:1,2'"):
         fit_constrained(DATA, 2, Constraint.parse("l1:1", "penalty"), RunOptions(path, resume=True))
 

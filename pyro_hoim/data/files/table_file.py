@@ -283,7 +283,9 @@ def _typed(path: Any, frame: pd.DataFrame, categorical: Collection[str]) -> CsvC
     header = tuple(str(name).strip() for name in frame.columns)
     check_unique(header, f"{path} columns")
     columns = tuple(_typed_cells(f"{path} column {name!r}", frame.iloc[:, i]) for i, name in enumerate(header))
-    types = {name: _categories(dtype) for name, dtype in zip(header, frame.dtypes, strict=True)}
+    types = {
+        name: _categories(f"{path} column {name!r}", kind) for name, kind in zip(header, frame.dtypes, strict=True)
+    }
     held = {name: dtype for name, dtype in types.items() if dtype is not None and name in categorical}
     return CsvColumns(str(path), header, columns, tuple(range(1, len(frame) + 1)), (), held, "row")
 
@@ -308,10 +310,12 @@ def cell_labels(place: Any, values: Iterable[Any]) -> list[str]:
         raise refused(place, str(error), code="not-finite") from None
 
 
-def _categories(dtype: Any) -> pd.CategoricalDtype | None:
+def _categories(place: str, dtype: Any) -> pd.CategoricalDtype | None:
     if not isinstance(dtype, pd.CategoricalDtype):
         return None
-    return pd.CategoricalDtype(cell_labels("categories", dtype.categories), dtype.ordered)
+    labels = cell_labels(place, dtype.categories)
+    check_unique(labels, f"{place} categories")  # blanks around them are not kept
+    return pd.CategoricalDtype(labels, dtype.ordered)
 
 
 def _of_rows(path: Any, read: _Rows) -> CsvColumns:

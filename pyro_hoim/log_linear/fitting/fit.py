@@ -17,7 +17,7 @@ from ...data.digest import digest
 from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, caller_level, conflict, unexpected
-from ...runs.checkpoint import RunFile, check_alike
+from ...runs.checkpoint import RunFile, check_arrays
 from ...runs.options import RunOptions, checked_run
 from ...runs.seal import checksum
 from ...structure.hypergraph import InteractionHypergraph
@@ -32,7 +32,19 @@ from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, With
 from .penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
-from .solvers import Evaluate, Outcome, Patience, Point, Stopping, gradient_descent, lbfgs, newton, proximal_gradient
+from .solvers import (
+    Evaluate,
+    Outcome,
+    Patience,
+    Point,
+    State,
+    Stopping,
+    gradient_descent,
+    kept_shapes,
+    lbfgs,
+    newton,
+    proximal_gradient,
+)
 
 __all__ = ["fit"]
 
@@ -56,6 +68,7 @@ class _Monitor:
     ) -> None:
         self.last: Point | None = None
         self.last_iteration = 0
+        self._kept: tuple[Point, Callable[[], State], State] | None = None
         self.patience = patience
         self._problem = problem
         self._entropies = entropies
@@ -68,10 +81,11 @@ class _Monitor:
         return None if self.patience is None or self.patience.limit is None else self.patience.best
 
     def write(self) -> None:
-        """Keep the best iterate so far, or the last one, in the checkpoint."""
-        kept = self.best or self.last
-        if self._file is not None and kept is not None:
-            self._file.write({"theta": torch.from_numpy(self._problem.lift(kept.theta))})
+        """Keep in the checkpoint what a continued fit makes the same steps from."""
+        if self._file is not None and self._kept is not None:
+            point, state, patience = self._kept
+            entries = {"theta": point.theta, **state(), **patience}
+            self._file.write({name: torch.from_numpy(np.array(value)) for name, value in entries.items()})
 
     def validation_kl(self) -> float | None:
         """Divergence of the validation rows at the parameters that are kept."""
@@ -80,10 +94,12 @@ class _Monitor:
         value = self.patience.value if self.best is None else self.patience.best_value
         return value - self._entropies[1]
 
-    def __call__(self, iteration: int, point: Point, norm: float) -> bool:
-        """Take note of an iterate; True asks the solver to stop."""
+    def __call__(self, iteration: int, point: Point, norm: float, state: Callable[[], State]) -> bool:
+        """Take note of an iterate; True asks the solver to stop, which a continued fit finds out again."""
         self.last, self.last_iteration = point, iteration
         stop = self.patience is not None and self.patience(iteration, point)
+        if not stop:
+            self._kept = point, state, {} if self.patience is None else self.patience.state()
         if self._file is not None and self._file.is_due:
             self.write()
         if self.bar is not None:
@@ -137,7 +153,8 @@ def fit(
         stopping: tolerance (1e-9 for Newton, else 1e-6), iterations (100 for Newton, else 5,000), and the patience
             with which a fit stops early on the validation rows (never). The parameters that were best then come back,
             with the status ``early_stopped`` unless they are those of the last iteration.
-        run: checkpoint, written every 30 seconds and on Ctrl-C, and a progress bar.
+        run: checkpoint, written every 30 seconds and on Ctrl-C, and a progress bar. A continued fit makes the steps of
+            one that was not interrupted, and ends with the same bits.
 
     Returns:
         :class:`FitResult`. Its ``status`` says how the fit ended.
@@ -187,12 +204,11 @@ def fit(
         problem = dense_problem(coordinates, data, possible, penalty, from_zero, space)
     else:
         problem = general_problem(coordinates, data, penalty, None if is_dense else partition, space)
-    if file is not None:
-        _begin(problem, file)
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
     monitor = _monitor(problem, validation, stopping, file, run.progress)
-    outcome, best = _solved(problem, chosen, penalty, stopping, monitor)
+    kept = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
+    outcome, best = _solved(problem, chosen, penalty, stopping, monitor, kept or {})
     _warn(problem, outcome, chosen, stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
     log_likelihood, log_partition = _likelihood(problem, theta, outcome.point.loss, partition)
@@ -222,16 +238,38 @@ def fit(
     )
 
 
-def _begin(problem: Problem, file: RunFile) -> None:
-    """Start from the parameters of a checkpoint, if there is one."""
-    graph, means = problem.hypergraph, problem.own_mean
-    rows = digest(problem.rows) if problem.rows is not None else checksum({"means": torch.from_numpy(means)})
-    kept = file.start({"hypergraph digest": graph.to_json(), "data digest": rows})
-    if kept is not None:
-        with file.taking_up():
-            check_alike(kept, {"theta": torch.zeros(graph.num_parameters, dtype=torch.float64)})
-            check_finite(kept["theta"], "theta")
-            problem.start = problem.lower(kept["theta"].numpy())
+def _taken_up(
+    problem: Problem,
+    method: str,
+    penalty: Penalty | None,
+    validation: Observations | None,
+    monitor: _Monitor,
+    file: RunFile,
+) -> State | None:
+    """The state in a checkpoint, if there is one, where the solver and its patience go on from."""
+    rows = digest(problem.rows) if problem.rows is not None else checksum({"means": torch.from_numpy(problem.own_mean)})
+    settings = {
+        "hypergraph digest": problem.hypergraph.to_json(),
+        "data digest": rows,
+        "method": method,
+        "objective": problem.objective.name,
+        "penalty": repr(penalty),
+        "validation digest": None if validation is None else digest(validation),
+    }
+    found = file.start(settings)
+    if found is None:
+        return None
+    with file.taking_up():
+        size, patience = len(problem.start), monitor.patience
+        shapes = {"theta": (size,), **kept_shapes(method, size), **({} if patience is None else patience.shapes(size))}
+        check_arrays(found, {name: (torch.float64, *shape) for name, shape in shapes.items()})
+        for name in found.keys() - {"patience"}:
+            check_finite(found[name], name)
+        kept = {name: value.numpy() for name, value in found.items()}
+        problem.start = kept["theta"]
+        if patience is not None:
+            patience.take_up(kept, _solver(problem, method, penalty)[0])
+    return kept
 
 
 def _checked_possible(
@@ -311,13 +349,13 @@ def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Eva
 
 
 def _solved(
-    problem: Problem, method: str, penalty: Penalty | None, stopping: Stopping, monitor: _Monitor
+    problem: Problem, method: str, penalty: Penalty | None, stopping: Stopping, monitor: _Monitor, state: State
 ) -> tuple[Outcome, int | None]:
     """The outcome at the parameters that are kept, and their iteration where the fit may stop early."""
     evaluate, solve = _solver(problem, method, penalty)
     try:
         start = evaluate(problem.start)
-        last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor)
+        last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor, state=state)
     except KeyboardInterrupt:
         monitor.write()
         kept = monitor.best or monitor.last

@@ -1,15 +1,16 @@
 """Solvers of convex fits: Newton, L-BFGS, proximal gradient and gradient descent. None of them knows a model.
 
 A solver goes from a sound point to one whose gradient is small, and reports every iterate, at which it may be stopped.
+What it reports with it, its state, is all that it goes on from: a solver that takes up a state makes the same steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +25,10 @@ __all__ = [
     "Patience",
     "Point",
     "Precondition",
+    "State",
     "Stopping",
     "gradient_descent",
+    "kept_shapes",
     "lbfgs",
     "newton",
     "proximal_gradient",
@@ -104,8 +107,35 @@ class Outcome(NamedTuple):
 
 
 Evaluate = Callable[[np.ndarray], Point]
-Report = Callable[[int, Point, float], bool]
-"""Called with (iteration, point, norm); True stops the solver."""
+
+State = Mapping[str, np.ndarray]
+"""What a solver goes on from beside the point itself; empty at the start."""
+
+Report = Callable[[int, Point, float, Callable[[], State]], bool]
+"""Called with (iteration, point, norm, what makes the state there, also later); True stops the solver."""
+
+_ANEW: State = {}
+
+
+def kept_shapes(method: str, size: int) -> dict[str, tuple[int | None, ...]]:
+    """Shapes of the state of a method for so many parameters; None is any length."""
+    extra: dict[str, dict[str, tuple[int | None, ...]]] = {
+        "newton": {},
+        "lbfgs": {"pairs": (None, 2, size)},
+        "proximal-gradient": {"ahead": (size,), "pace": (2,)},
+        "gradient": {"best": (size,), "first": ()},
+    }
+    return {"iteration": (), **extra[method]}
+
+
+def _state(iteration: int, **others: np.ndarray | float) -> State:
+    return {name: np.asarray(value, np.float64) for name, value in {"iteration": iteration, **others}.items()}
+
+
+def _state_of_pairs(iteration: int, size: int, pairs: Sequence[tuple[np.ndarray, np.ndarray, float]]) -> State:
+    """Copies the pairs, which takes as long as a small step."""
+    return _state(iteration, pairs=np.array([pair[:2] for pair in pairs]).reshape(-1, 2, size))
+
 
 Precondition = Callable[[np.ndarray], np.ndarray]
 """Rough inverse Hessian times a vector, symmetric and positive."""
@@ -131,6 +161,24 @@ class Patience:
             self.best_value, self.best, self.best_iteration = self.value, point, iteration
         return self.limit is not None and iteration - self.best_iteration >= self.limit
 
+    def state(self) -> State:
+        """What :meth:`take_up` goes on from."""
+        assert self.best is not None
+        return {
+            "best theta": self.best.theta,
+            "patience": np.array([self.value, self.best_value, self.best_iteration]),
+        }
+
+    @staticmethod
+    def shapes(size: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the state for so many parameters."""
+        return {"best theta": (size,), "patience": (3,)}
+
+    def take_up(self, state: State, evaluate: Evaluate) -> None:
+        """Go on from a state."""
+        self.value, self.best_value, iteration = map(float, state["patience"])
+        self.best, self.best_iteration = evaluate(state["best theta"]), int(iteration)
+
 
 def newton(
     evaluate: Evaluate,
@@ -140,14 +188,15 @@ def newton(
     report: Report,
     hessian: Callable[[], np.ndarray],
     goal: float = math.inf,
+    state: State = _ANEW,
 ) -> Outcome:
     """Newton's method with a backtracking line search; of the Hessian at the last point the upper triangle is read.
 
     Within the tolerance, full steps go on to a smaller ``goal`` as long as each halves the gradient.
     """
-    here = start
-    for iteration in range(max_iterations + 1):
-        if iteration and report(iteration, here, here.norm):
+    here, first = start, int(state.get("iteration", 0))
+    for iteration in range(first, max_iterations + 1):
+        if iteration > first and report(iteration, here, here.norm, partial(_state, iteration)):
             return Outcome(here, here.norm, iteration, "stopped")
         is_near = here.norm <= tolerance
         if here.norm <= min(tolerance, goal) or (is_near and iteration == max_iterations):
@@ -185,6 +234,7 @@ def lbfgs(
     max_iterations: int,
     report: Report,
     precondition: Precondition | None = None,
+    state: State = _ANEW,
 ) -> Outcome:
     """Limited-memory BFGS for losses whose gradients are more accurate than their values.
 
@@ -199,7 +249,9 @@ def lbfgs(
     """
     here = start
     pairs: deque[tuple[np.ndarray, np.ndarray, float]] = deque(maxlen=_MEMORY)
-    for iteration in range(max_iterations + 1):
+    for move, change in state.get("pairs", ()):
+        pairs.append((move.copy(), change.copy(), 1 / float(move @ change)))
+    for iteration in range(int(state.get("iteration", 0)), max_iterations + 1):
         if here.norm <= tolerance:
             return Outcome(here, here.norm, iteration, "converged")
         if iteration == max_iterations:
@@ -223,7 +275,9 @@ def lbfgs(
         if bend > 1e-300 and bend > 1e-14 * float(change @ change):
             pairs.append((move, change, 1 / bend))
         here = there
-        if report(iteration + 1, here, here.norm):
+        if report(
+            iteration + 1, here, here.norm, partial(_state_of_pairs, iteration + 1, here.theta.size, tuple(pairs))
+        ):
             return Outcome(here, here.norm, iteration + 1, "stopped")
     return Outcome(here, here.norm, max_iterations, "max_iterations")
 
@@ -279,7 +333,13 @@ def _search(evaluate: Evaluate, here: Point, direction: np.ndarray, slope: float
 
 
 def gradient_descent(
-    evaluate: Evaluate, start: Point, tolerance: float, max_iterations: int, report: Report, step: float = 0.5
+    evaluate: Evaluate,
+    start: Point,
+    tolerance: float,
+    max_iterations: int,
+    report: Report,
+    step: float = 0.5,
+    state: State = _ANEW,
 ) -> Outcome:
     r"""Gradient descent with a fixed step, :math:`\theta \leftarrow \theta - \alpha \nabla f(\theta)`.
 
@@ -289,19 +349,20 @@ def gradient_descent(
     References:
         Paper 1, equation (9) and algorithm 2, where alpha is 0.5.
     """
-    here = best = start
-    for iteration in range(1, max_iterations + 1):
+    here, best = start, evaluate(state["best"]) if state else start
+    first = float(state.get("first", start.value))
+    for iteration in range(int(state.get("iteration", 0)) + 1, max_iterations + 1):
         if here.norm <= tolerance:
             return Outcome(here, here.norm, iteration - 1, "converged")
         here = evaluate(here.theta - step * here.gradient)
-        is_high = here.value > start.value + 1 + abs(start.value)
+        is_high = here.value > first + 1 + abs(first)
         is_last = iteration == max_iterations
-        if not here.is_sound or is_high or (is_last and here.value > start.value):
-            note = f"the loss rose from {start.value:.4g} to {here.value:.4g} nats per row; reduce step={step:g}"
+        if not here.is_sound or is_high or (is_last and here.value > first):
+            note = f"the loss rose from {first:.4g} to {here.value:.4g} nats per row; reduce step={step:g}"
             return Outcome(best, best.norm, iteration, "diverged", (note,))
         if here.value < best.value:
             best = here
-        if report(iteration, here, here.norm):
+        if report(iteration, here, here.norm, partial(_state, iteration, best=best.theta, first=first)):
             return Outcome(here, here.norm, iteration, "stopped")
     status = "converged" if here.norm <= tolerance else "max_iterations"
     return Outcome(here, here.norm, max_iterations, status)
@@ -314,6 +375,7 @@ def proximal_gradient(
     max_iterations: int,
     report: Report,
     prox: Callable[[np.ndarray, float], np.ndarray],
+    state: State = _ANEW,
 ) -> Outcome:
     """Accelerated proximal gradient with backtracking and restart; ``prox`` is that of the penalty per row.
 
@@ -322,8 +384,10 @@ def proximal_gradient(
         O'Donoghue and Emmanuel Candes, Adaptive restart for accelerated gradient schemes, 2015, section 3.2.
     """
     here, ahead, momentum, step = start, start, 1.0, 1.0
+    if state:
+        ahead, (momentum, step) = evaluate(state["ahead"]), map(float, state["pace"])
     norm = math.inf
-    for iteration in range(1, max_iterations + 1):
+    for iteration in range(int(state.get("iteration", 0)) + 1, max_iterations + 1):
         while True:
             there = evaluate(prox(ahead.theta - step * ahead.gradient, step))
             move = there.theta - ahead.theta
@@ -332,14 +396,14 @@ def proximal_gradient(
                 break
             step /= 2
         norm = (float(np.abs(move).max()) if move.size else 0.0) / step
-        if report(iteration, there, norm):
-            return Outcome(there, norm, iteration, "stopped")
-        if norm <= tolerance:
-            return Outcome(there, norm, iteration, "converged")
         if float((ahead.theta - there.theta) @ (there.theta - here.theta)) > 0:
             momentum = 1.0
         following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        ahead = evaluate(there.theta + (momentum - 1) / following * (there.theta - here.theta))
-        here, momentum = there, following
-        step *= 1.1
+        target = there.theta + (momentum - 1) / following * (there.theta - here.theta)
+        here, momentum, step = there, following, 1.1 * step
+        if report(iteration, here, norm, partial(_state, iteration, ahead=target, pace=np.array([momentum, step]))):
+            return Outcome(here, norm, iteration, "stopped")
+        if norm <= tolerance:
+            return Outcome(here, norm, iteration, "converged")
+        ahead = evaluate(target)
     return Outcome(here, norm, max_iterations, "max_iterations")

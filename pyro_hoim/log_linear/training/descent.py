@@ -97,11 +97,11 @@ class DescentTrainer(TableTrainer):
             return self._tables, TrainingReport("diverged", 0, math.inf, (note,))
         patience = None if held_out is None else Patience(held_out, self.stopping.patience or _PATIENCE)
 
-        def report(iteration: int, point: Point, _: float) -> bool:
+        def report(iteration: int, point: Point, *_: object) -> bool:
             check_time()
             return patience is not None and patience(iteration, point)
 
-        report(0, first, first.norm)
+        report(0, first)
         limits = self.stopping.tolerance or _TOLERANCE, self.stopping.max_iterations or _MAX_ITERATIONS
         if self.method == "gradient":
             outcome = gradient_descent(evaluate, first, *limits, report, self.step)

@@ -33,7 +33,7 @@ __all__ = ["ConstrainedRecord", "Constraint", "as_fit", "fit_constrained"]
 _PARTS = {"l1": ("sparse",), "low-rank": ("low_rank",), "sparse-low-rank": ("sparse", "low_rank")}
 _EXPECTED = "l1:A, low-rank:B or sparse-low-rank:A,B with positive radii A and B"
 _LARGEST = 1e100
-_CHUNK, _CHUNKS = 250, 40
+_CHUNK, _CHUNKS = 50, 200
 _NEGLIGIBLE = 1e-6  # share of the largest singular value up to which others count as zero
 
 
@@ -146,8 +146,10 @@ class ConstrainedRecord:
 def fit_constrained(data: Observations, order: int, constraint: Constraint, run: RunOptions) -> ConstrainedRecord:
     """Minimise the negative log pseudo-likelihood within norm balls, by pieces that a checkpoint is written after.
 
+    A piece that was not finished, and the last one, are done again when the run is continued, with the same bits.
+
     Raises:
-        KeyboardInterrupt: the run was interrupted; its last point is in the checkpoint.
+        KeyboardInterrupt: the run was interrupted; the last whole piece is in the checkpoint.
     """
     loss = PseudoLikelihoodLoss(data, order)
     balls = constraint.balls(loss)
@@ -159,28 +161,34 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
             {"hypergraph digest": loss.hypergraph.to_json(), "data digest": digest(data), "penalty": constraint.text}
         )
     )
-    trace, result = np.zeros((0, 2)), None
+    trace, result, first = np.zeros((0, 2)), None, 0
     if file is not None and kept is not None:
         with file.taking_up():
-            check_alike({"": kept["trace"]}, {"": torch.from_numpy(trace)})
-            trace = kept.pop("trace").numpy()
+            fresh = {"trace": torch.from_numpy(trace), "pieces": torch.tensor(0)}
+            check_alike({name: kept[name] for name in fresh}, fresh)
+            trace, first = kept.pop("trace").numpy(), int(kept.pop("pieces"))
+            if not 0 < first < _CHUNKS:
+                raise ValueError(f"{first} pieces")
             result = _restored(loss, balls, kept)
             check_equal(kept, _kept(result))
     stopping = Stopping(max_iterations=_CHUNK)
-    for _ in range(_CHUNKS):
+    whole: dict[str, torch.Tensor] | None = None
+    for piece in range(first + 1, _CHUNKS + 1):
         if "low_rank" in balls and order > 2:
             start = result if isinstance(result, SplittingResult) else None
             result = douglas_rachford(loss, balls, stopping=stopping, start=start, progress=run.progress)
         else:
             result = frank_wolfe(loss, balls, stopping=stopping, start=result, progress=run.progress)
-        trace = np.concatenate([trace, result.trace])
-        is_done = result.status in ("converged", "stalled")
-        if file is not None and (is_done or file.is_due or result.status == "interrupted"):
-            file.write({"trace": torch.from_numpy(trace), **_kept(result)})
         if result.status == "interrupted":
+            if file is not None and whole is not None:
+                file.write(whole)
             raise KeyboardInterrupt
-        if is_done:
+        trace = np.concatenate([trace, result.trace])
+        if result.status in ("converged", "stalled") or piece == _CHUNKS:
             break
+        whole = {"trace": torch.from_numpy(trace), "pieces": torch.tensor(piece), **_kept(result)}
+        if file is not None and file.is_due:
+            file.write(whole)
     assert result is not None
     return ConstrainedRecord(constraint, replace(result, trace=trace))
 

@@ -1,6 +1,7 @@
 """Fits: objectives, penalties and solvers in every combination, and everything around a run."""
 
 import itertools
+import math
 import warnings
 from dataclasses import replace
 
@@ -391,10 +392,51 @@ def test_interrupt_keeps_the_last_iterate_and_a_checkpoint(czech, tmp_path, monk
     )
     assert resumed.status == "converged"
     fresh = fit(hypergraph, czech, method="lbfgs", partition=Enumeration())
-    assert_close(resumed.theta, fresh.theta, relative=1e-5)
-    assert resumed.num_iterations < fresh.num_iterations  # control: it did not begin anew
+    assert torch.equal(resumed.theta, fresh.theta)
+    run = RunOptions(checkpoint=path, resume=True)
     with pytest.raises(InputError, match="belongs to a run with another hypergraph"):
-        fit(order(czech, 1), czech, run=RunOptions(checkpoint=path, resume=True))
+        fit(order(czech, 1), czech, method="lbfgs", run=run)
+    with pytest.raises(InputError, match="belongs to a run with method='lbfgs', not 'newton'"):
+        fit(hypergraph, czech, run=run)
+    with pytest.raises(InputError, match="belongs to a run with penalty='None'"):
+        fit(hypergraph, czech, method="lbfgs", penalty=L2(1.0), run=run)
+
+
+RESUMED = {
+    "newton": {"method": "newton"},
+    "lbfgs": {"method": "lbfgs"},
+    "gradient": {"method": "gradient", "stopping": Stopping(max_iterations=40)},
+    "proximal-gradient": {"penalty": L1(20.0)},
+    "patience": {"method": "lbfgs", "stopping": Stopping(patience=2)},
+}
+
+
+@pytest.mark.parametrize("kind", RESUMED)
+def test_a_continued_fit_makes_the_same_steps(czech, tmp_path, monkeypatch, kind):
+    """Stopped again and again, every time a few evaluations later; only what was interrupted is done twice."""
+    train, validation = czech.split([0.6, 0.4], seed=1)
+    options = {**RESUMED[kind], **({"validation": validation} if kind == "patience" else {})}
+    evaluate, calls, most = DenseLikelihood.evaluate, itertools.count(1), math.inf
+
+    def interrupting(self, theta):
+        if next(calls) > most:
+            raise KeyboardInterrupt
+        return evaluate(self, theta)
+
+    monkeypatch.setattr(DenseLikelihood, "evaluate", interrupting)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    whole = fit(order(czech, 2), train, **options)
+    total, statuses = next(calls) - 1, []
+    for stop in range(6):
+        calls, most = itertools.count(1), 3 + total // 4 if stop < 5 else math.inf
+        part = fit(order(czech, 2), train, **options, run=RunOptions(tmp_path / "run.safetensors", resume=True))
+        statuses.append(part.status)
+        if part.status != "interrupted":
+            break
+    assert "interrupted" in statuses and next(calls) < total  # control: it did not begin anew
+    assert part.status == whole.status and part.num_iterations == whole.num_iterations
+    assert torch.equal(part.theta, whole.theta) and part.log_likelihood == whole.log_likelihood
+    assert part.best_iteration == whole.best_iteration and part.validation_kl == whole.validation_kl
 
 
 @pytest.mark.parametrize("method", ["newton", "lbfgs", "gradient"])
@@ -442,7 +484,9 @@ def test_checkpoints_are_written_while_a_fit_runs(czech, tmp_path, monkeypatch):
     run = RunOptions(tmp_path / "fit.safetensors", resume=True)  # nothing to resume from
     monkeypatch.setattr(RunFile, "is_due", True)
     assert fit(hypergraph, czech, run=run).status == "converged"
-    assert fit(hypergraph, czech, run=run).num_iterations == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(DenseLikelihood, "hessian", None)  # no further step is made
+        assert fit(hypergraph, czech, run=run).status == "converged"
     with pytest.raises(InputError, match="exists; pass resume=True"):
         fit(hypergraph, czech, run=RunOptions(run.checkpoint))
     late = RunOptions(tmp_path / "late.safetensors")
