@@ -22,6 +22,7 @@ from .nodes.log_partition import (
     node_log_partition as node_log_partition,
     node_moments as node_moments,
 )
+from .nodes.user import UserFamily as UserFamily
 from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
 from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import L1ChoiceResult as L1ChoiceResult, choose_l1 as choose_l1

@@ -20,6 +20,7 @@ from ._derived import CountsAsLevels, fold
 from ._products import term_products, weighted_products, weighted_slopes
 from .nodes.families import NodeFamily
 from .nodes.log_partition import node_log_partition
+from .nodes.user import UserFamily
 from .structure import RootStructure
 
 __all__ = ["GeneralizedRootEnergy"]
@@ -262,6 +263,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
         return sum((eta * scale ** float(r) for r, eta in powers.items()), base)
 
     def _direction(self, direction: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.family, UserFamily):
+            raise unexpected("direction", "a family of the library", self.family, code="no-method")
         v = self._states(direction, False, "direction")
         check_finite(v, "direction")
         if self.family.name != "gaussian" and bool((v < 0).any()):

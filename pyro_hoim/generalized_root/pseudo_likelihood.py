@@ -99,7 +99,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
         count, k = eta.shape
         value, mean, covariance = np.empty(count), np.zeros((count, k)), np.zeros((count, k, k))
         if count:
-            evaluate_nodes(self.family.code, self.family.largest_value, eta, order, value, mean, covariance)
+            evaluate_nodes(self.family, eta, order, value, mean, covariance)
         return eta, value, mean, covariance
 
     @override

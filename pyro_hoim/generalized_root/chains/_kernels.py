@@ -157,7 +157,7 @@ def fill_roots(code, small, states, roots):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _add_natural(program, beta, s, roots, natural, product):
+def add_natural(program, beta, s, roots, natural, product):
     """Natural parameters (chains, k) of variable s in all chains."""
     linear, first, root, coefficient, first_other, other = program
     for b in range(natural.shape[0]):
@@ -193,7 +193,7 @@ def sweep(code, maximum, program, beta, order, num_sweeps, small, work, words, s
     natural, product, drawn = work[0], work[1], work[2]
     for _ in range(num_sweeps):
         for s in order:
-            _add_natural(program, beta, s, roots, natural, product)
+            add_natural(program, beta, s, roots, natural, product)
             draw_nodes(code, maximum, natural, small, work, words, drawn)
             for b in range(states.shape[1]):
                 x = drawn[b]

@@ -46,6 +46,13 @@ def uniform(words, b):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def uniforms(words, chains, out):
+    """One draw of each of some chains."""
+    for i in range(chains.shape[0]):
+        out[i] = uniform(words, chains[i])
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def normal(words, b):
     """One draw of the standard normal law (Box and Muller)."""
     radius = math.sqrt(-2.0 * math.log(uniform(words, b)))

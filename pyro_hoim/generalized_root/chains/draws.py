@@ -10,6 +10,7 @@ from ...runs.arguments import seed_from
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..nodes.log_partition import checked_natural, node_log_partition
+from ..nodes.user import UserFamily
 
 __all__ = ["draw_from_nodes", "independent_log_partition"]
 
@@ -42,12 +43,16 @@ def draw_from_nodes(
     from ._count_kernels import small_counts
     from ._kernels import draw_nodes, workspace
     from ._random_kernels import chain_words
+    from ._user_moves import user_node_draws
 
     order = natural.shape[-1]
     rows = np.ascontiguousarray(natural.detach().cpu().double().reshape(-1, order).numpy())
-    drawn = np.empty(len(rows))
     words = chain_words(seed_from(generator), len(rows))
-    draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
+    if isinstance(family, UserFamily):
+        drawn = user_node_draws(family, rows, words)
+    else:
+        drawn = np.empty(len(rows))
+        draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
     if np.isnan(drawn).any():
         wrong = int(np.isnan(drawn).argmax())
         problem = f"the law of {rows[wrong].tolist()} cannot be normalised, or has its mode beyond 2^53"

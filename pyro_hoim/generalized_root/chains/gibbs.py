@@ -33,6 +33,8 @@ from ...runs.arguments import checked_states, seed_from
 from ...runs.seal import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
+from ..nodes._user_rows import user_has_law
+from ..nodes.user import UserFamily
 from ..normalizability.check import check_normalizable
 from ._program import RootProgram
 
@@ -142,7 +144,8 @@ class RootChains(Chains):
 
     def _check_normalizable(self, fixed: Mapping[int, NDArray[np.float64]]) -> None:
         """Refuse a model of reals whose law given the fixed values cannot be normalised."""
-        if self._energy.family.is_discrete or not len(self._free):
+        family = self._energy.family
+        if (family.is_discrete and not isinstance(family, UserFamily)) or not len(self._free):
             return
         values = np.stack([np.zeros(self._num_chains), *fixed.values()], axis=1)
         unknown = ""
@@ -160,12 +163,14 @@ class RootChains(Chains):
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
-        if self._energy.family.is_discrete:
+        family = self._energy.family
+        if family.is_discrete and not isinstance(family, UserFamily):
             return
         from ..nodes.integrability_kernels import is_integrable
 
         for s in self._free:
-            if is_integrable(self._program.code, self._program.linear[s]):
+            own = self._program.linear[s]
+            if user_has_law(family, own) if isinstance(family, UserFamily) else is_integrable(family.code, own):
                 continue
             found = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
             problem = f"the terms of single variables alone cannot be normalised ({found}); no first state can be drawn"
@@ -189,25 +194,33 @@ class RootChains(Chains):
     def _set(self, states: NDArray[np.float64]) -> None:
         """Replace all states (d, num_chains)."""
         from ._kernels import fill_roots
+        from ._user_moves import fill_user_roots
 
+        family = self._energy.family
         for low, held, roots, _, _ in self._tiles:
             held[:] = states[:, low : low + held.shape[1]]
-            fill_roots(self._program.code, self._small, held, roots)
+            if isinstance(family, UserFamily):
+                fill_user_roots(family, held, roots)
+            else:
+                fill_roots(family.code, self._small, held, roots)
 
     def _move(self, num_sweeps: int, beta: float, order: NDArray[np.int64]) -> None:
         from ...compute.lanes import run_threads
         from ._kernels import sweep
+        from ._user_moves import user_sweep
 
-        program, small, size = self._program, self._small, len(self.domain)
+        program, small, size, family = self._program, self._small, len(self.domain), self._energy.family
         terms = (program.linear, *program.visits)
         failures: dict[int, int] = {}
 
         def work(first: int, step: int) -> None:
             for i in range(first, len(self._tiles), step):
                 low, states, roots, words, scratch = self._tiles[i]
-                failed = sweep(
-                    program.code, program.maximum, terms, beta, order, num_sweeps, small, scratch, words, states, roots
-                )
+                if isinstance(family, UserFamily):
+                    failed = user_sweep(family, terms, beta, order, num_sweeps, words, states, roots)
+                else:
+                    rest = (order, num_sweeps, small, scratch, words, states, roots)
+                    failed = sweep(family.code, program.maximum, terms, beta, *rest)
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
@@ -304,11 +317,16 @@ class RootChains(Chains):
 
     def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         from ._kernels import score
+        from ._user_moves import user_score
 
         program, single, joint = self._program, np.zeros(self._num_chains), np.zeros(self._num_chains)
+        family = self._energy.family
         for low, states, roots, _, _ in self._tiles:
             parts = (values[low : low + states.shape[1]] for values in (single, joint))
-            score(program.code, program.linear, program.terms, states, roots, *parts)
+            if isinstance(family, UserFamily):
+                user_score(family, program.linear, program.terms, states, roots, *parts)
+            else:
+                score(family.code, program.linear, program.terms, states, roots, *parts)
         device = self._energy.device
         return torch.from_numpy(single).to(device), torch.from_numpy(joint).to(device)
 

@@ -22,6 +22,7 @@ from ...errors import InputError, out_of_reach
 from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
+from ..nodes.user import UserFamily
 from ..normalizability.form import Form, ascend, local_maximum
 from ..structure import RootStructure, TermGroup
 
@@ -52,6 +53,17 @@ class Terms:
         """Whether values lie on the whole line and T_1 is their square."""
         return self.family.name == "gaussian"
 
+    @property
+    def is_two_sided(self) -> bool:
+        """Whether values lie on the whole line."""
+        return self.family.kind == "real"
+
+    def has_signs(self, j: int) -> bool:
+        """Whether the j-th root may be negative."""
+        if isinstance(self.family, UserFamily):
+            return self.family.signed_roots is not None
+        return self.is_signed and j == 2
+
     def interactions(self) -> list[TermGroup]:
         """The parts with two or more variables."""
         return [part for part in self.parts if part.size > 1]
@@ -78,7 +90,7 @@ class Bounds:
 
     def decays(self, family: NodeFamily) -> bool:
         """Whether every function of one variable is integrable: its highest power with a coefficient is negative."""
-        if family.is_discrete:
+        if family.is_discrete or isinstance(family, UserFamily):  # whose profiles show whether they end
             return True
         powers = sorted({*self.ratios, *(1 / j for j in range(1, self.singles.shape[1] + 1))}, reverse=True)
         for s, own in enumerate(self.singles):
@@ -152,7 +164,7 @@ def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     weights.append(np.ones(terms.size))
     candidates = [_separated(terms, w) for w in weights]
     good = [bounds for bounds in candidates if bounds.decays(terms.family)]
-    if not good and not terms.family.is_discrete:
+    if not good and not terms.family.is_discrete and not isinstance(terms.family, UserFamily):
         shifted = _with_signs(terms, candidates[0])
         good = [] if shifted is None else [shifted]
     return good
@@ -165,7 +177,7 @@ def _separated(terms: Terms, weights: Floats) -> Bounds:
     for j, rows, values in terms.interactions():
         length = rows.shape[1]
         ratio = length / j
-        largest = np.abs(values) if terms.is_signed and j == 2 else np.maximum(values, 0)  # whatever the signs of x
+        largest = np.abs(values) if terms.has_signs(j) else np.maximum(values, 0)  # whatever the signs of x
         logs = np.log(weights[rows])
         share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
         np.add.at(slopes[:, ratios.index(ratio)], rows, share)

@@ -42,7 +42,11 @@ class Grid(NamedTuple):
 
 def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
     """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z."""
-    if math.isfinite(terms.family.largest_value) and terms.family.largest_value < 64:
+    is_bounded = math.isfinite(terms.family.largest_value)
+    if is_bounded and not terms.family.is_discrete:
+        problem = f"no grid for interacting numbers up to a maximum, as those of the {terms.family.name} family"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+    if is_bounded and terms.family.largest_value < 64:
         top = terms.family.largest_value  # all values of a short range: nothing is left out
         return [Window(0.0, top, 1)] * terms.size, -math.inf
     below, means = product_below(terms)
@@ -118,7 +122,7 @@ def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: flo
 
 
 def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    family, signed = terms.family, terms.is_signed
+    family, signed = terms.family, terms.is_two_sided
     power, splits = smooth_power(family, tuple(sorted({j for j, _, _ in terms.parts})))
 
     def log_value(u: Floats) -> Floats:
@@ -160,7 +164,8 @@ def smooth_power(family: NodeFamily, roots: tuple[int, ...]) -> tuple[int, tuple
     they are :math:`|u|^{2 m / j}`, and an odd m with every 2 m / j even leaves nothing to split.
     """
     if family.name != "gaussian":
-        return math.lcm(*roots) if roots else 1, ()
+        splits = (0.0,) if family.kind == "real" else ()
+        return (math.lcm(*roots) if roots else 1), splits
     power = math.lcm(*(j // math.gcd(2, j) for j in roots)) if roots else 1
     is_smooth = power % 2 == 1 and all(j <= 2 or (2 * power // j) % 2 == 0 for j in roots)
     return power, () if is_smooth else (0.0,)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from typing_extensions import override
 
 from ...core.partition import Cost, LogPartition
 from ..chains.gibbs import independent_samples
 from ..energy import GeneralizedRootEnergy
+from ..nodes._user_rows import user_value_moments
 from ..nodes.families import NodeFamily
 from ..nodes.log_partition import node_log_partition, node_moments
+from ..nodes.user import UserFamily
 from ..structure import RootStructure
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
 
@@ -116,6 +119,11 @@ class IndependentClosedForm(ExactRoot):
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
+        if isinstance(energy.family, UserFamily):
+            rows = energy.structure.single_natural(psi).numpy()
+            pair = user_value_moments(energy.family, np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])))
+            mean, variance = (torch.from_numpy(part).reshape(rows.shape[:-1]).to(energy.psi) for part in pair)
+            return mean, variance
         place = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
         natural = energy.structure.single_natural(psi, max(energy.order, place + 1))
         found = node_moments(energy.family, natural)

@@ -22,6 +22,7 @@ from ...errors import check_not_negative, check_type, check_whole, out_of_reach,
 from ._segments import LARGEST_COUNT, HalfLine, Line, Subdomain
 from .families import GaussianFamily, NodeFamily
 from .log_partition import node_moments
+from .user import UserFamily
 
 __all__ = ["Line", "NodeBounds", "Subdomain", "node_bounds"]
 
@@ -85,6 +86,8 @@ def node_bounds(
         (3.16, 3.4)
     """
     check_type(family, NodeFamily, "family")
+    if isinstance(family, UserFamily):
+        raise out_of_reach("family", f"there are no bounds for the {family.name} family, a user's", code="no-method")
     row = torch.as_tensor(natural, dtype=torch.float64).detach()
     if row.dim() != 1:
         raise wrong_shape("natural", "(k,) with k from 1", row)

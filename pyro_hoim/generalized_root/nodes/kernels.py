@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from ...compute.jit import njit
 from ._quadrature_kernels import add_far_counts, number_values
 from ._sum_kernels import moments
+from ._user_rows import user_moments
+from .families import NodeFamily
+from .user import UserFamily
 
 __all__ = ["evaluate_nodes"]
 
@@ -156,21 +159,20 @@ def _far_values(eta, powers, maximum, order, value, mean, cov, error, floors):
             )
 
 
-def evaluate_nodes(
-    code: int, maximum: float, eta: Floats, order: int, value: Floats, mean: Floats, cov: Floats
-) -> Floats:
+def evaluate_nodes(family: NodeFamily, eta: Floats, order: int, value: Floats, mean: Floats, cov: Floats) -> Floats:
     """Node log partition, its gradient and Hessian for many rows, written into given arrays; the relative errors (n,).
 
     Args:
-        code: of the family.
-        maximum: its largest value.
+        family: one of the library's, or a user's.
         eta: natural parameters (n, k) float64, C-contiguous.
         order: 0 for values only, 1 with the mean, 2 with the covariance too.
         value: result (n,); infinite where the density cannot be normalised, NaN where a parameter is not finite.
         mean: result (n, k), E T_j; of any shape and untouched if order is 0.
         cov: result (n, k, k), Cov(T_i, T_j); of any shape with three dimensions and untouched if order is below 2.
     """
-    error = np.empty(len(eta))
+    if isinstance(family, UserFamily):
+        return user_moments(family, eta, order, value, mean, cov)
+    code, maximum, error = family.code, family.largest_value, np.empty(len(eta))
     for first in range(0, len(eta), _ROWS):  # compiled code answers no Ctrl-C before it returns
         rows = slice(first, first + _ROWS)
         error[rows] = _evaluated(code, maximum, eta[rows], order, value[rows], mean[rows], cov[rows])

@@ -23,6 +23,7 @@ from ...core.laws.last_derivative import LastDerivative
 from ...errors import check_type, refused, wrong_shape
 from .families import NodeFamily
 from .kernels import evaluate_nodes
+from .user import UserFamily
 
 __all__ = ["NodeMoments", "node_log_partition", "node_moments"]
 
@@ -141,7 +142,7 @@ def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
     n = eta.shape[0]
     value, mean = np.empty(n), np.empty((n if order > 0 else 0, k))
     covariance = np.empty((n if order > 1 else 0, k, k))
-    error = evaluate_nodes(family.code, family.largest_value, eta, order, value, mean, covariance)
+    error = evaluate_nodes(family, eta, order, value, mean, covariance)
     bad = ~np.isfinite(value)
     if bad.any():
         row = int(np.argmax(bad))
@@ -149,6 +150,8 @@ def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
         why = "parameters whose density can be normalised (that of the highest power that is not zero is negative)"
         if family.is_discrete:
             why = "a log partition function below the largest number"
+        if isinstance(family, UserFamily):
+            why = "parameters whose sum or integral is finite and ends within what is looked at"
         problem = (
             f"the {family.name} family needs {why}, received {tuple(float(e) for e in eta[row])} at index {where} "
             f"({int(bad.sum())} such rows)"

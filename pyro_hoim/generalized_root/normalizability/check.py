@@ -2,6 +2,7 @@ r"""Can a generalized root model be normalised? Proofs, counterexamples, and an 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -11,6 +12,7 @@ import torch
 
 from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
+from ..nodes.user import UserFamily
 from ..structure import TermGroup
 from ._verdict import Verdict, settle
 from .form import Array, Form, Index, connected
@@ -66,7 +68,8 @@ class _Found(NamedTuple):
 def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
     r"""Decide whether the unnormalised law of a model has a finite sum or integral.
 
-    Counts are always proven, the factorial beats all terms (section 3.3). Otherwise the terms of power l/j = 1 decide,
+    Counts of the library's families are always proven, the factorial beats all terms (section 3.3); of a
+    :class:`UserFamily` finite domains are, and what else the user says. Otherwise the terms of power l/j = 1 decide,
     :math:`\eta_1(v)`: negative in every direction proves, positive in one disproves, and where it is exactly zero the
     next lower power decides for the variables concerned. Proofs hold in floating point, with margins for rounding: by
     inequalities of weighted means (of any size and order, cheap), by definiteness of the pairs, or by branch and bound
@@ -104,12 +107,12 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         raise unexpected("psi", "finite numbers", received="NaN or an infinity", code="not-finite")
     if len(energy.domain) == 0:
         return Normalizability("proven", "there are no variables")
+    if isinstance(energy.family, UserFamily):
+        return _stated(energy.family)
     if energy.family.is_discrete:
         finite = energy.family.name == "truncated-poisson"
         reason = "the domain is finite" if finite else "the factorial of a count outweighs every root product"
         return Normalizability("proven", reason)
-    if energy.family.name not in ("exponential", "gaussian"):
-        return Normalizability("undecided", f"nothing is known about the {energy.family.name} family")
     worst = Normalizability("proven", "the batch is empty")
     for index in np.ndindex(*energy.batch_shape):
         found = _examine(energy, coefficients[index].to("cpu", torch.float64).numpy())
@@ -121,6 +124,16 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         if worst.is_proven:
             worst = Normalizability(found.verdict, found.reason, index=() if found.verdict == "proven" else index)
     return worst
+
+
+def _stated(family: UserFamily) -> Normalizability:
+    """What a user says of a family; finite sums need no word."""
+    if family.is_discrete and math.isfinite(family.largest_value):
+        return Normalizability("proven", "the domain is finite")
+    if family.is_normalizable:
+        return Normalizability("proven", f"the {family.name} family is said to be normalisable always")
+    reason = f"the {family.name} family is a user's, and does not say that it is normalisable always"
+    return Normalizability("undecided", reason)
 
 
 def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:

@@ -119,9 +119,8 @@ class JointRegression(Regression):
         self.places, self.values = np.concatenate(places)[order], np.concatenate(values)[order]
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
-        code, top = self.family.code, self.family.largest_value
         parts = [slice(first, first + _ROWS_AT_A_TIME) for first in range(0, len(eta), _ROWS_AT_A_TIME)]
         joblib.Parallel(n_jobs=self._jobs, require="sharedmem")(
-            joblib.delayed(evaluate_nodes)(code, top, eta[p], derivatives, value[p], mean[p], covariance[p])
+            joblib.delayed(evaluate_nodes)(self.family, eta[p], derivatives, value[p], mean[p], covariance[p])
             for p in parts
         )

@@ -102,7 +102,7 @@ class Regression:
             top = self.family.largest_value
             bound_counts(eta, top, self.num_subdomains, derivatives, value, mean, covariance)
         else:
-            evaluate_nodes(self.family.code, self.family.largest_value, eta, derivatives, value, mean, covariance)
+            evaluate_nodes(self.family, eta, derivatives, value, mean, covariance)
 
     def objective(self, coefficients: Floats) -> float:
         """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""

@@ -26,6 +26,7 @@ from ...errors import (
 from ...runs.options import RunOptions, checked_run
 from ..nodes.bound_kernels import LARGEST_COUNT
 from ..nodes.families import NodeFamily, node_family
+from ..nodes.user import UserFamily
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
 from .node import NodeSolution, advice
@@ -148,7 +149,7 @@ def _fit(
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
-    if settings.objective == "upper-bound" and not kind.is_discrete:
+    if settings.objective == "upper-bound" and (isinstance(kind, UserFamily) or not kind.is_discrete):
         problem = f"the bounds of a regression are those of counts, and the {kind.name} family has none"
         raise conflict("objective", f"{problem}; pass objective='log-partition'")
     run = checked_run(run)

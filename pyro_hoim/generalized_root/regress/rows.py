@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from ...data.counts import CountTable
 from ...data.frames import as_counts, is_frame
-from ...errors import out_of_reach, size_text, unexpected, wrong_type
+from ...errors import out_of_reach, refused, size_text, unexpected, wrong_type
 from ...schema import Domain
 from ..nodes.families import NodeFamily
+from ..nodes.user import UserFamily
 
 __all__ = ["RootRows", "prepare_rows"]
 
@@ -134,6 +136,8 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     if np.isfinite(family.largest_value):
         table.check_range(0.0, family.largest_value, f"the {family.name} family")
     held: Any = scipy.sparse.csc_matrix(table.matrix)
+    if isinstance(family, UserFamily):
+        _check_user_values(family, held)
     if held.nnz >= 2**32:
         problem = f"{size_text(held.nnz, 'nonzero entries')} exceed the limit of 2^32"
         raise out_of_reach("data", problem, "take fewer columns")
@@ -155,3 +159,13 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
         columns[by_rows].astype(np.uint32),
         np.ascontiguousarray(roots[:, by_rows]),
     )
+
+
+def _check_user_values(family: UserFamily, held: Any) -> None:
+    """Refuse impossible values of a user's family, and zeros whose roots are not zero: rows are kept sparse."""
+    family.check_values(torch.from_numpy(held.data), "data")
+    if held.nnz < math.prod(held.shape):
+        zero = torch.zeros(1, dtype=torch.float64)
+        family.check_values(zero, "data")
+    if float(family.root(torch.zeros(1, dtype=torch.float64), 1)) != 0.0:
+        raise refused("family", f"the statistic of the {family.name} family is not 0 at 0, as regressions need")

@@ -26,12 +26,15 @@ from pyro_hoim.generalized_root.nodes.kernels import evaluate_nodes
 from pyro_hoim.generalized_root.nodes.log_partition import node_log_partition, node_moments
 from pyro_hoim.testing import raises
 
+BY_CODE = {0: PoissonFamily(), 2: ExponentialFamily(), 3: GaussianFamily()}
+
 
 def evaluate(code, eta, maximum=math.inf, order=2):
     rows = np.ascontiguousarray(eta, dtype=np.float64)
     n, k = rows.shape
     value, mean, cov = np.full(n, np.nan), np.full((n, k), np.nan), np.full((n, k, k), np.nan)
-    evaluate_nodes(code, maximum, rows, order, value, mean, cov)
+    family = TruncatedPoissonFamily(int(maximum)) if code == 1 else BY_CODE[code]
+    evaluate_nodes(family, rows, order, value, mean, cov)
     return value, mean, cov
 
 
@@ -411,7 +414,7 @@ def test_stated_errors_hold():
         rows = every[:size]
         eta = np.array(rows)
         value, mean, cov = np.empty(len(rows)), np.empty(eta.shape), np.empty((*eta.shape, eta.shape[1]))
-        error = evaluate_nodes(code, math.inf, eta, 2, value, mean, cov)
+        error = evaluate_nodes(BY_CODE[code], eta, 2, value, mean, cov)
         for row in range(len(rows)):
             expected, expected_mean, _ = oracle(rows[row])
             assert abs(value[row] - float(expected)) <= error[row] * (1 + abs(float(expected)))
