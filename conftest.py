@@ -73,6 +73,12 @@ def shared_data() -> Path:
     pytest.skip(message)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a CUDA device where there is none; ``-rs``, a default of this project, shows it."""
+    if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and there is none")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
     """Leave out the last search for garbage among all that torch and Numba made, which takes a second."""

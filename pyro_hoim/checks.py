@@ -18,6 +18,7 @@ __all__ = [
     "check_exact_shape",
     "check_finite",
     "check_shape",
+    "checked_device",
     "checked_floating",
     "checked_sample_shape",
     "is_hidden",
@@ -79,6 +80,29 @@ def checked_floating(value: object, argument: str) -> torch.Tensor:
         raise wrong_type(argument, "a floating-point tensor", received=value.dtype)
     check_dense(value, argument)
     return value
+
+
+def checked_device(name: object, argument: str) -> torch.device:
+    """The device of a name, or :class:`InputError` where PyTorch knows no such device or this machine has none.
+
+    Example:
+        >>> checked_device("cpu", "device")
+        device(type='cpu')
+        >>> checked_device("gpu", "device")
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.InputError: device: expected a device that PyTorch can use here (cpu...), received 'gpu'
+    """
+    if not isinstance(name, str | torch.device):
+        raise wrong_type(argument, "the name of a device", name)
+    try:
+        device = torch.device(name)
+        float(torch.zeros(1, device=device))
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        here = ", ".join(["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))])
+        expected = f"a device that PyTorch can use here ({here})"
+        raise unexpected(argument, expected, str(name), code="unknown-choice") from error
+    return device
 
 
 def checked_sample_shape(sample_shape: object, width: int = 1) -> torch.Size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -198,6 +198,16 @@ class LogPartition:
         found = {name: getattr(self, name) for name in numbers}
         sums = {name: None if number is None else number + by for name, number in found.items()}
         return replace(self, **sums, sandwich=sides, coding=coding)
+
+    def to(self, device: torch.device | str) -> LogPartition:
+        """The same result on a device."""
+
+        def moved(record: Any) -> dict[str, torch.Tensor]:
+            parts = {part.name: getattr(record, part.name) for part in fields(record)}
+            return {name: part.to(device) for name, part in parts.items() if isinstance(part, torch.Tensor)}
+
+        sides = None if self.sandwich is None else replace(self.sandwich, **moved(self.sandwich))
+        return replace(self, **moved(self), sandwich=sides)
 
     def check_log_probs(
         self, log_probs: torch.Tensor, describe: Callable[[int], str], rows: torch.Tensor | float = 1

@@ -369,6 +369,7 @@ FAMILY = Family(
         "most_probable": "it does not hold the joint law",
         "chains": "it has no log Z to estimate",
         "temperatures": "it has no log Z to estimate",
+        "device": "it has no log Z to estimate",
         "information": "its file holds the information that each edge gained",
         "samples": "its file holds the information that each edge gained",
         "log-z": "its conditionals need not belong to one joint law; its score is the pseudo-likelihood, and the "

@@ -219,7 +219,7 @@ def check_independence(case: EngineCase) -> None:
 
 
 def check_energies(case: EngineCase) -> None:
-    """Cached energies equal recomputed ones after every operation."""
+    """Energies equal recomputed ones after every operation, and ``gather`` copies the states named."""
     engine = case.engine("interactions", 3, 40)
     order, rng = _forward(case.blocks("interactions")), np.random.default_rng(case.seed + 4)
     _assert_energies(case, engine, "set_codes")
@@ -227,7 +227,9 @@ def check_energies(case: EngineCase) -> None:
         engine.sweep(order, 5, _BETAS)
         _assert_energies(case, engine, "sweep")
     saved = {name: value.clone() for name, value in engine.state().items()}
-    engine.gather(torch.as_tensor(rng.integers(0, 40, (3, 40))))
+    before, index = engine.get_codes(), torch.as_tensor(rng.integers(0, 40, (3, 40)))
+    engine.gather(index)
+    assert_equal(engine.get_codes(), before.gather(1, index[..., None].expand_as(before)), "states after gather")
     _assert_energies(case, engine, "gather")
     engine.anneal(order, np.array([0.0, 0.5, 1.0]), 2)
     _assert_energies(case, engine, "anneal")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from command_line import save_random, stored
+from other_device import AWAY, pretend
 
 from pyro_hoim.core import LogPartition
 from pyro_hoim.errors import InputError
@@ -70,6 +71,18 @@ def test_log_z_within_reach_agrees_with_enumeration(shell):
     assert abs(found["value"] - exact["value"]) < 4 * found["std_error"]
 
 
+def test_chains_of_another_device(shell):
+    """The device is a pretended one; an estimate there has another value with the same seed, and agrees."""
+    asked = ["log-z", "small.safetensors", *CHEAP]
+    here = shell.json(*asked)
+    assert shell.json(*asked, "--device", "cpu") == here
+    exact = shell.json("log-z", "small.safetensors")["value"]
+    with pretend() as waits:
+        away = shell.json(*asked, "--device", str(AWAY))
+    assert waits and away["value"] != here["value"]
+    assert abs(away["value"] - exact) < 5 * away["std_error"] and away["verdict"] == here["verdict"]
+
+
 def test_an_estimate_without_error_bar_says_so(shell):
     save_random("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
     cold = ["log-z", "cold.safetensors", "--method", "ais", "--chains", "32", "--temperatures", "3"]
@@ -93,6 +106,10 @@ def test_an_estimate_without_error_bar_says_so(shell):
         ([*CHEAP[:5], "hot"], ["--temperatures", "'hot'", "adaptive"]),
         ([*CHEAP, "--seed", "-1"], ["--seed"]),
         (["--method", "mcmc"], ["mcmc", "ais"]),
+        (["--device", "cpu"], ["--device", "--method ais"]),
+        ([*CHEAP, "--device", "gpu"], ["--device", "'gpu'", "cpu"]),
+        ([*CHEAP, "--device", "meta"], ["--device", "'meta'", "cpu"]),
+        ([*CHEAP, "--device", "cuda:99"], ["--device", "'cuda:99'", "cpu"]),
     ],
 )
 def test_wrong_options(options, words, shell):

@@ -682,7 +682,7 @@ def test_inspection_and_rendering_know_the_site(monkeypatch):
     assert [call.args for call in drawn.edge.call_args_list] == [("x", "y")]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_cuda():
     for options, _ in SCANS:
         for sampler in ("exact", "pseudo-gibbs"):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from ...checks import checked_device
 from ...data.observations import Observations
 from ...errors import IntractableError, conflict, out_of_range
 from ..family import Answer, Question
@@ -73,7 +74,7 @@ def drawn_rows(question: Question, how: str) -> Generator[Callable[[int], Any]]:
 
 def is_default_log_z(question: Question) -> bool:
     """Whether nothing was said of how log Z is found."""
-    others = ("chains", "temperatures", "seed")
+    others = ("chains", "temperatures", "seed", "device")
     return question["method"] == "auto" and all(question[name] is None for name in others)
 
 
@@ -83,8 +84,11 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
     An estimate looks for modes from the rows ``starts`` (n, d), too.
     """
     if question["method"] == "ais":
-        return _annealed(question, annealed, starts).log_partition(energy)
-    for name in ("chains", "temperatures", "seed"):
+        backend = _annealed(question, annealed, starts)
+        if question["device"] is None:
+            return backend.log_partition(energy)
+        return backend.log_partition(energy.to(device=checked_device(question["device"], "device"))).to("cpu")
+    for name in ("chains", "temperatures", "seed", "device"):
         if question[name] is not None:
             method = option("method", question["method"])
             raise conflict(name, f"belongs to {option('method', 'ais')}, received {method}")

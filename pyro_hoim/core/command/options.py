@@ -96,6 +96,7 @@ LOG_Z_OPTIONS = (
         metavar="K|adaptive",
     ),
     Option("seed", "Seed of ais.  [default: 0]", kind="whole", low=0, high=LARGEST_SEED),
+    Option("device", "Where the chains of ais run, as PyTorch names it: cuda, cuda:1.  [default: cpu]", metavar="NAME"),
 )
 DRAW_METHOD = Option(
     "method",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, cast, get_args
 
 import torch
 
 from ...compute.engine import Engine
 from ...errors import check_choice, conflict, out_of_reach
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 
 EngineName = Literal["auto", "products", "tables", "torch"]
 _MAX_CELLS = 2**31 - 1
+_REFERENCE_STREAM = 0x5EED
 
 
 def make_engine(
@@ -51,3 +54,17 @@ def make_engine(
     from .tables_engine import TablesEngine
 
     return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))
+
+
+def reference_draws(domain: Domain, reference: torch.Tensor, lead: Sequence[int], seed: int) -> torch.Tensor:
+    """States (*batch, chains, d) from product laws with log weights (groups, levels), by a generator of the device."""
+    device, num_chains, start = reference.device, lead[-1], 0
+    random = torch.Generator(device).manual_seed(seed ^ _REFERENCE_STREAM)
+    columns: list[torch.Tensor] = []
+    for levels in domain.cardinalities:
+        shares = torch.softmax(reference[:, start : start + levels], -1).expand(math.prod(lead[:-1]), -1)
+        start += levels
+        points = torch.rand(len(shares), num_chains, dtype=shares.dtype, generator=random, device=device)
+        columns.append(torch.searchsorted(shares.cumsum(-1)[:, :-1].contiguous(), points, right=True))
+    states = torch.stack(columns, -1) if columns else torch.zeros(*lead, 0, dtype=torch.long, device=device)
+    return states.reshape(*lead, len(columns))

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import itertools
-import math
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...structure.cells import cell_index, row_strides
 from ...structure.hypergraph import InteractionHypergraph
+from ._torch_graphs import Graphs
+from ._torch_structure import Blocks, Places, Update, places_of_edges, steps, update_of
 
 __all__ = ["TorchEngine"]
 
-Blocks = tuple[tuple[int, ...], ...]
-
-
-class _Update(NamedTuple):
-    """Index arrays of n blocks that share no interaction, padded to F factors, D outside variables, K states.
-
-    A factor is an interaction that meets the block. Padding points at a weight of zero, appended to the tables.
-    """
-
-    start: torch.Tensor  # (n, F) position of the factor's table
-    variable: torch.Tensor  # (n, F, D) its variables outside the block
-    stride: torch.Tensor  # (n, F, D)
-    step: torch.Tensor  # (n, F, K) what a state of the block adds to the position
-    reference: torch.Tensor  # (n, K, m) positions in the reference tables
-    is_state: torch.Tensor  # (n, K)
-    state: torch.Tensor  # (n, K, m) codes of the members in every state
-    member: torch.Tensor  # (n, m) variables of the block
-    radix: torch.Tensor  # (n, m) position of a state from the codes of the members
+_MAX_CELLS = {"cpu": 2**18}  # looked up at once: what fits into the cache of a core
+_MAX_CELLS_ELSEWHERE = 2**26
+_MAX_UNIFORMS = 2**28  # drawn at once
+_BUCKETS = 64  # of every cell on a device where many chains count at once
+_LEAST = 2.0**-26  # a random number of zero would draw impossible states
 
 
 class TorchEngine:
     """An :class:`~pyro_hoim.compute.engine.Engine` in PyTorch, for any domain and device.
 
-    Consecutive blocks of a sweep that share no interaction are drawn at once for all chains, so a schedule by colour
-    classes takes one step per class. One generator serves all chains.
+    Visits of a sweep that share no interaction are drawn at once for all chains: a schedule by colour classes takes one
+    step per class, and one by sites as many as a visit has others to wait for. States, random numbers, energies and
+    counts stay on the device, and nothing waits for it between two calls. On CUDA the kernels of a sweep are replayed
+    as one graph. One generator serves all chains.
     """
 
     def __init__(
@@ -60,208 +49,235 @@ class TorchEngine:
         self._dtype = dtype
         self._device = torch.device(device)
         self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._max_cells = _MAX_CELLS.get(self._device.type, _MAX_CELLS_ELSEWHERE)
         cards = hypergraph.domain.cardinalities
         self._code = torch.uint8 if max(cards, default=1) <= 256 else torch.int32
-        self._reference_start = [0, *itertools.accumulate(cards)]
+        is_small = num_groups * (hypergraph.num_terms + 1) < 2**31
+        self._index = torch.int32 if is_small else torch.long
         self._update = lru_cache(4096)(self._compile)
-        self._batched = lru_cache(64)(self._batches)
-        self._meeting = hypergraph.incident
-        self._codes: torch.Tensor | None = None
-        self._cells = cell_index(hypergraph).flat
+        self._planned = lru_cache(64)(self._plan)
+        self._graphs = Graphs(self._device)
+        # Memory that stays, so that captured kernels find it.
+        self._tables = self._zeros(num_groups, hypergraph.num_terms + 1)
+        self._reference = self._zeros(num_groups, sum(cards) + 1)
+        self._exact = tuple(torch.zeros_like(part, dtype=torch.float64) for part in (self._tables, self._reference))
+        self._beta = self._zeros(num_groups, 1)
+        self._codes = torch.zeros(len(cards), *self._shape, dtype=self._code, device=self._device)
+        self._uniform = self._zeros(0)
+        self._slope = self._zeros(*self._shape, dtype=torch.float64)
+        groups = torch.arange(num_groups, dtype=self._index, device=self._device)[:, None]
+        self._offset = groups * self._tables.shape[1]
+        levels = torch.tensor([0, *itertools.accumulate(cards)][:-1], dtype=torch.long)
+        self._levels = levels.to(self._device)[:, None, None] + groups.long() * self._reference.shape[1]
 
-    def _batches(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Consecutive visits joined while no two of them share an interaction or a variable."""
-        batches: list[list[int]] = []
-        edges, members = set[int](), set[int]()
-        for b in row:
-            block = self._blocks[b]
-            met = set[int]().union(*(self._meeting[i] for i in block))
-            if not batches or edges & met or members & set(block):
-                batches.append([])
-                edges, members = set(), set()
-            batches[-1].append(b)
-            edges |= met
-            members |= set(block)
-        return [tuple(batch) for batch in batches]
+    def _zeros(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype or self._dtype, device=self._device)
 
-    def _compile(self, batch: tuple[int, ...]) -> _Update:
-        hypergraph, cards = self._hypergraph, self._hypergraph.domain.cardinalities
-        starts = [where.start for where in hypergraph.term_slices.values()]
-        blocks = [self._blocks[b] for b in batch]
-        factors = [sorted(set[int]().union(*(self._meeting[i] for i in block))) for block in blocks]
-        n, num_factors = len(blocks), max(map(len, factors))
-        depth = max((len(hypergraph.edge_indices[e]) for found in factors for e in found), default=0)
-        num_states = max(math.prod(cards[i] for i in block) for block in blocks)
-        size = max(map(len, blocks))
-        start = np.full((n, num_factors), hypergraph.num_terms)
-        variable = np.zeros((n, num_factors, depth), dtype=np.int64)
-        stride = np.zeros_like(variable)
-        step = np.zeros((n, num_factors, num_states), dtype=np.int64)
-        reference = np.full((n, num_states, size), sum(cards))
-        is_state = np.zeros((n, num_states), dtype=bool)
-        state = np.zeros((n, num_states, size), dtype=np.int64)
-        member = np.zeros((n, size), dtype=np.int64)
-        radix = np.zeros((n, size), dtype=np.int64)
-        for b, (block, found) in enumerate(zip(blocks, factors, strict=True)):
-            shape = [cards[i] for i in block]
-            codes = np.indices(shape).reshape(len(block), -1).T
-            count = len(codes)
-            is_state[b, :count] = True
-            state[b, :count, : len(block)] = codes
-            state[b, :, len(block) :] = state[b, :, :1]  # padded members repeat the first one
-            member[b] = [*block, *[block[0]] * (size - len(block))]
-            radix[b, : len(block)] = row_strides(shape)
-            for k, i in enumerate(block):
-                reference[b, :count, k] = self._reference_start[i] + codes[:, k]
-            for f, e in enumerate(found):
-                start[b, f] = starts[e]
-                strides = row_strides(hypergraph.edge_shapes[e])
-                for axis, (i, distance) in enumerate(zip(hypergraph.edge_indices[e], strides, strict=True)):
-                    if i in block:
-                        step[b, f, :count] += distance * codes[:, block.index(i)]
-                    else:
-                        variable[b, f, axis], stride[b, f, axis] = i, distance
-        arrays = (start, variable, stride, step, reference, is_state, state, member, radix)
-        return _Update(*(torch.from_numpy(a).to(self._device) for a in arrays))
+    # Structure
+
+    def _plan(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Visits of a sweep that are drawn at once."""
+        size = self._shape[0] * self._shape[1]
+        return list(steps(self._hypergraph, self._blocks, row, size, self._max_cells))
+
+    def _compile(self, batch: tuple[int, ...]) -> Update:
+        return update_of(self._hypergraph, tuple(self._blocks[b] for b in batch), self._index, self._device)
+
+    @cached_property
+    def _edges(self) -> list[Places]:
+        """The cells of all interactions, in parts."""
+        count, each = len(self._hypergraph.edges), max(1, self._max_cells // (self._shape[0] * self._shape[1]))
+        parts = [range(k, min(count, k + each)) for k in range(0, count, each)]
+        return [places_of_edges(self._hypergraph, part, self._index, self._device) for part in parts]
+
+    # Weights and states
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
-        groups = self._shape[0]
-        tables, reference = tables.to(self._device).double(), reference.to(self._device).double()
-        self._exact = tables.expand(groups, -1), reference.expand(groups, -1)
-        self._tables = torch.nn.functional.pad(self._exact[0], (0, 1)).to(self._dtype).contiguous()
-        self._reference = torch.nn.functional.pad(self._exact[1], (0, 1)).to(self._dtype)
-        self._refresh()
+        for exact, own, given in zip(self._exact, (self._tables, self._reference), (tables, reference), strict=True):
+            exact[:, :-1].copy_(given.to(exact))
+            own.copy_(exact)
 
     def set_codes(self, codes: torch.Tensor) -> None:
-        self._codes = codes.to(self._device, torch.long).clone()
-        self._refresh()
+        self._codes.copy_(codes.to(self._device).movedim(2, 0))
 
     def get_codes(self) -> torch.Tensor:
-        return self._states.clone()
+        return self._states.movedim(0, 2).long().contiguous()
 
     @property
     def _states(self) -> torch.Tensor:
-        assert self._codes is not None
+        """Codes (d, groups, chains): chains are innermost."""
         return self._codes
 
-    def _refresh(self) -> None:
-        """Energies from the states."""
-        if self._codes is None:
-            return
-        tables, reference = self._exact
-        self._energy = self.energies_of(tables)
-        levels = self._codes + torch.tensor(self._reference_start[:-1], dtype=torch.long, device=self._device)
-        self._reference_energy = -reference.gather(1, levels.flatten(1)).reshape(*self._shape, -1).sum(-1)
-
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._energy.clone(), self._reference_energy.clone()
+        tables, reference = self._exact
+        return self._energies_of(tables), -reference.take(self._states + self._levels).sum(0)
 
-    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
-        """Draw some blocks of all chains from their conditionals at beta (groups, 1, 1, 1)."""
-        update, codes = self._update(batch), self._states
-        groups = self._shape[0]
-        base = update.start + (codes[:, :, update.variable] * update.stride).sum(-1)  # (groups, chains, n, F)
-        cells = base[..., None] + update.step
-        offset = torch.arange(groups, device=self._device).reshape(-1, 1, 1, 1, 1) * self._tables.shape[1]
-        cells += offset
-        model = self._tables.reshape(-1).index_select(0, cells.reshape(-1)).reshape(cells.shape).sum(-2)  # (..., n, K)
-        reference = self._reference[:, update.reference].sum(-1)[:, None]  # (groups, 1, n, K)
-        log_weights = (beta * model + (1 - beta) * reference).masked_fill(~update.is_state, -math.inf)
-        total = (log_weights - log_weights.amax(-1, keepdim=True)).exp_().cumsum(-1)  # softmax is slow on short rows
-        shape, device = total.shape[:-1], self._device
-        uniform = torch.rand(shape, generator=self._generator, dtype=torch.float64, device=device)
-        uniform += 2.0**-54  # never 0, which would draw impossible states
-        chosen = (total <= (uniform * total[..., -1])[..., None]).sum(-1, keepdim=True)
-        last = update.is_state.sum(-1)[:, None] - 1
-        chosen = torch.minimum(chosen, last)  # rounding at the upper end
-        before = (codes[:, :, update.member] * update.radix).sum(-1, keepdim=True)
-        for energy, weights in ((self._energy, model), (self._reference_energy, reference.expand_as(model))):
-            energy -= (weights.gather(-1, chosen) - weights.gather(-1, before)).sum((-1, -2)).double()
-        picked = chosen[..., None].expand(*chosen.shape, update.state.shape[-1])
-        state = update.state.expand(*chosen.shape[:2], *update.state.shape).gather(3, picked).squeeze(3)
-        codes[:, :, update.member.reshape(-1)] = state.flatten(2)
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        rows = torch.nn.functional.pad(tables.to(self._exact[0]), (0, 1)).expand_as(self._exact[0])
+        return self._energies_of(rows)
 
-    def _sweep(self, row: NDArray[np.int32], beta: torch.Tensor) -> None:
-        for batch in self._batched(tuple(row.tolist())):
-            self._draw(batch, beta)
+    def _energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        """Energies (groups, chains) under tables (groups, num_terms + 1)."""
+        flat, total = tables.reshape(-1), self._zeros(*self._shape, dtype=torch.float64)
+        for places in self._edges:
+            cells = places(self._states, self._offset)
+            total -= flat.index_select(0, cells.reshape(-1)).reshape(cells.shape).sum(0)
+        return total
+
+    # Moves
+
+    def _draw(self, batch: tuple[int, ...], uniform: torch.Tensor, is_tempered: bool) -> None:
+        """Draw some blocks of all chains from their conditionals with uniform numbers (n, groups, chains)."""
+        update, (groups, chains) = self._update(batch), self._shape
+        each = update.step[..., 0, 0].numel() * groups
+        size = max(1, self._max_cells // max(1, each))
+        for first in range(0, chains, size):
+            where = slice(first, min(chains, first + size))
+            self._draw_chains(update, self._states[..., where], uniform[..., where], is_tempered)
+
+    def _draw_chains(self, update: Update, codes: torch.Tensor, uniform: torch.Tensor, is_tempered: bool) -> None:
+        """The same for some of the chains, whose codes (d, groups, chains) are replaced."""
+        n, num_factors, num_states = update.step.shape[:3]
+        base = update.places(codes, self._offset).reshape(n, num_factors, 1, *codes.shape[1:])
+        cells = base + update.step  # (n, F, K, groups, chains)
+        log_weights = self._tables.reshape(-1).index_select(0, cells.reshape(-1)).reshape(cells.shape).sum(1)
+        if is_tempered:
+            reference = self._reference[:, update.reference].sum(-1).movedim(0, -1)[..., None]  # (n, K, groups, 1)
+            log_weights = self._beta * log_weights + (1 - self._beta) * reference
+        if update.not_state is not None:
+            log_weights = log_weights.masked_fill(update.not_state, -torch.inf)
+        if num_states == 2:
+            chosen = uniform >= torch.sigmoid(log_weights[:, 0] - log_weights[:, 1])
+        else:
+            total = (log_weights - log_weights.amax(1, keepdim=True)).exp_().cumsum(1)  # softmax is slow on short rows
+            chosen = (total <= (uniform * total[:, -1])[:, None]).sum(1)
+        if len(update.members) == 1:
+            codes.index_copy_(0, update.members[0], chosen.to(codes.dtype))
+            return
+        at = (chosen + update.first).reshape(-1)
+        for members, state in zip(update.members, update.state, strict=True):
+            codes.index_copy_(0, members, state.index_select(0, at).reshape(chosen.shape))
+
+    def _sweep(self, row: tuple[int, ...], is_tempered: bool) -> None:
+        """A sweep at the inverse temperatures that are set."""
+        for first, batches in self._segments(row):
+            self._draw_uniforms(sum(map(len, batches)))
+            self._graphs.run((row, first, is_tempered), partial(self._draw_all, batches, is_tempered))
+
+    def _segments(self, row: tuple[int, ...]) -> list[tuple[int, list[tuple[int, ...]]]]:
+        """Steps of a sweep with few enough random numbers, and the number of the first one."""
+        limit = max(1, _MAX_UNIFORMS // max(1, self._shape[0] * self._shape[1]))
+        found: list[tuple[int, list[tuple[int, ...]]]] = []
+        room = 0
+        for k, batch in enumerate(self._planned(row)):
+            if len(batch) > room:
+                found.append((k, []))
+                room = limit
+            found[-1][1].append(batch)
+            room -= len(batch)
+        return found
+
+    def _draw_uniforms(self, count: int) -> None:
+        """Fill the first random numbers (count, groups, chains)."""
+        if len(self._uniform) < count:
+            self._graphs.forget()  # captured kernels read the old memory
+            self._uniform = self._zeros(count, *self._shape)
+        self._uniform[:count].uniform_(generator=self._generator).clamp_(min=_LEAST)
+
+    def _draw_all(self, batches: Sequence[tuple[int, ...]], is_tempered: bool) -> None:
+        first = 0
+        for batch in batches:
+            self._draw(batch, self._uniform[first : first + len(batch)], is_tempered)
+            first += len(batch)
+
+    def _set_beta(self, beta: Floats) -> bool:
+        """Take inverse temperatures (groups,); whether one differs from 1."""
+        if (beta == beta[0]).all():
+            self._beta.fill_(float(beta[0]))  # without a copy from the host
+        else:
+            self._beta.copy_(torch.from_numpy(beta)[:, None])
+        return bool((beta != 1).any())
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
         thin, counts, energies, codes = wanted
-        level = torch.as_tensor(beta, dtype=self._dtype, device=self._device).reshape(-1, 1, 1, 1)
-        total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
+        is_tempered, rows = self._set_beta(beta), _tuples(order)
+        total = self._zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64)
         records = num_sweeps // thin if thin else 0
-        kept_energies = self._energy.new_zeros((records, *self._shape)) if energies else None
-        kept_codes = self._states.new_zeros((records, *self._states.shape), dtype=self._code) if codes else None
+        kept_energies = self._zeros(records, *self._shape, dtype=torch.float64) if energies else None
+        kept_codes = self._states.new_zeros(records, *self._shape, len(self._states)) if codes else None
         for s in range(num_sweeps):
-            self._sweep(order[s % len(order)], level)
+            self._sweep(rows[s % len(rows)], is_tempered)
             if not thin or (s + 1) % thin:
                 continue
             if counts:
                 total += self.statistics()
             if kept_energies is not None:
-                self._refresh()  # the running energies have the precision of the conditionals
-                kept_energies[s // thin] = self._energy
+                kept_energies[s // thin] = self._energies_of(self._exact[0])
             if kept_codes is not None:
-                kept_codes[s // thin] = self._states
-        self._refresh()
+                kept_codes[s // thin] = self._states.movedim(0, 2)
         return Record(records, total if counts else None, kept_energies, kept_codes)
-
-    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
-        rows = tables.to(self._device).double().expand(self._shape[0], -1)
-        cells = self._cells(self._states).flatten(1)
-        return -rows.gather(1, cells).reshape(*self._shape, -1).sum(-1)
 
     def _anneal_from(
         self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
     ) -> torch.Tensor:
         """The run from other tables: every temperature is a model of its own."""
-        tables, reference = self._exact
-        start = start.to(self._device).double()
+        tables, reference = (part[:, :-1].clone() for part in self._exact)
+        start = start.to(tables)
         gap = tables - start
-        weights = torch.zeros_like(self._energy)
+        weights, rows = torch.zeros_like(self._slope), _tuples(order)
         try:
             for k in range(1, len(betas)):
                 weights -= float(betas[k] - betas[k - 1]) * self.energies_of(gap)
                 self.set_weights(start + float(betas[k]) * gap, reference)
-                rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
-                self.sweep(np.take(order, rows, axis=0, mode="wrap"), sweeps_per_step, np.ones(self._shape[0]))
+                for s in range((k - 1) * sweeps_per_step, k * sweeps_per_step):
+                    self._sweep(rows[s % len(rows)], is_tempered=False)
         finally:
             self.set_weights(tables, reference)
         return weights
+
+    def _set_slope(self) -> None:
+        """Note what log weights grow by per unit of beta."""
+        energy, reference_energy = self.energies()
+        self._slope.copy_(reference_energy - energy)
 
     def anneal(
         self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None
     ) -> torch.Tensor:
         if start is not None:
             return self._anneal_from(order, betas, sweeps_per_step, start)
-        weights = torch.zeros_like(self._energy)
-        row = 0
+        weights, rows = torch.zeros_like(self._slope), _tuples(order)
+        visit = itertools.cycle(rows)
         for k in range(1, len(betas)):
-            weights += (betas[k] - betas[k - 1]) * (self._reference_energy - self._energy)
-            level = torch.full((self._shape[0], 1, 1, 1), float(betas[k]), dtype=self._dtype, device=self._device)
+            self._graphs.run("slope", self._set_slope)
+            weights += float(betas[k] - betas[k - 1]) * self._slope
+            is_tempered = self._set_beta(np.full(self._shape[0], betas[k]))
             for _ in range(sweeps_per_step):
-                self._sweep(order[row % len(order)], level)
-                row += 1
-        self._refresh()
+                self._sweep(next(visit), is_tempered)
         return weights
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
-        cells = self._cells(self._states)
-        share = torch.ones_like(self._energy) if weights is None else weights.to(self._energy)
-        total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
-        return total.scatter_add_(1, cells.flatten(1), share[..., None].expand(cells.shape).flatten(1))
+        width = 1 if self._device.type == "cpu" else _BUCKETS  # chains that count at once rarely meet in a bucket
+        total = self._zeros(self._tables.numel() * width, dtype=torch.float64)
+        share = torch.ones_like(self._slope) if weights is None else weights.to(self._slope)
+        bucket = torch.arange(self._shape[1], device=self._device) % width
+        for places in self._edges:
+            cells = places(self._states, self._offset).long() * width + bucket
+            total.scatter_add_(0, cells.reshape(-1), share.expand_as(cells).reshape(-1))
+        return total.reshape(self._shape[0], -1, width).sum(-1)[:, :-1].contiguous()
 
     def gather(self, index: torch.Tensor) -> None:
-        index = index.to(self._device)
-        self._codes = self._states.gather(1, index[..., None].expand(self._states.shape))
-        self._energy = self._energy.gather(1, index)
-        self._reference_energy = self._reference_energy.gather(1, index)
+        where = index.to(self._device).expand_as(self._states)
+        self._codes.copy_(self._states.gather(2, where))
+
+    # Checkpoints
 
     def state(self) -> dict[str, torch.Tensor]:
-        parts = {"codes": self._states, "energy": self._energy, "reference_energy": self._reference_energy}
-        return {name: part.clone() for name, part in parts.items()} | {"generator": self._generator.get_state()}
+        return {"codes": self.get_codes(), "generator": self._generator.get_state()}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        for name in ("codes", "energy", "reference_energy"):
-            setattr(self, f"_{name}", state[name].to(self._device).clone())
+        self.set_codes(state["codes"])
         self._generator.set_state(state["generator"].cpu())
+
+
+def _tuples(order: Ints) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in order.tolist()]

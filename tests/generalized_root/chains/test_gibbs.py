@@ -183,7 +183,7 @@ def test_states_are_float64_and_psi_may_be_float32():
     assert torch.equal(found[0].states, found[1].states)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_states_come_back_on_the_device_of_psi():
     energy = model()
     on_device = energy.to(device=torch.device("cuda"))

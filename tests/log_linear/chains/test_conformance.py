@@ -40,39 +40,39 @@ def test_tables_engine_has_many_levels():
 class _Identity(TorchEngine):
     """Never moves."""
 
-    def _draw(self, batch, beta):
+    def _draw(self, batch, uniform, is_tempered):
         pass
 
 
 class _Together(TorchEngine):
     """Draws all blocks of a sweep from the old state, neighbours too."""
 
-    def _batches(self, row):
+    def _plan(self, row):
         return [tuple(dict.fromkeys(row))] if row else []
 
 
 class _BetaOff(TorchEngine):
     """Runs at 0.95 times the inverse temperature."""
 
-    def _draw(self, batch, beta):
-        super()._draw(batch, 0.95 * beta)
+    def _set_beta(self, beta):
+        return super()._set_beta(0.95 * beta)
 
 
 class _NoReference(TorchEngine):
     """Forgets the reference law below beta 1."""
 
-    def _draw(self, batch, beta):
+    def _draw(self, batch, uniform, is_tempered):
         kept, self._reference = self._reference, 0 * self._reference
-        super()._draw(batch, beta)
+        super()._draw(batch, uniform, is_tempered)
         self._reference = kept
 
 
 class _OneGroup(TorchEngine):
     """Gives every group the conditionals of the first."""
 
-    def _draw(self, batch, beta):
+    def _draw(self, batch, uniform, is_tempered):
         kept, self._tables = self._tables, self._tables[:1].expand_as(self._tables).contiguous()
-        super()._draw(batch, beta)
+        super()._draw(batch, uniform, is_tempered)
         self._tables = kept
 
 
@@ -85,49 +85,51 @@ class _Dropped(TorchEngine):
 
 
 class _Stale(TorchEngine):
-    """Keeps the energies of the old weights."""
+    """Keeps the energies of the first weights."""
+
+    def energies(self):
+        kept, self._exact = self._exact, getattr(self, "_first", self._exact)
+        energies = super().energies()
+        self._exact = kept
+        return energies
 
     def set_weights(self, tables, reference):
-        kept = getattr(self, "_energy", None)
         super().set_weights(tables, reference)
-        if kept is not None:
-            self._energy = kept
+        if not hasattr(self, "_first"):
+            self._first = tuple(part.clone() for part in self._exact)
 
 
 class _Drift(TorchEngine):
-    """Energies are updated by differences of single precision and never recomputed."""
+    """Its energies have the precision of the conditionals."""
 
-    def sweep(self, *args, **kwargs):
-        self._refresh, kept = (lambda: None), self._refresh
-        record = super().sweep(*args, **kwargs)
-        self._refresh = kept
-        return record
+    def _energies_of(self, tables):
+        return super()._energies_of(tables.to(self._dtype)).to(self._dtype).double()
 
 
 class _Shared(TorchEngine):
     """All groups use the same random numbers."""
 
-    def _draw(self, batch, beta):
-        super()._draw(batch, beta)
-        self._states[1:] = self._states[:1]  # with equal weights and states, what shared numbers come to
+    def _draw(self, batch, uniform, is_tempered):
+        super()._draw(batch, uniform, is_tempered)
+        self._states[:, 1:] = self._states[:, :1]  # with equal weights and states, what shared numbers come to
 
 
 class _Twins(TorchEngine):
     """Chain c + 16 repeats chain c."""
 
-    def _draw(self, batch, beta):
-        super()._draw(batch, beta)
-        n = self._states.shape[1] // 32 * 32
-        folded = self._states[:, :n].unflatten(1, (-1, 2, 16))
-        folded[:, :, 1] = folded[:, :, 0]
+    def _draw(self, batch, uniform, is_tempered):
+        super()._draw(batch, uniform, is_tempered)
+        n = self._states.shape[2] // 32 * 32
+        folded = self._states[..., :n].unflatten(2, (-1, 2, 16))
+        folded[..., 1, :] = folded[..., 0, :]
 
 
 class _Repeats(TorchEngine):
     """Every call starts from the same random numbers."""
 
-    def _sweep(self, row, beta):
+    def _sweep(self, row, is_tempered):
         self._generator.manual_seed(0)
-        super()._sweep(row, beta)
+        super()._sweep(row, is_tempered)
 
 
 class _OneRow(TorchEngine):
@@ -144,14 +146,14 @@ class _LateWeight(TorchEngine):
     """Adds to the annealed weight after the sweep instead of before."""
 
     def anneal(self, order, betas, sweeps_per_step):
-        weights, row = torch.zeros_like(self._energy), 0
+        weights, row = torch.zeros_like(self._slope), 0
         for k in range(1, len(betas)):
-            level = torch.full((self._shape[0], 1, 1, 1), float(betas[k]), dtype=self._dtype)
+            is_tempered = self._set_beta(np.full(self._shape[0], betas[k]))
             for _ in range(sweeps_per_step):
-                self._sweep(order[row % len(order)], level)
+                self._sweep(tuple(order[row % len(order)].tolist()), is_tempered)
                 row += 1
-            weights += (betas[k] - betas[k - 1]) * (self._reference_energy - self._energy)
-        self._refresh()
+            self._set_slope()
+            weights += (betas[k] - betas[k - 1]) * self._slope
         return weights
 
 
@@ -182,18 +184,18 @@ class _Forgets(TorchEngine):
 
 
 class _Gather(TorchEngine):
-    """Resamples the states and forgets their energies."""
+    """Resamples the states within the first group only."""
 
     def gather(self, index):
-        self._codes = self._states.gather(1, index[..., None].expand(self._states.shape))
+        super().gather(torch.cat([index[:1], torch.arange(index.shape[1]).expand_as(index[1:])]))
 
 
 class _Global(TorchEngine):
     """Draws from the global generator."""
 
-    def _draw(self, batch, beta):
+    def _draw_uniforms(self, count):
         self._generator.manual_seed(int(torch.randint(2**31, ())))
-        super()._draw(batch, beta)
+        super()._draw_uniforms(count)
 
 
 FAULTS = {

@@ -399,7 +399,7 @@ def test_repr():
     assert "batch_shape=(2,)" in text
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_cuda():
     theta = draw_theta(CYCLE, 2)
     law = HierarchicalLogLinear(CYCLE, theta.cuda())

@@ -1,0 +1,133 @@
+"""Gibbs chains and annealed importance sampling of the PyTorch engine on a device; appends to docs/benchmarks.md.
+
+Models: A1, A2 and A3 of ``bench_gibbs.py``. Chains move by colour classes. Rates are updates of variables per second,
+all chains counted: bare, recording counts and energies after every sweep, without CUDA graphs, with the step compiled
+by ``torch.compile`` (``--compile``; its first call, which compiles, is not counted), and by the compiled engine of the
+CPU. Log Z is estimated through ``--temperatures`` temperatures, checks left out. ``--peer`` adds thrml, in the
+environment that PYRO_HOIM_PEER_THRML names: with ``jax[cuda12]`` there it runs on the same GPU.
+The device is CUDA where there is one, else the CPU; ask for fewer chains and sweeps there:
+
+    python tests/benchmarks/bench_gpu.py [--device cuda] [--models A1 A2 A3] [--chains 4096 65536] [--sweeps 100]
+        [--temperatures 200] [--compile] [--peer] [--no-append]
+"""
+
+import tempfile
+
+import torch
+from bench_gibbs import workload, write_workloads
+from harness import CORES, Report, as_energy, median, run_peer, script
+
+from pyro_hoim.log_linear import AnnealedImportance, GibbsChains
+from pyro_hoim.runs import GibbsSchedule
+
+
+def energy_of(name, device):
+    cards, scopes, tables, _, _ = workload(name)
+    return as_energy((cards, list(zip(scopes, tables, strict=True)))).to(device=device)
+
+
+def finished(device):
+    """Wait for the device."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def gibbs_rate(energy, num_chains, sweeps, *, engine="torch", records=False, graphs=True, is_compiled=False):
+    """Updates per second, most memory on CUDA in GiB and the means of all variables."""
+    chains = GibbsChains(energy, num_chains, engine=engine, schedule=GibbsSchedule("colours"))
+    device = energy.tables.device
+    if engine == "torch":
+        moving = chains._engine
+        moving._graphs.is_on = graphs and device.type == "cuda"
+        if is_compiled:
+            moving._draw_chains = torch.compile(moving._draw_chains, dynamic=True)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+    def call():
+        chains.sweep(sweeps, thin=int(records), counts=records, energies=records)
+        finished(device)
+
+    chains.sweep(3)
+    seconds, _ = median(call, 5, 1)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
+    return len(energy.domain) * sweeps * num_chains / seconds, peak, chains.states.double().mean(0).cpu()
+
+
+def measure_gibbs(report, name, num_chains, options):
+    energy = energy_of(name, options.device)
+    what = f"{name}, {num_chains} chains: per million updates"
+    ways = {"bare": {}, "counts and energies after every sweep": {"records": True}}
+    if energy.tables.device.type == "cuda":
+        ways["bare, without graphs"] = {"graphs": False}
+    if options.compile:
+        ways["bare, compiled"] = {"is_compiled": True}
+    host, _, wanted = gibbs_rate(energy_of(name, "cpu"), num_chains, options.sweeps, engine="auto")
+    for how, settings in ways.items():
+        rate, peak, means = gibbs_rate(energy, num_chains, options.sweeps, **settings)
+        apart = float((means - wanted).abs().max())
+        note = f"{rate / 1e6:.4g} million updates/s; {peak:.2g} GiB; means differ by up to {apart:.3f} from the CPU's"
+        report.add(what, f"PyTorch on {options.device}, {how}", 1e6 / rate, rate / host, note)
+    report.add(what, f"compiled for the CPU, {CORES} cores", 1e6 / host, note=f"{host / 1e6:.4g} million updates/s")
+
+
+def measure_annealing(report, name, num_chains, options):
+    found = {}
+    for device, engine in ((options.device, "torch"), ("cpu", "auto")):
+        energy = energy_of(name, device)
+        backend = AnnealedImportance(
+            num_chains=num_chains,
+            num_temperatures=options.temperatures,
+            reverse=False,
+            seed=1,
+            engine=engine,
+            schedule=GibbsSchedule("colours"),
+        )
+
+        def call(backend=backend, energy=energy, found=found, engine=engine):
+            found[engine] = backend.log_partition(energy)
+            finished(energy.tables.device)
+
+        found[engine + " seconds"] = median(call, 3, 1)[0]
+    here, there = found["auto"], found["torch"]
+    ratio = found["auto seconds"] / found["torch seconds"]
+    note = f"log Z {float(there.value):.4f} ± {float(there.std_error):.4f}"
+    what = f"{name}, {num_chains} chains: log Z through {options.temperatures} temperatures"
+    report.add(what, f"PyTorch on {options.device}", found["torch seconds"], ratio, note)
+    note = f"log Z {float(here.value):.4f} ± {float(here.std_error):.4f}"
+    report.add(what, f"compiled for the CPU, {CORES} cores", found["auto seconds"], note=note)
+
+
+def measure_peer(report, options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_workloads(folder, options.models)
+        for row in run_peer("gibbs_thrml", path, 5, 1, *options.chains):
+            what = f"{row['model']}, {row['chains']} chains: per million updates"
+            report.add(what, row["peer"], 1e6 / row["rate"], note=f"{row['rate'] / 1e6:.4g} million updates/s")
+
+
+def main():
+    parser = script(__doc__, appends=True)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--models", nargs="+", default=["A1", "A2", "A3"])
+    parser.add_argument("--chains", nargs="+", type=int, default=[4096, 65536])
+    parser.add_argument("--sweeps", type=int, default=100)
+    parser.add_argument("--temperatures", type=int, default=200)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--peer", action="store_true")
+    options = parser.parse_args()
+    report = Report(legend="The ratio is the time of the CPU's compiled engine over that of the line.")
+    if torch.cuda.is_available():
+        print(torch.cuda.get_device_name())
+    for name in options.models:
+        for num_chains in options.chains:
+            measure_gibbs(report, name, num_chains, options)
+            measure_annealing(report, name, num_chains, options)
+    if options.peer:
+        measure_peer(report, options)
+    if not options.no_append:
+        report.append("Chains on a device")
+
+
+if __name__ == "__main__":
+    main()
