@@ -4,6 +4,7 @@ import json
 import re
 import struct
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ from pyro_hoim.runs.seal import sealed
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, run_posterior
+from pyro_hoim.study.constrained import record
 from pyro_hoim.study.constrained.record import Constraint, fit_constrained
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
@@ -66,6 +68,11 @@ def learned(run):
     return learn(rows, rows, search, regularisation=Regularisation(evidence_rounds=1), run=run)
 
 
+def in_balls(run):
+    with mock.patch.object(record, "_CHUNK", 1):  # the last piece is not kept
+        return fit_constrained(ROWS, 2, Constraint.parse("l1:1", "penalty"), run)
+
+
 KINDS = {
     "chains": partial(gibbs, engine="auto"),
     "chains of PyTorch": partial(gibbs, engine="torch"),
@@ -85,7 +92,7 @@ KINDS = {
         ROWS, 1, LearningOptions("pcd", iterations=5, num_chains=4, batch_size=4), run=run
     ),
     "fit": lambda run: fit(GRAPH, ROWS, run=run),
-    "fit in balls": lambda run: fit_constrained(ROWS, 2, Constraint.parse("l1:1", "penalty"), run),
+    "fit in balls": in_balls,
     "path": lambda run: solution_path(
         PseudoLikelihoodLoss(ROWS, 2),
         PseudoLikelihoodLoss(ROWS, 2),
