@@ -13,8 +13,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from network_oracles import PAIR, pair, random_network
+from scipy.stats import chi2
 
-from pyro_hoim import Domain, InputError
+from pyro_hoim import Domain, InputError, Observations
 from pyro_hoim.core import Law
 from pyro_hoim.dependency_network import (
     DependencyConditionals,
@@ -25,11 +26,12 @@ from pyro_hoim.dependency_network import (
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
+    learn_network,
     node_divergence,
     stationary_law,
 )
 from pyro_hoim.information import random_dirichlet_law
-from pyro_hoim.testing import assert_close
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close
 
 THREE = Domain.from_cardinalities([2, 2, 2])
 
@@ -287,3 +289,31 @@ def test_conditional_inference_beside_the_conditional_of_the_stationary_law():
     assert list(frame) == ["b", "prob", "limit", "fc", "kl"]
     assert frame["prob"].is_monotonic_decreasing
     assert_close(frame["prob"].sum(), 1.0)
+
+
+PAIRED = 0.5 * np.einsum("t,tabcde->abcde", [1, 1, -1, 1], np.stack([
+    (2 * np.indices((2,) * 5) - 1)[i] * (2 * np.indices((2,) * 5) - 1)[j] for i, j in ((0, 1), (1, 2), (2, 3), (0, 4))
+]))  # fmt: skip
+PARITY = np.log(np.where(np.indices((2, 2, 2)).sum(0) % 2 == 0, 0.95, 0.05))
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_lossless", "contexts"), [(PAIRED, False, 16), (PARITY, True, 4), (PARITY, False, 4)]
+)
+def test_learned_manifolds_come_to_the_rows(scores, is_lossless, contexts):
+    """Theorem 5: twice N times the divergence of a node is at most chi-square where its source holds its parents.
+
+    The control is a parity without the lossless source among the candidates: no single split pays.
+    """
+    probs = np.exp(scores) / np.exp(scores).sum()
+    found = []
+    for number in (10**3, 10**6):
+        counts = np.random.default_rng([7, number]).multinomial(number, probs.ravel()).reshape(probs.shape)
+        rows = Observations.from_table(Domain.from_cardinalities(probs.shape), counts)
+        network = learn_network(rows, alpha=0.0, lossless=is_lossless).conditionals
+        found.append(2 * number * max(node_divergence(rows, node) for node in network.nodes))
+    limit = chi2.isf(FALSE_ALARM_RATE / probs.ndim, contexts)
+    if scores is PARITY and not is_lossless:
+        assert found[0] > 10 * limit and found[1] > 10_000 * limit
+    else:
+        assert max(found) < limit
