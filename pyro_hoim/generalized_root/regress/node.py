@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ._kernels import scan_pairs, scan_singles, scan_tuples
+from ._kernels import scan_pairs, scan_singles, scan_tuples, screened_columns
 from ._regression import Floats, Integers, Point, Status, newton, published_newton, units
 from ._space import SearchSpace
 from ._working_set import WorkingSet
@@ -137,10 +137,10 @@ class _NodeSolver:
             keep = np.flatnonzero(np.abs(gradients) > threshold)
             found, gradients = keep[:, None], gradients[keep]
         else:
-            first, second, gradients = scan_pairs(
-                rows.row_end, rows.columns, rows.row_roots[j - 1], residual, len(rows.domain), self.node, threshold
-            )
-            found = np.stack([first, second], 1)
+            sparse = rows.row_end, rows.columns, rows.row_roots[j - 1]
+            *sparse, kept = screened_columns(*sparse, residual, len(rows.domain), self.node, threshold)
+            first, second, gradients = scan_pairs(*sparse, residual, max(1, len(kept)), -1, threshold)
+            found = kept[np.stack([first, second], 1)]
         if rows.is_fixed.any():
             keep = np.flatnonzero(~rows.is_fixed[found].any(1))
             found, gradients = found[keep], gradients[keep]
