@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ..errors import check_names, check_type, none_received, out_of_range, refused, unexpected
+from ..errors import check_names, check_type, check_unique, none_received, out_of_range, refused, unexpected
 from .encoding import to_numbers
 from .readers import row_position
 
@@ -276,7 +276,9 @@ def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataF
         (['<30', '<30', '[30, 60)', '>=60'], ['<30'])
     """
     check_type(frame, pd.DataFrame, "frame")
-    check_names(list(bins), [str(name) for name in frame.columns], "bins", noun="column")
+    names = [str(name) for name in frame.columns]
+    check_names(list(bins), names, "bins", noun="column")
+    check_unique([name for name in names if name in bins], "frame columns")
     found = frame.copy()
     cuts: dict[str, Bins] = {}
     for name, rule in bins.items():

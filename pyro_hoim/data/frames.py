@@ -82,7 +82,8 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
     """A data frame of pandas: itself, or a copy of one of polars and other libraries, numbered from 0.
 
     Raises:
-        InputError: a frame of another library, and pyarrow is not installed.
+        InputError: a frame of another library, and pyarrow is not installed, or a column of lists or mappings that
+            pandas cannot hold.
     """
     if isinstance(data, pd.DataFrame):
         return data
@@ -92,7 +93,15 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
         library = type(data).__module__.partition(".")[0]
         problem = f"a data frame of {library} is read through pyarrow, which is not installed"
         raise refused(argument, problem, _ARROW_HINT, "missing-part") from error
-    return arrow.table(data).to_pandas()
+    table = arrow.table(data)
+    try:
+        return table.to_pandas()
+    except arrow.lib.ArrowNotImplementedError as error:
+        nested = [field for field in table.schema if arrow.types.is_nested(field.type)]
+        if not nested:
+            raise
+        expected = "a text, number, date or boolean in every cell"
+        raise unexpected(f"{argument} column {nested[0].name!r}", expected, received=nested[0].type) from error
 
 
 def check_counting(frame: pd.DataFrame, chosen: Collection[str] = (), hint: str = "") -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim import CountTable, Domain, InputError, Observations, Variable
+from pyro_hoim.data import bin_columns
 from pyro_hoim.data.encoding import code_reader
 from pyro_hoim.data.frames import as_counts, as_frame, as_observations, codes_of, is_frame, labels_like
 from pyro_hoim.errors import InputTypeError, MissingDataError, UnknownNameError
@@ -185,3 +186,12 @@ def test_missing_labels_keep_the_type_where_it_can_be():
     assert found.tolist() == [False, pd.NA, True]
     assert labels_like([1, 0], DOMAIN["smoke"], pd.Series([1, 0]).head(0)).tolist() == ["yes", "no"]  # no number
     pd.testing.assert_series_equal(labels_like([1, 0], DOMAIN["wet"], pd.Series([1, 1])), pd.Series([1, 0]))
+
+
+def test_lists_of_polars_and_repeated_columns_to_cut_are_refused_in_one_line():
+    frame = pl.DataFrame({"a": ["x", "y"], "c": [["y", "z"], ["x"]]})
+    with raises("invalid-value", "data column 'c'"):
+        as_observations(frame)
+    twice = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+    with raises("repeated-name", "frame columns"):
+        bin_columns(twice, {"a": "quantile:2"})
