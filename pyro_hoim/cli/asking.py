@@ -25,6 +25,7 @@ from .options import Command, click_option
 from .output import echo_json, is_terminal, say
 from .reading import file_options, read_counts, read_known
 from .seen import score_seen, seen_lines
+from .unseen import UnseenLabels
 from .writing import flag
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "SAFE_CSV",
     "FamilyCommand",
     "ask",
+    "beside",
     "check_new_file",
     "figures",
     "own_options",
@@ -224,3 +226,16 @@ def show_csv(text: str) -> None:
     if sys.stdout.isatty():
         text = "\n".join(map(visible, text.split("\n")))
     click.echo(text, nl=False)
+
+
+def beside(rows: pd.DataFrame, answers: Mapping[str, Answer], unseen: UnseenLabels | None, file: Path) -> pd.DataFrame:
+    """Columns of rows with the predictions of every row beside them, under their names where there are several."""
+    for name, answer in answers.items():
+        found = pd.DataFrame() if answer.frame is None else answer.frame.drop(columns=name, errors="ignore")
+        found = found if unseen is None else unseen.spread(found)
+        if len(answers) > 1:
+            found = found.add_prefix(f"{name}: ")
+        if twice := [column for column in found.columns if column in rows.columns]:
+            raise refused("--out", f"{file} has a column {twice[0]!r} already", "rename it", code="repeated-name")
+        rows = pd.concat([rows, found.reset_index(drop=True)], axis=1)
+    return rows

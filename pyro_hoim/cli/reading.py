@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import click
 import numpy as np
-import pandas as pd
 import torch
 from scipy import sparse
 
+from ..core.command.pieces import Pieces
 from ..core.command.reading import cut_columns, read_cells
 from ..core.prediction import extend_rows
-from ..core.words import listed
 from ..data.bins import Bins
 from ..data.count_files import read_matrix, read_names
 from ..data.counts import CountTable
@@ -26,51 +25,22 @@ from ..data.observations import Observations
 from ..data.readers import Source, encode_columns
 from ..errors import check_names, conflict
 from ..schema import Domain, NumberKind
+from .options import WholeNumber
 from .output import say
+from .unseen import KnownRows, UnseenLabels
 
-__all__ = ["UnseenLabels", "file_options", "fit_file_options", "read_counts", "read_known", "say_notes"]
-
-
-@dataclass(frozen=True, eq=False)
-class UnseenLabels:
-    """Rows of a file that were left out because a label of theirs is no level of the model.
-
-    Attributes:
-        rows: observations left out.
-        labels: the labels by column.
-        is_unseen: which rows of the file they are.
-    """
-
-    rows: float
-    labels: dict[str, list[str]]
-    is_unseen: np.ndarray
-
-    def to_json(self) -> dict[str, Any]:
-        """Their number and labels, as commands print them."""
-        rows = int(self.rows) if self.rows.is_integer() else self.rows
-        return {"unseen_label_rows": rows, "unseen_labels": self.labels}
-
-    def lines(self, consequence: str) -> list[str]:
-        """What a reader has to know; nothing where there are none."""
-        if not self.labels:
-            return []
-        shown = "; ".join(f"{name}: {listed(labels)}" for name, labels in self.labels.items())
-        return [
-            f"rows left out       {self.rows:g} with a label that the fit did not know ({shown})",
-            f"                    The model gives them no probability: {consequence}.",
-            "                    fit --levels or --levels-from makes such labels levels of the model.",
-        ]
-
-    def spread(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Lines of the rows that were kept, with empty lines for the others, in the order of the file."""
-        frame.index = pd.Index(np.flatnonzero(~self.is_unseen))
-        return frame.reindex(range(len(self.is_unseen)))
+__all__ = ["file_options", "fit_file_options", "read_counts", "read_known", "say_notes"]
 
 
 _BINS = (
     "Cut a column of numbers or dates into ordered levels: quantile:4 (as many rows in each), width:5 (units; of dates "
     "days, or week, month, quarter, year) or edges:0,10,20. The cut points are kept in the model."
 )
+_CLUSTER = (
+    "Read FILE, or the files of a folder, on a cluster of Dask: the address of its scheduler, such as "
+    "tcp://host:8786, or local for threads of this machine."
+)
+_CHUNK = "Read FILE piece by piece, N rows at a time, as a folder of Parquet or CSV files is.  [default: 262144]"
 
 
 def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +50,8 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--sep", "CHAR", "Character between the cells of a text FILE, or tab.  [default: found]"),
     ):
         command = click.option(name, metavar=metavar, help=what)(command)
-    return command
+    command = click.option("--chunk-rows", type=WholeNumber(1), metavar="N", help=_CHUNK)(command)
+    return click.option("--cluster", metavar="ADDRESS", help=_CLUSTER)(command)
 
 
 def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,8 +108,11 @@ def read_known(
         kept: what the model keeps of how its own rows were read.
     """
     missing: tuple[str, ...] = tuple(values.get("missing") or ())
-    table = _cells(file, values)
     held = kept or {}
+    pieces = Pieces.of(values)
+    if pieces.wanted(file) and Path(file).exists():
+        return KnownRows.opened(domain, file, pieces, missing, optional, held).distinct()
+    table = _cells(file, values)
     bins = {name: Bins.from_json(cut) for name, cut in held.get("bins", {}).items() if name in table.header}
     raw = {name: cut for name, cut in bins.items() if not {*table.column(name)} <= {*domain[name].labels, "", *missing}}
     table = replace(cut_columns(table, raw, missing)[0], categories={})

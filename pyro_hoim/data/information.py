@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from ..errors import MissingDataError, conflict, unexpected
-from .frames import DataLike, as_observations
+from .frames import DataLike, RowsLike, as_observations, is_source
+from .observations import Observations
 
 __all__ = ["InformationTable"]
 
@@ -32,6 +33,9 @@ class InformationTable:
     the divergence from the uniform law. From three on, I and J may have either sign. An entropy is computed once, with
     one pass over the distinct rows whatever the number of cells, and kept, so a set of k variables costs O(distinct
     rows) and 2^k look-ups once the entropies of its subsets are known.
+
+    Of rows that need not be in memory (:func:`~pyro_hoim.data.open_rows`) the margins of the sets and of their subsets
+    are counted instead, all that a call needs in one pass over the rows; then the cells of the sets must fit.
 
     Args:
         data: complete observations. Fractional weights (a dense law) are fine without a correction.
@@ -59,9 +63,21 @@ class InformationTable:
     """
 
     def __init__(self, data: DataLike, *, correction: Literal["miller-madow"] | None = None) -> None:
-        data = as_observations(data)
+        source = data if is_source(data) else None
+        data = as_observations(data) if source is None else source
         if correction not in (None, "miller-madow"):
             raise unexpected("correction", "None or 'miller-madow'", correction, code="unknown-choice")
+        self.data: Observations | RowsLike = data
+        self.correction: Literal["miller-madow"] | None = correction
+        self._cardinalities = np.array(data.domain.cardinalities, dtype=np.int64)
+        self._positions = {name: i for i, name in enumerate(data.domain.names)}
+        self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        if isinstance(data, Observations):
+            self._read(data)
+
+    def _read(self, data: Observations) -> None:
+        """Keep the distinct rows."""
+        correction = self.correction
         if data.has_missing:
             hint = "use drop_missing(), missing_as_level(label) or project(names) first"
             raise MissingDataError(f"{data.num_missing_cells} missing cells", argument="data", hint=hint)
@@ -70,14 +86,10 @@ class InformationTable:
         if correction is not None and not data.has_whole_counts:
             problem = f"{correction!r} expects whole counts, received fractional weights"
             raise conflict("correction", problem, "use correction=None")
-        self.data = data
-        self.correction: Literal["miller-madow"] | None = correction
+        self._total = data.total_count
         merged = data.unique()
         self._columns = np.ascontiguousarray(merged.codes.numpy().T.astype(np.int32))
         self._counts = merged.counts.numpy()
-        self._cardinalities = np.array(data.domain.cardinalities, dtype=np.int64)
-        self._positions = {name: i for i, name in enumerate(data.domain.names)}
-        self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def __repr__(self) -> str:
         known = sum(len(keys) for keys, _ in self._known.values())
@@ -122,7 +134,7 @@ class InformationTable:
             places.append(number - 1)
             sets.append(found)
         values = np.zeros(number)
-        for order, (places, sets) in groups.items():
+        for order, (places, sets) in sorted(groups.items(), reverse=True):
             if order:
                 values[places] = function(np.array(sets, dtype=np.int64))
         return torch.from_numpy(values + 0.0)
@@ -131,6 +143,9 @@ class InformationTable:
         r"""Sum over non-empty subsets T of :math:`(-1)^{order - |T|} H(p_T)`."""
         total = np.zeros(len(sets))
         width = sets.shape[1]
+        if is_source(self.data):
+            chosen = [c for size in range(1, width + 1) for c in itertools.combinations(range(width), size)]
+            self._count(self.data, {tuple(one[list(c)].tolist()) for one in sets for c in chosen})
         for size in range(1, width + 1):
             chosen = list(itertools.combinations(range(width), size))
             values = self._entropies(sets[:, np.array(chosen)].reshape(-1, size)).reshape(len(sets), len(chosen))
@@ -154,18 +169,53 @@ class InformationTable:
         known, values = self._known.get(sets.shape[1], (distinct[:0], np.zeros(0)))
         is_new = ~np.isin(distinct, known, assume_unique=True)
         if is_new.any():
-            fresh = self._compute(sets[first[is_new]])
-            order = np.argsort(np.concatenate([known, distinct[is_new]]), kind="stable")
-            known = np.concatenate([known, distinct[is_new]])[order]
-            values = np.concatenate([values, fresh])[order]
-            self._known[sets.shape[1]] = (known, values)
+            new = sets[first[is_new]]
+            if is_source(self.data):
+                self._count(self.data, set(map(tuple, new.tolist())))
+            else:
+                self._keep(new, self._compute(new))
+            known, values = self._known[sets.shape[1]]
         return values[np.searchsorted(known, distinct)][inverse.reshape(-1)]
+
+    def _keep(self, sets: np.ndarray, fresh: np.ndarray) -> None:
+        """Add the entropies of sets of one size that were not known."""
+        keys = self._keys(sets)
+        known, values = self._known.get(sets.shape[1], (keys[:0], np.zeros(0)))
+        known, values = np.concatenate([known, keys]), np.concatenate([values, fresh])
+        order = np.argsort(known, kind="stable")
+        self._known[sets.shape[1]] = (known[order], values[order])
+
+    def _count(self, source: RowsLike, wanted: set[tuple[int, ...]]) -> None:
+        """Entropies of the sets that are not known, from the margins of all of them in one pass."""
+        groups: list[np.ndarray] = []
+        for size in sorted({len(one) for one in wanted}):
+            sets = np.array(sorted(one for one in wanted if len(one) == size), dtype=np.int64)
+            known, _ = self._known.get(size, (self._keys(sets)[:0], None))
+            groups.append(sets[~np.isin(self._keys(sets), known)])
+        names = source.domain.names
+        edges = [tuple(names[i] for i in one) for sets in groups for one in sets]
+        if not edges:
+            return
+        counts = source.marginal_counts(edges).double().numpy()
+        ends = np.cumsum([int(self._cardinalities[one].prod()) for sets in groups for one in sets])
+        starts = np.concatenate([[0], ends[:-1]])
+        total = float(counts[: ends[0]].sum())
+        if not total > 0:
+            raise unexpected("data", "a positive total count", received="no observations", code="empty")
+        weighted = np.add.reduceat(counts * np.log(np.maximum(counts, 1)), starts)
+        occupied = np.add.reduceat(counts > 0, starts, dtype=np.float64)
+        found = np.where(occupied == 1, 0.0, math.log(total) - weighted / total)
+        if self.correction is not None:
+            found += (occupied - 1) / (2 * total)
+        for sets, values in zip(groups, np.split(found, np.cumsum([len(sets) for sets in groups])[:-1]), strict=True):
+            if len(sets):
+                self._keep(sets, values)
 
     def _compute(self, sets: np.ndarray) -> np.ndarray:
         """Entropies of distinct sets (m, k) in lexicographic order."""
         from ._information_kernels import cell_sums
 
-        total = self.data.total_count
+        total = self._total
         out = np.zeros((len(sets), 2))
         step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
         for start in range(0, len(sets), step):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import pandas as pd
-import torch
 
 from ...budgets import check_cells
+from ...core.command.pieces import Pieces
 from ...core.command.reading import read_cells
-from ...core.family import Answer, Question
+from ...core.family import Question
 from ...core.words import plural
-from ...data.observations import Observations
-from ...errors import conflict, out_of_range, refused, unexpected
+from ...errors import conflict, refused, unexpected
 from ..asking import (
     DATA,
     JSON,
@@ -24,6 +22,7 @@ from ..asking import (
     SAFE_CSV,
     FamilyCommand,
     ask,
+    beside,
     check_new_file,
     figures,
     parse_given,
@@ -35,6 +34,7 @@ from ..asking import (
 from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import file_options
+from ..streams import complete_pieces, predict_pieces, repeated
 
 __all__ = ["predict", "sample", "score"]
 
@@ -78,21 +78,14 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         return
     if given:
         raise conflict("--given", "cannot be combined with --complete", "write the value into the file")
+    if Pieces.of(question.values).wanted(file) and Path(file).exists():
+        complete_pieces(family, question, file, out, safe_csv)
+        return
     question = with_rows(family, question, file)
-    question = replace(question, rows=_each_row(question))
+    question = replace(question, rows=repeated(question.rows, question["number"]))
     answer = family.complete(question)
     notes = [*question.left_out("they are not completed and not written"), *answer.notes]
     write(replace(answer, notes=notes), out, safe_csv)
-
-
-def _each_row(question: Question) -> Observations:
-    """Rows to complete, each as often as its count says; refused where their copies would be too many cells."""
-    rows: Observations = question.rows
-    if not rows.has_whole_counts or not rows.total_count > 0:
-        raise out_of_range("--complete", "whole counts, not all zero")
-    hint = "give fewer rows, smaller counts or a smaller -n"
-    check_cells(int(rows.total_count) * question["number"], len(rows.domain), "--complete", hint, "rows")
-    return Observations.from_tensor(torch.repeat_interleave(rows.codes, rows.counts.long(), dim=0), rows.domain)
 
 
 @click.command(cls=FamilyCommand)
@@ -155,8 +148,11 @@ def predict(
     question = with_rows(family, question, file, target)
     asked = {name: replace(question, values={**question.values, "target": name}) for name in target}
     answers = {name: family.predict(its) for name, its in asked.items()}
-    if out is not None:
-        write_csv(_with_predictions(question, file, answers), out, safe_csv)
+    unseen = question.values.get("unseen")
+    if out is not None and unseen is not None and unseen.reader is not None:
+        predict_pieces(family, asked, unseen.reader, out, safe_csv)
+    elif out is not None:
+        write_csv(beside(_columns_of(question, file), answers, unseen, file), out, safe_csv)
     if as_json and len(target) > 1:
         echo_json({"targets": {name: figures(answer, asked[name]) for name, answer in answers.items()}})
     else:
@@ -168,21 +164,9 @@ def predict(
         say(f"{plural(predicted, 'prediction')} written to {out}")
 
 
-def _with_predictions(question: Question, file: Path, answers: Mapping[str, Answer]) -> pd.DataFrame:
-    """The columns of a file as they are, with the predictions of every row beside them."""
+def _columns_of(question: Question, file: Path) -> pd.DataFrame:
+    """The columns of a file as they are."""
     if file.suffix == ".npz":
-        rows: pd.DataFrame = question.rows.to_pandas()
-    else:
-        cells = read_cells(file, question.values.get("sep"), question.values.get("encoding"))
-        rows = pd.DataFrame(dict(zip(cells.header, cells.columns, strict=True)))
-    unseen = question.values.get("unseen")
-    for name, answer in answers.items():
-        assert answer.frame is not None
-        found = answer.frame.drop(columns=name, errors="ignore")
-        found = found if unseen is None else unseen.spread(found)
-        if len(answers) > 1:
-            found = found.add_prefix(f"{name}: ")
-        if twice := [column for column in found.columns if column in rows.columns]:
-            raise refused("--out", f"{file} has a column {twice[0]!r} already", "rename it", code="repeated-name")
-        rows = pd.concat([rows, found.reset_index(drop=True)], axis=1)
-    return rows
+        return question.rows.to_pandas()
+    cells = read_cells(file, question.values.get("sep"), question.values.get("encoding"))
+    return pd.DataFrame(dict(zip(cells.header, cells.columns, strict=True)))

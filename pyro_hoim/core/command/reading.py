@@ -20,6 +20,7 @@ from ...data.observations import Observations
 from ...datasets.tables import load_table, tables
 from ...errors import check_names, conflict, refused
 from ..words import listed, option
+from .pieces import Pieces, distinct_rows
 
 __all__ = ["Reading", "cells_of", "cut_columns", "missing_words", "read_cells"]
 
@@ -37,6 +38,7 @@ class Reading:
         weight_column: name of the column of weights, or ``none``.
         bins: rules by column.
         allow: columns that are taken as they are.
+        pieces: how a folder is read, and a file for which that was asked.
     """
 
     sep: str | None = None
@@ -45,6 +47,7 @@ class Reading:
     weight_column: str | None = None
     bins: Mapping[str, str] = field(default_factory=dict[str, str])
     allow: tuple[str, ...] = ()
+    pieces: Pieces = field(default_factory=Pieces)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
@@ -54,19 +57,30 @@ class Reading:
             raise conflict("weight_column", f"cannot be combined with {option('count_column')}", "give one of them")
         allow = tuple(name.strip() for text in values.get("allow") or () for name in text.split(","))
         bins = parse_bins(values.get("bins") or ())
-        return cls(values.get("sep"), values.get("encoding"), count, weight, bins, allow)
+        return cls(values.get("sep"), values.get("encoding"), count, weight, bins, allow, Pieces.of(values))
 
     def check_unused(self, source: str) -> None:
         """Refuse options on how a file is read where there is no file."""
         for name in ("sep", "encoding", "count_column", "weight_column"):
             if getattr(self, name) not in (None, _NONE):
                 raise conflict(name, f"belongs to a table of text, received {source}")
+        self.pieces.check_unused(source)
+
+    def in_pieces(self, source: str, chosen: Any, missing: Collection[str]) -> tuple[Observations, str]:
+        """The distinct rows of a source that is read piece by piece, and a sentence on them."""
+        for name in ("bins", "weight_column"):
+            if getattr(self, name) not in (None, _NONE, {}):
+                raise conflict(name, f"belongs to a file that is read whole, and {source} is read piece by piece")
+        count = {None: "count", _NONE: None}.get(self.count_column, self.count_column)
+        rows = self.pieces.opened(source, columns=chosen, count=count, missing_values=missing)
+        return distinct_rows(rows, source)
 
     def check_numbers(self) -> None:
         """Refuse options that rows of numbers have no use for."""
         for name in ("weight_column", "bins", "allow"):
             if getattr(self, name):
                 raise conflict(name, f"has no use with {option('model', 'grm')}, which takes numbers as they are")
+        self.pieces.check_unused(option("model", "grm"))
 
     def counting(self, table: CsvColumns, chosen: Collection[str] = ()) -> tuple[str | None, str | None]:
         """Names of the column of counts and of that of weights; a column that may be one and was not named stops.

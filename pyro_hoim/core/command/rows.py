@@ -236,6 +236,9 @@ def _read_source(
     A file of that name wins.
     """
     embedded = [info.name for info in tables()]
+    if Path(source).exists() and reading.pieces.wanted(source):
+        rows, note = reading.in_pieces(source, chosen, missing)
+        return rows, [note], {} if reading.count_column is None else {"count_column": reading.count_column}
     if Path(source).exists():
         table = read_cells(source, reading.sep, reading.encoding)
         count, weights = reading.counting(table, chosen if isinstance(chosen, list) else ())

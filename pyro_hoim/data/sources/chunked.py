@@ -52,6 +52,10 @@ class PieceRows(RowSource):
     def _lengths(self) -> Sequence[int]:
         return self._counted() if self.lengths is None else self.lengths
 
+    def piece_starts(self) -> Sequence[int]:
+        """Positions of the first rows of the pieces."""
+        return self._starts
+
     @property
     def _has_counts(self) -> bool:
         return self.count is not None
@@ -90,6 +94,10 @@ class ChunkedRows(PieceRows):
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
         work = partial(self._reader.folded, fold=fold, empty=self._empty())
         return in_threads(lambda pair: work(*pair), zip(self.pieces, self._starts, strict=True))
+
+    def piece_batches(self, piece: int) -> Iterator[RowBatch]:
+        """The batches of one piece."""
+        return self._reader.batches(self.pieces[piece], self._starts[piece])
 
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""

@@ -45,6 +45,11 @@ class DaskRows(PieceRows):
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
         return run_tasks(self.client, _folded, self._tasks(fold, self._empty()))
 
+    def piece_batches(self, piece: int) -> list[RowBatch]:
+        """The batches of one piece."""
+        task = (self.pieces[piece], self.categorical, self._reader, self._starts[piece], _itself)
+        return next(run_tasks(self.client, _mapped, [task]))
+
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""
         for found in run_tasks(self.client, _mapped, self._tasks(function), True):
@@ -99,6 +104,10 @@ def _folded(held: Any, categorical: frozenset[str], reader: Any, start: int, fol
 
 def _mapped(held: Any, categorical: frozenset[str], reader: Any, start: int, function: Any) -> Any:
     return reader.mapped(_piece(held, categorical), start, function)
+
+
+def _itself(batch: RowBatch) -> RowBatch:
+    return batch
 
 
 def is_dask(data: object) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -42,6 +43,10 @@ class MemoryRows(RowSource):
 
     @property
     def _has_counts(self) -> bool:
+        return self._is_counted
+
+    @cached_property
+    def _is_counted(self) -> bool:
         return bool((self.data.counts != 1).any())
 
     def _num_all(self) -> int:
@@ -50,14 +55,24 @@ class MemoryRows(RowSource):
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
         return self.stream(fold)
 
+    def piece_starts(self) -> Sequence[int]:
+        """Positions of the first rows of the pieces."""
+        return range(0, self.data.num_rows, self.chunk_rows)
+
+    def piece_batches(self, piece: int) -> Iterator[RowBatch]:
+        """The batches of one piece."""
+        yield self._batch(self.piece_starts()[piece])
+
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""
+        for start in self.piece_starts():
+            yield function(self._batch(start))
+
+    def _batch(self, start: int) -> RowBatch:
+        """The rows from a position on."""
         columns = list(self.whole.indices(self.view.needed))
         kind = batch_type([self.whole.cardinalities[i] for i in columns])
-        codes, has_counts = self.data.codes.numpy(), self._has_counts
-        for start in range(0, len(codes), self.chunk_rows):
-            piece = slice(start, start + self.chunk_rows)
-            part = np.ascontiguousarray(codes[piece][:, columns].T.astype(kind))
-            counts = self.data.counts.numpy()[piece].astype(np.int64) if has_counts else None
-            positions = np.arange(start, start + part.shape[1])
-            yield function(self.view.applied(RowBatch(positions, part, counts)))
+        piece = slice(start, start + self.chunk_rows)
+        part = np.ascontiguousarray(self.data.codes.numpy()[piece][:, columns].T.astype(kind))
+        counts = self.data.counts.numpy()[piece].astype(np.int64) if self._has_counts else None
+        return self.view.applied(RowBatch(np.arange(start, start + part.shape[1]), part, counts))

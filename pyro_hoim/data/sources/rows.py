@@ -210,6 +210,42 @@ class RowSource(ABC):
         _, batch = self.reduce(LowestRows(number, check_whole(seed, "seed", 0)))
         return self._observed(batch.rows(np.argsort(batch.positions)))
 
+    def minibatches(self, size: int, seed: int, *, per_piece: int = 1) -> Iterator[Observations]:
+        r"""Random rows without end, weighted so that sums over them estimate those over all rows without bias.
+
+        .. math:: \mathrm{E} \Big[\frac Nm \sum_{k=1}^m f(x_{i_k})\Big] = \sum_{n=1}^N f(x_n)
+
+        A piece of the source (a group of rows of Parquet, a file of text, a partition of Dask, ``chunk_rows`` rows in
+        memory) is drawn with the probability of its share of the N rows, then m rows of it with replacement: every row
+        is as likely as any other. One pass counts the pieces, then a batch costs the reading of one piece. Rows of one
+        piece may be alike, which is no bias but a larger spread: its variance has a part that is that of the mean of a
+        piece, and does not fall with m. Gradients of steps with such batches are unbiased; what an optimiser makes of
+        them after finitely many steps is not (its error falls with the step size). Which rows are drawn depends on how
+        the source is cut into pieces.
+
+        Args:
+            size: rows of a batch, m.
+            seed: a whole number from 0.
+            per_piece: batches that are drawn from a piece before another one is; their rows are from that piece alone.
+
+        Returns:
+            Batches, every row with the count N / m.
+
+        Raises:
+            InputError: numbers out of range, or no rows.
+
+        Example:
+            >>> from pyro_hoim.data import MemoryRows
+            >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+            >>> rows = MemoryRows.of(Observations(domain, torch.tensor([[0, 1], [1, 1], [0, 1], [0, 0]])))
+            >>> batch = next(rows.minibatches(2, seed=1))
+            >>> batch.num_rows, batch.counts.tolist(), batch.total_count
+            (2, [2.0, 2.0], 4.0)
+        """
+        check_cells(check_whole(size, "size"), len(self.domain), "size", noun="rows")
+        check_whole(per_piece, "per_piece")
+        return drawn_batches(self, size, np.random.default_rng(check_whole(seed, "seed", 0)), per_piece)
+
     def observations(self) -> Observations:
         """All rows in memory, in their order; IntractableError for more than 2^27 cells."""
         check_cells(self.num_rows, len(self.domain), "observations", "use distinct() or sample()", "rows")
@@ -274,6 +310,14 @@ class RowSource(ABC):
         """Values of a fold of parts of the rows, in any order and grouping."""
 
     @abstractmethod
+    def piece_starts(self) -> Sequence[int]:
+        """Positions of the first rows of the pieces."""
+
+    @abstractmethod
+    def piece_batches(self, piece: int) -> Iterable[RowBatch]:
+        """The batches of one piece."""
+
+    @abstractmethod
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""
 
@@ -288,3 +332,28 @@ def _total(batch: RowBatch) -> np.ndarray:
 
 def _missing(batch: RowBatch) -> np.ndarray:
     return np.array((batch.codes < 0).sum())
+
+
+def drawn_batches(rows: RowSource, size: int, random: np.random.Generator, per_piece: int) -> Iterator[Observations]:
+    """Batches without end; see :meth:`RowSource.minibatches`."""
+    starts = np.asarray(rows.piece_starts(), dtype=np.int64)
+    totals = np.zeros(len(starts))
+    for first, total in rows.stream(_first_and_total):
+        if len(first):
+            totals[np.searchsorted(starts, first[0], "right") - 1] += total
+    whole = totals.sum()
+    if not whole > 0:
+        raise none_received("minibatches", "at least one observation")
+    while True:
+        piece = int(random.choice(len(totals), p=totals / whole))
+        parts = [*rows.piece_batches(piece)]
+        codes = np.concatenate([part.codes for part in parts], axis=1)
+        shares = np.cumsum(np.concatenate([part.weights for part in parts]))
+        for _ in range(per_piece):
+            picked = np.searchsorted(shares, random.integers(0, shares[-1], size), "right")
+            chosen = torch.from_numpy(codes[:, picked].T.astype(np.int64))
+            yield Observations(rows.domain, chosen, torch.full((size,), whole / size, dtype=torch.float64))
+
+
+def _first_and_total(batch: RowBatch) -> tuple[np.ndarray, int]:
+    return batch.positions[:1], int(batch.weights.sum())

@@ -1,0 +1,152 @@
+"""Rows with labels that a model does not know, which are left out, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..core.command.pieces import Pieces, distinct_rows
+from ..core.prediction import extend_rows
+from ..core.words import listed
+from ..data.bins import Bins
+from ..data.encoding import level_order
+from ..data.observations import Observations
+from ..data.sources import RowSource
+from ..errors import check_names
+from ..schema import Domain
+
+__all__ = ["KnownRows", "UnseenLabels"]
+
+_BLOCK = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class UnseenLabels:
+    """Rows of a file that were left out because a label of theirs is no level of the model.
+
+    Attributes:
+        rows: observations left out.
+        labels: the labels by column.
+        is_unseen: which rows of the file they are.
+        reader: of rows that are read piece by piece, what reads them again.
+    """
+
+    rows: float
+    labels: dict[str, list[str]]
+    is_unseen: np.ndarray
+    reader: KnownRows | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Their number and labels, as commands print them."""
+        rows = int(self.rows) if self.rows.is_integer() else self.rows
+        return {"unseen_label_rows": rows, "unseen_labels": self.labels}
+
+    def lines(self, consequence: str) -> list[str]:
+        """What a reader has to know; nothing where there are none."""
+        if not self.labels:
+            return []
+        shown = "; ".join(f"{name}: {listed(labels)}" for name, labels in self.labels.items())
+        return [
+            f"rows left out       {self.rows:g} with a label that the fit did not know ({shown})",
+            f"                    The model gives them no probability: {consequence}.",
+            "                    fit --levels or --levels-from makes such labels levels of the model.",
+        ]
+
+    def spread(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Lines of the rows that were kept, with empty lines for the others, in the order of the file."""
+        frame.index = pd.Index(np.flatnonzero(~self.is_unseen))
+        return frame.reindex(range(len(self.is_unseen)))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRows:
+    """Rows that are read piece by piece, and which level of a model each label of theirs is.
+
+    Attributes:
+        domain: of the model.
+        source: over the labels that the rows have.
+        codes: by column of the source, the code in the model of every code: -1 for missing, -2 for none.
+        path: of the rows.
+    """
+
+    domain: Domain
+    source: RowSource
+    codes: tuple[np.ndarray, ...]
+    path: Path
+
+    @classmethod
+    def opened(
+        cls,
+        domain: Domain,
+        path: Path,
+        pieces: Pieces,
+        missing: Sequence[str],
+        optional: Sequence[str],
+        kept: Mapping[str, Any],
+    ) -> KnownRows:
+        """The rows of a folder or file; ``optional`` columns may be absent, columns are cut as is ``kept``."""
+        count = kept.get("count_column", "count")
+        header = pieces.header(path)
+        names = [name for name in domain.names if name in header or name not in optional]
+        used = count if count in header and count not in domain else None
+        rows = pieces.opened(path, columns=names, count=used, missing_values=missing)
+        found: list[np.ndarray] = []
+        for variable in rows.domain:
+            labels: Sequence[str] = variable.labels
+            known = domain[variable.name].labels
+            if variable.name in kept.get("bins", {}) and not {*labels} <= {*known}:
+                labels = Bins.from_json(kept["bins"][variable.name]).apply(labels, name=variable.name)
+            place = {label: code for code, label in enumerate(known)}
+            found.append(np.array([*(place.get(label, -2 if label else -1) for label in labels), -1]))
+        return cls(domain, rows, tuple(found), path)
+
+    def distinct(self) -> tuple[Observations, UnseenLabels]:
+        """The distinct rows all of whose labels are levels of the model, and what is to be said of the others."""
+        rows, _ = distinct_rows(self.source, self.path)
+        found, is_unseen = self.coded(rows)
+        labels = self.unseen_labels()
+        if not len(found.codes) and labels:
+            name = next(iter(labels))
+            check_names(labels[name][:1], self.domain[name].labels, f"{self.path}, column {name!r}", noun="label")
+        return found.unique(), UnseenLabels(float(rows.counts[is_unseen].sum()), labels, is_unseen.numpy(), self)
+
+    def unseen_labels(self) -> dict[str, list[str]]:
+        """Labels that are no level of the model, by column."""
+        return {
+            variable.name: sorted(np.array(variable.labels)[codes[:-1] == -2].tolist(), key=level_order)
+            for variable, codes in zip(self.source.domain, self.codes, strict=True)
+            if (codes == -2).any()
+        }
+
+    def blocks(self) -> Iterator[Observations]:
+        """The rows in their order, 65,536 at a time wherever they lie and however they are read."""
+        domain, waiting = self.source.domain, list[Observations]()
+        for batch in self.source.batches():
+            codes = torch.from_numpy(batch.codes.T.astype(np.int64))
+            waiting.append(Observations(domain, codes, torch.from_numpy(batch.weights.astype(np.float64))))
+            while sum(part.num_rows for part in waiting) >= _BLOCK:
+                whole = _joined(domain, waiting)
+                yield Observations(domain, whole.codes[:_BLOCK], whole.counts[:_BLOCK])
+                waiting = [Observations(domain, whole.codes[_BLOCK:], whole.counts[_BLOCK:])]
+        if sum(part.num_rows for part in waiting):
+            yield _joined(domain, waiting)
+
+    def coded(self, rows: Observations) -> tuple[Observations, torch.Tensor]:
+        """Rows of the source as rows of the model, those with other labels left out, and which these are."""
+        columns = [codes[rows.codes[:, i].numpy()] for i, codes in enumerate(self.codes)]
+        codes = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
+        is_unseen = (codes == -2).any(1)
+        present = self.domain.project(self.source.domain.names)
+        order = [self.source.domain.names.index(name) for name in present.names]
+        kept = Observations(present, codes[~is_unseen][:, order], rows.counts[~is_unseen])
+        return extend_rows(kept, self.domain), is_unseen
+
+
+def _joined(domain: Domain, parts: Sequence[Observations]) -> Observations:
+    return Observations(domain, torch.cat([part.codes for part in parts]), torch.cat([part.counts for part in parts]))

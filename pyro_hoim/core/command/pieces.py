@@ -1,0 +1,73 @@
+"""Files of rows that a command reads piece by piece: folders, and files for which a cluster or a chunk is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...data.observations import Observations
+from ...data.sources import RowSource, open_rows
+from ...data.sources.files import fragments_of
+from ...errors import IntractableError, conflict
+from ..words import option, plural
+
+__all__ = ["Pieces", "distinct_rows"]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How rows are read piece by piece.
+
+    Attributes:
+        cluster: address of a scheduler of Dask, or ``local``; None reads here.
+        chunk_rows: rows of a batch, at most; None for the default.
+        sep: the character between cells of text; None finds it.
+        encoding: of text; None for UTF-8.
+    """
+
+    cluster: str | None = None
+    chunk_rows: int | None = None
+    sep: str | None = None
+    encoding: str | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Pieces:
+        """From the values of options, of which any may be absent."""
+        return cls(*(values.get(name) for name in ("cluster", "chunk_rows", "sep", "encoding")))
+
+    def wanted(self, source: Path | str) -> bool:
+        """Whether a file or folder is to be read so."""
+        return Path(source).is_dir() or self.cluster is not None or self.chunk_rows is not None
+
+    def check_unused(self, source: str) -> None:
+        """Refuse the options where there is no file to read."""
+        for name in ("cluster", "chunk_rows"):
+            if getattr(self, name) is not None:
+                raise conflict(name, f"belongs to files of Parquet or text, received {source}")
+
+    def header(self, source: Path | str) -> tuple[str, ...]:
+        """Names of the columns."""
+        return fragments_of(Path(source), self.sep, self.encoding)[0].header
+
+    def opened(self, source: Path | str, **options: Any) -> RowSource:
+        """The rows, with options of :func:`~pyro_hoim.data.open_rows`."""
+        size = {} if self.chunk_rows is None else {"chunk_rows": self.chunk_rows}
+        named = {"cluster": self.cluster, "delimiter": self.sep, "encoding": self.encoding}
+        return open_rows(Path(source), **size, **named, **options)
+
+
+def distinct_rows(rows: RowSource, source: Path | str) -> tuple[Observations, str]:
+    """The distinct rows, and a sentence on them.
+
+    Raises:
+        IntractableError: they do not fit into memory.
+    """
+    try:
+        found = rows.distinct()
+    except IntractableError as error:
+        hint = f"take fewer columns ({option('columns')}), or fit their margins with pyro_hoim.fit and open_rows"
+        raise error.replace(argument=str(source), hint=hint) from None
+    lines = plural(int(rows.total_count), "row")
+    return found, f"{source}: {lines} read piece by piece, {found.num_rows:,} of them different"

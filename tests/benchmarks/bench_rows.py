@@ -1,0 +1,195 @@
+"""Rows beyond memory: 10^8 rows of 20 columns in Parquet, pairs counted and a pairwise model fitted; Dask with a kill.
+
+The columns are a chain: each repeats its left neighbour with a probability of its own. Every stage is a process of its
+own, so that the peak memory is that of the stage with the interpreter and all imports. The files are made in a folder
+that is deleted at the end. Prints one line of JSON for every stage.
+
+    python tests/benchmarks/bench_rows.py [--rows 100000000] [--columns 20] [--folder DIR] [--stages open,pairs,fit]
+    python tests/benchmarks/bench_rows.py --rows 10000000 --stages dask
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from harness import peak_mb, plain_script
+
+PER_FILE = 1_000_000
+SHOWN_PAIRS = 10  # pairs that pandas and pyarrow count
+
+
+def names(columns):
+    return [f"c{i:02d}" for i in range(columns)]
+
+
+def generate(folder, rows, columns):
+    """Files of a million rows, column by column whole numbers of one byte."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stays = np.linspace(0.55, 0.95, columns)
+    for number, start in enumerate(range(0, rows, PER_FILE)):
+        random = np.random.default_rng([1, number])
+        size = min(PER_FILE, rows - start)
+        last = random.integers(0, 2, size, dtype=np.int8)
+        found = {}
+        for name, stay in zip(names(columns), stays, strict=True):
+            last = last ^ (random.random(size, dtype=np.float32) > stay).astype(np.int8)
+            found[name] = pa.array(last)
+        pq.write_table(pa.table(found), folder / f"{number:04d}.parquet")
+    return {"gigabytes": round(sum(path.stat().st_size for path in folder.iterdir()) / 1e9, 3)}
+
+
+def disk(folder, rows, columns):
+    """The bytes of the files read and thrown away, as ``cat`` does."""
+    with open(os.devnull, "wb") as null:
+        subprocess.run(["cat", *sorted(map(str, folder.iterdir()))], stdout=null, check=True)
+    return {}
+
+
+def decoded(folder, rows, columns):
+    """All columns decoded by pyarrow, and thrown away."""
+    import pyarrow.dataset
+
+    held = pyarrow.dataset.dataset(str(folder)).to_batches(batch_size=2**18, batch_readahead=2, fragment_readahead=1)
+    return {"rows": sum(batch.num_rows for batch in held)}
+
+
+def pandas(folder, rows, columns):
+    """Ten pairs of the columns of one file counted by pandas."""
+    import pandas as pd
+
+    frame = pd.read_parquet(folder / "0000.parquet")
+    for one, other in list(combinations(names(columns), 2))[:SHOWN_PAIRS]:
+        frame.groupby([one, other]).size()
+    return {"rows": len(frame), "pairs": SHOWN_PAIRS}
+
+
+def arrow(folder, rows, columns):
+    """Ten pairs of the columns of one file counted by pyarrow."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(folder / "0000.parquet")
+    for pair in list(combinations(names(columns), 2))[:SHOWN_PAIRS]:
+        table.group_by(list(pair)).aggregate([([], "count_all")])
+    return {"rows": table.num_rows, "pairs": SHOWN_PAIRS}
+
+
+def opened(folder, columns, **options):
+    from pyro_hoim import Domain
+    from pyro_hoim.data import open_rows
+
+    return open_rows(folder, domain=Domain.from_cardinalities(dict.fromkeys(names(columns), 2)), **options)
+
+
+def levels(folder, rows, columns):
+    """The pass that finds the levels."""
+    from pyro_hoim.data import open_rows
+
+    return {"rows": open_rows(folder).num_rows}
+
+
+def pairs(folder, rows, columns):
+    """All pairs counted in one pass."""
+    found = opened(folder, columns).marginal_counts(combinations(names(columns), 2))
+    assert int(found[:4].sum()) == rows
+    return {"pairs": len(found) // 4, "cells": len(found)}
+
+
+def triples(folder, rows, columns):
+    """All triples counted in one pass."""
+    found = opened(folder, columns).marginal_counts(combinations(names(columns), 3))
+    return {"triples": len(found) // 8, "cells": len(found)}
+
+
+def distinct(folder, rows, columns):
+    """The distinct rows with their counts."""
+    return {"distinct": opened(folder, columns).distinct().num_rows}
+
+
+def fit(folder, rows, columns):
+    """The pairwise model by maximum likelihood."""
+    import pyro_hoim as hoim
+
+    result = hoim.fit(2, opened(folder, columns))
+    return {"parameters": len(result.theta), "status": result.status, "iterations": result.num_iterations}
+
+
+def dask(folder, rows, columns):
+    """Pairs counted by two worker processes of Dask, one of which is killed on the way, and by this process."""
+    import distributed
+
+    sets = list(combinations(names(columns), 2))
+    begin = time.perf_counter()
+    expected = opened(folder, columns).marginal_counts(sets)
+    here = time.perf_counter() - begin
+    options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    cluster = distributed.LocalCluster(worker_dashboard_address="127.0.0.1:0", **options)
+    with cluster, distributed.Client(cluster) as client:
+        source = opened(folder, columns, cluster=client)
+        assert source.num_rows == rows  # known from here on
+        begin = time.perf_counter()
+        whole = source.marginal_counts(sets)
+        seconds = time.perf_counter() - begin
+        pids = list(client.run(os.getpid).values())
+        threading.Timer(seconds / 3, os.kill, (pids[0], signal.SIGKILL)).start()
+        begin = time.perf_counter()
+        killed = source.marginal_counts(sets)
+        after = time.perf_counter() - begin
+        is_new = pids[0] not in client.run(os.getpid).values()
+    equal = bool((whole == expected).all()), bool((killed == expected).all())
+    shown = [round(value, 1) for value in (here, seconds, after)]
+    return dict(zip(("here", "cluster", "cluster_with_kill"), shown, strict=True)) | {"equal": equal, "killed": is_new}
+
+
+STAGES = {
+    function.__name__: function
+    for function in (generate, disk, decoded, pandas, arrow, levels, pairs, triples, distinct, fit, dask)
+}
+
+
+def run_stage(name, folder, rows, columns):
+    begin = time.perf_counter()
+    figures = STAGES[name](folder, rows, columns)
+    times = os.times()
+    spent = times.user + times.system + times.children_user + times.children_system
+    shown = {"stage": name, "seconds": round(time.perf_counter() - begin, 1), "processor_seconds": round(spent, 1)}
+    print(json.dumps(shown | {"peak_mb": round(peak_mb())} | figures), flush=True)
+
+
+def main():
+    parser = plain_script(__doc__)
+    parser.add_argument("--rows", type=int, default=10**8)
+    parser.add_argument("--columns", type=int, default=20)
+    parser.add_argument("--folder", type=Path, help="where the files are kept; by default they are deleted")
+    parser.add_argument("--stages", default="disk,decoded,pandas,arrow,levels,pairs,distinct,fit")
+    parser.add_argument("--stage", help="run this one in this process")
+    options = parser.parse_args()
+    if options.stage:
+        run_stage(options.stage, options.folder, options.rows, options.columns)
+        return
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="rows-"))
+    stages = options.stages.split(",")
+    try:
+        if not folder.exists() or not any(folder.iterdir()):
+            folder.mkdir(exist_ok=True)
+            stages = ["generate", *stages]
+        sizes = [f"--rows={options.rows}", f"--columns={options.columns}", f"--folder={folder}"]
+        for name in stages:
+            subprocess.run([sys.executable, __file__, "--stage", name, *sizes], check=False)
+    finally:
+        if options.folder is None:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

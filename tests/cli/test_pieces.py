@@ -1,0 +1,114 @@
+"""Commands on folders of files, and on files read piece by piece: what they say of the same rows in one file."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    random = np.random.default_rng(3)
+    first = random.integers(0, 3, 600)
+    return pd.DataFrame(
+        {
+            "size": np.array(["low", "mid", "top"])[first],
+            "wet": np.where(random.random(600) < 0.2 + 0.3 * first, "yes", "no"),
+            "year": random.integers(2020, 2023, 600),
+        }
+    )
+
+
+@pytest.fixture
+def folder(frame, tmp_path):
+    """The rows in three files of Parquet, and in one of text."""
+    (tmp_path / "rows").mkdir()
+    for i in range(3):
+        frame.iloc[200 * i : 200 * (i + 1)].to_parquet(tmp_path / "rows" / f"{i}.parquet", row_group_size=70)
+    frame.value_counts().rename("count").reset_index().sort_values(list(frame.columns)).to_csv("cells.csv", index=False)
+    frame.to_csv("rows.csv", index=False)
+    return "rows"
+
+
+def printed(shell, *words):
+    """The JSON that a command prints, without its place and time."""
+    found = shell.json(*words)
+    for name in ("model", "report", "seconds", "peak_memory_mb", "provenance", "files", "parts"):
+        found.pop(name, None)
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("--chunk-rows", "50"), ("--cluster", "local")])
+def test_a_folder_is_fitted_and_scored_as_its_table_of_cells(shell, folder, options):
+    how = ["--edges", "size*wet + year", "--prior", "ridge:1"]
+    expected = printed(shell, "fit", "cells.csv", *how, "--out", "one")
+    found = printed(shell, "fit", folder, *how, *options, "--out", "other")
+    assert found == expected
+    for command in (["score"], ["predict", "--target", "wet"]):
+        whole = printed(shell, command[0], "one", "cells.csv", *command[1:])
+        parts = printed(shell, command[0], "other", folder, *command[1:], *options)
+        assert parts == whole
+
+
+def test_a_file_is_read_piece_by_piece_where_that_is_asked(shell, folder):
+    expected = printed(shell, "fit", "cells.csv", "--edges", "size*wet", "--out", "one")
+    assert printed(shell, "fit", "rows.csv", "--edges", "size*wet", "--chunk-rows", "100", "--out", "two") == expected
+    assert "600 rows read piece by piece, " in shell("fit", folder, "--order", "1", "--out", "three").err
+
+
+def test_rows_with_unknown_labels_are_counted(shell, folder, frame):
+    shell("fit", folder, "--edges", "size*wet", "--out", "one")
+    other = frame.copy()
+    other.loc[:9, "size"] = "huge"
+    other.loc[20:24, "wet"] = ""
+    other.to_csv("other.csv", index=False)
+    whole = printed(shell, "score", "one", "other.csv")
+    parts = printed(shell, "score", "one", "other.csv", "--chunk-rows", "90")
+    assert whole["unseen_label_rows"] == parts["unseen_label_rows"] == 10
+    assert parts["unseen_labels"] == {"size": ["huge"]}
+    assert parts["nll"] == pytest.approx(whole["nll"], abs=1e-12)
+
+
+def test_what_is_read_whole_only_is_refused(shell, folder):
+    assert "--bins" in shell.refused("fit", folder, "--bins", "year=quantile:2")
+    assert "--weight-column" in shell.refused("fit", folder, "--weight-column", "year")
+    assert "--chunk-rows" in shell.refused("fit", "ucb_admissions", "--chunk-rows", "5")
+    assert "no scheduler" in shell.refused("fit", folder, "--cluster", "tcp://127.0.0.1:9")
+
+
+def test_predictions_stand_beside_the_rows_in_their_order(shell, folder, frame):
+    shell("fit", folder, "--edges", "size*wet + size*year", "--out", "one")
+    frame.assign(size=np.where(np.arange(600) % 50, frame["size"], "huge")).to_csv("other.csv", index=False)
+    shell("predict", "one", "other.csv", "--target", "wet", "--out", "whole.csv")
+    shell("predict", "one", "other.csv", "--target", "wet", "--out", "parts.csv", "--chunk-rows", "77")
+    pd.testing.assert_frame_equal(pd.read_csv("whole.csv"), pd.read_csv("parts.csv"))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("pyro_hoim.cli.unseen._BLOCK", 150)
+
+
+def test_rows_are_completed_in_their_order(shell, folder, frame):
+    shell("fit", folder, "--edges", "size*wet", "--out", "one")
+    gaps = frame.assign(wet=np.where(np.arange(600) % 3, frame["wet"], ""))
+    gaps.to_csv("gaps.csv", index=False)
+    whole = shell("sample", "one", "--complete", "gaps.csv").out
+    assert shell("sample", "one", "--complete", "gaps.csv", "--chunk-rows", "100").out == whole
+    assert shell("sample", "one", "--complete", "gaps.csv", "--cluster", "local").out == whole
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_of_completed_rows_have_draws_of_their_own(shell, folder, frame):
+    shell("fit", folder, "--edges", "size*wet", "--out", "one")
+    gaps = pd.DataFrame({"size": "mid", "wet": ["yes", "no", *[""] * 598], "year": 2020})
+    gaps.to_csv("gaps.csv", index=False)
+    shell("sample", "one", "--complete", "gaps.csv", "--chunk-rows", "64", "--out", "a.csv")
+    shell("sample", "one", "--complete", "gaps.csv", "--chunk-rows", "1000", "--out", "b.csv")
+    found = pd.read_csv("a.csv")
+    pd.testing.assert_frame_equal(found, pd.read_csv("b.csv"))
+    parts = [found["wet"].iloc[150 * i + 2 : 150 * (i + 1)].tolist() for i in range(4)]
+    assert len({tuple(part) for part in parts}) == 4
+    share = (frame.loc[frame["size"] == "mid", "wet"] == "yes").mean()
+    assert abs((found["wet"] == "yes").mean() - share) < 0.08
