@@ -3,22 +3,26 @@
 Models: A1, A2 and A3 of ``bench_gibbs.py``. Chains move by colour classes. Rates are updates of variables per second,
 all chains counted: bare, recording counts and energies after every sweep, without CUDA graphs, with the step compiled
 by ``torch.compile`` (``--compile``; its first call, which compiles, is not counted), and by the compiled engine of the
-CPU. Log Z is estimated through ``--temperatures`` temperatures, checks left out. ``--peer`` adds thrml, in the
+CPU. Log Z is estimated through ``--temperatures`` temperatures, checks left out. ``--iterations N`` trains all pairs of
+mushroom (public data) with as many chains, checks left out. ``--peer`` adds thrml, in the
 environment that PYRO_HOIM_PEER_THRML names: with ``jax[cuda12]`` there it runs on the same GPU.
 The device is CUDA where there is one, else the CPU; ask for fewer chains and sweeps there:
 
     python tests/benchmarks/bench_gpu.py [--device cuda] [--models A1 A2 A3] [--chains 4096 65536] [--sweeps 100]
-        [--temperatures 200] [--compile] [--peer] [--no-append]
+        [--temperatures 200] [--iterations 1000] [--compile] [--peer] [--no-append]
 """
 
 import tempfile
+import time
 
 import torch
 from bench_gibbs import workload, write_workloads
 from harness import CORES, Report, as_energy, median, run_peer, script
 
-from pyro_hoim.log_linear import AnnealedImportance, GibbsChains
+from pyro_hoim.datasets import load_mushroom
+from pyro_hoim.log_linear import AnnealedImportance, GibbsChains, SampledTrainer, SampledTraining
 from pyro_hoim.runs import GibbsSchedule
+from pyro_hoim.structure import InteractionHypergraph
 
 
 def energy_of(name, device):
@@ -98,6 +102,23 @@ def measure_annealing(report, name, num_chains, options):
     report.add(what, f"compiled for the CPU, {CORES} cores", found["auto seconds"], note=note)
 
 
+def measure_training(report, num_chains, options):
+    rows = load_mushroom()
+    graph = InteractionHypergraph.from_order(rows.domain, 2)
+    seconds = {}
+    for device in dict.fromkeys([options.device, "cpu"]):
+        settings = SampledTraining(
+            num_chains=num_chains, num_iterations=options.iterations, refresh_every=None, device=device
+        )
+        trainer = SampledTrainer(rows, graph, settings=settings)
+        start = time.perf_counter()
+        trainer.train()
+        seconds[device] = time.perf_counter() - start
+    for device, found in seconds.items():
+        what = f"mushroom, all pairs, {num_chains} chains, {options.iterations} steps"
+        report.add(what, f"training on {device}", found, seconds["cpu"] / found)
+
+
 def measure_peer(report, options):
     with tempfile.TemporaryDirectory() as folder:
         path = write_workloads(folder, options.models)
@@ -113,16 +134,19 @@ def main():
     parser.add_argument("--chains", nargs="+", type=int, default=[4096, 65536])
     parser.add_argument("--sweeps", type=int, default=100)
     parser.add_argument("--temperatures", type=int, default=200)
+    parser.add_argument("--iterations", type=int, default=0)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     report = Report(legend="The ratio is the time of the CPU's compiled engine over that of the line.")
     if torch.cuda.is_available():
         print(torch.cuda.get_device_name())
-    for name in options.models:
-        for num_chains in options.chains:
+    for num_chains in options.chains:
+        for name in options.models:
             measure_gibbs(report, name, num_chains, options)
             measure_annealing(report, name, num_chains, options)
+        if options.iterations:
+            measure_training(report, num_chains, options)
     if options.peer:
         measure_peer(report, options)
     if not options.no_append:

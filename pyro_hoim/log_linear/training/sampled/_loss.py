@@ -46,17 +46,18 @@ class _Runs:
 
     def __init__(self, model: LogLinearEnergy, settings: SampledTraining, start: StartLaw) -> None:
         padded = start.padded(model.hypergraph, model.tables.numpy())
-        self.model = LogLinearEnergy(start.hypergraph, torch.from_numpy(padded), validate=False)
+        self.model = LogLinearEnergy(start.hypergraph, torch.from_numpy(padded).to(settings.device), validate=False)
         self._settings = settings
         self._law = start
-        self._first = LogLinearEnergy(start.hypergraph, torch.from_numpy(start.tables), validate=False)
+        tables = torch.from_numpy(start.tables).to(settings.device)
+        self._first = LogLinearEnergy(start.hypergraph, tables, validate=False)
 
     def forward(self, size: tuple[int, int], seed: int) -> tuple[GibbsChains, Floats]:
         """Chains at the model, and their log weights with the constant of the start."""
         settings, init = self._settings, self._law.states(size[0], np.random.default_rng(seed_of(seed, 3)))
         engine, precision = settings.engine, settings.precision
         chains = GibbsChains(self.model, size[0], init=init, seed=seed, engine=engine, precision=precision)
-        log_weights = chains.anneal(_path(size[1]), start=self._first).numpy()
+        log_weights = chains.anneal(_path(size[1]), start=self._first).cpu().numpy()
         return chains, log_weights + self._law.log_z
 
     def climbed(self, states: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,7 +73,8 @@ class _Runs:
         weights = np.exp(log_weights - log_weights.max()).cumsum()
         chains.gather(systematic(weights / weights[-1], size[0], np.random.default_rng(seed_of(seed, 7))))
         chains.sweep(_BURN_IN)
-        return chains.anneal(_path(size[1]).flip(0), start=self._first, reverse_order=True).numpy() - self._law.log_z
+        log_weights = chains.anneal(_path(size[1]).flip(0), start=self._first, reverse_order=True)
+        return log_weights.cpu().numpy() - self._law.log_z
 
 
 def _path(num_temperatures: int) -> torch.Tensor:

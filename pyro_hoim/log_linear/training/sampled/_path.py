@@ -23,6 +23,7 @@ from ._weighted_chains import (
     is_independent,
     normalised,
     seed_of,
+    weighted_chains,
 )
 from .options import SampledTraining
 
@@ -173,7 +174,7 @@ class SampledPath:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return WeightedChains(problem.hypergraph, tables, self._settings, seed, population)
+        return weighted_chains(problem.hypergraph, tables, self._settings, seed, population)
 
     def _gradient(self) -> Floats:
         return self._coordinates.gradient(self._problem.goal - self._chains.eta())

@@ -6,10 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from ....structure.hypergraph import InteractionHypergraph
 from ...chains.gibbs import GibbsChains
@@ -120,12 +122,13 @@ class WeightedChains:
         self._is_weighted = settings.chains == "weighted"
 
     def _model(self, tables: Floats) -> LogLinearEnergy:
-        return LogLinearEnergy(self._hypergraph, torch.from_numpy(tables), validate=False)
+        tables_there = torch.from_numpy(tables).to(self._settings.device)
+        return LogLinearEnergy(self._hypergraph, tables_there, validate=False)
 
     @property
     def population(self) -> Population:
         """The present states and weights."""
-        return Population(self.chains.states, self.log_weights.copy())
+        return Population(self.chains.states.cpu(), self.log_weights.copy())
 
     @property
     def effective_size(self) -> float:
@@ -136,7 +139,7 @@ class WeightedChains:
         """Weighted frequencies of the cells of every interaction, (num_terms,)."""
         return self.chains.statistics(torch.from_numpy(normalised(self.log_weights))).numpy()
 
-    def growth(self, change: Floats) -> Floats:
+    def growth(self, change: Floats) -> Any:
         """Growth (chains,) of the log weights under a change of the tables; linear in it. Nothing changes yet."""
         return -self.chains.energy_of(self._model(change), validate=False).numpy()
 
@@ -150,13 +153,13 @@ class WeightedChains:
         self.grow(self.growth(tables - self._tables))
         self.set_tables(tables)
 
-    def spread(self, growth: Floats) -> float:
+    def spread(self, growth: Any) -> float:
         """Standard deviation of a growth of log weights over the weighted chains."""
         weights = normalised(self.log_weights)
         centred = growth - weights @ growth
         return math.sqrt(float(weights @ np.square(centred)))
 
-    def grow(self, growth: Floats) -> None:
+    def grow(self, growth: Any) -> None:
         """Take up a growth of the log weights; unweighted chains take none."""
         if self._is_weighted:
             self.log_weights += growth
@@ -181,10 +184,79 @@ class WeightedChains:
         path = torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
         ends = [round(num_temperatures * k / pieces) for k in range(pieces + 1)]
         for first, last in itertools.pairwise(ends):
-            self.log_weights += self.chains.anneal(path[first : last + 1], start=self._model(start)).numpy()
+            self.log_weights += self.chains.anneal(path[first : last + 1], start=self._model(start)).cpu().numpy()
             if last < num_temperatures and self.resample():
                 is_even = False
         return is_even
+
+
+class ChainsOnDevice(WeightedChains):
+    """The same with weights beside the chains on their device.
+
+    A training step sends tables there, and brings eta and three numbers back.
+    """
+
+    _held: torch.Tensor
+
+    @property
+    def log_weights(self) -> Floats:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """A copy (chains,) on the CPU."""
+        return self._held.cpu().numpy()
+
+    @log_weights.setter
+    def log_weights(self, values: Floats) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._held = torch.from_numpy(values).to(self._settings.device, copy=True)
+
+    def _shares(self) -> torch.Tensor:
+        return torch.softmax(self._held, -1)
+
+    @property
+    @override
+    def effective_size(self) -> float:
+        return 1 / float(self._shares().square().sum())
+
+    @override
+    def eta(self) -> Floats:
+        return self.chains.statistics(self._shares()).cpu().numpy()
+
+    @override
+    def growth(self, change: Floats) -> torch.Tensor:
+        return -self.chains.energy_of(self._model(change), validate=False)
+
+    @override
+    def spread(self, growth: torch.Tensor) -> float:
+        shares = self._shares()
+        return float((shares @ (growth - shares @ growth).square()).sqrt())
+
+    @override
+    def grow(self, growth: torch.Tensor) -> None:
+        if self._is_weighted:
+            self._held = self._held + growth
+
+    @override
+    def resample(self) -> bool:
+        count = self.chains.num_chains
+        if self.effective_size >= self._settings.resample_below * count:
+            return False
+        steps = torch.arange(count, dtype=torch.float64, device=self._held.device)
+        points = (self._random.random() + steps) / count
+        picked = torch.searchsorted(self._shares().cumsum(-1), points, right=True)
+        self.chains.gather(picked.clamp_max(count - 1))
+        self._held = (self._held.logsumexp(-1) - math.log(count)).expand(count).clone()
+        return True
+
+
+def weighted_chains(
+    hypergraph: InteractionHypergraph,
+    tables: Floats,
+    settings: SampledTraining,
+    seed: int,
+    population: Population,
+    num_chains: int | None = None,
+) -> WeightedChains:
+    """Chains of a population on the device of the settings."""
+    kind = WeightedChains if torch.device(settings.device).type == "cpu" else ChainsOnDevice
+    return kind(hypergraph, tables, settings, seed, population, num_chains)
 
 
 def annealed_population(
@@ -206,7 +278,7 @@ def annealed_population(
     for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
         own = seed_of(seed, k)
         first, padded = drawn(start, size, seed_of(own, 2)), start.padded(hypergraph, tables)
-        chains = WeightedChains(start.hypergraph, padded, settings, own, first, size)
+        chains = weighted_chains(start.hypergraph, padded, settings, own, first, size)
         is_even = chains.anneal(settings.refresh_temperatures, start.tables)
         found.append(replace(chains.population, is_even=is_even))
     return found[0] if len(found) == 1 else replace(found[0].joined(found[1]), is_even=found[0].is_even)

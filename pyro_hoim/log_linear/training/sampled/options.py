@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from ....checks import checked_device
 from ....errors import check_choice, check_positive, check_whole, out_of_range
 from ...chains.gibbs import EngineName
 
@@ -66,6 +67,7 @@ class SampledTraining:
         seed: of everything random.
         engine: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
         precision: of the conditionals.
+        device: where the chains run, as PyTorch names it; another one than the CPU needs the engine "torch" or "auto".
         progress: show a bar on standard error.
 
     Raises:
@@ -102,6 +104,7 @@ class SampledTraining:
     seed: int = 0
     engine: EngineName = "auto"
     precision: torch.dtype = torch.float32
+    device: str = "cpu"
     progress: bool = False
 
     def __post_init__(self) -> None:
@@ -119,6 +122,7 @@ class SampledTraining:
             raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
         if not isinstance(self.restart, bool) and self.restart != "doubt":
             raise out_of_range("restart", "True, False or 'doubt'", self.restart)
+        object.__setattr__(self, "device", str(checked_device(self.device, "device")))
         check_choice(self.optimiser, ("adam", "gradient"), "optimiser")
         check_choice(self.chains, ("weighted", "persistent"), "chains")
         check_choice(self.start, ("network", "tree", "independent"), "start")

@@ -37,6 +37,7 @@ from ._weighted_chains import (
     normalised,
     seed_of,
     systematic,
+    weighted_chains,
     weighted_margins,
 )
 from .options import SampledTraining
@@ -68,6 +69,9 @@ class SampledTrainer(TableTrainer):
     weights stand for. Where they differ, sampling is raised. Training that diverges goes back to its last sound
     parameters, with more sweeps and a lower rate. The report's ``notes`` tell of all this; an interrupt leaves the
     trainer as it was before the call.
+
+    *Device.* With ``SampledTraining(device="cuda")`` chains, their weights and annealed runs are on the GPU;
+    a step sends tables there and brings eta and three numbers back. Steps, checks and margins are of the CPU.
 
     *Results.* Gradients have sampling error, so parameters are as good as the number of chains. Log Z is estimated by
     annealed importance sampling on chains of its own, made longer until the error is small enough or the budget used
@@ -258,8 +262,8 @@ class SampledTrainer(TableTrainer):
             energies = np.empty((records, count))
             for k in range(records):
                 chains.chains.sweep(_MARGIN_SWEEPS)
-                codes[:, k] = chains.chains.states.numpy().T
-                energies[k] = chains.chains.energy.numpy()
+                codes[:, k] = chains.chains.states.cpu().numpy().T
+                energies[k] = chains.chains.energy.cpu().numpy()
             weights = normalised(chains.log_weights)
             size = chains.effective_size * _independent_records(energies, weights)
             self._states = (codes.reshape(len(codes), -1), np.tile(weights / records, records), size)
@@ -274,7 +278,7 @@ class SampledTrainer(TableTrainer):
         elif population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
             starts = self._starts()
             population = annealed_population(graph, self._tables, settings, starts, self._seed(_ANNEAL))
-        return WeightedChains(graph, self._tables, settings, seed, population)
+        return weighted_chains(graph, self._tables, settings, seed, population)
 
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
