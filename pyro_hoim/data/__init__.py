@@ -4,6 +4,8 @@ from .bins import Bins, bin_columns, find_bins
 from .counts import LARGEST_COUNT, CountTable
 from .files.table_file import read_table_file
 from .information import InformationTable
+from .joined.columns import ColumnGroup, JoinedColumns, JoinedRows
+from .joined.find import find_determined_groups, find_exclusive_groups, join_columns
 from .observations import Observations
 from .sources import ChunkedRows, DaskRows, Fold, MemoryRows, RowBatch, RowSource, Sum, open_rows
 
@@ -11,10 +13,13 @@ __all__ = [
     "LARGEST_COUNT",
     "Bins",
     "ChunkedRows",
+    "ColumnGroup",
     "CountTable",
     "DaskRows",
     "Fold",
     "InformationTable",
+    "JoinedColumns",
+    "JoinedRows",
     "MemoryRows",
     "Observations",
     "RowBatch",
@@ -22,6 +27,9 @@ __all__ = [
     "Sum",
     "bin_columns",
     "find_bins",
+    "find_determined_groups",
+    "find_exclusive_groups",
+    "join_columns",
     "open_rows",
     "read_table_file",
 ]

@@ -1,0 +1,1 @@
+"""Columns that say one thing together, joined to one variable: found, joined and split again."""

@@ -1,0 +1,362 @@
+"""Which columns say one thing together: exactly one, or at most one, is set, or one says nearly all of another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.special import gammaln
+
+from ...errors import check_choice, check_fraction, check_type
+from ..observations import Observations
+from .columns import ColumnGroup, JoinedColumns, common_start
+
+__all__ = ["Join", "find_determined_groups", "find_exclusive_groups", "join_columns"]
+
+Join = Literal["exact", "exclusive", "determined", "none"]
+"""Which columns are joined: those of which exactly one is set; of which at most one is; also those that say nearly
+all of another; none."""
+
+_ERROR = 1e-3
+_MOST_STEPS = 2_000  # of one search for an exact cover
+_FEW = 1.25  # combinations of a determined pair, times the levels of the larger column
+_SCREENED = 512  # rows on which a pair must have few combinations before all are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class _Marks:
+    """Columns of two levels, both of which occur: where they are set, and how often.
+
+    Attributes:
+        names: of the columns, in schema order.
+        is_set: distinct rows and columns (U, b).
+        counts: of the rows (U,).
+        totals: observations in which each column is set (b,).
+    """
+
+    names: tuple[str, ...]
+    is_set: np.ndarray
+    counts: np.ndarray
+    totals: np.ndarray
+
+    @property
+    def total(self) -> float:
+        return float(self.counts.sum())
+
+    def only(self, places: Sequence[int]) -> _Marks:
+        """Some of the columns."""
+        names = tuple(self.names[place] for place in places)
+        return _Marks(names, self.is_set[:, places], self.counts, self.totals[places])
+
+
+def _rows(data: Observations) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct complete rows and their counts; rows with weights that are not whole count once."""
+    check_type(data, Observations, "rows")
+    rows = data.drop_missing()
+    if not rows.has_whole_counts:
+        rows = Observations(rows.domain, rows.codes[rows.counts > 0])
+    rows = rows.unique()
+    return rows.codes.numpy(), rows.counts.numpy()
+
+
+def _marks(data: Observations) -> _Marks:
+    codes, counts = _rows(data)
+    binary = [i for i, variable in enumerate(data.domain) if variable.cardinality == 2]
+    is_set = np.asfortranarray(codes[:, binary] == 1)
+    totals = counts @ is_set
+    used = np.flatnonzero((totals > 0) & (totals < counts.sum()))
+    every = _Marks(tuple(data.domain.names[i] for i in binary), is_set, counts, totals)
+    return every.only(used.tolist())
+
+
+def _log_choose(n: np.ndarray | float, k: np.ndarray | float) -> np.ndarray:
+    return gammaln(np.add(n, 1)) - gammaln(np.add(k, 1)) - gammaln(np.subtract(n, k) + 1)
+
+
+def find_exclusive_groups(
+    rows: Observations, *, at_most_one: bool = False, error: float = _ERROR
+) -> tuple[ColumnGroup, ...]:
+    r"""Columns of two levels of which every row has exactly one set, as indicator (one-hot) columns of a category are.
+
+    .. math:: -\log \Pr = \sum_{i} \log \binom{N}{n_i} - \log \frac{N!}{\prod_i n_i!} \ge k \log b - \log \alpha
+
+    A column is set at its second level. A group must be more than chance: the left side is minus the log-probability
+    that k independent columns, set in :math:`n_i` of N rows, make a partition of the rows, and b is the number of
+    columns. Columns side by side are tried first, then all columns that never meet, by an exact search of bounded
+    length, in which columns whose names begin alike go first. Where categories depend on each other strongly, other
+    partitions than theirs may be found among columns in mixed order, or some be missed. Memory and time grow with
+    distinct rows times columns, and with the square of columns where some are left over.
+
+    Args:
+        rows: complete rows; those with a missing cell are left out. Weights that are not whole play no role.
+        at_most_one: then, among the columns that are left, also groups of which at most one is set: columns join the
+            largest one after another, each where it never meets the group and, set at random in as many rows, would
+            not have missed it but with probability :math:`\alpha / b^2`.
+        error: :math:`\alpha`, the chance of a false group among independent columns.
+
+    Returns:
+        The groups in the order of their first columns; those of which none may be set have a last level ``none``.
+
+    Raises:
+        InputError: an error that is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> from pyro_hoim import Domain
+        >>> codes = torch.eye(3, dtype=torch.long).repeat(20, 1)
+        >>> codes = torch.cat([codes, (torch.arange(60) % 7 == 0).long()[:, None]], 1)
+        >>> rows = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 4))
+        >>> [group.columns for group in find_exclusive_groups(rows)]
+        [('x0', 'x1', 'x2')]
+    """
+    check_fraction(error, "error")
+    marks = _marks(rows)
+    found = [(group, False) for group in _exact_groups(marks, error)]
+    if at_most_one:
+        used = {place for group, _ in found for place in group}
+        left = [place for place in range(len(marks.names)) if place not in used]
+        found += [([left[i] for i in group], True) for group in _loose_groups(marks.only(left), error)]
+    found.sort(key=lambda entry: entry[0][0])
+    return tuple(ColumnGroup.exclusive([marks.names[i] for i in group], may_be_none=loose) for group, loose in found)
+
+
+def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
+    """Places of columns that make exact covers of the rows, each sorted."""
+    size, total = len(marks.names), marks.total
+    found: list[list[int]] = []
+
+    def is_sure(group: list[int]) -> bool:
+        sums = marks.totals[group]
+        partitions = gammaln(total + 1) - gammaln(sums + 1).sum()
+        surprise = float(_log_choose(total, sums).sum() - partitions)
+        return surprise >= len(group) * math.log(size) - math.log(error)
+
+    start = 0
+    while start < size:
+        group = _run(marks, start)
+        if group and is_sure(group):
+            found.append(group)
+            start = group[-1]
+        start += 1
+    used = {place for group in found for place in group}
+    left = [place for place in range(size) if place not in used]
+    for cover in _covers(marks.only(left)):
+        group = sorted(left[i] for i in cover)
+        if is_sure(group):
+            found.append(group)
+    return found
+
+
+def _run(marks: _Marks, start: int) -> list[int]:
+    """Columns side by side from ``start`` that cover every row once; none where there are no such."""
+    is_covered = marks.is_set[:, start].copy()
+    for place in range(start + 1, len(marks.names)):
+        column = marks.is_set[:, place]
+        if bool((is_covered & column).any()):
+            return []
+        is_covered |= column
+        if bool(is_covered.all()):
+            return list(range(start, place + 1))
+    return []
+
+
+def _covers(marks: _Marks) -> Iterator[list[int]]:
+    """Disjoint exact covers of the rows by columns, each found by a search of bounded length."""
+    size = len(marks.names)
+    if size < 2:
+        return
+    held = marks.is_set.astype(np.float32)
+    is_free, never_meets = np.ones(size, dtype=bool), held.T @ held == 0
+    for first in range(size):
+        candidates = np.flatnonzero(never_meets[first] & is_free)
+        reached = marks.is_set[:, candidates].any(1) | marks.is_set[:, first]
+        if not is_free[first] or not reached.all():
+            continue
+        steps = iter(range(_MOST_STEPS))
+        group = _cover(marks, [first], marks.is_set[:, first], candidates, never_meets, steps)
+        if group:
+            is_free[group] = False
+            yield group
+
+
+def _cover(
+    marks: _Marks,
+    group: list[int],
+    is_covered: np.ndarray,
+    candidates: np.ndarray,
+    never_meets: np.ndarray,
+    steps: Iterator[int],
+) -> list[int]:
+    """The group with columns that cover every other row once; none where there are no such, or after many steps."""
+    open_rows = np.flatnonzero(~is_covered)
+    if not len(open_rows):
+        return group
+    if next(steps, None) is None:
+        return []
+    choices = marks.is_set[np.ix_(open_rows, candidates)]
+    scarcest = choices[int(choices.sum(1).argmin())]
+    first = marks.names[group[0]]
+    order = sorted(
+        candidates[scarcest].tolist(),
+        key=lambda place: (-len(common_start((first, marks.names[place]))), abs(place - group[-1])),
+    )
+    for place in order:
+        left = candidates[never_meets[place][candidates]]
+        found = _cover(marks, [*group, place], is_covered | marks.is_set[:, place], left, never_meets, steps)
+        if found:
+            return found
+    return []
+
+
+def _loose_groups(marks: _Marks, error: float) -> list[list[int]]:
+    """Places of columns of which at most one is set, the largest columns first."""
+    size, total = len(marks.names), marks.total
+    found: list[list[int]] = []
+    order = np.argsort(-marks.totals, kind="stable").tolist()
+    while order:
+        first = order.pop(0)
+        group, is_covered, held = [first], marks.is_set[:, first].copy(), float(marks.totals[first])
+        for place in list(order):
+            number = float(marks.totals[place])
+            if held + number > total or bool((is_covered & marks.is_set[:, place]).any()):
+                continue
+            chance = float(_log_choose(total - held, number) - _log_choose(total, number))
+            if -chance >= 2 * math.log(size) - math.log(error):
+                group.append(place)
+                is_covered |= marks.is_set[:, place]
+                held += number
+        if len(group) > 1:
+            found.append(sorted(group))
+            order = [place for place in order if place not in group]
+    return found
+
+
+def find_determined_groups(rows: Observations, *, error: float = _ERROR) -> tuple[ColumnGroup, ...]:
+    r"""Columns of which one says nearly all of another: few of their combinations occur.
+
+    .. math:: N \sum_{(x, y) \text{ unseen}} \hat p(x) \hat p(y) \ge m \log(K L) + 2 \log b - \log \alpha
+
+    Two columns of K and L levels that occur belong together when m, the number of combinations that occur, is at most
+    5/4 of the larger of K and L, and the unseen ones would hold rows if the columns were independent; a pair may then
+    take in further columns in the same way. Levels of a group are the combinations that occur. Costs a pass over the
+    rows for every pair of columns with few combinations among the first 512 rows.
+
+    Args:
+        rows: complete rows, as of :func:`find_exclusive_groups`.
+        error: :math:`\alpha`, the chance of a false group among independent columns.
+
+    Raises:
+        InputError: an error that is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> from pyro_hoim import Domain
+        >>> codes = torch.arange(60) % 6
+        >>> table = torch.stack([codes, codes // 2, torch.arange(60) // 30], 1)
+        >>> rows = Observations.from_tensor(table, Domain.from_cardinalities({"town": 6, "county": 3, "half": 2}))
+        >>> found = find_determined_groups(rows)
+        >>> [(group.columns, group.levels[:3]) for group in found]
+        [(('town', 'county'), ((0, 0), (1, 0), (2, 1)))]
+    """
+    check_fraction(error, "error")
+    codes, counts = _rows(rows)
+    parts = [_Part((i,), _numbered(codes[:, i])) for i in range(codes.shape[1])]
+    parts = [part for part in parts if len(part.codes) and part.num_levels > 1]
+    slack = 2 * math.log(max(2, len(parts))) - math.log(error)
+    is_free = [True] * len(parts)
+    pairs = list(combinations(range(len(parts)), 2))
+    while pairs:
+        found = [(share, pair) for pair in pairs if (share := _share(parts[pair[0]], parts[pair[1]], counts, slack))]
+        first_new = len(parts)
+        for _, (one, two) in sorted(found):
+            if is_free[one] and is_free[two]:
+                is_free[one] = is_free[two] = False
+                both = np.stack([parts[one].codes, parts[two].codes], 1)
+                parts.append(_Part(parts[one].columns + parts[two].columns, _numbered(both)))
+                is_free.append(True)
+        pairs = [(i, j) for j in range(first_new, len(parts)) for i in range(j) if is_free[i]]
+    joined = [part for part, free in zip(parts, is_free, strict=True) if free and len(part.columns) > 1]
+    columns = sorted(sorted(part.columns) for part in joined)
+    return tuple(_determined(rows, places, np.unique(codes[:, places], axis=0).tolist()) for places in columns)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Columns by their places, and the number of their combination in every distinct row."""
+
+    columns: tuple[int, ...]
+    codes: np.ndarray
+
+    @property
+    def num_levels(self) -> int:
+        return int(self.codes.max()) + 1
+
+
+def _numbered(codes: np.ndarray) -> np.ndarray:
+    """Numbers from 0 of the distinct rows."""
+    return np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _share(one: _Part, two: _Part, counts: np.ndarray, slack: float) -> float:
+    """Combinations that occur over levels of the larger one where they are few beyond chance, else 0."""
+    levels = one.num_levels, two.num_levels
+    most = _FEW * max(levels)
+    place = one.codes.astype(np.int64) * levels[1] + two.codes
+    if len(np.unique(place[:_SCREENED])) > most or len(seen := np.unique(place)) > most:
+        return 0.0
+    total = float(counts.sum())
+    first, second = (np.bincount(part.codes, weights=counts) / total for part in (one, two))
+    expected = total * (1.0 - float((first[seen // levels[1]] * second[seen % levels[1]]).sum()))
+    is_sure = expected >= len(seen) * math.log(levels[0] * levels[1]) + slack
+    return len(seen) / max(levels) if is_sure else 0.0
+
+
+def _determined(rows: Observations, columns: Sequence[int], levels: Sequence[Sequence[int]]) -> ColumnGroup:
+    """A group with the labels of its columns."""
+    variables = [rows.domain.variables[i] for i in columns]
+    labels = [", ".join(f"{v.name}={v.labels[k]}" for v, k in zip(variables, level, strict=True)) for level in levels]
+    return ColumnGroup(tuple(v.name for v in variables), tuple(map(tuple, levels)), labels=tuple(labels))
+
+
+def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERROR) -> JoinedColumns:
+    """The columns of some rows that say one thing together, joined.
+
+    Args:
+        rows: from which the groups are found.
+        how: ``exact``: columns of which every row has exactly one set; ``exclusive``: also those of which at most one
+            is; ``determined``: also columns that say nearly all of another; ``none``.
+        error: as of :func:`find_exclusive_groups`.
+
+    Raises:
+        InputError: another word, or an error that is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> from pyro_hoim import Domain
+        >>> codes = torch.eye(3, dtype=torch.long).repeat(20, 1)
+        >>> rows = Observations.from_tensor(codes, Domain.from_cardinalities({"a:1": 2, "a:2": 2, "a:3": 2}))
+        >>> join_columns(rows).joined_domain["a"].labels
+        ('a:1', 'a:2', 'a:3')
+    """
+    check_choice(how, get_args(Join), "join")
+    groups: list[ColumnGroup] = []
+    if how != "none":
+        groups += find_exclusive_groups(rows, at_most_one=how != "exact", error=error)
+    used = {name for group in groups for name in group.columns}
+    left = [name for name in rows.domain.names if name not in used]
+    if how == "determined" and left:
+        groups += find_determined_groups(rows.project(left), error=error)
+        used = {name for group in groups for name in group.columns}
+    taken = {name for name in rows.domain.names if name not in used}
+    named: list[ColumnGroup] = []
+    for group in sorted(groups, key=lambda group: rows.domain.index(group.columns[0])):
+        name, number = group.name, 2
+        while name in taken:
+            name, number = f"{group.name} ({number})", number + 1
+        taken.add(name)
+        named.append(replace(group, name=name))
+    return JoinedColumns(rows.domain, tuple(named))

@@ -1,0 +1,191 @@
+"""Columns joined to one variable: against the categorical tables that they were made from, and controls."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pyro_hoim import Domain, InputError, Observations, load_table
+from pyro_hoim.data import ColumnGroup, JoinedColumns, find_determined_groups, find_exclusive_groups, join_columns
+from pyro_hoim.data.joined import find
+from pyro_hoim.datasets import load_breast_cancer
+
+
+def indicators(rows, drop_first=False):
+    """One column of 0 and 1 for every level of every column, named ``column=level``, with the counts of the rows."""
+    frame = pd.get_dummies(rows.to_pandas(count=None), prefix_sep="=", drop_first=drop_first).astype(int).astype(str)
+    domain = Domain.from_labels({name: ["0", "1"] for name in frame})
+    return Observations.from_pandas(frame.assign(count=rows.counts.numpy()), domain=domain)
+
+
+def shuffled(rows, seed):
+    """The same rows with columns in another order."""
+    order = np.random.default_rng(seed).permutation(len(rows.domain)).tolist()
+    return Observations(Domain(rows.domain.variables[i] for i in order), rows.codes[:, order], rows.counts)
+
+
+def coins(number, probs, seed=0):
+    """Independent columns of two levels."""
+    codes = np.random.default_rng(seed).random((number, len(probs))) < np.array(probs)
+    return Observations.from_tensor(torch.from_numpy(codes).long(), Domain.from_cardinalities([2] * len(probs)))
+
+
+@pytest.mark.parametrize("name", ["titanic", "ucb_admissions", "breast_cancer"])
+def test_indicators_give_the_table_that_they_were_made_from(name, shared_data):
+    rows = load_breast_cancer() if name == "breast_cancer" else load_table(name)
+    rows = rows.unique()
+    binary = indicators(rows)
+    joined = join_columns(binary)
+    assert joined.joined_domain.names == rows.domain.names
+    assert [[label.split("=", 1)[1] for label in v.labels] for v in joined.joined_domain] == [
+        list(v.labels) for v in rows.domain
+    ]
+    found = joined.join(binary)
+    assert torch.equal(found.codes, rows.codes) and torch.equal(found.counts, rows.counts)
+    back = joined.split(found)
+    assert back.domain == binary.domain and torch.equal(back.codes, binary.codes)
+    # Every level but the first (drop_first) is a group of which at most one is set.
+    assert not join_columns(indicators(rows, drop_first=True))
+
+
+def test_groups_in_mixed_order_are_found():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({name: rng.choice(list("abcde"), 600, p=[0.4, 0.3, 0.2, 0.05, 0.05]) for name in "uvwxyz"})
+    binary = shuffled(indicators(Observations.from_pandas(table)), seed=1)
+    groups = find_exclusive_groups(binary)
+    assert sorted(sorted(group.columns) for group in groups) == [[f"{n}={k}" for k in "abcde"] for n in "uvwxyz"]
+
+
+def test_names_decide_between_covers():
+    rng = np.random.default_rng(1)
+    k = rng.integers(0, 8, 900)
+    other = np.where(k == 7, 5, rng.integers(0, 5, 900))  # its last level is k=7, too
+    table = Observations.from_pandas(pd.DataFrame({"k": k, "other": other}))
+    truth = [[f"k={i}" for i in range(8)], [f"other={i}" for i in range(6)]]
+    for seed in range(5):
+        groups = find_exclusive_groups(shuffled(indicators(table), seed))
+        assert sorted(sorted(group.columns) for group in groups) == truth
+
+
+def test_at_most_one_is_found_where_asked_for():
+    rows = load_table("titanic")
+    binary = indicators(rows, drop_first=True)
+    joined = join_columns(binary, "exclusive")
+    assert [group.columns for group in joined.groups] == [("Class=2nd", "Class=3rd", "Class=Crew")]
+    assert joined.joined_domain["Class"].labels == ("Class=2nd", "Class=3rd", "Class=Crew", "none")
+    found = joined.join(binary)
+    place = {"1st": 3, "2nd": 0, "3rd": 1, "Crew": 2}
+    expected = [place[label] for label in rows.to_pandas()["Class"]]
+    assert found.codes[:, joined.joined_domain.index("Class")].tolist() == expected
+
+
+def test_independent_columns_make_no_group():
+    for seed in range(20):
+        rare = coins(2000, [0.001, 0.002, 0.003, 0.004, 0.01, 0.02] * 5, seed)
+        meetings = rare.codes.T @ rare.codes
+        assert int((meetings == 0).sum()) > 200  # many never meet
+        assert find_exclusive_groups(rare, at_most_one=True) == ()
+        assert find_determined_groups(rare) == ()
+        few = coins(6, [0.5] * 40, seed)  # some are complements of each other
+        assert find_exclusive_groups(few, at_most_one=True) == ()
+        assert find_determined_groups(few) == ()
+
+
+def test_control_without_a_guard_there_would_be_groups():
+    rare, few = coins(2000, [0.001, 0.002, 0.003, 0.004, 0.01, 0.02] * 5), coins(6, [0.5] * 40)
+    assert find._exact_groups(find._marks(few), 1e9) != []
+    assert find._loose_groups(find._marks(rare), 1e9) != []
+
+
+def test_control_a_complement_is_found():
+    complement = coins(200, [0.5] * 10)
+    codes = torch.cat([complement.codes, 1 - complement.codes[:, :1]], 1)
+    rows = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 11))
+    assert [group.columns for group in find_exclusive_groups(rows)] == [("x0", "x10")]
+
+
+def test_rare_levels_belong_to_a_group_that_is_otherwise_complete():
+    codes = torch.zeros((5000, 3), dtype=torch.long)
+    codes[:4, 2], codes[4:2000, 1], codes[2000:, 0] = 1, 1, 1
+    rows = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 3))
+    assert [group.columns for group in find_exclusive_groups(rows)] == [("x0", "x1", "x2")]
+
+
+def test_counts_and_rows_say_the_same():
+    rows = indicators(load_table("ucb_admissions"))
+    long = Observations(rows.domain, rows.codes.repeat_interleave(rows.counts.long(), 0))
+    assert find_exclusive_groups(rows) == find_exclusive_groups(long) != ()
+    # As six cells, not as 4,526 observations, they would not be enough.
+    assert find_exclusive_groups(Observations(rows.domain, rows.codes[:6])) == ()
+
+
+def test_columns_that_say_another_are_found():
+    rng = np.random.default_rng(3)
+    a = rng.integers(0, 8, 1000)
+    table = np.stack([a, a // 2, rng.integers(0, 4, 1000), (a > 3).astype(int)], 1)
+    table[:2, 1] = 3  # two exceptions
+    rows = Observations.from_tensor(torch.from_numpy(table), Domain.from_cardinalities([8, 4, 4, 2]))
+    (group,) = find_determined_groups(rows)
+    assert group.columns == ("x0", "x1", "x3")
+    assert set(group.levels) == set(map(tuple, table[:, [0, 1, 3]].tolist()))
+    joined = join_columns(rows, "determined")
+    assert torch.equal(joined.split(joined.join(rows)).codes, rows.codes)
+    identifier = Observations.from_tensor(
+        torch.stack([torch.arange(60), torch.arange(60) % 2], 1), Domain.from_cardinalities([60, 2])
+    )
+    assert find_determined_groups(identifier) == ()
+
+
+def test_rows_that_break_a_group_or_leave_it_open():
+    domain = Domain.from_cardinalities({"k=a": 2, "k=b": 2, "k=c": 2, "w": 2})
+    joined = JoinedColumns(domain, (ColumnGroup.exclusive(["k=a", "k=b", "k=c"]),))
+    codes = torch.tensor(
+        [[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0], [0, -1, -1, 1], [-1, -1, -1, 0], [-1, 1, -1, -1], [0, 0, -1, 1]]
+    )
+    found = joined.read(Observations.from_tensor(codes, domain))
+    assert found.rows.codes[:, 0].tolist() == [0, -1, -1, -1, -1, 1, 2]
+    assert found.is_broken[:, 0].tolist() == [False, True, True, False, False, False, False]
+    assert found.is_open[:, 0].tolist() == [False, False, False, True, False, False, False]
+    assert found.allowed[0][3].tolist() == [False, True, True]
+    for bad in (1, 2, 3):
+        with pytest.raises(InputError, match=r"1 rows (break|do not say)"):
+            joined.join(Observations.from_tensor(codes[bad : bad + 1], domain))
+    with pytest.raises(InputError, match="the columns that were joined"):
+        joined.read(found.rows)
+    with pytest.raises(InputError, match="the joined variables"):
+        joined.split(Observations.from_tensor(codes, domain))
+
+
+def test_json_round_trip_and_bad_groups():
+    rows = indicators(load_table("titanic"))
+    joined = join_columns(rows)
+    assert JoinedColumns.from_json(json.loads(json.dumps(joined.to_json()))) == joined
+    domain, group = rows.domain, joined.groups[0]
+    for groups in ((group, group), (ColumnGroup(group.columns, group.levels, domain.names[-1]),)):
+        with pytest.raises(InputError):
+            JoinedColumns(domain, groups)
+    with pytest.raises(InputError, match="levels"):
+        JoinedColumns(domain, (ColumnGroup(domain.names[:2], ((0, 0), (2, 1))),))
+    for columns, levels in ((("a",), ((0,), (1,))), (("a", "b"), ((0, 1),)), (("a", "b"), ((0, 1), (0, 1)))):
+        with pytest.raises(InputError):
+            ColumnGroup(columns, levels)
+    for bad in ({}, {"domain": [], "groups": [{}]}, {"domain": 3, "groups": []}):
+        with pytest.raises(InputError):
+            JoinedColumns.from_json(bad)
+
+
+def test_names_of_groups_do_not_clash():
+    rows = indicators(load_table("titanic"))
+    renamed = Domain(
+        type(v)({"Age=Child": "Class=A", "Age=Adult": "Class=B"}.get(v.name, v.name), v.labels) for v in rows.domain
+    )
+    joined = join_columns(Observations(renamed, rows.codes, rows.counts))
+    assert sorted(group.name for group in joined.groups) == ["Class", "Class (2)", "Sex", "Survived"]
+
+
+def test_sets_of_columns_as_sets_of_variables():
+    joined = join_columns(indicators(load_table("titanic")))
+    sets = [("Class=1st", "Sex=Male"), ("Class=2nd", "Sex=Female"), ("Sex=Male", "Sex=Female")]
+    assert joined.sets(sets) == [("Class", "Sex")]
