@@ -17,6 +17,7 @@ from typing import Any
 from .atomic import draft_of
 from .boltzmann.command.family import FAMILY as MACHINES
 from .core.family import Family, families, family_of, register
+from .core.joined.border import opened
 from .core.operations import impute, predict, sample, save, score
 from .dependency_network.command import FAMILY as NETWORKS
 from .errors import FamilyWarning, HoimError, ModelFileError, check_type, refused
@@ -86,7 +87,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     """
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file
-    return LoadedModel(**vars(family_of(read_kind(file), file).read(file)))
+    family = family_of(read_kind(file), file)
+    return LoadedModel(**vars(opened(family, family.read(file))[1]))
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:

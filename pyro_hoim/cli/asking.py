@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from ..atomic import new_file
 from ..core.family import Answer, Family, Option, Question, family_of
+from ..core.joined.border import opened
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
 from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
@@ -126,7 +127,9 @@ def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     """The family of a model file, or of the one in the folder of a fit, and the question that a command asks."""
     path = model_in(model) if model.is_dir() else model
     family = family_of(read_kind(path), path)
-    return family, Question(family.read(path), model, dict(ctx.params), own_options(family, ctx), is_terminal())
+    given = own_options(family, ctx)
+    family, stored = opened(family, family.read(path))
+    return family, Question(stored, model, dict(ctx.params), given, is_terminal())
 
 
 def with_rows(family: Family, question: Question, file: Path, targets: Sequence[str] = ()) -> Question:

@@ -31,6 +31,7 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from .family import Answer, Family, Question, Stored, families, family_of
+from .joined.border import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
 
@@ -292,7 +293,7 @@ def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> list[di
 
 def strengths(model: object) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
     """Strengths of the interactions of a model as :func:`signed_strengths` gives them."""
-    return signed_strengths(stored_model(model)[1].domain, _ties(model, None, {}))
+    return signed_strengths(model_domain(stored_model(model)[1]), _ties(model, None, {}))
 
 
 def signed_strengths(
@@ -368,13 +369,16 @@ def read_rows(model: object, rows: DataLike | CountTable) -> Observations | Coun
 
 
 def stored_model(model: object) -> tuple[Family, Stored]:
-    """The family of a model, and what a file holds of it; InputTypeError for what no family knows."""
+    """The family of a model, and what a file holds of it; InputTypeError for what no family knows.
+
+    Of a model of joined columns both answer about the columns (:mod:`pyro_hoim.core.joined.border`).
+    """
     if isinstance(model, Stored):
-        return family_of(model.kind, "model"), model
+        return opened(family_of(model.kind, "model"), model)
     for family in families():
         stored = family.stored(model)
         if stored is not None:
-            return family, stored
+            return opened(family, stored)
     raise wrong_type("model", "a model, a law or the result of a fit of a registered family", model)
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "check_columns",
     "identifier_columns",
     "ordered_columns",
+    "place_of",
     "refuse_identifiers",
     "relabelled",
     "seem_counts",
@@ -91,7 +92,7 @@ def identifier_columns(data: Observations) -> list[tuple[str, int]]:
     return found
 
 
-def _place(label: str) -> float | None:
+def place_of(label: str) -> float | None:
     """Where a label stands on the number line; None for words."""
     text = label.strip().lower()
     if re.fullmatch(_NUMBER, text):
@@ -111,7 +112,7 @@ def ordered_columns(data: Observations) -> tuple[str, ...]:
     """Nominal variables of three levels or more whose labels are all numbers or ranges of numbers, all different."""
     found: list[str] = []
     for variable in data.domain:
-        places = [_place(label) for label in variable.labels]
+        places = [place_of(label) for label in variable.labels]
         if variable.kind == "nominal" and len(places) > 2 and None not in places and len(set(places)) == len(places):
             found.append(variable.name)
     return tuple(found)
@@ -122,7 +123,7 @@ def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
     check_names(list(names), data.domain.names, "names", noun="column")
     variables: list[Variable] = []
     for name in names:
-        places = {label: _place(label) for label in data.domain[name].labels}
+        places = {label: place_of(label) for label in data.domain[name].labels}
         labels = places if None in places.values() else sorted(places, key=lambda label: places[label] or 0.0)
         variables.append(replace(data.domain[name], labels=tuple(labels), kind="ordinal"))
     return relabelled(data, variables)

@@ -57,7 +57,8 @@ from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear, cell_log_l
 from .laws.normal import normal_prior as normal_prior, unit_information_prior as unit_information_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
-from .learning.learn import fit_collection as fit_collection, learn as learn
+from .learning.joined import learn as learn
+from .learning.learn import fit_collection as fit_collection
 from .learning.model import LearnResult as LearnResult
 from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior

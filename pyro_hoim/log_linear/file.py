@@ -17,7 +17,8 @@ import torch
 
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
-from ..errors import ModelFileError, check_type
+from ..data.joined.columns import JoinedColumns
+from ..errors import ModelFileError, check_type, other_domain
 from ..runs.container import (
     LOG_LINEAR,
     fitting,
@@ -132,6 +133,8 @@ def _check_info(info: Mapping[str, Any], hypergraph: InteractionHypergraph) -> N
     for name in ("infinite_combinations", "infinite_interactions"):
         for entry in info.get(name, ()):
             check_known(entry, domain, f"info[{name!r}]")
+    if info.get("joined") is not None and JoinedColumns.from_json(info["joined"]).joined_domain != domain:
+        raise other_domain("info['joined']", "groups whose joined variables are those of the model")
     if info.get("log_partition") is not None:
         LogPartition.from_json(info["log_partition"])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from ..core.joined.border import joined_of
 from ..core.operations import interactions, stored_model
 from ..core.page import Cell, Page, Section
 from ..core.words import plural
@@ -22,7 +23,7 @@ _SHOWN = 15
 def result_page(result: Any) -> Page:
     """What the result says of itself; a study of parts of the rows has a page of its own."""
     family, stored = stored_model(result)
-    found, table = figures_of(result), result.summary()
+    found, table, joined = figures_of(result), result.summary(), joined_of(stored)
     size = [plural(found.num_interactions, "interaction")]
     size += [] if found.num_parameters is None else [plural(found.num_parameters, "parameter")]
     sentences = [f"A {family.name} of {plural(found.num_variables, 'variable')} with {' and '.join(size)}."]
@@ -44,7 +45,7 @@ def result_page(result: Any) -> Page:
         names=stored.domain.names,
         summary=sentences,
         warnings=[],
-        about=[],
+        about=[] if joined is None else [joined.sentence()],
         sections=[terms, _pictures(result)],
         seed=int(stored.info.get("seed", 0)),
     )

@@ -10,6 +10,7 @@ import torch
 from matplotlib.axes import Axes
 
 from ..core import operations
+from ..core.joined.border import model_domain
 from ..data.observations import Observations
 from ..errors import none_received, out_of_reach
 from ..plots.drawing import Target
@@ -42,7 +43,7 @@ def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
     _, stored = operations.stored_model(result)
     weights, signs = operations.strengths(result)
     options.setdefault("signs", signs)
-    plain = Domain.from_cardinalities(dict.fromkeys(stored.domain.names, 2))  # of numbers, too
+    plain = Domain.from_cardinalities(dict.fromkeys(model_domain(stored).names, 2))  # of numbers, too
     graph = InteractionHypergraph(plain, list(weights), hierarchical=False)
     return plot_hypergraph(graph, weights, ax=ax, **options)
 

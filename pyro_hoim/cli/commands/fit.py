@@ -14,6 +14,7 @@ import click
 from ...atomic import write_file
 from ...core.command.rows import Fractions
 from ...core.family import Asked, Question, Request, Study, family_named, family_of
+from ...core.joined.border import opened
 from ...core.page import Page, Section
 from ...data.counts import CountTable
 from ...data.observations import Observations
@@ -171,7 +172,7 @@ def _accuracies(
         return found
     path = folder / "model.safetensors"
     family = family_of(read_kind(path), path)
-    stored = family.read(path)
+    family, stored = opened(family, family.read(path))
     defaults = {option.name: option.unset for option in family.options["predict"]}
     for name, (part, rows) in product(targets, parts.items()):
         if rows.total_count > 0:

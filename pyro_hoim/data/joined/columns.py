@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...errors import InputError, check_names, check_type, check_unique, conflict, other_domain, refused, unexpected
-from ...schema import Domain, Variable
+from ...schema import Domain, Kind, Variable
 from ..observations import Observations
 
 __all__ = ["ColumnGroup", "JoinedColumns", "JoinedRows"]
@@ -30,19 +30,22 @@ class ColumnGroup:
         levels: for every level the code of each column, all different; combinations that are not listed cannot occur.
         name: of the joined variable; by default what the names of the columns begin with, or these joined by bars.
         labels: of its levels; by default the one column whose code is not 0, ``none`` of them, or ``a=1, b=0``.
+        kind: of the joined variable, ``nominal`` or ``ordinal``.
 
     Raises:
         InputError: fewer than two columns or levels, repeated ones, or a level of another length.
 
     Example:
-        >>> ColumnGroup(("odor=a", "odor=n"), ((1, 0), (0, 1)))
-        ColumnGroup(columns=('odor=a', 'odor=n'), levels=((1, 0), (0, 1)), name='odor', labels=('odor=a', 'odor=n'))
+        >>> group = ColumnGroup(("odor=a", "odor=n"), ((1, 0), (0, 1)))
+        >>> group.name, group.labels, group.kind
+        ('odor', ('odor=a', 'odor=n'), 'nominal')
     """
 
     columns: tuple[str, ...]
     levels: tuple[tuple[int, ...], ...]
     name: str = ""
     labels: tuple[str, ...] = ()
+    kind: Kind = "nominal"
 
     def __post_init__(self) -> None:
         columns, levels = tuple(self.columns), tuple(tuple(int(code) for code in level) for level in self.levels)
@@ -76,7 +79,8 @@ class ColumnGroup:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description."""
         levels = [list(level) for level in self.levels]
-        return {"name": self.name, "columns": list(self.columns), "levels": levels, "labels": list(self.labels)}
+        found = {"name": self.name, "columns": list(self.columns), "levels": levels, "labels": list(self.labels)}
+        return {**found, "kind": self.kind}
 
 
 def _label(columns: tuple[str, ...], level: tuple[int, ...]) -> str:
@@ -95,12 +99,17 @@ def common_start(names: Sequence[str]) -> str:
     return first[:size]
 
 
-def _common_name(columns: tuple[str, ...]) -> str:
-    """What the names begin with, up to a separator; else the names, of which long lists are cut."""
+def prefix_of(columns: Sequence[str]) -> str:
+    """What the names begin with, up to and with a separator; empty where there is none."""
     prefix = common_start(columns)
-    end = max((prefix.rfind(sign) for sign in _SEPARATORS), default=-1)
-    if end > 0:
-        return prefix[:end].rstrip(_SEPARATORS) or prefix
+    return prefix[: max(prefix.rfind(sign) for sign in _SEPARATORS) + 1]
+
+
+def _common_name(columns: tuple[str, ...]) -> str:
+    """What the names begin with, without the separator; else the names, of which long lists are cut."""
+    name = prefix_of(columns).rstrip(_SEPARATORS)
+    if name:
+        return name
     return "|".join(columns[:_SHOWN]) + ("|..." if len(columns) > _SHOWN else "")
 
 
@@ -195,7 +204,7 @@ class JoinedColumns:
             if group is None:
                 variables.append(variable)
             elif variable.name == group.columns[0]:
-                variables.append(Variable(group.name, group.labels))
+                variables.append(Variable(group.name, group.labels, group.kind))
         return Domain(variables)
 
     def read(self, rows: Observations) -> JoinedRows:
@@ -269,23 +278,16 @@ class JoinedColumns:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""
-        groups = [
-            {
-                "name": g.name,
-                "columns": list(g.columns),
-                "levels": [list(k) for k in g.levels],
-                "labels": list(g.labels),
-            }
-            for g in self.groups
-        ]
-        return {"domain": self.domain.to_json(), "groups": groups}
+        return {"domain": self.domain.to_json(), "groups": [group.to_json() for group in self.groups]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> JoinedColumns:
         """Rebuild from :meth:`to_json`; InputError for anything else."""
         try:
             groups = [
-                ColumnGroup(tuple(g["columns"]), tuple(map(tuple, g["levels"])), g["name"], tuple(g["labels"]))
+                ColumnGroup(
+                    tuple(g["columns"]), tuple(map(tuple, g["levels"])), g["name"], tuple(g["labels"]), g["kind"]
+                )
                 for g in value["groups"]
             ]
             return cls(Domain.from_json(value["domain"]), tuple(groups))

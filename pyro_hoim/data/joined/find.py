@@ -12,8 +12,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from ...errors import check_choice, check_fraction, check_type
+from ..columns import place_of
 from ..observations import Observations
-from .columns import ColumnGroup, JoinedColumns, common_start
+from .columns import ColumnGroup, JoinedColumns, common_start, prefix_of
 
 __all__ = ["Join", "find_determined_groups", "find_exclusive_groups", "join_columns"]
 
@@ -33,12 +34,14 @@ class _Marks:
 
     Attributes:
         names: of the columns, in schema order.
+        never_set: names of columns of two levels that are set in no row.
         is_set: distinct rows and columns (U, b).
         counts: of the rows (U,).
         totals: observations in which each column is set (b,).
     """
 
     names: tuple[str, ...]
+    never_set: tuple[str, ...]
     is_set: np.ndarray
     counts: np.ndarray
     totals: np.ndarray
@@ -50,7 +53,14 @@ class _Marks:
     def only(self, places: Sequence[int]) -> _Marks:
         """Some of the columns."""
         names = tuple(self.names[place] for place in places)
-        return _Marks(names, self.is_set[:, places], self.counts, self.totals[places])
+        return _Marks(names, self.never_set, self.is_set[:, places], self.counts, self.totals[places])
+
+    def group(self, places: Sequence[int], may_be_none: bool) -> ColumnGroup:
+        """A group, with the columns that are never set and whose names begin as those of the group do."""
+        found = [self.names[place] for place in places]
+        prefix = prefix_of(found)
+        found += [name for name in self.never_set if prefix and name.startswith(prefix)]
+        return ColumnGroup.exclusive(found, may_be_none=may_be_none)
 
 
 def _rows(data: Observations) -> tuple[np.ndarray, np.ndarray]:
@@ -69,8 +79,9 @@ def _marks(data: Observations) -> _Marks:
     is_set = np.asfortranarray(codes[:, binary] == 1)
     totals = counts @ is_set
     used = np.flatnonzero((totals > 0) & (totals < counts.sum()))
-    every = _Marks(tuple(data.domain.names[i] for i in binary), is_set, counts, totals)
-    return every.only(used.tolist())
+    names = [data.domain.names[i] for i in binary]
+    never = tuple(name for name, total in zip(names, totals.tolist(), strict=True) if not total)
+    return _Marks(tuple(names), never, is_set, counts, totals).only(used.tolist())
 
 
 def _log_choose(n: np.ndarray | float, k: np.ndarray | float) -> np.ndarray:
@@ -100,6 +111,7 @@ def find_exclusive_groups(
 
     Returns:
         The groups in the order of their first columns; those of which none may be set have a last level ``none``.
+        Columns that are set in no row belong to the group whose names begin as theirs, such as ``odor=``.
 
     Raises:
         InputError: an error that is not between 0 and 1.
@@ -121,7 +133,7 @@ def find_exclusive_groups(
         left = [place for place in range(len(marks.names)) if place not in used]
         found += [([left[i] for i in group], True) for group in _loose_groups(marks.only(left), error)]
     found.sort(key=lambda entry: entry[0][0])
-    return tuple(ColumnGroup.exclusive([marks.names[i] for i in group], may_be_none=loose) for group, loose in found)
+    return tuple(marks.group(group, loose) for group, loose in found)
 
 
 def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
@@ -325,6 +337,9 @@ def _determined(rows: Observations, columns: Sequence[int], levels: Sequence[Seq
 def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERROR) -> JoinedColumns:
     """The columns of some rows that say one thing together, joined.
 
+    Where exactly one column is set, and their names end in different numbers or ranges of numbers, such as
+    ``age=20-29``, the joined variable is ordinal and has its levels in that order.
+
     Args:
         rows: from which the groups are found.
         how: ``exact``: columns of which every row has exactly one set; ``exclusive``: also those of which at most one
@@ -358,5 +373,16 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
         while name in taken:
             name, number = f"{group.name} ({number})", number + 1
         taken.add(name)
-        named.append(replace(group, name=name))
+        named.append(replace(_ordered(group), name=name))
     return JoinedColumns(rows.domain, tuple(named))
+
+
+def _ordered(group: ColumnGroup) -> ColumnGroup:
+    """The group with its levels in their order, where these are columns named by numbers or ranges of numbers."""
+    prefix = prefix_of(group.columns)
+    places = [place_of(name.removeprefix(prefix).rstrip("])")) for name in group.columns]
+    if len(group.levels) != len(places) or len(places) < 3 or None in places or len(set(places)) < len(places):
+        return group
+    order = sorted(range(len(places)), key=lambda i: places[i] or 0.0)
+    levels, labels = ([held[i] for i in order] for held in (group.levels, group.labels))
+    return replace(group, levels=tuple(levels), labels=tuple(labels), kind="ordinal")

@@ -188,9 +188,7 @@ class Session:
 
     def tell(self, words: str) -> None:
         """One line on standard error with the time so far."""
-        if self.run.progress:
-            sys.stderr.write(f"[{time.perf_counter() - self._begin:6.1f} s] {words}\n")
-            sys.stderr.flush()
+        told(self.run, words, time.perf_counter() - self._begin)
 
     def tell_round(self, entry: SelectionRound) -> None:
         """A round of the search."""
@@ -201,6 +199,13 @@ class Session:
             gain = round(self._independent - entry.validation_loss, 4) + 0.0  # no minus before a zero
             loss += f", gain over independence {gain:.4f}"
         self.tell(f"round {entry.number}: {interactions(entry.num_interactions)}, {loss} ({entry.verdict})")
+
+
+def told(run: RunOptions, words: str, seconds: float = 0.0) -> None:
+    """Write a line on standard error with the time so far, where progress is asked for."""
+    if run.progress:
+        sys.stderr.write(f"[{seconds:6.1f} s] {words}\n")
+        sys.stderr.flush()
 
 
 def _kept(result: EliminationResult) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ from ._trainers import TrainerName, checked_recipe
 from .model import LearnResult
 from .regularisation import Regularisation
 
-__all__ = ["LearnResult", "fit_collection", "learn"]
+__all__ = ["LearnResult", "checked_parts", "fit_collection", "joint_rows", "learn"]
 
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
 _PER_ROUND, _MAX_ORDER = 60, 3
@@ -110,7 +110,7 @@ def learn(
         >>> learned.structure.hypergraph.edges, round(learned.structure.gain(rows), 2)
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
-    train, validation = _checked_parts(*_parts(train, validation, seed))
+    train, validation = checked_parts(*_parts(train, validation, seed))
     if false_discovery_rate is not None:
         check_fraction(false_discovery_rate, "false_discovery_rate")
     search = (search or SelectionOptions()).filled(_PER_ROUND, _MAX_ORDER)
@@ -148,7 +148,7 @@ def learn(
     rows, again = train, None
     if refit:
         session.tell("training once more, on training and validation rows together")
-        together = _together(train, validation)
+        together = joint_rows(train, validation)
         with session.giving_up("the fit to training and validation rows together", _REFIT_SHARE):
             again = session.fit(together, selection.hypergraph, final.trainer.penalty, "refit", chosen=chosen)
         final, rows = (final, train) if again is None else (again, together)
@@ -220,7 +220,7 @@ def fit_collection(
         >>> learned.trainer, learned.selection, round(learned.gain(rows), 3)  # the mutual information
         ('exact', None, 0.086)
     """
-    (train,) = _checked_parts(train)
+    (train,) = checked_parts(train)
     ridges, run = regularisation or Regularisation(), checked_run(run)
     is_shown = run.progress and sys.stderr.isatty()
     rounds, order = ridges.evidence_rounds, hypergraph.order
@@ -279,7 +279,8 @@ def _parts(train: DataLike, validation: DataLike | None, seed: int) -> tuple[Dat
     return first, second
 
 
-def _checked_parts(*parts: DataLike) -> list[Observations]:
+def checked_parts(*parts: DataLike) -> list[Observations]:
+    """Rows of the parts over one domain, none of them empty."""
     found: list[Observations] = []
     for name, part in zip(("train", "validation"), parts, strict=False):
         rows = as_observations(part, domain=found[0].domain if found else None, argument=name)
@@ -303,7 +304,7 @@ def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> 
         raise refused("trainer", problem, "use the trainer 'sampled' or the score 'J'", code="over-budget")
 
 
-def _together(first: Observations, second: Observations) -> Observations:
+def joint_rows(first: Observations, second: Observations) -> Observations:
     """The rows of both."""
     codes, counts = torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
     return Observations(first.domain, codes, counts).unique()

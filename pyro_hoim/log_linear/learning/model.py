@@ -11,7 +11,9 @@ import torch
 
 from ...core.partition import LogPartition
 from ...core.trainer import TrainingReport
-from ...data.frames import DataLike
+from ...data.frames import DataLike, as_observations
+from ...data.joined.columns import JoinedColumns
+from ...data.observations import Observations
 from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
@@ -44,6 +46,7 @@ class LearnResult(Fitted):
         structure: the model of the interactions that held-out rows confirm; None where none was asked for, and where
             this is it.
         elimination: of a structure, the test of every interaction of the richer model.
+        joined: the columns that were joined, where there are any: then the model is one of joined variables.
 
     Shape:
         tables (num_terms,).
@@ -72,6 +75,7 @@ class LearnResult(Fitted):
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     structure: LearnResult | None = None
     elimination: EliminationResult | None = None
+    joined: JoinedColumns | None = None
 
     @property
     def energy(self) -> LogLinearEnergy:
@@ -79,12 +83,23 @@ class LearnResult(Fitted):
         return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
     def row_scores(self, rows: DataLike) -> RowScores:
-        """Scores of complete rows in nats, with the gain over independence; without the error of log Z."""
-        return score_rows(self.energy, rows, log_z=float(self.log_partition.value), reference=self.independent)
+        """Scores of complete rows in nats, with the gain over independence; without the error of log Z.
+
+        Rows are over the columns or over the joined variables; those that joined columns exclude are refused.
+        """
+        rows, log_z = self._own(rows), float(self.log_partition.value)
+        return score_rows(self.energy, rows, log_z=log_z, reference=self.independent)
 
     def gain(self, rows: DataLike) -> float:
         """Log-likelihood above that of the independent model, in nats a row."""
+        rows = self._own(rows)
         return score_rows(self.independent, rows).nll - self.row_scores(rows).nll
+
+    def _own(self, rows: DataLike) -> DataLike:
+        """Rows over the variables of the model."""
+        if self.joined is None or (isinstance(rows, Observations) and rows.domain == self.hypergraph.domain):
+            return rows
+        return self.joined.join(as_observations(rows, domain=self.joined.domain, argument="rows"))
 
     def _column_shares(self) -> dict[str, list[float]]:
         """Probabilities of the levels of every column under the independent model."""
@@ -105,6 +120,8 @@ class LearnResult(Fitted):
             "role": "structure" if self.elimination is not None else "predictive",
             **({} if info is None else info),
         }
+        if self.joined is not None:
+            found["joined"] = self.joined.to_json()
         if self.elimination is not None:
             found["false_discovery_rate"] = self.elimination.false_discovery_rate
             found["tests"] = [test.to_json() for test in self.elimination.tests]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ...budgets import MAX_SAMPLED_ENTRIES, check_size
 from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
@@ -16,8 +16,10 @@ from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural
 from ...data.columns import check_columns
+from ...data.joined.find import Join, join_columns
 from ...errors import refused, unexpected
-from ...log_linear.learning.learn import fit_collection, learn
+from ...log_linear.learning.joined import learn
+from ...log_linear.learning.learn import fit_collection
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.learning.regularisation import Regularisation
 from ...log_linear.named_priors import Prior
@@ -68,6 +70,13 @@ SELECT_OPTIONS = (
         default="auto",
         metavar="auto|none|NAMES",
     ),
+    Option(
+        "join",
+        "With {select}: columns to join to one variable; exact: those of which exactly one is set, exclusive: at most "
+        "one, determined: also those that say nearly all of another.",
+        choices=get_args(Join),
+        default="exact",
+    ),
 )
 
 
@@ -101,8 +110,12 @@ class SelectPlan:
     def run(self, request: Request) -> Study:
         """Learn."""
         asked, parts = self.asked, request.parts
+        joined = join_columns(request.source.rows, asked["join"])
+        domain = joined.joined_domain
         max_order = self._max_order(request.source.rows.domain)
-        strengths = _fixed(self.prior, request.source.rows.domain, max_order)
+        if joined:
+            max_order = max(2, min(max_order, len(domain)))
+        strengths = _fixed(self.prior, domain, max_order)
         for part in ("train", "validation"):
             if not parts[part].total_count > 0:
                 problem = (
@@ -115,6 +128,7 @@ class SelectPlan:
             return learn(
                 parts["train"],
                 parts["validation"],
+                join=joined,
                 search=SelectionOptions(
                     max_order=max_order,
                     heredity=asked["heredity"],
@@ -129,7 +143,14 @@ class SelectPlan:
             )
 
         rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
-        return _study(work, asked, request, f"learning from {rows[0]}, judged on {rows[1]} of validation")
+        stage = f"learning from {rows[0]}, judged on {rows[1]} of validation"
+        if not joined:
+            return _study(work, asked, request, stage)
+        request.announce(joined.sentence())
+        over = {name: joined.join(part) for name, part in parts.items()}
+        target = asked["target"] and joined.variable_of(asked["target"])
+        asked = replace(asked, values={**asked.values, "target": target})
+        return _study(work, asked, replace(request, parts=over), stage, joined.sentence())
 
     def _max_order(self, domain: Domain) -> int:
         """Variables of the largest interaction."""
@@ -249,6 +270,7 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
         "refit": learned.refit,
         "selection": None,
         "interactions": [_interaction(line) for line in analysis.interactions[:50]],
+        "joined": {} if learned.joined is None else {g.name: list(g.columns) for g in learned.joined.groups},
         "notes": list(learned.notes),
         "structure": _structure(analysis),
         "predictive": _predictive(analysis, folder),

@@ -39,9 +39,9 @@ def test_indicators_give_the_table_that_they_were_made_from(name, shared_data):
     binary = indicators(rows)
     joined = join_columns(binary)
     assert joined.joined_domain.names == rows.domain.names
-    assert [[label.split("=", 1)[1] for label in v.labels] for v in joined.joined_domain] == [
-        list(v.labels) for v in rows.domain
-    ]
+    levels = [[label.split("=", 1)[1] for label in v.labels] for v in joined.joined_domain]
+    assert levels == [list(v.labels) for v in rows.domain]
+    assert [v.kind for v in joined.joined_domain] == [v.kind for v in rows.domain]
     found = joined.join(binary)
     assert torch.equal(found.codes, rows.codes) and torch.equal(found.counts, rows.counts)
     back = joined.split(found)
@@ -111,6 +111,20 @@ def test_rare_levels_belong_to_a_group_that_is_otherwise_complete():
     codes[:4, 2], codes[4:2000, 1], codes[2000:, 0] = 1, 1, 1
     rows = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 3))
     assert [group.columns for group in find_exclusive_groups(rows)] == [("x0", "x1", "x2")]
+
+
+def test_columns_that_are_never_set_join_the_group_of_their_name():
+    codes = torch.zeros((90, 4), dtype=torch.long)
+    codes[torch.arange(90), torch.arange(90) % 3 * torch.tensor([1]) + (torch.arange(90) % 3 > 1)] = 1
+    names = ["k=10", "k=9", "k=8", "k=7"]
+    rows = Observations.from_tensor(codes, Domain.from_cardinalities(dict.fromkeys(names, 2)))
+    assert codes.sum(0).tolist() == [30, 30, 0, 30]
+    joined = join_columns(rows)
+    assert [group.columns for group in joined.groups] == [("k=10", "k=9", "k=7", "k=8")]
+    assert joined.joined_domain["k"].labels == ("k=7", "k=8", "k=9", "k=10")
+    assert joined.joined_domain["k"].kind == "ordinal"
+    other = Observations(Domain(type(v)(v.name.replace("k=8", "l"), v.labels) for v in rows.domain), codes)
+    assert join_columns(other).joined_domain.names == ("k", "l")  # control: by another name it is a column of its own
 
 
 def test_counts_and_rows_say_the_same():

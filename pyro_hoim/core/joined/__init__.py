@@ -1,0 +1,1 @@
+"""Models of joined columns, asked about the columns as they were."""

@@ -1,0 +1,166 @@
+"""Learning from columns that say one thing together, such as the indicators of a category."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, TypedDict
+
+import torch
+from typing_extensions import Unpack
+
+from ...core.partition import Verdict
+from ...data.frames import DataLike
+from ...data.joined.columns import ColumnGroup, JoinedColumns
+from ...data.joined.find import Join, find_exclusive_groups, join_columns
+from ...data.observations import Observations
+from ...errors import DataWarning, caller_level, check_names, other_domain
+from ...runs.options import RunOptions, checked_run
+from ..search.options import SelectionOptions
+from ..training.sampled.trainer import SampledTraining
+from ._session import told
+from ._trainers import TrainerName
+from .learn import checked_parts, learn as learn_variables, together
+from .model import LearnResult
+from .regularisation import Regularisation
+
+__all__ = ["LearnOptions", "columns_joined", "learn"]
+
+_RARELY_NONE = 0.01
+_SHOWN = 3
+
+
+class LearnOptions(TypedDict, total=False):
+    """Options of :func:`learn`, as :func:`pyro_hoim.log_linear.learning.learn.learn` describes them."""
+
+    trainer: TrainerName
+    sampling: SampledTraining | None
+    regularisation: Regularisation | None
+    refit: bool
+    false_discovery_rate: float | None
+    seed: int
+    run: RunOptions | None
+
+
+def learn(
+    train: DataLike,
+    validation: DataLike | None = None,
+    search: SelectionOptions | None = None,
+    *,
+    join: Join | JoinedColumns = "exact",
+    **options: Unpack[LearnOptions],
+) -> LearnResult:
+    r"""Learn interactions and their strengths, after columns that say one thing together were joined to one variable.
+
+    Of the indicator (one-hot) columns of a category exactly one is set. Chains that change one column at a time never
+    leave such a level, so that nothing that rests on them would be right. By default such columns are found and joined
+    (:func:`~pyro_hoim.data.join_columns`), the model is learned of the joined variables by
+    :func:`pyro_hoim.log_linear.learning.learn.learn`, and ``score``, ``predict``, ``sample`` and ``impute`` of the
+    result and of its file speak of the columns. Interactions are those of the joined variables.
+
+    Args:
+        train: complete rows.
+        validation: complete rows that decide when the search ends, as of the recipe; a quarter of ``train`` when None.
+        search: as of the recipe; names in ``candidates`` are those of columns.
+        join: ``exact``; ``exclusive``, which joins columns of which at most one is set, too; ``determined``, also
+            columns that say nearly all of another; ``none``; or the groups. They are found from all rows given. Rows
+            that a group does not describe, such as with two of its columns set, have probability zero in the model.
+        options: ``trainer``, ``sampling``, ``regularisation``, ``refit``, ``false_discovery_rate``, ``seed`` and
+            ``run`` of the recipe.
+
+    Returns:
+        The model that predicts best, with ``structure`` beside it, and with ``joined`` where columns were joined.
+
+    Raises:
+        UnknownNameError: an option that does not exist.
+        InputError: as of the recipe; groups of other columns, or that rows do not keep to.
+        MissingDataError: missing cells.
+        IntractableError: exact training was asked for and is out of reach.
+
+    Warns:
+        DataWarning: columns that exclude each other are left apart and log Z is estimated; its verdict is then
+            ``unreliable``.
+
+    Example:
+        >>> import torch
+        >>> from pyro_hoim import Domain
+        >>> code, wet = torch.arange(120) % 3, (torch.arange(120) % 3 == 0).long()
+        >>> table = torch.cat([torch.eye(3, dtype=torch.long)[code], wet[:, None]], 1)
+        >>> names = Domain.from_cardinalities({"sky=blue": 2, "sky=grey": 2, "sky=dark": 2, "dry": 2})
+        >>> rows = Observations.from_tensor(table, names)
+        >>> learned = learn(rows, rows)
+        >>> learned.hypergraph.edges, learned.joined.groups[0].columns
+        ((('sky',), ('dry',), ('sky', 'dry')), ('sky=blue', 'sky=grey', 'sky=dark'))
+        >>> learned.sample(2, given={"dry": 1}, seed=0).values.tolist()
+        [['1', '0', '0', '1'], ['1', '0', '0', '1']]
+    """
+    check_names(options, list(LearnOptions.__annotations__), "learn", noun="option")
+    parts = [train] if validation is None else [train, validation]
+    found = checked_parts(*parts)
+    joined = join if isinstance(join, JoinedColumns) else _found(found, join)
+    if joined.domain != found[0].domain:
+        raise other_domain("join", "groups of the columns of train", received="others")
+    held = found
+    if joined:
+        told(checked_run(options.get("run")), joined.sentence())
+        held = [_joined(part, joined) for part in found]
+        if search is not None and search.candidates is not None:
+            search = replace(search, candidates=joined.sets(search.candidates))
+    learned = learn_variables(held[0], held[1] if len(held) > 1 else None, search, **options)
+    return columns_joined(learned, joined, held[0])
+
+
+def _found(parts: list[Observations], join: Join) -> JoinedColumns:
+    return join_columns(parts[0] if len(parts) == 1 else joint_rows(parts[0], parts[1]), join)
+
+
+def _joined(rows: Observations, joined: JoinedColumns) -> Observations:
+    """Rows over the joined variables; missing cells are left for the recipe to refuse."""
+    return joined.read(rows).rows if rows.has_missing else joined.join(rows)
+
+
+def columns_joined(learned: LearnResult, joined: JoinedColumns, rows: Observations) -> LearnResult:
+    """A model of joined variables that knows the columns, and that says what columns left apart do to its log Z.
+
+    Args:
+        learned: of the joined variables.
+        joined: the columns.
+        rows: that the model was learned from, over the joined variables.
+    """
+    frozen = _frozen(rows) if learned.log_partition.kind != "exact" else ()
+    if frozen:
+        names = ", ".join(group.name for group in frozen[:_SHOWN]) + (", ..." if len(frozen) > _SHOWN else "")
+        columns = sum(len(group.columns) for group in frozen)
+        problem = (
+            f"{columns} columns exclude each other and are left apart ({names}): chains that change one column at a "
+            "time do not move between their levels, and the checks of log Z rest on such chains"
+        )
+        warnings.warn(DataWarning(f"{problem}; join='exclusive' joins them"), stacklevel=caller_level())
+        learned = _doubted(learned, problem)
+    return _with_columns(learned, joined) if joined else learned
+
+
+def _frozen(rows: Observations) -> tuple[ColumnGroup, ...]:
+    """Groups of columns of which at most one is set, and nearly always one is."""
+    found: list[ColumnGroup] = []
+    for group in find_exclusive_groups(rows, at_most_one=True):
+        is_none = (rows.project(group.columns).codes == 0).all(1)
+        if float(rows.counts[is_none].sum()) <= _RARELY_NONE * rows.total_count:
+            found.append(group)
+    return tuple(found)
+
+
+def _doubted(learned: LearnResult, problem: str) -> LearnResult:
+    """The model with a log Z that is not reliable for a reason, and its structure likewise."""
+    log_z = learned.log_partition
+    doubted = replace(
+        log_z, verdicts=torch.full_like(log_z.verdicts, int(Verdict.UNRELIABLE)), notes=(*log_z.notes, problem)
+    )
+    structure = None if learned.structure is None else _doubted(learned.structure, problem)
+    return replace(learned, log_partition=doubted, notes=(*learned.notes, problem), structure=structure)
+
+
+def _with_columns(learned: LearnResult, joined: JoinedColumns) -> LearnResult:
+    changed: dict[str, Any] = {"joined": joined, "notes": (*learned.notes, joined.sentence())}
+    structure = None if learned.structure is None else _with_columns(learned.structure, joined)
+    return replace(learned, **changed, structure=structure)
