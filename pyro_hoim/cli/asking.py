@@ -153,9 +153,11 @@ def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mappi
     """Codes, or numbers, at which ``--given`` holds columns."""
     found: dict[str, str] = {}
     for text in given:
-        name, equals, word = text.partition("=")
-        if not equals:
+        if "=" not in text:
             raise unexpected("--given", "COL=VALUE", text)
+        fitting = [name for name in domain.names if text.startswith(f"{name}=")]
+        name = max(fitting, key=len, default=text.partition("=")[0])
+        word = text[len(name) + 1 :]
         check_names([name], domain.names, "--given")
         if name in found:
             raise refused("--given", f"column {name!r} is fixed twice", code="repeated-name")

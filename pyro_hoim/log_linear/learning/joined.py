@@ -20,7 +20,7 @@ from ..search.options import SelectionOptions
 from ..training.sampled.trainer import SampledTraining
 from ._session import told
 from ._trainers import TrainerName
-from .learn import checked_parts, learn as learn_variables, together
+from .learn import checked_parts, joint_rows, learn as learn_variables
 from .model import LearnResult
 from .regularisation import Regularisation
 
