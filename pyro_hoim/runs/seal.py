@@ -68,8 +68,12 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     Example:
         >>> bytes_of(torch.tensor([1, 256], dtype=torch.int16))
         tensor([1, 0, 0, 1], dtype=torch.uint8)
+        >>> bytes_of(torch.tensor(256, dtype=torch.int16).expand(1))
+        tensor([0, 1], dtype=torch.uint8)
     """
     flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.stride() != (1,):  # of a single value, which any stride leaves contiguous
+        flat = torch.empty(flat.shape, dtype=flat.dtype).copy_(flat)
     return flat.view(torch.uint8) if len(flat) else flat.to(torch.uint8)  # an empty one may have no stride
 
 
