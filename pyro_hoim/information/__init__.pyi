@@ -1,4 +1,5 @@
 from .bias_variance import Average as Average, BiasVariance as BiasVariance, bias_variance as bias_variance
+from .estimable import DivergenceSplit as DivergenceSplit, split_divergence as split_divergence
 from .interaction_values import RemovalValue as RemovalValue, removal_values as removal_values
 from .projection import Projection as Projection, Projections as Projections, project as project
 from .random_laws import (

@@ -5,7 +5,12 @@ from .coding import (
     Coding as Coding,
     Parametrization as Parametrization,
     parametrization as parametrization,
+)
+from .codings.references import (
+    from_reference as from_reference,
+    reference_matrix as reference_matrix,
     theta_coords as theta_coords,
+    to_reference as to_reference,
 )
 from .constrained.categorical import CategoricalLoss as CategoricalLoss
 from .constrained.frank_wolfe import fit_penalised as fit_penalised, frank_wolfe as frank_wolfe

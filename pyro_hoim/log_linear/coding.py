@@ -21,7 +21,6 @@ other, and the reduction of arbitrary tables, is refused, because a table would 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from functools import lru_cache
@@ -37,21 +36,17 @@ from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts
 
 __all__ = [
-    "THETA_DIM",
+    "CODINGS",
     "Coding",
     "Parametrization",
     "check_balanced_family",
     "family_of",
     "parametrization",
     "table_variables",
-    "theta_coords",
 ]
 
 Coding = Literal["free", "corner", "balanced"]
-_CODINGS: tuple[str, ...] = get_args(Coding)
-
-THETA_DIM = "interaction_level"
-"""Name of the dimension that runs over the coordinates of theta."""
+CODINGS: tuple[str, ...] = get_args(Coding)
 
 _ON_CLOSURE = "other tables have a model on the closure: lift() them to hypergraph.closure()"
 
@@ -126,7 +121,7 @@ class Parametrization:
         return self.hypergraph.num_terms if coding == "balanced" else self.hypergraph.num_parameters
 
     def _check_coding(self, coding: str, argument: str = "coding") -> None:
-        check_choice(coding, _CODINGS, argument)
+        check_choice(coding, CODINGS, argument)
         if self.hypergraph.coding == "corner" != coding:
             self._check_hierarchical(f"the {coding} coding")
         if self.hypergraph.coding != "corner" == coding:
@@ -435,39 +430,6 @@ def check_balanced_family(hypergraph: InteractionHypergraph, what: str) -> None:
 def _in_corner(hypergraph: InteractionHypergraph) -> InteractionHypergraph:
     """The family of corner tables on the same sets, the same object every time."""
     return hypergraph.in_coding("corner")
-
-
-def theta_coords(hypergraph: InteractionHypergraph, coding: Coding = "free") -> dict[str, list[str]]:
-    """Interaction and level of every coordinate of theta, in the order of the flat vector.
-
-    Args:
-        hypergraph: the interactions.
-        coding: "balanced" coordinates belong to all levels of each variable, "corner" and "free" ones to those from
-            the second on. Raising a free coordinate raises the probability of the levels that it is named by
-            (:class:`~pyro_hoim.log_linear.Parametrization`).
-
-    Returns:
-        Three lists of equal length: ``"interaction"`` ("smoke:mental"), ``"level"`` ("y,n") and
-        ``"interaction_level"`` ("smoke:mental[y,n]"), which is unique.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
-        >>> graph = InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
-        >>> theta_coords(graph)["interaction_level"]
-        ['smoke[n]', 'age[mid]', 'age[new]', 'smoke:age[n,mid]', 'smoke:age[n,new]']
-    """
-    check_choice(coding, _CODINGS, "coding")
-    domain = hypergraph.domain
-    result: dict[str, list[str]] = {"interaction": [], "level": [], THETA_DIM: []}
-    for edge in hypergraph.edges:
-        labels = [domain[name].labels[coding != "balanced" :] for name in edge]
-        for combination in itertools.product(*labels):
-            level = ",".join(combination)
-            result["interaction"].append(":".join(edge))
-            result["level"].append(level)
-            result[THETA_DIM].append(f"{':'.join(edge)}[{level}]")
-    return result
 
 
 def table_variables(

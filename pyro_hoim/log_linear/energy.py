@@ -14,6 +14,7 @@ from ..schema import Domain
 from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
 from ..structure.hypergraph import InteractionHypergraph
 from .coding import Coding, family_of, parametrization
+from .codings.references import Reference, check_corner, from_reference
 
 __all__ = ["LogLinearEnergy"]
 
@@ -67,16 +68,21 @@ class LogLinearEnergy(ParametricEnergy):
         theta: torch.Tensor,
         coding: Coding | None = None,
         *,
+        reference: Reference | None = None,
         validate: bool = True,
     ) -> LogLinearEnergy:
         """Model with the tables of theta: balanced ones, from which the constant of other codings is dropped.
 
         The coding None stands for that of the collection's family. Corner theta of a collection that lacks subsets
-        belongs to the family of corner tables, which the model's collection then says.
+        belongs to the family of corner tables, which the model's collection then says. It is theta against the levels
+        of ``reference``, else the first (:func:`~pyro_hoim.log_linear.to_reference`).
 
         Shape:
             theta (*batch, num(coding)).
         """
+        if reference is not None:
+            check_corner("corner" if coding is None else coding, reference)
+            theta, coding = from_reference(hypergraph, theta, reference), "corner"
         hypergraph, coding = family_of(hypergraph, coding)
         tables = parametrization(hypergraph).to_tables(theta, coding, validate=validate)
         return cls(hypergraph, tables, validate=validate)

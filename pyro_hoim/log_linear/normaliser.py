@@ -6,15 +6,21 @@ import torch
 
 from ..core.partition import LogPartition, PartitionBackend
 from ..errors import check_choice
+from ..structure.cells import cell_index
 from .auto import Auto
 from .coding import Coding
+from .codings.references import Reference, check_corner, reference_codes
 from .energy import LogLinearEnergy
 
 __all__ = ["in_coding", "log_partition"]
 
 
 def log_partition(
-    model: LogLinearEnergy, coding: Coding | None = None, *, partition: PartitionBackend | None = None
+    model: LogLinearEnergy,
+    coding: Coding | None = None,
+    *,
+    partition: PartitionBackend | None = None,
+    reference: Reference | None = None,
 ) -> LogPartition:
     r"""Log Z of a model in a coding: what makes the sum of that coding's tables a log-probability.
 
@@ -31,6 +37,7 @@ def log_partition(
         coding: "corner", "balanced" or "free"; None for that of the family, "balanced" unless the model's collection
             says "corner".
         partition: backend of log Z; ``Auto()`` when None.
+        reference: levels of the corner coding in place of the first, by variable: -log of their probability.
 
     Shape:
         every number (*batch) of the model; the field ``coding`` is "corner" or "balanced".
@@ -50,16 +57,22 @@ def log_partition(
         >>> psi.coding, round(float(psi.value), 4)  # log(1 + 1 + 1 + e^2)
         ('corner', 2.3408)
     """
-    return in_coding(model, (Auto() if partition is None else partition).log_partition(model), coding)
+    check_corner("corner" if coding is None else coding, reference)
+    coding = coding if reference is None else "corner"
+    return in_coding(model, (Auto() if partition is None else partition).log_partition(model), coding, reference)
 
 
-def in_coding(model: LogLinearEnergy, found: LogPartition, coding: Coding | None) -> LogPartition:
+def in_coding(
+    model: LogLinearEnergy, found: LogPartition, coding: Coding | None, reference: Reference | None = None
+) -> LogPartition:
     """Log Z of the model's tables as one of a coding."""
     coding = model.hypergraph.coding if coding is None else coding
     check_choice(coding, ("free", "corner", "balanced"), "coding")
     tables, slices = model.tables, model.hypergraph.term_slices.values()
     if coding == "corner":
-        first = torch.tensor([where.start for where in slices], dtype=torch.long, device=tables.device)
+        levels = list(reference_codes(model.domain, reference).values())
+        state = torch.tensor(levels, dtype=torch.long).reshape(1, -1)
+        first = cell_index(model.hypergraph).flat(state)[0].to(tables.device)
         return found.moved(-tables.index_select(-1, first).sum(-1), "corner")
     sizes = torch.tensor([where.stop - where.start for where in slices], dtype=torch.long, device=tables.device)
     return found.moved(-(tables / sizes.repeat_interleave(sizes)).sum(-1), "balanced")

@@ -52,8 +52,9 @@ class Fitted:
         Args:
             level: coverage of the intervals.
             options: of the family. A log-linear model takes ``coding``: ``"corner"``, the default where the model has
-                it, compares with the first level of every variable, so that coefficients of pairs are log odds ratios;
-                ``"balanced"`` has deviations that sum to zero over the levels.
+                it, compares with the first level of every variable, so that coefficients of pairs are log odds ratios
+                (with other levels by ``reference={name: level}``); ``"balanced"`` has deviations that sum to zero over
+                the levels.
 
         Returns:
             ``term``, the interaction; of labels the ``levels``; ``estimate`` and, where the family has them,

@@ -19,6 +19,7 @@ from ..core.parts import PARTS, StudyRecord, check_part_names
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
+from ..information.projection import Projections
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family, parametrization
 from ..log_linear.fitting.fit import fit
@@ -43,7 +44,7 @@ from ..runs.arguments import checked_seed
 from ..runs.options import RunOptions, checked_run
 from ..structure.hypergraph import InteractionHypergraph
 from .constrained.record import ConstrainedRecord
-from .parts import PartScores
+from .parts import MAX_TABLE_CELLS, PartScores, held_out, split_of_part
 from .posterior import Posterior, compare_models, file_stem, run_posterior
 from .posterior_chains import PosteriorSettings
 from .structures.record import StructureRecord
@@ -51,7 +52,6 @@ from .uncertainty import TestMethod, Uncertainty, uncertainty
 
 __all__ = ["Analysis", "ModelAnalysis", "analyse"]
 
-_MAX_TABLE_CELLS = 2**16
 _MAX_PAIRS = 120
 _MAX_DENSE_PARAMETERS = 1000
 
@@ -194,7 +194,7 @@ class Analysis(StudyRecord[PartScores]):
             return "with missing cells there is no table of counts to compare with"
         if self.parts["validation"] is not None:
             return "the fit was stopped early on validation rows"
-        return f"a table of more than {_MAX_TABLE_CELLS:,} cells is too sparse for it"
+        return f"a table of more than {MAX_TABLE_CELLS:,} cells is too sparse for it"
 
     def with_uncertainty(self, level: float, method: TestMethod) -> Analysis:
         """The same with standard errors, intervals of this coverage and tests of every model that has them."""
@@ -227,7 +227,13 @@ class Analysis(StudyRecord[PartScores]):
         return records
 
 
-def _scored(result: FitResult, alone: FitResult, part: Observations | None, target: str | None) -> PartScores | None:
+def _scored(
+    result: FitResult,
+    alone: FitResult,
+    part: Observations | None,
+    target: str | None,
+    law: Projections | None = None,
+) -> PartScores | None:
     """Scores of a part that holds rows; infinite where a row is impossible under an infinite estimate."""
     if part is None or not part.total_count > 0:
         return None
@@ -237,7 +243,11 @@ def _scored(result: FitResult, alone: FitResult, part: Observations | None, targ
         own = replace(own, gain_std_error=None)
     accuracy = None if target is None else prediction_accuracy(result.model, part, target)
     return PartScores(
-        _infinite(own) if impossible else own, _infinite(other) if impossible_alone else other, accuracy, impossible
+        _infinite(own) if impossible else own,
+        _infinite(other) if impossible_alone else other,
+        accuracy,
+        impossible,
+        split=split_of_part(law, result),
     )
 
 
@@ -300,7 +310,7 @@ def analyse(
     run.folder()
     train = parts["train"]
     every = {name: parts.get(name) for name in PARTS}
-    independent = _independent(train)
+    independent, laws = _independent(train), held_out(parts)
     models: list[ModelAnalysis] = []
     for number, (name, structure) in enumerate(structures.items()):
         result = _fitted(structure, parts, name, prior, run, estimate)
@@ -309,6 +319,7 @@ def analyse(
             draws = run_posterior(graph_of(structure), train, posterior, seed=seed + 1000 * number, name=name, run=run)
         is_tested = not train.has_missing and every["validation"] is None and _is_small(result)
         rows = None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
+        scores = {part: _scored(result, independent, held, target, laws.get(part)) for part, held in every.items()}
         models.append(
             ModelAnalysis(
                 name=name,
@@ -317,7 +328,7 @@ def analyse(
                 goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
                 cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
                 odds_ratios=_odds_ratios(result) if is_tested else None,
-                parts={part: _scored(result, independent, held, target) for part, held in every.items()},
+                parts=scores,
                 interactions=mark_infinite(result, interaction_table(result.model)),
                 intervals=coefficient_intervals(result, rows),
                 posterior=draws,
@@ -393,7 +404,7 @@ def _fitted(
 
 def _is_small(result: FitResult) -> bool:
     """Whether the table is small enough for tests and tables of cells."""
-    return result.hypergraph.domain.num_states <= _MAX_TABLE_CELLS and result.objective == "likelihood"
+    return result.hypergraph.domain.num_states <= MAX_TABLE_CELLS and result.objective == "likelihood"
 
 
 def _independent(train: Observations) -> FitResult:

@@ -17,7 +17,7 @@ from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
 from ..log_linear.learning.model import LearnResult
 from ..log_linear.scores import interaction_table, prediction_accuracy, score_rows
-from .parts import PartScores, PredictivePart
+from .parts import PartScores, PredictivePart, held_out, split_of_part
 
 __all__ = ["LearnedAnalysis", "analyse_learned"]
 
@@ -93,6 +93,7 @@ def analyse_learned(
     check_part_names(parts)
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
+    laws = held_out({name: rows for name, rows in parts.items() if not (learned.refit and name == "validation")})
     found: dict[str, PartScores | None] = {}
     for name, rows in sorted(parts.items(), key=lambda part: PARTS.index(part[0])):
         if rows is None or not rows.total_count > 0:
@@ -104,6 +105,7 @@ def analyse_learned(
             None if target is None else prediction_accuracy(energy, rows, target),
             one_body=score_rows(learned.one_body, rows),
             predictive=None if model is learned else _predictive(learned, model, rows, target),
+            split=split_of_part(laws.get(name), energy),
         )
     rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
     fitted = _together([part for part in rows if part is not None])

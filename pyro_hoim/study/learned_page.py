@@ -22,7 +22,7 @@ from ..plots.drawing import figure_of
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.pairs import pair_matrix, plot_pairs
 from .learned import LearnedAnalysis
-from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section
+from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section, split_section
 from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
@@ -54,6 +54,7 @@ def learned_page(analysis: LearnedAnalysis) -> Page:
     """
     sections = [
         _scores(analysis),
+        split_section({"learned": analysis.parts}),
         _structure(analysis),
         _interactions(analysis),
         structure_section(analysis),

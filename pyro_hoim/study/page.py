@@ -27,7 +27,7 @@ from .analysis import Analysis, ModelAnalysis
 from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
 from .figures import rank_figure, trace_figure
 from .infinite import add_interactions, coefficient_rows
-from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section
+from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section, split_section
 from .structures.sections import structure_sections, structure_sentences, structure_warnings
 from .uncertainty import uncertainty_section
 
@@ -77,6 +77,7 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
         _cells(model),
         _posterior(model),
         _prediction(analysis),
+        split_section({model.name: model.parts for model in analysis.models}, analysis.chosen_index),
     ]
     return Page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",

@@ -7,19 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.law import Law
 from ..core.page import Section, cell
 from ..core.scores import rows_are_distinct
+from ..data.observations import Observations
+from ..information.estimable import DivergenceSplit, split_of_rows
+from ..information.projection import Projections
+from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.fitting.result import FitResult
 from ..log_linear.scores import RowScores
 
 __all__ = [
     "KL_EXPLAINED",
+    "MAX_TABLE_CELLS",
     "SCORES_EXPLAINED",
     "PartScores",
     "PredictivePart",
     "distinct_parts",
+    "held_out",
     "num_rows",
     "score_section",
+    "split_of_part",
+    "split_section",
 ]
+
+MAX_TABLE_CELLS = 2**16
+"""Cells of the largest table of which a study lists every cell."""
+_MAX_SWEEPS = 1000
 
 SCORES_EXPLAINED = (
     "In nats a row. NLL: mean of minus the log-probability of a row. Gain: by how much it is lower than that of "
@@ -59,6 +73,8 @@ class PartScores:
         impossible_rows: rows to which an infinite estimate gives probability zero.
         one_body: of trained single variables, beside a learned model.
         predictive: the same of the richer model that predicts, None where there is no other.
+        split: of rows held out, the divergence of the model from them in its two parts; None where the table is
+            too large, cells are missing or interactions are restricted.
 
     Example:
         >>> from pyro_hoim import InteractionHypergraph, load_table
@@ -75,6 +91,7 @@ class PartScores:
     impossible_rows: float = 0.0
     one_body: RowScores | None = None
     predictive: PredictivePart | None = None
+    split: DivergenceSplit | None = None
 
     @property
     def gain(self) -> float | None:
@@ -117,4 +134,45 @@ def score_section(
     for sentence in notes:
         section.note(sentence, brief=True)
     section.accuracy_table({name: part.accuracy for name, part in held.items()})
+    return section
+
+
+def held_out(parts: Mapping[str, Observations | None]) -> dict[str, Projections]:
+    """Projections of the parts that no parameter is fitted to, where their cells can be listed."""
+    found = {name: rows for name, rows in parts.items() if name != "train" and rows is not None}
+    return {
+        name: Projections(Law.from_observations(rows), tolerance=1e-9, max_iterations=_MAX_SWEEPS)
+        for name, rows in found.items()
+        if rows.total_count > 0 and not rows.has_missing and rows.domain.num_states <= MAX_TABLE_CELLS
+    }
+
+
+def split_of_part(law: Projections | None, model: LogLinearEnergy | FitResult) -> DivergenceSplit | None:
+    """The divergence of a model from held-out rows in two parts, where it has them."""
+    is_restricted = isinstance(model, FitResult) and model.restriction is not None
+    if law is None or is_restricted or not model.hypergraph.is_hierarchical:
+        return None
+    return split_of_rows(law, model)
+
+
+def split_section(models: Mapping[str, Mapping[str, PartScores | None]], chosen: int = -1) -> Section | None:
+    """What of the divergence from held-out rows is for want of interactions, and what of well-estimated parameters."""
+    rows: list[list[object]] = []
+    marked = -1
+    for number, (name, parts) in enumerate(models.items()):
+        for part, found in parts.items():
+            if found is not None and found.split is not None:
+                marked = len(rows) if number == chosen and marked < 0 else marked
+                split, size = found.split, found.split.projection.hypergraph.num_parameters
+                rows.append([name, part, size, *map(cell, (split.total, split.inestimable, split.estimable))])
+    if not rows:
+        return None
+    section = Section("Interactions that lack, and parameters that were not found")
+    section.table(["model", "rows", "parameters", "KL", "inestimable", "estimable"], rows, chosen=marked)
+    section.note(
+        "KL, the divergence of the model from the observed frequencies of rows that it was not fitted to, is the sum "
+        "of two parts (nats a row). Inestimable: what would be left with the best parameters for those very rows; more "
+        "interactions lower it. Estimable: what better parameters would save; it grows with the number of parameters "
+        "and falls with the number of rows fitted. The scatter of the held-out rows themselves is in both."
+    )
     return section

@@ -85,6 +85,7 @@ def test_parts_in_reading_order(analysis, sampled):
     titles = [part.title for part in learned_page(analysis).sections]
     assert titles == [
         "How well it describes rows",
+        "Interactions that lack, and parameters that were not found",
         "Structure",
         "Interactions",
         "Which interactions the held-out rows confirm",

@@ -18,6 +18,7 @@ from ...errors import MissingDataError, check_choice, out_of_reach, refused, siz
 from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
+from ..codings.references import Reference, check_corner, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
 from ..restricted.interactions import RestrictedInteractions
 from ..sandwich import (
@@ -143,11 +144,14 @@ class FitResult(Fitted):
         """The fitted energy; impossible cells, if any were declared, are not part of it."""
         return LogLinearEnergy(self.hypergraph, self.tables)
 
-    def coefficients(self, coding: Coding | None = None) -> torch.Tensor:
+    def coefficients(self, coding: Coding | None = None, reference: Reference | None = None) -> torch.Tensor:
         """Theta in a coding (num(coding),), its own by default; that of a penalty is what its solver found, to the bit.
 
-        The free or balanced coding of a corner family, and the corner coding of a balanced one, are refused.
+        With ``reference`` corner theta against these levels. Codings of another family are refused.
         """
+        if reference is not None:
+            check_corner(coding or "corner", reference)
+            return to_reference(self.hypergraph, self.theta, reference, self.coding)
         target = coding or self.coding
         if target == self.coding:
             return self.theta
@@ -466,12 +470,16 @@ class FitResult(Fitted):
         check_choice(kind, ("model", "robust"), "covariance")
         return self.covariance if kind == "model" else self._robust
 
-    def standard_errors(self, coding: Coding | None = None, covariance: CovarianceKind = "model") -> torch.Tensor:
-        """Standard errors (num(coding),) of theta in a coding, its own by default, infinite where not identified.
+    def standard_errors(
+        self, coding: Coding | None = None, covariance: CovarianceKind = "model", reference: Reference | None = None
+    ) -> torch.Tensor:
+        """Standard errors (num(coding),) of :meth:`coefficients`, infinite where not identified.
 
         They are those of :attr:`covariance`, or of what :meth:`robust_covariance` gave, or "robust" for its defaults.
-        Codings are refused as in :meth:`coefficients`.
         """
+        if reference is not None:
+            check_corner(coding or "corner", reference)
+            return self.contrast_errors(reference_matrix(self.hypergraph, self.coding, reference), covariance)
         coding = coding or self.coding
         if coding != "balanced" or self.coding == "corner":
             return self.contrast_errors(parametrization(self.hypergraph).matrix(self.coding, coding), covariance)

@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from ...errors import check_fraction, conflict, out_of_reach, size_text, unexpected
 from ..coding import Coding, parametrization
+from ..codings.references import Reference, entry_labels
 from .design import cell_codes, cell_counts
 from .result import CovarianceKind, FitResult
 
@@ -43,16 +44,23 @@ def _with_errors(
 
 
 def coefficient_table(
-    result: FitResult, *, coding: Coding = "corner", level: float = 0.95, covariance: CovarianceKind = "model"
+    result: FitResult,
+    *,
+    coding: Coding = "corner",
+    level: float = 0.95,
+    covariance: CovarianceKind = "model",
+    reference: Reference | None = None,
 ) -> pd.DataFrame:
     """Coefficients with standard errors and Wald intervals.
 
     Args:
         result: a fit of the likelihood.
-        coding: ``corner`` (treatment contrasts against the first level), ``balanced`` (deviations that sum to zero over
-            every axis) or ``free`` (see :class:`~pyro_hoim.log_linear.Parametrization`).
+        coding: ``corner`` (treatment contrasts against one level, the first by default), ``balanced`` (deviations that
+            sum to zero over every axis) or ``free`` (see :class:`~pyro_hoim.log_linear.Parametrization`).
         level: coverage of the interval.
         covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
+        reference: levels to compare with in the corner coding, labels or codes by variable
+            (:func:`~pyro_hoim.log_linear.to_reference`).
 
     Returns:
         One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
@@ -62,7 +70,8 @@ def coefficient_table(
         balanced tables, and the coefficient of ``linear(a):linear(b)`` is that of the products of the scores.
 
     Raises:
-        InputError: unknown coding or level; see :attr:`FitResult.information`.
+        InputError: unknown coding or level; reference levels of another coding or of restricted interactions; see
+            :attr:`FitResult.information`.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
@@ -74,22 +83,18 @@ def coefficient_table(
     """
     _quantile(level)
     if (restriction := result.restriction) is not None:
+        if reference is not None:
+            raise conflict("reference", "restricted interactions have the coefficients of their terms")
         readings = torch.from_numpy(restriction.readings)
         named = {"interaction": list(restriction.terms), "levels": list(restriction.levels)}
         error = result.contrast_errors(readings, covariance)
         found = _with_errors(named, readings @ result.theta, error, level)
         found.attrs = {"coding": "restricted", "penalty": None}
         return found
-    estimate = result.coefficients(coding)
-    error = result.standard_errors(coding, covariance)
-    interactions: list[str] = []
-    levels: list[str] = []
-    domain = result.hypergraph.domain
-    for edge in result.hypergraph.edges:
-        labels = [domain[name].labels[coding != "balanced" :] for name in edge]
-        for combination in itertools.product(*labels):
-            interactions.append(":".join(edge))
-            levels.append(", ".join(combination))
+    estimate = result.coefficients(coding, reference)
+    interactions, combinations = entry_labels(result.hypergraph, coding, reference)
+    levels = [", ".join(combination) for combination in combinations]
+    error = result.standard_errors(coding, covariance, reference)
     found = _with_errors({"interaction": interactions, "levels": levels}, estimate, error, level)
     found.attrs = {"coding": coding, "penalty": None if result.penalty is None else repr(result.penalty)}
     return found

@@ -15,6 +15,7 @@ from ...core.words import plural
 from ...errors import HoimError, check_choice
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
+from ..codings.references import Reference, check_corner, entry_labels, reference_matrix, to_reference
 from ..file import ModelFile
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
@@ -32,7 +33,12 @@ _MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the 
 
 
 def fit_summary(
-    result: FitResult, *, level: float = 0.95, coding: Coding | None = None, covariance: CovarianceKind = "model"
+    result: FitResult,
+    *,
+    level: float = 0.95,
+    coding: Coding | None = None,
+    covariance: CovarianceKind = "model",
+    reference: Reference | None = None,
 ) -> pd.DataFrame:
     """Coefficients of a fit with Wald tests and intervals.
 
@@ -44,6 +50,7 @@ def fit_summary(
             them). A collection that lacks subsets has ``balanced`` ones, deviations that sum to zero. Restricted
             interactions have the coefficients of their terms (:func:`~pyro_hoim.log_linear.coefficient_table`).
         covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
+        reference: levels to compare with in place of the first, labels or codes by variable.
 
     Returns:
         One row for every free coefficient: ``term``, ``levels``, ``estimate`` and, where the fit has them,
@@ -53,17 +60,18 @@ def fit_summary(
     """
     graph = result.hypergraph
     coding = _coding(graph, coding)
-    notes = [_meaning(coding) if result.restriction is None else _TERMS]
+    check_corner(coding, reference)
+    notes = [_meaning(coding, reference) if result.restriction is None else _TERMS]
     problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
     frame = None
     if not problem:
         try:
-            frame = coefficient_table(result, coding=coding, level=level, covariance=covariance)
+            frame = coefficient_table(result, coding=coding, level=level, covariance=covariance, reference=reference)
         except HoimError as error:  # a penalty that is not smooth, singular information
             problem = error.problem or str(error)
     if frame is None:
         notes.append(f"no standard errors: {problem}")
-        frame = _estimates(graph, result.coefficients(coding), coding)
+        frame = _estimates(graph, result.coefficients(coding, reference), coding, reference)
         if (held := result.restriction) is not None:
             estimate = held.readings @ result.theta.numpy()
             frame = pd.DataFrame({"term": held.terms, "levels": held.levels, "estimate": estimate})
@@ -80,7 +88,7 @@ def fit_summary(
             notes.append(size if robust else f"{size}; covariance='robust' takes them for survey weights")
         if result.penalty is not None:
             notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
-        _mark_infinite(result, coding, frame)
+        _mark_infinite(result, coding, frame, reference)
         lost = int((~np.isfinite(frame["estimate"])).sum())
         if lost:
             without = "lack combinations of levels that they compare; a prior makes them finite"
@@ -88,16 +96,19 @@ def fit_summary(
     return _finished(frame, graph, coding, notes, result.restriction)
 
 
-def model_summary(file: ModelFile, coding: Coding | None = None) -> pd.DataFrame:
+def model_summary(file: ModelFile, coding: Coding | None = None, reference: Reference | None = None) -> pd.DataFrame:
     """Coefficients of a model without the rows that it was estimated from, as :func:`fit_summary`, no tests."""
     graph = file.hypergraph
     coding = _coding(graph, coding)
+    check_corner(coding, reference)
     theta = parametrization(graph).convert(file.theta, file.coding, coding)
-    notes = [_meaning(coding), "no standard errors: a model file does not hold them"]
+    if reference is not None:
+        theta = to_reference(graph, theta, reference)
+    notes = [_meaning(coding, reference), "no standard errors: a model file does not hold them"]
     infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
     if infinite:
         notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")
-    return _finished(_estimates(graph, theta, coding), graph, coding, notes)
+    return _finished(_estimates(graph, theta, coding, reference), graph, coding, notes)
 
 
 def _coding(graph: InteractionHypergraph, coding: Coding | None) -> Coding:
@@ -108,27 +119,27 @@ def _coding(graph: InteractionHypergraph, coding: Coding | None) -> Coding:
     return coding
 
 
-def _meaning(coding: Coding) -> str:
+def _meaning(coding: Coding, reference: Reference | None = None) -> str:
+    named = ", ".join(f"{name} {level}" for name, level in (reference or {}).items())
+    against = f"{named}, and the first level of other variables" if named else "the first level of every variable"
     meanings = {
-        "corner": "coefficients against the first level of every variable (corner coding), in nats",
+        "corner": f"coefficients against {against} (corner coding), in nats",
         "balanced": "coefficients that sum to zero over the levels of every variable (balanced coding), in nats",
         "free": "coordinates of the balanced tables in an orthonormal basis (free coding), in nats",
     }
     return meanings[coding]
 
 
-def _estimates(graph: InteractionHypergraph, theta: torch.Tensor, coding: Coding) -> pd.DataFrame:
+def _estimates(
+    graph: InteractionHypergraph, theta: torch.Tensor, coding: Coding, reference: Reference | None = None
+) -> pd.DataFrame:
     """Terms, levels and estimates in the order of theta."""
-    terms, levels = list[str](), list[str]()
-    for edge in graph.edges:
-        labels = [graph.domain[name].labels[coding != "balanced" :] for name in edge]
-        for combination in itertools.product(*labels):
-            terms.append(":".join(edge))
-            levels.append(", ".join(combination))
+    terms, combinations = entry_labels(graph, coding, reference)
+    levels = [", ".join(combination) for combination in combinations]
     return pd.DataFrame({"term": terms, "levels": levels, "estimate": theta.numpy()})
 
 
-def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame) -> None:
+def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, reference: Reference | None = None) -> None:
     r"""Put infinity, or NaN, for what the rows do not identify.
 
     Outside the face F of cells with positive fitted probability, a direction d raises the likelihood without end where
@@ -145,7 +156,9 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame) -> No
         return
     basis = np.asarray(face.basis)
     outside = design[face.cells][:1] - design[~face.cells]
-    if result.restriction is None:
+    if result.restriction is None and reference is not None:
+        contrasts = reference_matrix(result.hypergraph, result.coding, reference).numpy()
+    elif result.restriction is None:
         contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
     else:
         space, contrasts = result.restriction.basis, result.restriction.readings

@@ -14,6 +14,7 @@ from ...core.page import Page
 from ...core.scores import Figures
 from ...errors import check_type, out_of_reach, refused
 from ...log_linear.coding import Coding, parametrization
+from ...log_linear.codings.references import Reference
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.file import ModelFile, load_model, save_model
 from ...log_linear.fitting.result import CovarianceKind, FitResult
@@ -78,12 +79,17 @@ def _file(found: Any) -> ModelFile:
 
 
 def _summary(
-    found: Any, *, level: float = 0.95, coding: Coding | None = None, covariance: CovarianceKind = "model"
+    found: Any,
+    *,
+    level: float = 0.95,
+    coding: Coding | None = None,
+    covariance: CovarianceKind = "model",
+    reference: Reference | None = None,
 ) -> pd.DataFrame:
     """Coefficients, with tests where the result of a fit allows them."""
     if isinstance(found, FitResult):
-        return fit_summary(found, level=level, coding=coding, covariance=covariance)
-    return model_summary(_file(found), coding)
+        return fit_summary(found, level=level, coding=coding, covariance=covariance, reference=reference)
+    return model_summary(_file(found), coding, reference)
 
 
 def _term_tests(found: Any, **options: Any) -> pd.DataFrame:

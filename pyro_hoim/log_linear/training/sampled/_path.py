@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from ....core.trainer import TrainingReport
 from ....runs.time_limit import check_time
-from ....structure.hypergraph import InteractionHypergraph
+from ....structure.hypergraph import Edge, InteractionHypergraph
 from ._coordinates import Coordinates
 from ._start import StartLaw, law_of_singles
 from ._weighted_chains import (
@@ -99,12 +99,16 @@ class Plain:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is fitted: a collection, the frequencies of its cells (num_terms,), and laws to start annealed runs from."""
+    """What is fitted: a collection, the frequencies of its cells (num_terms,), and laws to start annealed runs from.
+
+    Sets that were ``added`` last may be visited more often.
+    """
 
     hypergraph: InteractionHypergraph
     goal: Floats
     starts: tuple[StartLaw, ...]
     coordinates: Coordinates
+    added: tuple[Edge, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -174,7 +178,7 @@ class SampledPath:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return weighted_chains(problem.hypergraph, tables, self._settings, seed, population)
+        return weighted_chains(problem.hypergraph, tables, self._settings, seed, population, added=problem.added)
 
     def _gradient(self) -> Floats:
         return self._coordinates.gradient(self._problem.goal - self._chains.eta())

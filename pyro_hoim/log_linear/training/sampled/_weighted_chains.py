@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ....structure.hypergraph import InteractionHypergraph
+from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
+from ....structure.hypergraph import Edge, InteractionHypergraph
 from ...chains.gibbs import GibbsChains
 from ...energy import LogLinearEnergy
 from ._start import StartLaw
@@ -91,6 +92,21 @@ class Population:
         return Population(self.codes[self.picked(count, random)], np.full(count, self.log_z))
 
 
+def schedule_of(
+    hypergraph: InteractionHypergraph, settings: SampledTraining, added: Sequence[Edge] = ()
+) -> GibbsSchedule:
+    """What a sweep visits: single variables, or interactions whose states can be listed and whatever these leave."""
+    share = settings.emphasis
+    emphasis: dict[str, Any] = {} if share is None else {"emphasised": added, "emphasis": share}
+    if settings.blocks == "sites":
+        return GibbsSchedule("sites", **emphasis)
+    domain = hypergraph.domain
+    sizes = {edge: math.prod(domain[name].cardinality for name in edge) for edge in hypergraph.blocks()}
+    blocks = [edge for edge, size in sizes.items() if size <= MAX_BLOCK_STATES]
+    seen = {name for edge in blocks for name in edge}
+    return GibbsSchedule(blocks + [(name,) for name in domain.names if name not in seen], **emphasis)
+
+
 class WeightedChains:
     """Gibbs chains with log weights that follow changes of the model."""
 
@@ -102,6 +118,7 @@ class WeightedChains:
         seed: int,
         population: Population,
         num_chains: int | None = None,
+        added: Sequence[Edge] = (),
     ) -> None:
         self._hypergraph = hypergraph
         self._settings = settings
@@ -113,6 +130,7 @@ class WeightedChains:
         self.chains = GibbsChains(
             self._model(tables),
             count,
+            schedule=schedule_of(hypergraph, settings, added),
             init=population.codes,
             seed=seed,
             engine=settings.engine,
@@ -253,10 +271,11 @@ def weighted_chains(
     seed: int,
     population: Population,
     num_chains: int | None = None,
+    added: Sequence[Edge] = (),
 ) -> WeightedChains:
-    """Chains of a population on the device of the settings."""
+    """Chains of a population on the device of the settings; interactions that were ``added`` may have emphasis."""
     kind = WeightedChains if torch.device(settings.device).type == "cpu" else ChainsOnDevice
-    return kind(hypergraph, tables, settings, seed, population, num_chains)
+    return kind(hypergraph, tables, settings, seed, population, num_chains, added)
 
 
 def annealed_population(

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from ....checks import checked_device
-from ....errors import check_choice, check_positive, check_whole, out_of_range
+from ....errors import check_choice, check_fraction, check_positive, check_whole, out_of_range
 from ...chains.gibbs import EngineName
 
 __all__ = ["SampledTraining"]
@@ -41,6 +41,10 @@ class SampledTraining:
         max_change: largest standard deviation, over the weighted chains, of the change of a state's energy in one
             step, in nats; longer steps are shortened.
         sweeps_per_step: Gibbs sweeps after every parameter step.
+        blocks: what a sweep draws: single variables (``"sites"``) or all variables of an interaction as a whole
+            (``"interactions"``, those of up to 4,096 joint states): better mixing, at a cost of many visits.
+        emphasis: share of the visits of a sweep that go to the interactions that joined with the last change of the
+            collection, see :class:`~pyro_hoim.runs.GibbsSchedule`; None for no more than to others.
         optimiser: ``"adam"``, or plain steps along the ``"gradient"``, as in the paper with a rate of 0.5: slow where
             margins are small, and with many interactions held back by ``max_change`` alone.
         chains: ``"weighted"`` chains follow the parameters from the law of the start by importance weights;
@@ -88,6 +92,8 @@ class SampledTraining:
     warm_up: float = 0.2
     max_change: float = 0.5
     sweeps_per_step: int = 1
+    blocks: Literal["sites", "interactions"] = "sites"
+    emphasis: float | None = None
     optimiser: Literal["adam", "gradient"] = "adam"
     chains: Literal["weighted", "persistent"] = "weighted"
     resample_below: float = 0.5
@@ -123,6 +129,9 @@ class SampledTraining:
         if not isinstance(self.restart, bool) and self.restart != "doubt":
             raise out_of_range("restart", "True, False or 'doubt'", self.restart)
         object.__setattr__(self, "device", str(checked_device(self.device, "device")))
+        check_choice(self.blocks, ("sites", "interactions"), "blocks")
+        if self.emphasis is not None:
+            check_fraction(self.emphasis, "emphasis")
         check_choice(self.optimiser, ("adam", "gradient"), "optimiser")
         check_choice(self.chains, ("weighted", "persistent"), "chains")
         check_choice(self.start, ("network", "tree", "independent"), "start")

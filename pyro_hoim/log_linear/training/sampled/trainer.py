@@ -140,6 +140,8 @@ class SampledTrainer(TableTrainer):
 
     @override
     def _prepare(self, hypergraph: InteractionHypergraph) -> None:
+        known = set(getattr(self, "_hypergraph", hypergraph).edges)
+        self._added = tuple(edge for edge in hypergraph.edges if edge not in known)
         if self._population is None:
             return
         self._has_grown = self._has_grown or not set(hypergraph.edges) <= set(self._hypergraph.edges)
@@ -180,6 +182,7 @@ class SampledTrainer(TableTrainer):
             self._frequencies(self.rows),
             self._starts(),
             Coordinates(graph, self._penalty, self.rows.total_count),
+            self._added,
         )
         seed = self._seed(_TRAIN)
         outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start).run()
@@ -283,8 +286,11 @@ class SampledTrainer(TableTrainer):
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
         population = self._population or Population(self.rows.codes[:0], np.zeros(0))
+        added = [edge in set(self._added) for edge in self._hypergraph.edges]
+        emphasis = {} if self.settings.emphasis is None else {"added": torch.tensor(added, dtype=torch.bool)}
         return {
             **super().state_dict(),
+            **emphasis,
             "codes": population.codes.clone(),
             "log_weights": torch.from_numpy(population.log_weights.copy()),
             "num_trained": torch.tensor(self._num_trained),
@@ -304,6 +310,8 @@ class SampledTrainer(TableTrainer):
         self._population = Population(codes, log_weights) if count else None
         self._num_trained = num_trained
         self._is_calm, self._has_grown = not doubt[0], bool(doubt[1])
+        edges, added = self._hypergraph.edges, state.get("added")
+        self._added = () if added is None else tuple(e for e, is_new in zip(edges, added, strict=True) if is_new)
 
 
 def _independent_records(energies: Floats, weights: Floats) -> float:

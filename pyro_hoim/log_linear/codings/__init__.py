@@ -1,0 +1,1 @@
+"""Further maps between codings of theta."""
