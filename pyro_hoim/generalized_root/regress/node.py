@@ -137,9 +137,10 @@ class _NodeSolver:
             keep = np.flatnonzero(np.abs(gradients) > threshold)
             found, gradients = keep[:, None], gradients[keep]
         else:
-            sparse = rows.row_end, rows.columns, rows.row_roots[j - 1]
-            *sparse, kept = screened_columns(*sparse, residual, len(rows.domain), self.node, threshold)
-            first, second, gradients = scan_pairs(*sparse, residual, max(1, len(kept)), -1, threshold)
+            ends, columns, roots, kept = screened_columns(
+                rows.row_end, rows.columns, rows.row_roots[j - 1], residual, len(rows.domain), self.node, threshold
+            )
+            first, second, gradients = scan_pairs(ends, columns, roots, residual, max(1, len(kept)), -1, threshold)
             found = kept[np.stack([first, second], 1)]
         if rows.is_fixed.any():
             keep = np.flatnonzero(~rows.is_fixed[found].any(1))
