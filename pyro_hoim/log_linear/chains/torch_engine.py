@@ -21,6 +21,7 @@ _MAX_CELLS = {"cpu": 2**18}  # looked up at once: what fits into the cache of a 
 _MAX_CELLS_ELSEWHERE = 2**26
 _MAX_UNIFORMS = 2**28  # drawn at once
 _BUCKETS = 64  # of every cell on a device where many chains count at once
+_MAX_BUCKETS = 2**26  # of all cells
 _LEAST = 2.0**-26  # a random number of zero would draw impossible states
 
 
@@ -256,7 +257,9 @@ class TorchEngine:
         return weights
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
-        width = 1 if self._device.type == "cpu" else _BUCKETS  # chains that count at once rarely meet in a bucket
+        width = 1  # chains that count at once rarely meet in a bucket
+        if self._device.type != "cpu":
+            width = max(1, min(_BUCKETS, _MAX_BUCKETS // self._tables.numel()))
         total = self._zeros(self._tables.numel() * width, dtype=torch.float64)
         share = torch.ones_like(self._slope) if weights is None else weights.to(self._slope)
         bucket = torch.arange(self._shape[1], device=self._device) % width

@@ -6,6 +6,7 @@ import torch
 from other_device import AWAY, pretend
 
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
+from pyro_hoim.log_linear.chains import torch_engine
 from pyro_hoim.log_linear.chains._engines import reference_draws
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.testing import assert_exact_law, exact_table, random_tables, required_draws
@@ -63,6 +64,17 @@ def test_sweeps_wait_for_nothing():
         float(chains.energy[0, 0])  # control
         chains.statistics().cpu()
         assert sum(waits.values()) == 2
+
+
+def test_counts_of_large_tables_take_little_memory(monkeypatch):
+    """Cells have fewer buckets where all of them would be many; the counts are the same."""
+    with pretend():
+        chains = _chains(AWAY)
+        wanted = chains.statistics().cpu()
+        for limit in (1, 3 * 2 * (GRAPH.num_terms + 1)):
+            monkeypatch.setattr(torch_engine, "_MAX_BUCKETS", limit)
+            assert torch.equal(chains.statistics().cpu(), wanted)
+    assert float(wanted[0, :2].sum()) == 30
 
 
 def test_control_device_refuses_what_a_device_refuses():
