@@ -346,7 +346,7 @@ FAMILY = Family(
     options={
         "fit": _OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
-        "score": (LABEL, LOG_Z_OPTIONS[0], LOG_Z_OPTIONS[-1]),
+        "score": (LABEL, *(option for option in LOG_Z_OPTIONS if option.name in ("method", "seed"))),
         "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
         "log-z": LOG_Z_OPTIONS,
     },
