@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
+from ._bit_kernels import add_bits
 from ._merge_kernels import best_merge, leaf_entropy, renew_partners
 from ._row_kernels import (
     add_levels,
@@ -64,6 +65,23 @@ def _push(stack: Array, value: Any) -> None:
     """Add an entry."""
     stack[0] += 1
     stack[stack[0]] = value
+
+
+_FEW = 32  # rows that are added one by one where that is possible
+
+
+@njit(nogil=True)
+def _add(
+    levels: Array, columns: Columns, x: Array, rows: Array, shares: Array, begin: Any, end: Any, sign: Any
+) -> None:  # fmt: skip
+    """Add the rows of a range to the counts of levels."""
+    ids, bits = columns.ids, columns.bits
+    if bits.shape[0] and (ids.shape[0] == 0 or end - begin > _FEW):
+        add_bits(
+            levels, bits, columns.words, columns.spots, columns.first, columns.sizes, x, rows, begin, end, sign
+        )  # fmt: skip
+    else:
+        add_levels(levels, ids, x, rows, shares, begin, end, sign)
 
 
 @njit(nogil=True, inline="always")
@@ -176,7 +194,7 @@ def _more_levels(levels: Array, spare: Array, widest: Any) -> tuple[Array, Array
 
 @njit(nogil=True, inline="always")
 def _merge_levels(
-    leaves: Leaves, low: Any, high: Any, c: Any, levels: Array, spare: Array, ids: Array, x: Array, pool: Array,
+    leaves: Leaves, low: Any, high: Any, c: Any, levels: Array, spare: Array, columns: Columns, x: Array, pool: Array,
     shares: Array, least_rise: Any,
 ) -> None:  # fmt: skip
     """Counts of levels of a merged leaf: of both leaves, of one of them and the rows of the other, or of the rows."""
@@ -185,14 +203,14 @@ def _merge_levels(
     if held[low] >= 0 and held[high] >= 0:
         add_table(levels[held[low]], levels[held[high]], 1.0, 1.0)
     elif held[low] >= 0:
-        add_levels(levels[held[low]], ids, x, pool, shares, begin[high], end[high], 1.0)
+        _add(levels[held[low]], columns, x, pool, shares, begin[high], end[high], 1.0)
     elif held[high] >= 0:
-        add_levels(levels[held[high]], ids, x, pool, shares, begin[low], end[low], 1.0)
+        _add(levels[held[high]], columns, x, pool, shares, begin[low], end[low], 1.0)
     elif leaves.entropies[c] > least_rise:
         held[c] = _pop(spare)
         clear_table(levels[held[c]])
-        add_levels(levels[held[c]], ids, x, pool, shares, begin[low], end[low], 1.0)
-        add_levels(levels[held[c]], ids, x, pool, shares, begin[high], end[high], 1.0)
+        _add(levels[held[c]], columns, x, pool, shares, begin[low], end[low], 1.0)
+        _add(levels[held[c]], columns, x, pool, shares, begin[high], end[high], 1.0)
     if held[low] >= 0:
         held[c] = held[low]
         if held[high] >= 0:
@@ -236,7 +254,7 @@ def _split(
     tables = np.zeros((parts, num_levels))
     stop = split_rows(
         columns.ids, x, pool, shares, at, end, column, columns.first[column], parts, columns.missing[column],
-        spare_rows, spare_weights, tables,
+        spare_rows, spare_weights, tables, columns.bits, columns.planes[column],
     )  # fmt: skip
     length = stop[parts - 1]
     if length > end - at:
@@ -252,7 +270,7 @@ def _split(
 
 @njit(nogil=True, inline="always")
 def _split_levels(
-    leaves: Leaves, chosen: Any, new: Array, levels: Array, spare: Array, ids: Array, x: Array, pool: Array,
+    leaves: Leaves, chosen: Any, new: Array, levels: Array, spare: Array, columns: Columns, x: Array, pool: Array,
     shares: Array, least_rise: Any, is_exact: Any,
 ) -> None:  # fmt: skip
     """Counts of levels of the children of a leaf.
@@ -272,11 +290,11 @@ def _split_levels(
         if entropies[c] > least_rise and not (inherits and c == heir):
             held[c] = _pop(spare)
             clear_table(levels[held[c]])
-            add_levels(levels[held[c]], ids, x, pool, shares, begin[c], end[c], 1.0)
+            _add(levels[held[c]], columns, x, pool, shares, begin[c], end[c], 1.0)
             if inherits:
                 add_table(levels[held[chosen]], levels[held[c]], 1.0, -1.0)
         elif inherits and c != heir:
-            add_levels(levels[held[chosen]], ids, x, pool, shares, begin[c], end[c], -1.0)
+            _add(levels[held[chosen]], columns, x, pool, shares, begin[c], end[c], -1.0)
     if inherits:
         held[heir] = held[chosen]
     elif held[chosen] >= 0:
@@ -307,6 +325,17 @@ def _replace(leaves: Leaves, num_leaves: Any, first: Any, second: Any, new: Arra
     return num_leaves
 
 
+@njit(nogil=True)
+def _kept(tables: Array, number: Any, new: Array, counts: Array) -> tuple[Array, int]:
+    """Tables of the leaves that splits made, with those of another split, and their number."""
+    if number + new.shape[0] > tables.shape[0]:
+        tables = np.concatenate((tables, np.empty((tables.shape[0] + new.shape[0], tables.shape[1]))))
+    for c in new:
+        fill_counts(tables[number], counts[c])
+        number += 1
+    return tables, number
+
+
 @njit(nogil=True, cache=True)
 def grow(
     columns: Columns,
@@ -317,14 +346,14 @@ def grow(
     costs: Costs,
     is_exact: Any,
     num_lossless: Any,
-) -> tuple[Array, Array, Array]:
-    """Greedy search from one leaf; steps (num_steps, 3), their changes of cost, the final tables, and lossless costs.
+) -> tuple[Array, Array, Array, Array]:
+    """Greedy search from one leaf; steps (num_steps, 3), their changes of cost, final tables, those of all splits.
 
     Shapes: x and weights (U,). A step is (0, leaf, column), (1, first leaf, second leaf) or (2, 0, 0): start again from
     the lossless source of ``num_lossless`` leaves, considered where that is positive. ``is_exact`` says that weights
     are whole and no cell is missing.
     """
-    ids, first, sizes, missing, kinds, kind_sizes = columns
+    ids, first, sizes, missing, kinds, kind_sizes = columns[:6]
     table, penalties, least_rise, tolerance = costs
     num_rows, num_kinds, widest = x.shape[0], kind_sizes.shape[0], 1
     for k in range(num_kinds):
@@ -343,8 +372,8 @@ def grow(
     pool, shares, pool_end = np.arange(num_rows).astype(np.int32), weights.copy(), num_rows
     spare_rows, spare_weights = np.empty(num_rows, dtype=np.int32), np.empty(num_rows)
     seen = np.full(0 if is_exact else num_rows, -1, dtype=np.int64)
-    steps, deltas, num_steps = np.empty((64, 3), dtype=np.int64), np.empty(64), 0
-    lossless_cost = np.inf
+    steps, deltas, tables = np.empty((64, 3), dtype=np.int64), np.empty(64), np.empty((64, num_levels))
+    num_steps, num_tables, lossless_cost = 0, 0, np.inf
     if num_lossless > 0:
         _, _, _, found = lossless_tables(ids, x, pool, shares, first, sizes, missing, kinds, num_levels)
         lossless_cost = penalties[num_lossless]
@@ -359,7 +388,7 @@ def grow(
     num_leaves, cost, new = 1, entropies[root] + penalties[1], np.full(1, root)
     if entropies[root] > least_rise:
         held[root] = _pop(spare)
-        add_levels(levels[held[root]], ids, x, pool, shares, 0, num_rows, 1.0)
+        _add(levels[held[root]], columns, x, pool, shares, 0, num_rows, 1.0)
 
     while True:
         _rate(leaves, new, levels, columns, costs)
@@ -374,8 +403,7 @@ def grow(
         one = best_merge(order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance)
         merged = rise[one] + penalties[num_leaves - 1] - penalties[num_leaves] if one >= 0 else np.inf
         is_merge = one >= 0 and merged <= best + tolerance
-        if is_merge:
-            best = merged
+        best = merged if is_merge else best
         jumps = lossless_cost < cost + min(best, 0.0) - tolerance
         if not jumps and not best < -tolerance:
             break
@@ -424,7 +452,7 @@ def grow(
                 counts[c, level] = counts[low, level] + counts[high, level]
             totals[c] = totals[low] + totals[high]
             entropies[c] = leaf_entropy(counts[c], totals[c], table)
-            _merge_levels(leaves, low, high, c, levels, spare, ids, x, pool, shares, least_rise)
+            _merge_levels(leaves, low, high, c, levels, spare, columns, x, pool, shares, least_rise)
             pool_end = _merge_rows(
                 leaves, low, high, c, pool, shares, pool_end, spare_rows, spare_weights, seen, is_exact
             )
@@ -432,10 +460,11 @@ def grow(
             new, pool_end = _split(
                 leaves, low, column, columns, x, num_levels, pool, shares, pool_end, spare_rows, spare_weights, table
             )
-            _split_levels(leaves, low, new, levels, spare, ids, x, pool, shares, least_rise, is_exact)
+            _split_levels(leaves, low, new, levels, spare, columns, x, pool, shares, least_rise, is_exact)
+            tables, num_tables = _kept(tables, num_tables, new, counts)
         num_leaves = _replace(leaves, num_leaves, low, high, new)
 
     final = np.empty((num_leaves, num_levels))
     for at in range(num_leaves):
         fill_counts(final[at], counts[order[at]])
-    return steps[:num_steps].copy(), deltas[:num_steps].copy(), final
+    return steps[:num_steps].copy(), deltas[:num_steps].copy(), final, tables[:num_tables].copy()

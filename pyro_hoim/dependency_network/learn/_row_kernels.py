@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
+from ._bit_kernels import bit_level
 from ._merge_kernels import xlogx
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -137,17 +138,20 @@ def split_rows(
     spare_rows: Array,
     spare_weights: Array,
     counts: Array,
+    bits: Array,
+    plane: Any,
 ) -> Array:
     """Rows of a leaf by the level of one column, into the spare arrays; ends of the children (size,).
 
     A row without that cell goes to every child with the child's share of the rows that have it (Quinlan, C4.5, 1993).
-    Counts (size, n_i) receives the tables of the children.
+    Counts (size, n_i) receives the tables of the children. Where there are no ids, bits hold the column from a plane.
     """
+    in_bits = ids.shape[0] == 0
     number = np.zeros(size + 1, dtype=np.int64)
     known = np.zeros(size)
     absent = 0
     for p in range(begin, end):
-        level = ids[rows[p], column]
+        level = first + bit_level(bits, rows[p], plane, size) if in_bits else ids[rows[p], column]
         if level == missing:
             absent += 1
         else:
@@ -170,7 +174,7 @@ def split_rows(
     clear_table(counts)
     for p in range(begin, end):
         r = rows[p]
-        level = ids[r, column]
+        level = first + bit_level(bits, r, plane, size) if in_bits else ids[r, column]
         if level == missing:
             for c in range(size):
                 if share[c] > 0:
@@ -232,6 +236,7 @@ def lossless_tables(
     The leaves are those of a tree that asks every column in turn, in lexicographic order of the levels.
     """
     stops = np.full(1, rows.shape[0])
+    no_bits = np.empty((0, 0), dtype=np.uint64)
     counts = np.zeros((1, num_levels))
     for p in range(rows.shape[0]):
         counts[0, x[rows[p]]] += weights[p]
@@ -252,7 +257,7 @@ def lossless_tables(
         for leaf in range(stops.shape[0]):
             stop = split_rows(
                 ids, x, rows, weights, begin, stops[leaf], k, first[k], size, missing[k],
-                new_rows[used:], new_weights[used:], new_counts[leaf * size : (leaf + 1) * size],
+                new_rows[used:], new_weights[used:], new_counts[leaf * size : (leaf + 1) * size], no_bits, 0,
             )  # fmt: skip
             for c in range(size):
                 new_stops[leaf * size + c] = used + stop[c]
@@ -295,9 +300,15 @@ def level_colours(codes: Array, weights: Array, starts: Array, rounds: Any) -> A
 
 
 @njit(nogil=True, cache=True)
+def level_key(number: Any) -> Any:
+    """A 64-bit key of the number of a level."""
+    return _mix(np.uint64(number) * _GOLDEN + _GOLDEN)
+
+
+@njit(nogil=True, cache=True)
 def row_keys(ids: Array, out: Array, sign: Any) -> None:
     """Add a 64-bit key of every entry of ids (U, m) to its row's of out (U,) uint64, or take it away."""
     for r in range(ids.shape[0]):
         for k in range(ids.shape[1]):
-            key = _mix(np.uint64(ids[r, k]) * _GOLDEN + _GOLDEN)
+            key = level_key(ids[r, k])
             out[r] = out[r] + key if sign > 0 else out[r] - key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,51 @@ _ROUNDING = 1e-14
 
 
 class Found(NamedTuple):
-    """What a search returns: arrays only, so that it travels between processes and into a checkpoint."""
+    """What a search returns: arrays only, so that it travels between processes and into a checkpoint.
+
+    Beside the steps and the counts of the last leaves, the counts of the leaves that every split made, in turn.
+    """
 
     steps: np.ndarray
     deltas: np.ndarray
     counts: np.ndarray
+    tables: np.ndarray
     seconds: float
+
+
+@lru_cache(maxsize=1)
+def _whole_logs(total: int) -> np.ndarray:
+    """Whole numbers times their logarithms up to a total."""
+    whole = np.arange(total + 1, dtype=np.float64)
+    return whole * np.log(np.maximum(whole, 1.0))
+
+
+def search_costs(total: float, penalties: np.ndarray, is_exact: bool) -> Costs:
+    """What all leaves of a search share.
+
+    Changes of cost are told apart to the tolerance; of huge counts as finely as rounding allows where that is needed to
+    see what one leaf costs.
+    """
+    table = _whole_logs(int(total)) if is_exact and total < _LARGEST_TABLE else np.empty(0)
+    rises = np.diff(penalties[1:])
+    least_rise = float(rises.min(initial=np.inf)) if len(rises) else 0.0
+    scale = 1 + total * (1 + abs(math.log(total)))
+    tolerance = _TOLERANCE * scale
+    if least_rise > 0:
+        tolerance = max(min(tolerance, least_rise / 4), _ROUNDING * scale)
+    return Costs(table, penalties, least_rise, tolerance)
+
+
+def bit_places(first: np.ndarray, sizes: np.ndarray, planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Words of bits that hold some columns, and where among them the bit of each of their levels stands."""
+    spots = np.zeros(int(sizes.sum()), dtype=np.int64)
+    for at, size, plane in zip(first, sizes, planes, strict=True):
+        spots[at + 1 : at + size] = np.arange(plane, plane + size - 1)
+    used = np.concatenate(
+        [np.zeros(0, dtype=np.int64), *(spots[at + 1 : at + n] for at, n in zip(first, sizes, strict=True))]
+    )
+    words = np.unique(used >> 6)
+    return words, (np.searchsorted(words, spots >> 6) << 6) + (spots & 63)
 
 
 def search(
@@ -37,24 +77,13 @@ def search(
     from ._kernels import grow
 
     start = time.perf_counter()
-    ids, first, sizes, missing, kinds, kind_sizes = columns
+    ids, first, sizes, missing, kinds, kind_sizes, bits, planes = columns[:8]
     known = x < size
     if not known.all():
         ids, weights, x = ids[known], weights[known], x[known]
     total = float(weights.sum())
-    table = np.empty(0)
     is_exact = is_whole and not (missing[kinds >= 0] >= 0).any()
-    if is_exact and total < _LARGEST_TABLE:
-        whole = np.arange(int(total) + 1, dtype=np.float64)
-        table = whole * np.log(np.maximum(whole, 1.0))
-    rises = np.diff(penalties[1:])
-    least_rise = float(rises.min(initial=np.inf)) if len(rises) else 0.0
-    # Changes of cost are told apart to the tolerance; of huge counts as finely as rounding allows where that is needed
-    # to see what one leaf costs.
-    scale = 1 + total * (1 + abs(math.log(total)))
-    tolerance = _TOLERANCE * scale
-    if least_rise > 0:
-        tolerance = max(min(tolerance, least_rise / 4), _ROUNDING * scale)
+    costs = search_costs(total, penalties, is_exact)
     # Columns that are never asked need no counts of their levels: the node's own, and those of so many levels (names,
     # row numbers) that no split on them can pay.
     at = np.flatnonzero((kinds >= 0) & (sizes < len(penalties)))
@@ -64,18 +93,31 @@ def search(
         begins = ends - sizes[at] - with_absent
         ids = (ids[:, at] + (begins - first[at])).astype(np.int32)
         first, sizes, kinds, missing = begins, sizes[at], kinds[at], np.where(with_absent, ends - 1, -1)
+        planes = planes[at]
     else:
         at, num_ids = np.arange(len(sizes)), int((sizes + (missing >= 0)).sum())
-    steps, deltas, counts = grow(
-        Columns(np.ascontiguousarray(ids), first, sizes, missing, kinds, kind_sizes),
+    words, spots = bit_places(first, sizes, planes) if len(bits) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    steps, deltas, counts, tables = grow(
+        Columns(
+            np.ascontiguousarray(ids),
+            first,
+            sizes,
+            missing,
+            kinds,
+            kind_sizes,
+            bits,
+            np.ascontiguousarray(planes),
+            words,
+            spots,
+        ),
         np.ascontiguousarray(x),
         np.ascontiguousarray(weights),
         size,
         num_ids,
-        Costs(table, penalties, least_rise, tolerance),
+        costs,
         is_exact,
         num_lossless,
     )
     is_split = steps[:, 0] == 0
     steps[is_split, 2] = at[steps[is_split, 2]]
-    return Found(steps, deltas, counts, time.perf_counter() - start)
+    return Found(steps, deltas, counts, tables, time.perf_counter() - start)

@@ -8,36 +8,44 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import joblib
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from ...budgets import check_size
 from ...data.frames import DataLike
 from ...data.observations import Observations
-from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, wrong_type
+from ...data.sources import RowSource
+from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
 from ...results.fitted import Fitted
 from ...runs.checkpoint import DeferredInterrupt, RunFile, check_arrays, check_equal
 from ...runs.options import RunOptions, checked_run
+from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
 from ..node_conditionals import LeafConditional
-from ..study.edges import DependencyEdge, edge_information
+from ..study.edges import DependencyEdge, GraphInformation, edge_information, sorted_edges
 from ._rows import PreparedRows, checked_rows
 from ._search import Found, search
+from ._source import SourceRows, read_source
 from .node import NodeReport, NodeTask, SearchOptions, checked_reads, leaf_probs
 from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
 
 __all__ = ["LearnedNetwork", "learn_network"]
 
 _LARGEST_PARAMETERS = 10**12
+_BITS_AT_ONCE = 16  # cells that are counted in the time of one where rows are held as bits
+MAX_WORK = 2**37
+"""Cells that all nodes look at for one step of depth: about an hour on two cores for a few such steps."""
 _FLOAT = torch.float64
 _ARRAYS = {
     "steps": (torch.int64, None, 3),
     "deltas": (_FLOAT, None),
     "counts": (_FLOAT, None, None),
+    "tables": (_FLOAT, None, None),
     "seconds": (_FLOAT,),
 }
 
@@ -107,6 +115,7 @@ def learn_network(
     lossless: bool = False,
     reads: Mapping[str, Sequence[str]] | None = None,
     max_leaves: int | None = None,
+    max_work: int = MAX_WORK,
     jobs: int | None = None,
     run: RunOptions | None = None,
 ) -> LearnedNetwork:
@@ -122,8 +131,9 @@ def learn_network(
     the order of rows nor on that of labels, nor on ``jobs``; only levels that rows do not tell apart (symmetric tables)
     are taken in the order of their codes. Beyond counts of about 10^13 in all, rounding hides the price of a leaf.
 
-    A split or merge is evaluated from the counts of the leaves it touches. Time is about (sum of levels of all
-    variables) x (distinct rows) x (depth of the graph) per node, plus leaves squared for merges; memory is the
+    A split or merge is evaluated from the counts of the leaves it touches. Many distinct rows of weight one and columns
+    of few levels are held as bits, and counted 64 rows at a time; the result is the same. Time is about (sum of levels
+    of all variables) x (distinct rows) x (depth of the graph) per node, plus leaves squared for merges; memory is the
     distinct rows times the variables, and per leaf that may still be split, the levels of all variables times those
     of the node.
 
@@ -132,7 +142,10 @@ def learn_network(
     missing in all rows of a leaf does not split it.
 
     Args:
-        rows: observations with counts or weights; N is their sum over the rows in which :math:`X_i` is known.
+        rows: observations with counts or weights; N is their sum over the rows in which :math:`X_i` is known. Or a
+            :class:`~pyro_hoim.data.RowSource` (:func:`~pyro_hoim.data.open_rows`): it is read twice and held as bits,
+            one for each level but the first of every column, in at most 2^33 bytes with what the searches need; with
+            missing cells, with counts, or few distinct rows, as its distinct rows. The result has equal bits.
         penalty: ``"mdl"`` (the paper's), ``"aic"``, or a function R(k, N) in nats per observation that does not fall
             in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
         alpha: total of a symmetric Dirichlet prior per leaf, whose posterior mean is the table; 0 gives the empirical
@@ -141,6 +154,8 @@ def learn_network(
             every step (theorem 5, condition 1) where it has at most 2^14 leaves; the search may go on from it.
         reads: for some variables, the names that their graphs may ask; default all others.
         max_leaves: no split may make more leaves of a graph than this.
+        max_work: largest allowed number of cells that all nodes together look at in one step of depth: rows times
+            columns asked, over all nodes; a sixteenth of it where rows are held as bits.
         jobs: nodes at a time, as ``n_jobs`` of :class:`joblib.Parallel`; default one, or what a surrounding
             :func:`joblib.parallel_config` says, which also chooses processes or a Dask cluster in place of threads.
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
@@ -149,6 +164,7 @@ def learn_network(
     Raises:
         InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
             another run. InputTypeError, UnknownNameError likewise.
+        IntractableError: more than ``max_work``, or a source that does not fit; the message has the numbers.
 
     References:
         Paper 5 (dependency networks), section 4, algorithm 2, equations (15) to (20), theorem 4. J. Ross Quinlan, C4.5:
@@ -161,24 +177,34 @@ def learn_network(
         >>> learned.conditionals.node("a").probs.tolist(), learned.conditionals.edges
         ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
     """
-    rows = checked_rows(rows)
+    given = rows if isinstance(rows, RowSource) else checked_rows(rows)
     check_not_negative(alpha, "alpha")
     name, function = checked_penalty(penalty)
     options = SearchOptions(function, bool(lossless), max_leaves)
-    names = rows.domain.names
-    asked = _asked(rows, reads)
+    domain = given.domain
+    names = domain.names
+    asked = _asked(domain, reads)
     if jobs is not None and not is_whole(jobs):
         raise wrong_type("jobs", "a whole number", received=repr(jobs))
     if jobs == 0:
         raise out_of_range("jobs", "a number of nodes at a time, or a negative one as joblib reads it", received="0")
     run = checked_run(run)
+    check_whole(max_work, "max_work")
     file = run.file()
-    prepared = PreparedRows.from_rows(rows)
+    if isinstance(given, RowSource):
+        given = read_source(given, lossless=options.lossless, jobs=_num_jobs(jobs))
+    prepared = given.prepared if isinstance(given, SourceRows) else PreparedRows.from_rows(given)
+    _check_work(prepared, asked, max_work)
     done: dict[int, Found] = {}
-    finished: dict[int, tuple[DecisionGraph, torch.Tensor, NodeReport]] = {}
+    finished: dict[int, _Finished] = {}
 
     def task(index: int) -> NodeTask:
-        return NodeTask(prepared, rows.domain, index, asked[index])
+        return NodeTask(prepared, domain, index, asked[index])
+
+    def finish(index: int, found: Found) -> _Finished:
+        its = task(index)
+        graph, counts, report = its.finish(found, options)
+        return _Finished(graph, counts, report, its.information(graph, found))
 
     if file is not None:
         settings = {
@@ -186,14 +212,14 @@ def learn_network(
             "lossless": options.lossless,
             "reads": [None if a is None else list(a) for a in asked],
             "max_leaves": options.max_leaves,
-            "penalty digest": [float(function(k, rows.total_count)) for k in (1, 2, 5, 10, 100)],
-            "data digest": _digest(rows),
+            "penalty digest": [float(function(k, given.total_count)) for k in (1, 2, 5, 10, 100)],
+            "data digest": given.digest if isinstance(given, SourceRows) else _digest(given),
         }
         kept = file.start(settings)
         with file.taking_up():
             done = _restored(kept or {})
             check_equal(kept or {}, _tensors(done))
-            finished = {i: task(i).finish(found, options) for i, found in done.items()}
+            finished = {i: finish(i, found) for i, found in done.items()}
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
@@ -206,44 +232,71 @@ def learn_network(
     finally:
         if file is not None and done:
             _write(file, done)
-    finished |= {i: task(i).finish(done[i], options) for i in missing}
-    return _learned(rows, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
+    finished |= {i: finish(i, done[i]) for i in missing}
+    return _learned(given, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
+
+
+class _Finished(NamedTuple):
+    """A finished node: its graph, the counts of its leaves, its report, and what it knows where its counts say that."""
+
+    graph: DecisionGraph
+    counts: torch.Tensor
+    report: NodeReport
+    information: GraphInformation | None
 
 
 def _learned(
-    rows: Observations,
-    finished: Sequence[tuple[DecisionGraph, torch.Tensor, NodeReport]],
+    rows: Observations | SourceRows,
+    finished: Sequence[_Finished],
     asked: Sequence[tuple[int, ...] | None],
     penalty: tuple[str, SourcePenalty],
     alpha: float,
 ) -> LearnedNetwork:
     """The network of finished nodes."""
-    reports = tuple(report for _, _, report in finished)
+    reports = tuple(node.report for node in finished)
     largest = max(r.lossless_leaves * (rows.domain[r.variable].cardinality - 1) for r in reports)
     is_candidate = all(r.is_lossless_candidate for r in reports) and all(
         a is None or len(a) == len(rows.domain) - 1 for a in asked
     )
     name, function = penalty
     size = min(max(largest, 1), _LARGEST_PARAMETERS)
-    conditionals = DependencyConditionals(LeafConditional(graph, leaf_probs(n, alpha)) for graph, n, _ in finished)
+    conditionals = DependencyConditionals(LeafConditional(f.graph, leaf_probs(f.counts, alpha)) for f in finished)
+    known = [node.information for node in finished if node.information is not None]
+    if len(known) == len(finished):
+        edges = sorted_edges(known, rows.domain)
+    else:
+        assert isinstance(rows, Observations)
+        edges = edge_information(conditionals, rows)[0]
     return LearnedNetwork(
         conditionals,
         reports,
-        tuple(counts for _, counts, _ in finished),
+        tuple(node.counts for node in finished),
         name,
         alpha,
         rows.total_count,
         check_theorem_conditions(function, size, rows.total_count, lossless=is_candidate),
-        edge_information(conditionals, rows)[0],
+        edges,
     )
 
 
-def _asked(rows: Observations, reads: Mapping[str, Sequence[str]] | None) -> list[tuple[int, ...] | None]:
+def _check_work(prepared: PreparedRows, asked: Sequence[tuple[int, ...] | None], most: int) -> None:
+    """Raise IntractableError where looking once at every cell that every node may ask is more than the budget."""
+    width = len(prepared.sizes)
+    looks = sum(width - 1 if columns is None else len(columns) for columns in asked)
+    cells = prepared.num_rows * looks
+    if len(prepared.bits):
+        cells //= _BITS_AT_ONCE
+    hint = "restrict reads, take a sample of the rows, or raise max_work"
+    what = f"{len(asked):,} nodes of {prepared.num_rows:,} rows look at"
+    check_size(cells, most, "cells or groups of bits at every depth", "max_work", hint, what)
+
+
+def _asked(domain: Domain, reads: Mapping[str, Sequence[str]] | None) -> list[tuple[int, ...] | None]:
     """Columns that every node may ask, None for all."""
     check_type(reads, Mapping | None, "reads", "a mapping from names to names")
     allowed = dict(reads or {})
-    check_names(allowed, rows.domain.names, "reads")
-    return [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in rows.domain.names]
+    check_names(allowed, domain.names, "reads")
+    return [checked_reads(domain, variable, allowed.get(variable)) for variable in domain.names]
 
 
 def _run(
@@ -255,6 +308,13 @@ def _run(
     parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
     found = parallel(joblib.delayed(_numbered)(i, *task(i).arguments(options)) for i in missing)
     yield from cast("Generator[tuple[int, Found]]", found)
+
+
+def _num_jobs(jobs: int | None) -> int:
+    """Nodes at a time."""
+    found: Any = joblib.Parallel(n_jobs=jobs, prefer="threads")
+    count: Any = joblib.effective_n_jobs(found.n_jobs)
+    return int(count)
 
 
 def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
@@ -289,7 +349,8 @@ def _restored(found: Mapping[str, torch.Tensor]) -> dict[int, Found]:
     for i in numbers:
         own = {part: found[f"{i}.{part}"] for part in _ARRAYS}
         check_arrays(own, _ARRAYS)
-        if not bool(((own["counts"] >= 0) & own["counts"].isfinite()).all()) or bool((own["steps"] < -1).any()):
+        counts = torch.cat([own[part].flatten() for part in ("counts", "tables")])
+        if not bool(((counts >= 0) & counts.isfinite()).all()) or bool((own["steps"] < -1).any()):
             raise ValueError(f"the counts or steps of node {i} are out of range")
-    arrays = {i: [found[f"{i}.{part}"].numpy() for part in ("steps", "deltas", "counts")] for i in numbers}
+    arrays = {i: [found[f"{i}.{part}"].numpy() for part in tuple(_ARRAYS)[:-1]] for i in numbers}
     return {i: Found._make([*arrays[i], float(found[f"{i}.seconds"])]) for i in numbers}

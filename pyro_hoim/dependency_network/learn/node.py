@@ -14,7 +14,8 @@ from ...data.frames import DataLike
 from ...errors import check_whole, other_domain, wrong_type
 from ...schema import Domain
 from ..decision_graph import DecisionGraph, Merge, Split
-from ._rows import Columns, PreparedRows, checked_rows
+from ..study.edges import GraphInformation, information_of_tables
+from ._rows import Columns, PreparedRows, checked_rows, sum_log
 from ._search import Found, search
 from .penalties import SourcePenalty, checked_penalty, large_penalty, leaf_penalties
 
@@ -135,7 +136,7 @@ class NodeTask:
     def __init__(self, prepared: PreparedRows, domain: Domain, index: int, asked: tuple[int, ...] | None) -> None:
         self.domain, self.index = domain, index
         self.variable = domain.variables[index]
-        self._x = prepared.ids[:, index] - np.int32(prepared.first[index])
+        self._x = prepared.own(index)
         self._rank = prepared.ranks[index]
         self._all = prepared
         known = self._x < len(self._rank)
@@ -160,7 +161,7 @@ class NodeTask:
         """Arguments of :func:`search`."""
         rows = self._prepared
         size = len(self._rank)
-        most = options.max_leaves or min(len(rows.ids) * int(rows.sizes.max(initial=1)) + 1, _LARGEST_SOURCE)
+        most = options.max_leaves or min(rows.num_rows * int(rows.sizes.max(initial=1)) + 1, _LARGEST_SOURCE)
         is_candidate = self.is_candidate(options)
         if is_candidate:
             most = max(most, self.lossless_leaves)
@@ -169,25 +170,11 @@ class NodeTask:
         kind_sizes = np.unique(rows.sizes[self._askable])
         kinds[self._askable] = np.searchsorted(kind_sizes, rows.sizes[self._askable])
         num_lossless = self.lossless_leaves if is_candidate and self.lossless_leaves < len(penalties) else 0
-        columns = Columns(rows.ids, rows.first, rows.sizes, rows.missing, kinds, kind_sizes)
+        none = np.zeros(0, dtype=np.int64)
+        columns = Columns(
+            rows.ids, rows.first, rows.sizes, rows.missing, kinds, kind_sizes, rows.bits, rows.planes, none, none
+        )
         return columns, rows.weights, self._x, size, penalties, rows.is_whole, num_lossless
-
-    def _entropy_given_all(self, rows: PreparedRows, own: int | None) -> float | None:
-        """Empirical conditional entropy given all columns of the rows but the node's own, which stands at ``own``."""
-        from ._row_kernels import row_keys
-
-        if any(missing >= 0 for k, missing in enumerate(rows.missing) if k != own):
-            return None
-        keys = rows.keys
-        if own is not None:
-            keys = keys.copy()
-            row_keys(rows.ids[:, own : own + 1], keys, -1)
-        known = self._x < len(self._rank)
-        weights, size = rows.weights[known], len(self._rank)
-        _, group = np.unique(keys[known], return_inverse=True)
-        joint = np.bincount(group * size + self._x[known], weights=weights)
-        groups = np.bincount(group, weights=weights)
-        return max((_sum_log(groups) - _sum_log(joint)) / self.num_observations, 0.0)
 
     def finish(self, found: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
         """Graph, counts and report in the order of the domain's levels."""
@@ -202,11 +189,11 @@ class NodeTask:
         if found.counts.shape != (len(order), len(self._rank)) or len(found.deltas) != len(found.steps):
             raise ValueError(f"counts of shape {found.counts.shape} after {len(found.steps)} steps")
         size, total = len(self._rank), self.num_observations
-        entropy = max((_sum_log(counts.sum(1)) - _sum_log(counts)) / total, 0.0)
+        entropy = max((sum_log(counts.sum(1)) - sum_log(counts)) / total, 0.0)
         one_leaf = self._budget / total + options.penalty(size - 1, total)
-        full_entropy = self._entropy_given_all(self._all, self.index)
+        full_entropy = self._all.entropy_given(self._x, size, total, self.index)
         is_whole = self._prepared is self._all
-        lossless_entropy = full_entropy if is_whole else self._entropy_given_all(self._prepared, None)
+        lossless_entropy = full_entropy if is_whole else self._prepared.entropy_given(self._x, size, total, None)
         lossless_cost = None
         if lossless_entropy is not None:
             parameters = self.lossless_leaves * (size - 1)
@@ -231,6 +218,23 @@ class NodeTask:
             seconds=found.seconds,
         )
         return graph, torch.from_numpy(counts), report
+
+    def information(self, graph: DecisionGraph, found: Found) -> GraphInformation | None:
+        """What a graph knows of its variable by the counts of the search.
+
+        None where these are fractions, or the search went on from the lossless source.
+        """
+        rows = self._prepared
+        kinds = found.steps[:, 0]
+        if not rows.is_whole or (self._all.missing >= 0).any() or (kinds == 2).any():
+            return None
+        asked = found.steps[kinds == 0, 2]
+        widths = rows.sizes[asked]
+        ends = np.cumsum(widths)
+        own = np.bincount(self._x, weights=rows.weights, minlength=len(self._rank))[self._rank]
+        pairs = zip(asked.tolist(), (ends - widths).tolist(), ends.tolist(), strict=True)
+        tables = [found.tables[a:b][rows.ranks[column]][:, self._rank] for column, a, b in pairs]
+        return information_of_tables(graph, own.astype(np.float64), tables)
 
     def _operations(self, steps: np.ndarray) -> tuple[list[tuple[int, int, int]], list[int]]:
         """Steps with leaves numbered as equations (19, 20) do, children in the order of the domain's levels.
@@ -273,12 +277,6 @@ class NodeTask:
                         split(0, column)
         number = {node: k for k, node in enumerate(here)}
         return operations, [number[node] for node in there]
-
-
-def _sum_log(counts: np.ndarray) -> float:
-    """Sum of positive counts times their logarithms."""
-    held = counts[counts > 0]
-    return float((held * np.log(held)).sum())
 
 
 def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import InputTypeError, check_type, none_received, other_domain
+from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph, Split
 from ..node_conditionals import LeafConditional
@@ -115,11 +116,7 @@ def edge_information(
             raise InputTypeError(problem, argument="conditionals")
     merged = rows.unique()
     found = tuple(_graph_information(n.graph, merged) for n in conditionals.nodes if isinstance(n, LeafConditional))
-    place = conditionals.domain.index
-    edges = sorted(
-        (edge for graph in found for edge in graph.edges), key=lambda e: (-e.value, place(e.parent), place(e.child))
-    )
-    return tuple(edges), found
+    return sorted_edges(found, conditionals.domain), found
 
 
 def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInformation:
@@ -132,11 +129,10 @@ def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInforma
     codes, weight = rows.codes.numpy()[kept], rows.counts.double().numpy()[kept]
     if not len(weight):
         raise none_received("rows", f"rows in which {graph.variable!r} is known")
-    size, total = domain[graph.variable].cardinality, float(weight.sum())
+    size = domain[graph.variable].cardinality
     row, leaf, num_leaves = np.arange(len(weight)), np.zeros(len(weight), dtype=np.int64), 1
     level = codes[:, column]
-    entropy = _spread(_tally(level, weight, size)) / total
-    gained, asked, merged = dict.fromkeys(graph.reads, 0.0), dict.fromkeys(graph.reads, 0), 0.0
+    own, split_tables = _tally(level, weight, size), list[Floats]()
     for operation in graph.operations:
         if isinstance(operation, Split):
             width = domain[operation.on].cardinality
@@ -146,27 +142,52 @@ def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInforma
             into, children, shares = row[here], seen.copy(), weight[here]
             if not known.all():
                 into, children, shares = _share_out(into, seen, shares, width)
-            tables = _tally(children * size + level[into], shares, width * size).reshape(width, size)
-            gained[operation.on] += (_spread(tables.sum(0)) - sum(map(_spread, tables))) / total
-            asked[operation.on] += 1
+            split_tables.append(_tally(children * size + level[into], shares, width * size).reshape(width, size))
             rest = leaf[~here]
             row = np.concatenate([row[~here], into])
             weight = np.concatenate([weight[~here], shares])
             leaf = np.concatenate([rest - (rest > operation.leaf), num_leaves - 1 + children])
             num_leaves += width - 1
         else:
-            pair = [_tally(level[row[leaf == k]], weight[leaf == k], size) for k in (operation.first, operation.second)]
-            merged += (_spread(pair[0] + pair[1]) - _spread(pair[0]) - _spread(pair[1])) / total
             leaf = np.where(leaf == operation.second, operation.first, leaf - (leaf > operation.second))
             num_leaves -= 1
-    counts = _tally(leaf * size + level[row], weight, num_leaves * size).reshape(num_leaves, size)
+    return information_of_tables(graph, own, split_tables)
+
+
+def information_of_tables(graph: DecisionGraph, own: Floats, split_tables: Iterable[Floats]) -> GraphInformation:
+    """What a graph knows, from the counts of its variable and those of the leaves that each split makes.
+
+    Shapes: own (n_i,); of every split in turn (levels of the variable asked, n_i).
+    """
+    total, tables = float(own.sum()), iter(split_tables)
+    gained, asked, merged = dict.fromkeys(graph.reads, 0.0), dict.fromkeys(graph.reads, 0), 0.0
+    leaves: list[Floats] = [own]
+    for operation in graph.operations:
+        if isinstance(operation, Split):
+            found = next(tables)
+            gained[operation.on] += (_spread(found.sum(0)) - sum(map(_spread, found))) / total
+            asked[operation.on] += 1
+            leaves.pop(operation.leaf)
+            leaves.extend(found)
+        else:
+            one, two = leaves[operation.first], leaves.pop(operation.second)
+            merged += (_spread(one + two) - _spread(one) - _spread(two)) / total
+            leaves[operation.first] = one + two
+    counts = np.stack(leaves)
     return GraphInformation(
         tuple(DependencyEdge(name, graph.variable, max(gained[name], 0.0), asked[name]) for name in graph.reads),
-        entropy,
+        _spread(own) / total,
         sum(map(_spread, counts)) / total,
         merged,
         torch.from_numpy(counts),
     )
+
+
+def sorted_edges(graphs: Iterable[GraphInformation], domain: Domain) -> tuple[DependencyEdge, ...]:
+    """Edges of all graphs, most informative first."""
+    place = domain.index
+    edges = (edge for graph in graphs for edge in graph.edges)
+    return tuple(sorted(edges, key=lambda e: (-e.value, place(e.parent), place(e.child))))
 
 
 def _share_out(
