@@ -157,7 +157,8 @@ def _gibbs_chains(levels: int, engine: Any, precision: torch.dtype, blocks: Any)
 
 
 def _networks() -> None:
-    """Learning of decision graphs, pseudo-Gibbs, stationary laws."""
+    """Learning of decision graphs, also from rows as bits; pseudo-Gibbs, stationary laws."""
+    from .data.sources.memory import MemoryRows
     from .dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
     from .dependency_network.learn.network import learn_network
     from .dependency_network.stationary.laws import cyclic_laws, stationary_law
@@ -165,6 +166,9 @@ def _networks() -> None:
     rows = _rows()
     for lossless in (False, True):
         network = learn_network(rows, lossless=lossless).conditionals
+    for levels in (2, 300, 2**15):
+        apart = Observations(Domain.from_cardinalities([levels, 2]), torch.tensor([[0, 1], [1, 0]]))
+        learn_network(MemoryRows.of(apart))
     stationary_law(network, method="solve")
     cyclic_laws(network)
     wide = Observations(Domain.from_cardinalities([300, 2]), torch.tensor([[0, 1], [299, 0]]))

@@ -12,6 +12,7 @@ import torch
 
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
+from ...data.sources.folds import batch_type
 from ...errors import none_received, refused
 
 _REFINEMENTS = 3
@@ -119,7 +120,9 @@ class PreparedRows:
         if is_whole and not absent.any() and _LEAST_BITS <= 64 * num_words <= 8 * len(sizes) and (weights == 1).all():
             bits = np.zeros((len(ids), num_words), dtype=np.uint64)
             flat = np.concatenate([np.arange(size) for size in sizes])
-            pack_bits(np.ascontiguousarray((ids - first).T), flat, first, planes, bits)
+            pack_bits(
+                np.ascontiguousarray((ids - first).T.astype(batch_type(sizes.tolist()))), flat, first, planes, bits
+            )
         return cls(ids, weights, keys, first, sizes, missing, tuple(ranks), is_whole, bits, planes)
 
     @property
