@@ -1,6 +1,7 @@
 """Learning of dependency networks beside scikit-learn's trees and forests: time, held-out fit, accuracy.
 
-usage: bench_networks_learning.py [--part speed accuracy] [--data NAME ...] [--seeds N] [--append]
+usage: bench_networks_learning.py [--part speed accuracy large] [--data NAME ...] [--seeds N] [--append]
+                                  [--rows N] [--columns D] [--nodes K]
 
 Split seeds other than 0 are used for breast cancer only.
 
@@ -12,6 +13,9 @@ Accuracy: half of the rows to test on, the rest 70/30 for training and validatio
 bench_learn.py does. Trees and forests are fitted per column on indicators of the levels; their leaf size and the prior
 that keeps their probabilities from zero are chosen on the validation rows, by the log-likelihood of the column. The
 network has its defaults; "chosen" takes penalty and alpha by the pseudo-log-likelihood of the validation rows.
+
+Large (not by default): rows of the synthetic kind in a folder of Parquet, opened piece by piece; K nodes spread over
+the columns are learned with all columns, the others with none.
 """
 
 import time
@@ -106,6 +110,53 @@ def bench_speed(report):
     report.add(what, "scikit-learn trees", peer, peer / seconds, note)
 
 
+def write_rows(folder, num_rows, num_columns, piece=100_000):
+    """Parquet files of synthetic rows, one structure in all."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rng = np.random.default_rng(0)
+    chosen = [rng.choice(j, 3, replace=False) for j in range(5, num_columns)]
+    tables = rng.random((num_columns, 8)) < 0.5
+    for at in range(0, num_rows, piece):
+        number = min(piece, num_rows - at)
+        codes = np.empty((num_columns, number), dtype=np.int8)
+        codes[:5] = rng.integers(0, 2, (5, number))
+        for j, (a, b, c) in enumerate(chosen, 5):
+            codes[j] = tables[j][4 * codes[a] + 2 * codes[b] + codes[c]] ^ (rng.random(number) < 0.15)
+        names = [f"x{j}" for j in range(num_columns)]
+        pa.parquet.write_table(pa.table(dict(zip(names, codes, strict=True))), folder / f"{at:09}.parquet")
+
+
+def bench_large(num_rows, num_columns, num_nodes):
+    import resource
+    import tempfile
+    from pathlib import Path
+
+    from pyro_hoim.data import open_rows
+
+    learn_network(synthetic(70, 500))
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder), num_rows, num_columns)
+        start, busy = time.perf_counter(), time.process_time()
+        domain = Domain.from_cardinalities([2] * num_columns)
+        source = open_rows(folder, domain=domain, chunk_rows=2**16)
+        kept = {domain.names[int(j)] for j in np.linspace(0, num_columns - 1, num_nodes)}
+        reads = {name: [] for name in domain.names if name not in kept}
+        learned = learn_network(source, reads=reads, jobs=2)
+        seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    found = [node for node in learned.nodes if node.variable in kept]
+    searched = sorted(node.seconds for node in found)
+    steps = [node.num_splits + node.num_merges for node in found]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"{num_rows} x {num_columns}, {len(found)} nodes: {seconds:.0f} s, {busy:.0f} s of processor time, searches "
+        f"{sum(searched):.1f} s (median {searched[len(searched) // 2]:.3f}, largest {searched[-1]:.2f}), "
+        f"{sum(steps)} steps (largest {max(steps)}), {sum(node.num_leaves for node in found)} leaves, "
+        f"peak {peak:.2f} GiB"
+    )
+
+
 def indicators(data, j):
     codes = data.codes.numpy()
     cards = data.domain.cardinalities
@@ -198,9 +249,12 @@ def bench_accuracy(names, num_seeds):
 
 def main():
     parser = script(__doc__)
-    parser.add_argument("--part", nargs="+", choices=["speed", "accuracy"], default=["speed", "accuracy"])
+    parser.add_argument("--part", nargs="+", choices=["speed", "accuracy", "large"], default=["speed", "accuracy"])
     parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--columns", type=int, default=1_000)
+    parser.add_argument("--nodes", type=int, default=1_000)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if "speed" in options.part:
@@ -208,6 +262,8 @@ def main():
         bench_speed(report)
         if options.append:
             report.append("Learning of dependency networks")
+    if "large" in options.part:
+        bench_large(options.rows, options.columns, options.nodes)
     if "accuracy" in options.part:
         head = (
             f"`python tests/benchmarks/bench_networks_learning.py --part accuracy` {about()} Test half of the rows; "
