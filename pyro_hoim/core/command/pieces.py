@@ -69,5 +69,5 @@ def distinct_rows(rows: RowSource, source: Path | str) -> tuple[Observations, st
     except IntractableError as error:
         hint = f"take fewer columns ({option('columns')}), or fit their margins with pyro_hoim.fit and open_rows"
         raise error.replace(argument=str(source), hint=hint) from None
-    lines = plural(int(rows.total_count), "row")
+    lines = plural(found.total_count, "row")
     return found, f"{source}: {lines} read piece by piece, {found.num_rows:,} of them different"

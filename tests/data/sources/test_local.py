@@ -1,8 +1,11 @@
 """The cluster of threads that is used where no address of one is given: it needs no network."""
 
 import socket
+import threading
+import time
 import warnings
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -47,3 +50,23 @@ def test_nothing_is_warned_of_where_warnings_are_errors():
 def test_two_clusters_stand_side_by_side():
     with local_client() as one, one.cluster, local_client() as other, other.cluster:
         assert one.submit(sum, (1, 2)).result() == other.submit(sum, (1, 2)).result() == 3
+
+
+def _slowly(batch):
+    time.sleep(0.03)
+    return (batch.codes == np.array([[0], [1]])).sum(1)
+
+
+def test_a_worker_that_ends_on_the_way_costs_no_row():
+    import dask.dataframe as dd
+
+    frame = pd.DataFrame({"a": list("xyxxy") * 40, "b": list("yx") * 100})
+    with local_client(workers=2) as client, client.cluster as cluster:
+        rows = open_rows(dd.from_pandas(frame, npartitions=40), cluster=client)
+        assert rows.num_rows == 200
+        worker = cluster.workers[0]
+        end = threading.Timer(0.1, client.sync, [worker.close])
+        end.start()
+        assert rows.fold(_slowly).tolist() == [120, 100]
+        end.join()
+        assert worker.status.name == "closed"
