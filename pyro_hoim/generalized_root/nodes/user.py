@@ -45,7 +45,8 @@ class UserFamily(NodeFamily):
     Counts are summed one by one until what is left, continued as a geometric series, is below 1e-17 of the sum; real
     numbers are integrated by trapezoidal sums in the log of :math:`|x|` (of :math:`x / (m - x)` below a maximum m),
     refined until they stand still to 1e-12. Both are as exact as the built-in families where B is smooth; sums took 15
-    times as long as those of the compiled Poisson family, integrals 2.5 times as long as those of the exponential. What is too narrow to be met by the first points, an eighth apart in that log, is not seen.
+    times as long as those of the compiled Poisson family, integrals 2.5 times as long as those of the exponential. What
+    is too narrow to be met by the first points, an eighth apart in that log, is not seen.
 
     Whether a joint model can be normalised is left undecided, so that backends need ``allow_undecided=True``, unless
     you say that all can. Not offered: certified bounds, the law along rays, model files and the command line.
