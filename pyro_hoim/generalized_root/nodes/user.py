@@ -72,6 +72,7 @@ class UserFamily(NodeFamily):
 
     Example:
         >>> import numpy as np
+        >>> from pyro_hoim.generalized_root import node_moments
         >>> geometric = UserFamily("geometric", "count", np.zeros_like)  # p(x) is proportional to exp(eta x)
         >>> found = node_moments(geometric, torch.tensor([[0.5]]).log())
         >>> found.value.exp(), found.mean  # 1 / (1 - 0.5), and 0.5 / (1 - 0.5)
