@@ -133,8 +133,8 @@ class PoissonFamily(NodeFamily):
     r"""Poisson: :math:`T(x) = x`, :math:`B(x) = -\log x!` on 0, 1, 2, ...; every natural parameter is normalisable.
 
     Example:
-        >>> PoissonFamily().base_natural(torch.tensor([1.0, math.e]))  # the log of the mean
-        tensor([0.0000, 1.0000])
+        >>> PoissonFamily().base_natural(torch.tensor([1.0, 2.0]))  # the log of the mean
+        tensor([0.0000, 0.6931])
     """
 
     name: ClassVar[str] = "poisson"
