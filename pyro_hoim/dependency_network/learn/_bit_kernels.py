@@ -116,8 +116,6 @@ def add_bits(
     at; spots by number of level, place of its bit c of word w as 64 * w + c.
     """
     num_levels, width = levels.shape[0], words.shape[0]
-    if width == 0:  # there is no column to ask
-        return
     side = max(1, min(_LENGTH // max(width, 1), (end - begin + 63) // 64))
     length = side * width
     flat = np.empty(64 * length, dtype=np.uint64)
