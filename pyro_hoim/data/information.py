@@ -120,24 +120,25 @@ class InformationTable:
 
     def _by_order(self, edges: Iterable[Sequence[str]], function: Callable[[np.ndarray], np.ndarray]) -> torch.Tensor:
         """Values of a function of (m, k) sorted schema positions, set after set in the order given."""
-        groups: dict[int, tuple[list[int], list[tuple[int, ...]]]] = {}
-        number = 0
-        for number, edge in enumerate(edges, start=1):
-            names = (edge,) if isinstance(edge, str) else tuple(edge)
-            try:
-                found = tuple(sorted({self._positions[name] for name in names}))
-            except KeyError:
-                found = ()
-            if len(found) != len(names):
-                found = tuple(sorted(self.data.domain.indices(names)))  # says what is wrong
-            places, sets = groups.setdefault(len(found), ([], []))
-            places.append(number - 1)
-            sets.append(found)
-        values = np.zeros(number)
-        for order, (places, sets) in sorted(groups.items(), reverse=True):
-            if order:
-                values[places] = function(np.array(sets, dtype=np.int64))
+        wanted = [(edge,) if isinstance(edge, str) else tuple(edge) for edge in edges]
+        sizes, values = np.array([len(names) for names in wanted], dtype=np.int64), np.zeros(len(wanted))
+        for order in np.unique(sizes[sizes > 0])[::-1].tolist():
+            places = np.flatnonzero(sizes == order)
+            group = wanted if len(places) == len(wanted) else [wanted[i] for i in places.tolist()]
+            values[places] = function(self._sorted_positions(group, order))
         return torch.from_numpy(values + 0.0)
+
+    def _sorted_positions(self, sets: Sequence[tuple[str, ...]], order: int) -> np.ndarray:
+        """Schema positions (m, k) of sets of k names each, increasing; refused where a name is unknown or repeated."""
+        try:
+            flat = [self._positions[name] for name in itertools.chain.from_iterable(sets)]
+        except (KeyError, TypeError):
+            flat = [i for names in sets for i in self.data.domain.indices(names)]  # says what is wrong
+        found = np.sort(np.array(flat, dtype=np.int64).reshape(-1, order), axis=1)
+        is_repeated = (np.diff(found, axis=1) == 0).any(1)
+        if is_repeated.any():
+            self.data.domain.indices(sets[int(is_repeated.argmax())])  # says what is wrong
+        return found
 
     def _alternating(self, sets: np.ndarray, order: int) -> np.ndarray:
         r"""Sum over non-empty subsets T of :math:`(-1)^{order - |T|} H(p_T)`."""

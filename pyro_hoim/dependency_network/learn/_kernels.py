@@ -76,7 +76,9 @@ def _add(
 ) -> None:  # fmt: skip
     """Add the rows of a range to the counts of levels."""
     ids, bits = columns.ids, columns.bits
-    if bits.shape[0] and (ids.shape[0] == 0 or end - begin > _FEW):
+    if columns.words.shape[0] == 0 and ids.shape[0] == 0:
+        return  # there is no column to ask
+    if columns.words.shape[0] and (ids.shape[0] == 0 or end - begin > _FEW):
         add_bits(
             levels, bits, columns.words, columns.spots, columns.first, columns.sizes, x, rows, begin, end, sign
         )  # fmt: skip

@@ -141,7 +141,8 @@ class StagedSearch:
         pairs = tuple(edge for edge in found if len(edge) <= 2)
         if hypergraph.order <= 1 and pairs:
             found = pairs
-            room, least = (len(pairs), None) if len(pairs) <= _MAX_ALL_PAIRS else (_MAX_ALL_PAIRS // 3, least)
+            most = max(_MAX_ALL_PAIRS // 3, len(self._context.train.domain))
+            room, least = (len(pairs), None) if len(pairs) <= _MAX_ALL_PAIRS else (most, least)
         return Proposal.of_best(found, self._score, self._context, room, least)
 
     def _note_round(self) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from typing_extensions import override
 
-from ...core.trainer import RidgeTrainer, TrainingReport
+from ...core.trainer import Loss, RidgeTrainer, TrainingReport
 from ...data.observations import Observations
 from ...errors import check_choice
 from ...structure.hypergraph import InteractionHypergraph
@@ -27,7 +27,7 @@ _MAX_EXACT_STATES = 2**21
 _MAX_EXACT_WORK = 5e8  # states times interactions, of one evaluation: about two seconds
 _SEARCH_STOPPING, _FINAL_STOPPING = Stopping(1e-4, 150), Stopping(1e-5, 300)
 _WIDE = 100  # variables from which on the last fit has no more chains than the others
-_LOSS_ERROR = 0.01  # of log Z
+_LOSS_ERROR = 0.01  # of log Z, with 100 variables; it grows as the spread of their log-likelihood does
 # Adam's damping. Where strengths are weak, parameters of rare cells had better be slow; else the strengths hold them.
 _SEARCH_DAMPING, _FINAL_DAMPING, _CHOSEN_DAMPING = 3e-3, 1e-3, 5e-4
 _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
@@ -45,6 +45,7 @@ class Recipe:
     progress: bool = False
     sampling: SampledTraining | None = None
     chains_factor: int = 4
+    loss_error: float = _LOSS_ERROR
 
     def trainer(
         self,
@@ -82,7 +83,7 @@ class Recipe:
             given = SampledTraining(
                 restart="doubt",
                 margin_states=self.margin_states,
-                loss_standard_error=_LOSS_ERROR,
+                loss_standard_error=self.loss_error,
                 progress=self.progress,
             )
         return replace(given, seed=self.seed)
@@ -116,6 +117,14 @@ class _SearchTrainer(SampledTrainer):
         super().use_ridge(ridge, evidence_rounds)
 
     @override
+    def loss(self, rows: Observations) -> Loss:
+        if self.hypergraph.order > 1:
+            return super().loss(rows)
+        exact = ExactTrainer(self.rows, self.hypergraph)
+        exact.load_state_dict({"tables": self.tables})
+        return exact.loss(rows)
+
+    @override
     def train(self) -> TrainingReport:
         if self.hypergraph.order > 1:
             return super().train()
@@ -145,8 +154,9 @@ def checked_recipe(
     if evidence_rounds is not None:
         rounds = (evidence_rounds, evidence_rounds)
     states = _margin_states(rows.domain.cardinalities, max_order)
-    factor = max(1, min(4, _WIDE // max(1, len(rows.domain))))
-    return Recipe(trainer, rounds, seed, states, progress, sampling, factor)
+    width = len(rows.domain) / _WIDE
+    factor, error = max(1, min(4, int(1 / max(width, 0.1)))), _LOSS_ERROR * math.sqrt(max(1.0, width))
+    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error)
 
 
 def _is_exact_cheap(rows: Observations, largest: InteractionHypergraph | None) -> bool:

@@ -30,7 +30,7 @@ from .regularisation import Regularisation
 __all__ = ["LearnResult", "checked_parts", "fit_collection", "joint_rows", "learn"]
 
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
-_PER_ROUND, _MAX_ORDER = 60, 3
+_PER_ROUND, _WIDE, _MAX_ORDER = 60, 4, 3  # sets of a round: 60, or one per four columns
 _SEARCH_SHARE, _FIT_SHARE, _TESTS_SHARE, _REFIT_SHARE = 0.5, 0.7, 0.85, 0.9  # of the time, when a stage must be over
 _HELD_OUT = 0.25  # of rows that come without validation rows
 _MAX_PSEUDO_STATES = 2**22
@@ -54,12 +54,13 @@ def learn(
     .. math:: \min_\theta \; -\sum_n \log q_\theta(x_n)
         + \tfrac12 \sum_{S \in \mathcal I} \lambda_S (\theta^S)^\top K_S \theta^S
 
-    The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score); then
-    rounds of the best sets that heredity admits, twice as many every time, until the validation loss gets worse. Pairs
-    are tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for every
-    interaction (the fixed point of the evidence), which hold interactions of no use at zero. The validation rows say
-    which is used from there; under weak strengths only sets with a positive score are added. The best collection is
-    trained once more, longer, and log Z is found exactly or estimated on chains of its own.
+    The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score, or one
+    per column where that is more); then rounds of the best sets that heredity admits, twice as many every time, until
+    the validation loss gets worse. Pairs are tried twice: under weak strengths :math:`\lambda_S`, and under strengths
+    that the training rows choose for every interaction (the fixed point of the evidence), which hold interactions of no
+    use at zero. The validation rows say which is used from there; under weak strengths only sets with a positive score
+    are added. The best collection is trained once more, longer, and log Z is found exactly or estimated on chains of
+    its own.
 
     Interactions of no use do little harm in that model. Which interactions there are is another question:
     ``structure`` holds the model of those that the validation rows confirm (:func:`~pyro_hoim.log_linear.eliminate`),
@@ -70,9 +71,9 @@ def learn(
         validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
             parameter, unless ``refit``. When None, a quarter of ``train``, drawn with ``seed``, is set aside for it.
         search: heredity, score, candidates, the largest interaction (3, at least 2), the sets added in the first round
-            after that of the pairs (60; every further round may add twice as many), patience, and a time limit for
-            the whole: what is under way after half of it is given up, and the stages that follow are cut or left out,
-            as the notes say.
+            after that of the pairs (60, or a quarter of the columns; every further round may add twice as many),
+            patience, and a time limit for the whole: what is under way after half of it is given up, and the stages
+            that follow are cut or left out, as the notes say.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
@@ -113,7 +114,7 @@ def learn(
     train, validation = checked_parts(*_parts(train, validation, seed))
     if false_discovery_rate is not None:
         check_fraction(false_discovery_rate, "false_discovery_rate")
-    search = (search or SelectionOptions()).filled(_PER_ROUND, _MAX_ORDER)
+    search = (search or SelectionOptions()).filled(max(_PER_ROUND, len(train.domain) // _WIDE), _MAX_ORDER)
     order = search.max_order or _MAX_ORDER
     check_whole(order, "max_order", 2)
     ridges, run = regularisation or Regularisation(), checked_run(run)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...core.rows import check_count
 from ...errors import out_of_range, refused, unexpected, wrong_type
@@ -14,6 +16,7 @@ from ...structure.hypergraph import Edge
 __all__ = ["CandidatePool", "Heredity"]
 
 Heredity = float | Literal["semi-strong"]
+Ints = NDArray[Any]
 _ROUNDING = 1e-9  # a threshold such as 2/3 written with few digits still admits two of three
 
 
@@ -59,41 +62,74 @@ class CandidatePool:
         self._largest = len(domain) if max_order is None else max_order
         if max_order is not None:
             check_count(max_order, "max_order")
-        self._positions = tuple(i for i, n in enumerate(domain.cardinalities) if n > 1)
+        cards = np.array(domain.cardinalities, dtype=np.int64)
+        self._positions = np.flatnonzero(cards > 1)
         self._present: set[tuple[int, ...]] = set()
-        self._facets: Counter[tuple[int, ...]] = Counter()
+        self._facets: dict[int, tuple[Ints, Ints]] = {}
         self._allowed = None if allowed is None else _index_sets(domain, allowed)
-        self._count(())
+        self._count([()])
 
     def add(self, edges: Iterable[Sequence[str]]) -> None:
         """Take note of edges that the collection now has; those known already change nothing."""
-        for edge in _index_sets(self.domain, edges) - self._present:
-            self._present.add(edge)
-            self._count(edge)
+        new = _index_sets(self.domain, edges) - self._present
+        self._present |= new
+        for size in sorted({len(edge) for edge in new}):
+            self._count([edge for edge in new if len(edge) == size])
 
-    def _count(self, facet: tuple[int, ...]) -> None:
-        """One more present facet of every set that is one variable larger."""
-        inside = set(facet)
-        if len(facet) >= self._largest or not inside.issubset(self._positions):
+    def _count(self, facets: Sequence[tuple[int, ...]]) -> None:
+        """One more present facet, all of one size, of every set that is one variable larger."""
+        size = len(facets[0])
+        usable = set(self._positions.tolist())
+        facets = [facet for facet in facets if usable.issuperset(facet)]
+        if size >= self._largest or not facets:
             return
-        for i in self._positions:
-            if i not in inside:
-                larger = tuple(sorted((*facet, i)))
-                if self._allowed is None or larger in self._allowed:
-                    self._facets[larger] += 1
+        known, counts = self._facets.get(size + 1, (np.zeros((0, size + 1), dtype=np.int64), np.zeros(0, np.int64)))
+        inside = np.array(facets, dtype=np.int64).reshape(len(facets), size)
+        others = np.broadcast_to(self._positions, (len(facets), len(self._positions)))
+        is_new = ~(inside[:, :, None] == others[:, None]).any(1)
+        rows = np.broadcast_to(np.arange(len(facets))[:, None], others.shape)[is_new]
+        larger = np.sort(np.concatenate([inside[rows], others[is_new][:, None]], axis=1), axis=1)
+        if self._allowed is not None:
+            kept = [tuple(edge) in self._allowed for edge in larger.tolist()]
+            larger = larger[np.array(kept, dtype=bool)]
+        found, inverse = distinct_rows(np.concatenate([known, larger]))
+        weights = np.concatenate([counts, np.ones(len(larger), dtype=np.int64)])
+        self._facets[size + 1] = found, np.bincount(inverse, weights, len(found)).astype(np.int64)
 
     def available(self) -> tuple[Edge, ...]:
         """Admitted sets that are not in the collection, in the order of edges: by size, then by schema positions."""
+        names = np.array(self.domain.names, dtype=object)
         if self._threshold is None:
             assert self._allowed is not None
-            usable = set(self._positions)
-            found = [e for e in self._allowed if len(e) <= self._largest and usable.issuperset(e)]
-        else:
-            counts = self._facets.items()
-            found = [e for e, present in counts if present and is_admitted(self._threshold, len(e), present)]
-        names = self.domain.names
-        ordered = sorted((e for e in found if e not in self._present), key=lambda e: (len(e), e))
-        return tuple(tuple(names[i] for i in e) for e in ordered)
+            usable = set(self._positions.tolist())
+            sets = [e for e in self._allowed if len(e) <= self._largest and usable.issuperset(e)]
+            ordered = sorted((e for e in sets if e not in self._present), key=lambda e: (len(e), e))
+            return tuple(tuple(names[list(e)]) for e in ordered)
+        found: list[Edge] = []
+        for size, (sets, counts) in sorted(self._facets.items()):
+            is_enough = np.array([is_admitted(self._threshold, size, count) for count in range(size + 1)])
+            admitted = sets[is_enough[counts]]
+            present = np.array([e for e in self._present if len(e) == size], dtype=np.int64).reshape(-1, size)
+            inverse = distinct_rows(np.concatenate([admitted, present]))[1]
+            is_free = ~np.isin(inverse[: len(admitted)], inverse[len(admitted) :])
+            found += zip(*(names[column].tolist() for column in admitted[is_free].T), strict=True)
+        return tuple(found)
+
+
+def distinct_rows(sets: Ints) -> tuple[Ints, Ints]:
+    """Distinct rows (m, k) in lexicographic order, and which of them every row is."""
+    if sets.shape[1] == 1 or not len(sets):
+        found, inverse = np.unique(sets[:, 0], return_inverse=True)
+        return found[:, None].reshape(-1, sets.shape[1]), inverse
+    base = int(sets.max()) + 1
+    if base ** sets.shape[1] >= 2**62:
+        found, inverse = np.unique(sets, axis=0, return_inverse=True)
+        return found, inverse.reshape(-1)
+    keys = np.zeros(len(sets), dtype=np.int64)
+    for column in sets.T:
+        keys = keys * base + column
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return sets[first], inverse
 
 
 def is_admitted(heredity: Heredity, size: int, present: int) -> bool:

@@ -46,10 +46,10 @@ SELECT_OPTIONS = (
     ),
     Option(
         "per_round",
-        "With {select}: interactions added in the first round beyond pairs; twice as many in every further one.",
+        "With {select}: interactions added in the first round beyond pairs; twice as many in every further one.  "
+        "[default: 60, or a quarter of the columns]",
         kind="whole",
         low=1,
-        default=60,
         metavar="N",
     ),
     Option(

@@ -481,9 +481,9 @@ def test_a_call_goes_on_for_less_while_nothing_objects(monkeypatch):
     """Half the steps after interactions joined and a quarter else; a check that objects costs the whole path again."""
     paths, original = [], SampledPath.__init__
 
-    def noted(self, problem, settings, *rest, is_start=False):
+    def noted(self, problem, settings, *rest, is_start=False, gives_up=False):
         paths.append((settings.num_iterations, is_start))
-        original(self, problem, settings, *rest, is_start=is_start)
+        original(self, problem, settings, *rest, is_start=is_start, gives_up=gives_up)
 
     monkeypatch.setattr(SampledPath, "__init__", noted)
     made = trainer(restart="doubt")
@@ -512,7 +512,7 @@ def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):
     runs.clear()
     is_even = False
     trained(**long)  # uneven weights say little: the first check is made again, whole, and so are the others
-    assert runs == [5] + [20] * 6
+    assert runs == [5] + [20] * 16
     runs.clear()
     monkeypatch.setattr(_path, "disagreement", lambda *_: (1.0, True))
     trained(**long)  # every ten steps, and a round of 25 steps after each final check that objects

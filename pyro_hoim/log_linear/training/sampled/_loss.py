@@ -106,6 +106,10 @@ def annealed_log_z(
             break
         is_even = bool(estimate.is_reliable[0]) and float(estimate.ess[0]) > _EVEN * size[0]
         larger = (2 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
+        if is_even:  # the error falls with the square root of the number of chains: no steps that only confirm this
+            room = settings.loss_budget // max(1, larger[0] * larger[1])
+            wanted = (float(found.std_error) / settings.loss_standard_error) ** 2 / 2
+            larger = (larger[0] * 2 ** max(0, min(math.ceil(math.log2(wanted)), room.bit_length() - 1)), larger[1])
         if larger[0] * larger[1] > settings.loss_budget:
             found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
             break

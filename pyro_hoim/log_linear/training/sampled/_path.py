@@ -112,12 +112,16 @@ class Problem:
 
 
 class Outcome(NamedTuple):
-    """Balanced tables, the chains that belong to them, the report, and whether no check objected on the way."""
+    """Balanced tables, the chains that belong to them, the report, and whether the last check agreed with them."""
 
     tables: Floats
     population: Population
     report: TrainingReport
     is_calm: bool
+
+
+class Objection(Exception):  # noqa: N818 (an answer, not an error)
+    """A check found fault with a path that is to be given up then."""
 
 
 class _Comparison(NamedTuple):
@@ -143,8 +147,10 @@ class SampledPath:
         seed: int,
         *,
         is_start: bool = False,
+        gives_up: bool = False,
     ) -> None:
         self._problem = problem
+        self._gives_up = gives_up
         self._settings = settings
         self._coordinates = problem.coordinates
         self._seed = seed
@@ -222,6 +228,12 @@ class SampledPath:
         settings = replace(settings, refresh_temperatures=-(-settings.refresh_temperatures // coarse))
         return annealed_population(problem.hypergraph, tables, settings, problem.starts, seed, num_chains)
 
+    def _object(self) -> None:
+        """From now on checks are frequent; a path that gives up does."""
+        self._is_disturbed = True
+        if self._gives_up:
+            raise Objection
+
     def _raise_sampling(self) -> None:
         self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
 
@@ -243,11 +255,12 @@ class SampledPath:
         union, loss, distance, share, is_off, is_even = self._compared(before, coarse)
         if coarse > 1 and (is_off or not is_even or loss > self._best_loss + _WORSE):
             self._is_fine = True
-            union, loss, distance, share, is_off, _ = self._compared(before, 1)
+            union, loss, distance, share, is_off, is_even = self._compared(before, 1)
         self._chains = self._started(union)
-        self._apart = 1 if is_off or self._is_disturbed else min(_RAREST, _RARER * self._apart)
+        is_quiet = is_even and not (is_off or self._is_disturbed)
+        self._apart = min(_RAREST, _RARER * self._apart) if is_quiet else 1
         if is_off:
-            self._is_disturbed = True
+            self._object()
             self._steps.forget_direction()
             self._raise_sampling()
             self._notes.append(
@@ -269,9 +282,9 @@ class SampledPath:
 
     def _recover(self) -> bool:
         """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
+        self._object()
         self._recoveries += 1
-        self._is_disturbed = self._is_fine = True
-        self._apart = 1
+        self._is_fine, self._apart = True, 1
         self._x = self._best.copy()
         self._steps = self._new_steps()
         self._chains = self._started(self._annealed())
@@ -291,7 +304,7 @@ class SampledPath:
         settings = self._settings
         count = settings.num_iterations
         is_sound = self._iterate(count, settings.average, "iteration")
-        num = count
+        num, agree = count, not self._checks
         for k in range(_MAX_ROUNDS + 1 if self._checks and is_sound else 0):
             where = "after training" if k == 0 else f"after {k} more rounds"
             agree, is_sound = self._check(where, is_last=True)
@@ -315,7 +328,7 @@ class SampledPath:
         report = TrainingReport("max_iterations" if is_sound else "diverged", num, gradient, tuple(self._notes))
         tables = self._coordinates.balanced(self._x)
         self._chains.move_to(tables)  # absolute weights of the balanced tables
-        return Outcome(tables, self._chains.population, report, not self._is_disturbed)
+        return Outcome(tables, self._chains.population, report, agree and is_sound)
 
     def _start_loss(self, tables: Floats, population: Population | None) -> float:
         """Loss of the first parameters where their constant is known; infinite elsewhere."""

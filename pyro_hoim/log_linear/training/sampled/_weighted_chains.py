@@ -337,11 +337,12 @@ def disagreement(first: Population, second: Population, hypergraph: InteractionH
         for p, sets in ((population, hypergraph.edge_indices) for population in (first, second))
     )
     noise = 1 / first.effective_size + 1 / second.effective_size
-    largest, is_off = 0.0, False
-    for p, q in zip(one, two, strict=True):
-        mean = np.clip((p + q) / 2, 0, 1)
-        distance = 0.5 * float(np.abs(p - q).sum())
-        expected = 0.5 * float(np.sqrt(2 / math.pi * mean * (1 - mean) * noise).sum())
-        largest = max(largest, distance)
-        is_off = is_off or distance > max(_LEAST_DISTANCE, _ERRORS * expected)
-    return largest, is_off
+    if not one:
+        return 0.0, False
+    starts = np.cumsum([0, *map(len, one[:-1])])
+    p, q = np.concatenate(one), np.concatenate(two)
+    mean = np.clip((p + q) / 2, 0, 1)
+    distance = 0.5 * np.add.reduceat(np.abs(p - q), starts)
+    expected = 0.5 * np.add.reduceat(np.sqrt(2 / math.pi * mean * (1 - mean) * noise), starts)
+    is_off = distance > np.maximum(_LEAST_DISTANCE, _ERRORS * expected)
+    return float(distance.max()), bool(is_off.any())

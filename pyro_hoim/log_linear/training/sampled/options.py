@@ -53,8 +53,8 @@ class SampledTraining:
         resample_below: weighted chains are resampled where their effective share falls below it.
         restart: every call of ``train`` begins again from the start. Otherwise tables and chains go on,
             which is faster, but weights cannot find modes that appear when many interactions join late. ``"doubt"``
-            goes on, for half the iterations after interactions joined and a quarter else, as long as no check objects,
-            and begins again where one does or did in the call before.
+            goes on where the last check of the call before agreed, for half the iterations after interactions joined
+            and a quarter else, and begins again at the first check that objects.
         start: law that annealed runs begin with, from which states are drawn exactly: a directed ``"network"`` of up to
             three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
             or the ``"independent"`` law, which also gives a quarter of the chains beside the others, since it
@@ -62,7 +62,8 @@ class SampledTraining:
         average: share of the last iterations whose parameters are averaged.
         smoothing: count added to every level of a variable in the law that training and annealed runs start from.
         refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
-            them; after checks without objection up to four times as many. None never checks, not even at the end.
+            them; after checks without objection, whose weights stayed even, up to four times as many. None never
+            checks, not even at the end.
         refresh_chains, refresh_temperatures: of that population; a quarter of the temperatures does on the way while
             its weights stay even and it agrees with the chains.
         margin_states: states that margins are counted in, at least.

@@ -26,7 +26,7 @@ from ..table_trainer import TableTrainer, join_margins, margin_edges, state_part
 from ..tables import restructured_tables
 from ._coordinates import Coordinates
 from ._loss import annealed_log_z, with_reverse_run
-from ._path import Problem, SampledPath
+from ._path import Objection, Problem, SampledPath
 from ._start import StartLaw, forest_law, law_of_singles, network_law
 from ._weighted_chains import (
     Population,
@@ -158,15 +158,13 @@ class SampledTrainer(TableTrainer):
         settings = self.settings
         if settings.restart != "doubt" or not self._is_calm or self._population is None:
             return self._path(settings, restarts=bool(settings.restart))
-        kept = dict(vars(self))
         count = -(-settings.num_iterations // (_GROWN if self._has_grown else _ALIKE))
-        report = self._path(replace(settings, num_iterations=count), restarts=False)
-        if self._is_calm:
-            return report
-        vars(self).update(kept)
-        return self._path(settings, restarts=True)
+        try:
+            return self._path(replace(settings, num_iterations=count), restarts=False, gives_up=True)
+        except Objection:
+            return self._path(settings, restarts=True)
 
-    def _path(self, settings: SampledTraining, *, restarts: bool) -> TrainingReport:
+    def _path(self, settings: SampledTraining, *, restarts: bool, gives_up: bool = False) -> TrainingReport:
         """Train once, from the start or from where tables and chains are."""
         graph = self._hypergraph
         tables, population = self._tables, self._population
@@ -185,10 +183,10 @@ class SampledTrainer(TableTrainer):
             self._added,
         )
         seed = self._seed(_TRAIN)
-        outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start).run()
+        outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start, gives_up=gives_up).run()
         self._num_trained += 1
         self._population = outcome.population
-        self._is_calm, self._has_grown = outcome.is_calm and outcome.report.status != "diverged", False
+        self._is_calm, self._has_grown = outcome.is_calm, False
         self._adopt(outcome.tables)
         return outcome.report
 
