@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..nodes._user_rows import user_draws
 from ..nodes.user import UserFamily
+from ..nodes.user_rows import user_draws
 from ._kernels import add_natural, workspace
 from ._random_kernels import uniforms
 

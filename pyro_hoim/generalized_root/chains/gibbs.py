@@ -33,8 +33,8 @@ from ...runs.arguments import checked_states, seed_from
 from ...runs.seal import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
-from ..nodes._user_rows import user_has_law
 from ..nodes.user import UserFamily
+from ..nodes.user_rows import user_has_law
 from ..normalizability.check import check_normalizable
 from ._program import RootProgram
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ...compute.jit import njit
 from ._quadrature_kernels import add_far_counts, number_values
 from ._sum_kernels import moments
-from ._user_rows import user_moments
 from .families import NodeFamily
 from .user import UserFamily
+from .user_rows import user_moments
 
 __all__ = ["evaluate_nodes"]
 

@@ -1,7 +1,7 @@
 r"""A univariate exponential family that a user states: its statistic and its log base measure, as functions of arrays.
 
 Nothing of it is compiled here. Log partitions, moments and draws are those of sums and quadrature over tables of the
-user's functions (:mod:`._user_rows`), which is slower than the kernels of the built-in families.
+user's functions (:mod:`.user_rows`), which is slower than the kernels of the built-in families.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing_extensions import override
 from ...errors import check_choice, check_type, check_whole, conflict, out_of_range, refused, wrong_shape, wrong_type
 from ...schema import NumberKind
 from .families import NodeFamily
+from .user_rows import user_moments
 
 __all__ = ["UserFamily"]
 
@@ -221,8 +222,6 @@ class UserFamily(NodeFamily):
 
     def _base_means(self, eta: Floats) -> Floats:
         """E T at k = 1, infinite where the parameter has no law."""
-        from ._user_rows import user_moments
-
         value, mean = np.empty(len(eta)), np.empty((len(eta), 1))
         user_moments(self, eta[:, None], 1, value, mean, np.empty((0, 1, 1)))
         return np.where(np.isfinite(value), mean[:, 0], np.inf)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from .user import UserFamily
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -31,6 +29,33 @@ _EPSILON = 2.220446049250313e-16
 _ENVELOPE = 1.01  # largest ratio of a density to its linear interpolation
 
 
+class FamilyOfFunctions(Protocol):
+    """What sums and quadrature ask of :class:`.user.UserFamily`."""
+
+    @property
+    def kind(self) -> str:
+        """``count``, ``positive`` or ``real``."""
+        ...
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether values are counts."""
+        ...
+
+    @property
+    def largest_value(self) -> float:
+        """Largest possible value."""
+        ...
+
+    def measured(self, x: Floats) -> Floats:
+        """B of an array."""
+        ...
+
+    def rooted(self, x: Floats, j: int) -> Floats:
+        """T_j of an array."""
+        ...
+
+
 class _Table(NamedTuple):
     """Counts (m,), or points (n, m) by their u, of some rows; log terms (n, m) of Z, roots (..., k) and errors (n,)."""
 
@@ -41,7 +66,9 @@ class _Table(NamedTuple):
     error: Floats
 
 
-def user_moments(family: UserFamily, eta: Floats, order: int, value: Floats, mean: Floats, cov: Floats) -> Floats:
+def user_moments(
+    family: FamilyOfFunctions, eta: Floats, order: int, value: Floats, mean: Floats, cov: Floats
+) -> Floats:
     """What :func:`.kernels.evaluate_nodes` does, with the same arguments, for a user's family; the errors (n,)."""
     value[:], error = np.inf, np.full(len(eta), np.nan)
     for part in (mean, cov)[:order]:
@@ -65,7 +92,7 @@ def user_moments(family: UserFamily, eta: Floats, order: int, value: Floats, mea
     return error
 
 
-def user_value_moments(family: UserFamily, eta: Floats) -> tuple[Floats, Floats]:
+def user_value_moments(family: FamilyOfFunctions, eta: Floats) -> tuple[Floats, Floats]:
     """Mean and variance (n,) of the value itself, which need not be the statistic; NaN where a row has no law."""
     mean, variance = np.full(len(eta), np.nan), np.full(len(eta), np.nan)
     for table in _tables(family, eta):
@@ -80,14 +107,14 @@ def user_value_moments(family: UserFamily, eta: Floats) -> tuple[Floats, Floats]
     return mean, variance
 
 
-def user_has_law(family: UserFamily, eta: Floats) -> bool:
+def user_has_law(family: FamilyOfFunctions, eta: Floats) -> bool:
     """Whether the sum or integral at natural parameters (k,) is finite, as far as it is looked at."""
     value = np.empty(1)
     user_moments(family, eta[None], 0, value, eta[None], eta[None, None])
     return bool(np.isfinite(value[0]))
 
 
-def user_draws(family: UserFamily, eta: Floats, uniforms: Callable[[Integers], Floats]) -> Floats:
+def user_draws(family: FamilyOfFunctions, eta: Floats, uniforms: Callable[[Integers], Floats]) -> Floats:
     """A draw (n,) from each row; NaN where a row has no law. ``uniforms`` gives new numbers in (0, 1) for some rows.
 
     Equal rows share one table.
@@ -106,7 +133,7 @@ def user_draws(family: UserFamily, eta: Floats, uniforms: Callable[[Integers], F
     return drawn
 
 
-def _tables(family: UserFamily, eta: Floats, is_for_draws: bool = False) -> Iterator[_Table]:
+def _tables(family: FamilyOfFunctions, eta: Floats, is_for_draws: bool = False) -> Iterator[_Table]:
     """Tables of all rows that have a finite sum."""
     good = np.flatnonzero(np.isfinite(eta).all(1))
     if family.is_discrete:
@@ -119,13 +146,13 @@ def _tables(family: UserFamily, eta: Floats, is_for_draws: bool = False) -> Iter
 
 
 @lru_cache(maxsize=32)
-def _listed(family: UserFamily, size: int, k: int) -> tuple[Floats, Floats, Floats]:
+def _listed(family: FamilyOfFunctions, size: int, k: int) -> tuple[Floats, Floats, Floats]:
     """Counts below a size (m,), their roots (m, k) and log base measures (m,)."""
     x = np.arange(float(size))
     return x, np.stack([family.rooted(x, j) for j in range(1, k + 1)], -1), family.measured(x)
 
 
-def _count_tables(family: UserFamily, eta: Floats, rows: Integers) -> Iterator[_Table]:
+def _count_tables(family: FamilyOfFunctions, eta: Floats, rows: Integers) -> Iterator[_Table]:
     most = int(min(family.largest_value + 1, MOST_VALUES))
     size = min(256, most)
     while len(rows):
@@ -162,7 +189,7 @@ def _ends(logs: Floats, top: Floats, measure: Floats) -> NDArray[np.bool_]:
 # Real numbers
 
 
-def _placed(family: UserFamily, u: Floats, side: int) -> tuple[Floats, Floats]:
+def _placed(family: FamilyOfFunctions, u: Floats, side: int) -> tuple[Floats, Floats]:
     """Values at u on one side of 0, and the log of their derivative."""
     if math.isfinite(family.largest_value):
         lower, upper = -np.logaddexp(0.0, -u), -np.logaddexp(0.0, u)
@@ -170,7 +197,7 @@ def _placed(family: UserFamily, u: Floats, side: int) -> tuple[Floats, Floats]:
     return side * np.exp(u), u
 
 
-def _scored(family: UserFamily, eta: Floats, u: Floats, side: int) -> tuple[Floats, Floats, Floats]:
+def _scored(family: FamilyOfFunctions, eta: Floats, u: Floats, side: int) -> tuple[Floats, Floats, Floats]:
     """Values (n, m), log densities in u, and roots (n, m, k), at u (n, m) or (1, m)."""
     x, jacobian = _placed(family, u, side)
     roots = np.stack([family.rooted(x, j) for j in range(1, eta.shape[1] + 1)], -1)
@@ -179,7 +206,7 @@ def _scored(family: UserFamily, eta: Floats, u: Floats, side: int) -> tuple[Floa
     return x, np.where(np.isnan(logs), -np.inf, logs), roots
 
 
-def _windows(family: UserFamily, eta: Floats, side: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _windows(family: FamilyOfFunctions, eta: Floats, side: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Ends (n,) in u of where each density matters, and whether it ends there."""
     u = np.arange(_LOWEST, _HIGHEST, _COARSE)[None]
     low, high, is_over = np.empty(len(eta)), np.empty(len(eta)), np.empty(len(eta), np.bool_)
@@ -201,7 +228,7 @@ def _inside(logs: Floats, u: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]
     return u[every, np.maximum(first - 1, 0)], u[every, np.minimum(last + 1, size - 1)], is_over
 
 
-def _real_tables(family: UserFamily, eta: Floats, rows: Integers, is_for_draws: bool) -> Iterator[_Table]:
+def _real_tables(family: FamilyOfFunctions, eta: Floats, rows: Integers, is_for_draws: bool) -> Iterator[_Table]:
     sides = (1, -1) if family.kind == "real" else (1,)
     ends: list[tuple[Floats, Floats]] = []
     is_over = np.ones(len(rows), np.bool_)
@@ -233,7 +260,7 @@ def _real_tables(family: UserFamily, eta: Floats, rows: Integers, is_for_draws: 
         size *= 2
 
 
-def _narrowed(family: UserFamily, eta: Floats, low: Floats, high: Floats, side: int) -> tuple[Floats, Floats]:
+def _narrowed(family: FamilyOfFunctions, eta: Floats, low: Floats, high: Floats, side: int) -> tuple[Floats, Floats]:
     """Windows of which a good part matters, from those that a narrow density fills a little of."""
     pending = np.arange(len(low))
     shares = np.linspace(0.0, 1.0, _FIRST + 1)
@@ -250,7 +277,7 @@ def _narrowed(family: UserFamily, eta: Floats, low: Floats, high: Floats, side: 
 
 
 def _quadrature(
-    family: UserFamily, eta: Floats, rows: Integers, ends: list[tuple[Floats, Floats]], size: int
+    family: FamilyOfFunctions, eta: Floats, rows: Integers, ends: list[tuple[Floats, Floats]], size: int
 ) -> _Table:
     """Trapezoidal sums with a number of intervals on each side."""
     columns: list[tuple[Floats, Floats, Floats]] = []
@@ -280,7 +307,7 @@ def _is_dense(table: _Table, num_sides: int) -> NDArray[np.bool_]:
 
 
 def _drawn(
-    family: UserFamily, eta: Floats, table: _Table, places: Integers, uniforms: Callable[[Integers], Floats]
+    family: FamilyOfFunctions, eta: Floats, table: _Table, places: Integers, uniforms: Callable[[Integers], Floats]
 ) -> Floats:
     """One draw (n,) from each of some rows of a table; a row may come several times.
 
