@@ -94,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command; ends the process with the exit status."""
     open_streams()
     status = run(arguments)
+    if status > 128:  # finalizers may find objects that the signal left half made
+        sys.unraisablehook = lambda _: None
     close_streams()
     gc.freeze()  # else Python looks through all that torch and Numba made for garbage, for a second
     sys.exit(status)

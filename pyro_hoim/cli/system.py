@@ -83,7 +83,8 @@ def signals_received() -> Generator[list[int]]:
     """Let SIGTERM, and the end of the terminal, interrupt a command as Ctrl-C does; the numbers that came.
 
     Elsewhere than in the main thread, and where they are ignored as by ``nohup``, signals keep their meaning. An
-    interrupt that came while compiled code called Python, which loses exceptions, is repeated soon after.
+    interrupt that came while compiled code called Python, which loses exceptions, is repeated soon after. What
+    finalizers say after a signal is not shown: they find objects that it left half made.
     """
     received: list[int] = []
     hook = sys.unraisablehook
@@ -92,7 +93,7 @@ def signals_received() -> Generator[list[int]]:
         if isinstance(lost.exc_value, KeyboardInterrupt):
             number = received[-1] if received else signal.SIGINT
             threading.Timer(_SOON, _wake, (number,)).start()
-        else:
+        elif not received:
             hook(lost)
 
     def interrupt(number: int, _: object) -> None:
