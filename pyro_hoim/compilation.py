@@ -227,6 +227,7 @@ def _root_models() -> None:
     from .generalized_root.nodes.bounds import node_bounds
     from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily
     from .generalized_root.nodes.log_partition import node_moments
+    from .generalized_root.nodes.user import UserFamily
     from .generalized_root.regress.fit import fit_roots
     from .generalized_root.regress.options import RootSettings
     from .generalized_root.structure import RootStructure
@@ -234,16 +235,19 @@ def _root_models() -> None:
     counts = [[2, 1, 0], [0, 0, 1], [1, 3, 0], [3, 2, 1], [0, 1, 0]]
     for candidates in (None, {3: [("x0", "x1", "x2")]}):
         fit_roots(counts, order=3, l1=0.01, refit="all", settings=RootSettings(candidates=candidates))
+    fit_roots(counts, l1=0.1, settings=RootSettings(objective="upper-bound", stop="published"))
     for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
         node_moments(family, torch.tensor([-1.0, -1.0, 0.1], dtype=torch.float64))
     node_moments(PoissonFamily(), torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64))  # a count beyond the tables
     node_bounds(ExponentialFamily(), [-1.0, 0.5])
-    for family in (PoissonFamily(), ExponentialFamily()):
+    own = UserFamily("geometric", "count", lambda x: 0.0 * x, is_normalizable=True)
+    for family in (PoissonFamily(), ExponentialFamily(), own):
         draw_from_nodes(family, torch.tensor([[-1.0, 0.1]]), generator=torch.Generator().manual_seed(0))
         domain = Domain([Variable(name, kind=family.kind) for name in "ab"])
         structure = RootStructure.simplified(domain, [("a", "b")])
         energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 0.01], dtype=torch.float64), family)
-        RootEnumeration().log_partition(energy)
+        if family is not own:
+            RootEnumeration().log_partition(energy)
         chains = RootChains(energy, 2)
         chains.sweep(1)
         chains.log_q()

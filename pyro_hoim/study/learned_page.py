@@ -54,7 +54,7 @@ def learned_page(analysis: LearnedAnalysis) -> Page:
     """
     sections = [
         _scores(analysis),
-        split_section({"learned": analysis.parts}),
+        split_section({"learned": analysis.parts}) if _shows_kl(analysis) else None,
         _structure(analysis),
         _interactions(analysis),
         structure_section(analysis),

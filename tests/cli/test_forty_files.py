@@ -241,7 +241,7 @@ FILES = [
     ("bytes that are no text", "t.csv", lambda: bytes(range(256)) * 4, "", "save it as CSV, .xlsx or .parquet", ""),
     ("JSON", "t.json", lambda: '[{"a": 1}]', "", "received JSON; save it as CSV", ""),
     ("SPSS", "t.sav", lambda: b"$FL2@(#)", "", "received an SPSS file; save it as CSV", ""),
-    ("a folder", "t", None, "", "received a folder", ""),
+    ("a folder", "t", None, "", "expected at least one file of rows (.parquet or .csv), received none", ""),
 ]
 
 

@@ -1,5 +1,5 @@
 """Compiled loops over rows held as bits, one for each level but the first of every column (Numba, CPU)."""
-# pyright: reportConstantRedefinition=false
+# pyright: reportConstantRedefinition=false, reportCallIssue=false
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["FamilyOfFunctions", "user_draws", "user_has_law", "user_moments", "user_value_moments"]
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

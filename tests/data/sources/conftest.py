@@ -62,9 +62,9 @@ def write_parquet():
     return _write_parquet
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client():
-    """A local cluster of threads."""
+    """A local cluster of threads, which end before other tests, whose memory and random numbers are watched."""
     pytest.importorskip("distributed")
     with local_client(workers=2) as held, held.cluster:
         yield held
@@ -75,7 +75,7 @@ def frame():
     return _table()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def sources(frame, client, tmp_path_factory):
     """The table in memory, in files, in a Dask data frame, and in files read by a cluster."""
     import dask.dataframe as dd
