@@ -6,7 +6,7 @@ import torch
 
 from ...checks import check_dense, check_finite, check_shape, checked_floating
 from ...data.encoding import LARGEST_COUNT
-from ...errors import check_type, out_of_range, refused
+from ...errors import check_type, out_of_range, refused, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import check_balanced_family
 from ..margins import check_margins
@@ -26,7 +26,10 @@ def check_conjugate_arguments(
     check_finite(s.detach(), "mean_statistics")
     if isinstance(prior_sample_size, torch.Tensor):
         check_dense(prior_sample_size, "prior_sample_size")
-    n0 = torch.as_tensor(prior_sample_size, dtype=s.dtype, device=s.device)
+    try:
+        n0 = torch.as_tensor(prior_sample_size, dtype=s.dtype, device=s.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise wrong_type("prior_sample_size", "a positive number, or a tensor of them", prior_sample_size) from error
     check_finite(n0.detach(), "prior_sample_size")
     if not bool((n0 > 0).all()):
         found = f"{float(n0.min())}, which makes the prior improper"

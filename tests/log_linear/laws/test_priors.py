@@ -297,6 +297,7 @@ def test_inconsistent_arguments_are_refused():
         (CHAIN, s[:3], 1.0, "wrong-shape", "mean_statistics"),
         (CHAIN, wrong, 1.0, "not-finite", "mean_statistics"),
         (CHAIN, wrong.nan_to_num(posinf=math.nan), 1.0, "not-finite", "mean_statistics"),
+        (CHAIN, s, None, "wrong-type", "prior_sample_size"),
         (CHAIN, s, math.nan, "not-finite", "prior_sample_size"),
         (CHAIN, s, math.inf, "not-finite", "prior_sample_size"),
         (CHAIN, torch.ones(CHAIN.num_terms, dtype=torch.long), 1.0, "wrong-type", "mean_statistics"),
