@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import Counter
@@ -30,7 +31,15 @@ class Command(click.Command):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words."""
+        """Read the words, of which each can be the name of a file."""
+        for word in args:
+            try:
+                is_name = b"\0" not in os.fsencode(word)
+            except UnicodeEncodeError:
+                is_name = False
+            if not is_name:
+                problem = "it holds a null character or half of a surrogate pair, as no file name does"
+                raise refused(repr(word), problem, code="wrong-encoding")
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param, times in Counter(order).items():
             if times > 1 and isinstance(param, click.Option) and not param.multiple:

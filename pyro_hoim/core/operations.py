@@ -17,7 +17,17 @@ from typing import Any
 import pandas as pd
 
 from ..data.counts import CountTable
-from ..data.frames import DataLike, as_counts, as_frame, as_observations, codes_of, column_named, is_frame, labels_like
+from ..data.frames import (
+    DataLike,
+    as_counts,
+    as_frame,
+    as_observations,
+    codes_of,
+    column_named,
+    is_frame,
+    is_source,
+    labels_like,
+)
 from ..data.observations import Observations
 from ..errors import (
     check_names,
@@ -107,7 +117,7 @@ def score(
         (2.8875, 0.2295, 'exact')
     """
     family, question = _question("score", model, options)
-    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights)
+    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights, each=False)
     answer = family.score(replace(question, rows=rows))
     return {**answer.json, "notes": list(answer.notes)}
 
@@ -365,7 +375,7 @@ def scored_rows(
 def read_rows(model: object, rows: DataLike | CountTable) -> Observations | CountTable:
     """Rows over the variables of a model, as :func:`score` reads them."""
     family, stored = stored_model(model)
-    return _checked_rows(family, stored, rows)
+    return _checked_rows(family, stored, rows, each=False)
 
 
 def stored_model(model: object) -> tuple[Family, Stored]:
@@ -403,10 +413,16 @@ def _checked_rows(
     count: str | None = "count",
     weights: str | None = None,
     absent: Collection[str] = (),
+    each: bool = True,
 ) -> Observations | CountTable:
-    """Rows over the variables of a model, one at least; columns of a data frame that are ``absent`` may be."""
+    """Rows over the variables of a model, one at least; columns of a data frame that are ``absent`` may be.
+
+    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts.
+    """
     domain = stored.domain
     if family.data_type == "labels":
+        if each and is_source(rows):
+            rows = rows.observations()
         read = as_observations(rows, domain=domain, count=count, weights=weights, absent=absent, argument="rows")
         read = extend_rows(read, domain)
     else:

@@ -56,6 +56,10 @@ class RowsLike(Protocol):
         """The distinct rows with their counts."""
         ...
 
+    def observations(self) -> Observations:
+        """All rows, in their order."""
+        ...
+
     def marginal_counts(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
         """Counts of the cells of many sets of variables."""
         ...

@@ -24,6 +24,15 @@ def test_an_option_that_cannot_be_repeated_is_refused_when_it_is(words, shell):
     assert re.fullmatch(r"--?[a-z-]+: given more than once; give it once", line), line
 
 
+@pytest.mark.parametrize("word", ["a\0b", "\ud800"])
+def test_words_that_can_name_no_file_are_refused(word, shell):
+    assert "as no file name does" in shell.refused("log-z", word)
+
+
+def test_control_a_name_in_another_encoding_is_looked_for(shell):
+    assert "as no file name does" not in shell.refused("log-z", "\udce9.safetensors")
+
+
 def test_control_options_that_may_be_repeated_are_taken(shell):
     Path("t.csv").write_text("a,b\nx,0\n?,1\n-,1\ny,0\nx,1\n", encoding="utf-8")
     found = shell.json("fit", "t.csv", *(["--missing", "?", "--missing", "-", "--missing", "drop"]), "--out", "o")

@@ -7,6 +7,7 @@ import torch
 
 import pyro_hoim as hoim
 from pyro_hoim import InteractionHypergraph, Observations
+from pyro_hoim.core.operations import row_log_likelihood
 from pyro_hoim.data import open_rows
 from pyro_hoim.errors import IntractableError, MissingDataError, UnknownNameError
 from pyro_hoim.log_linear.fitting import arguments
@@ -101,6 +102,19 @@ def test_scores_are_those_of_memory(sources, held):
     expected = hoim.score(model, held.unique())
     for rows in sources.values():
         assert hoim.score(model, rows.project(COLUMNS)) == expected
+
+
+def test_what_is_said_of_rows_is_said_of_each_in_its_place(sources, held, frame):
+    model = hoim.fit(held, order=2, prior="ridge:1")
+    gaps = frame[COLUMNS].assign(text=frame["text"].mask(frame["gaps"].isna()))
+    expected = hoim.predict(model, held, "text"), row_log_likelihood(model, held)
+    completed = hoim.impute(model, gaps, seed=1)
+    for rows in sources.values():
+        part = rows.project(COLUMNS)
+        assert hoim.predict(model, part, "text").equals(expected[0])
+        assert row_log_likelihood(model, part).equals(expected[1])
+    found = hoim.impute(model, open_rows(gaps, domain=held.domain, chunk_rows=7), seed=1)
+    assert found["text"].tolist() == completed["text"].tolist() and completed["text"].nunique() == 3
 
 
 def test_control_one_row_less_is_another_model(sources, frame):
