@@ -15,8 +15,8 @@ from pyro_hoim.log_linear.training.sampled._start import law_of_singles
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     ChainsOnDevice,
     WeightedChains,
+    chains_for,
     drawn,
-    weighted_chains,
 )
 from pyro_hoim.log_linear.training.sampled.trainer import SampledTrainer, SampledTraining
 from pyro_hoim.schema import Domain
@@ -51,7 +51,7 @@ def _made(settings):
     """Chains away from the law of their weights."""
     first, second = (random_tables(GRAPH, np.random.default_rng(seed)) for seed in (3, 4))
     law = law_of_singles(GRAPH, first)
-    chains = weighted_chains(GRAPH, law.tables, settings, 1, drawn(law, 300, 2))
+    chains = chains_for(settings)(GRAPH, law.tables, settings, 1, drawn(law, 300, 2))
     chains.move_to(1.5 * second)
     return chains, first
 

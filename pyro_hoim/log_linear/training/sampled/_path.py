@@ -18,12 +18,12 @@ from ._weighted_chains import (
     Population,
     WeightedChains,
     annealed_population,
+    chains_for,
     disagreement,
     drawn,
     is_independent,
     normalised,
     seed_of,
-    weighted_chains,
 )
 from .options import SampledTraining
 
@@ -184,7 +184,9 @@ class SampledPath:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return weighted_chains(problem.hypergraph, tables, self._settings, seed, population, added=problem.added)
+        return chains_for(self._settings)(
+            problem.hypergraph, tables, self._settings, seed, population, added=problem.added
+        )
 
     def _gradient(self) -> Floats:
         return self._coordinates.gradient(self._problem.goal - self._chains.eta())

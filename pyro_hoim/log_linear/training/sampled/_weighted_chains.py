@@ -264,18 +264,9 @@ class ChainsOnDevice(WeightedChains):
         return True
 
 
-def weighted_chains(
-    hypergraph: InteractionHypergraph,
-    tables: Floats,
-    settings: SampledTraining,
-    seed: int,
-    population: Population,
-    num_chains: int | None = None,
-    added: Sequence[Edge] = (),
-) -> WeightedChains:
-    """Chains of a population on the device of the settings; interactions that were ``added`` may have emphasis."""
-    kind = WeightedChains if torch.device(settings.device).type == "cpu" else ChainsOnDevice
-    return kind(hypergraph, tables, settings, seed, population, num_chains, added)
+def chains_for(settings: SampledTraining) -> type[WeightedChains]:
+    """The kind of chains for the device of the settings."""
+    return WeightedChains if torch.device(settings.device).type == "cpu" else ChainsOnDevice
 
 
 def annealed_population(
@@ -297,7 +288,7 @@ def annealed_population(
     for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
         own = seed_of(seed, k)
         first, padded = drawn(start, size, seed_of(own, 2)), start.padded(hypergraph, tables)
-        chains = weighted_chains(start.hypergraph, padded, settings, own, first, size)
+        chains = chains_for(settings)(start.hypergraph, padded, settings, own, first, size)
         is_even = chains.anneal(settings.refresh_temperatures, start.tables)
         found.append(replace(chains.population, is_even=is_even))
     return found[0] if len(found) == 1 else replace(found[0].joined(found[1]), is_even=found[0].is_even)

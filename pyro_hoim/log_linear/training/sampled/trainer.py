@@ -32,12 +32,12 @@ from ._weighted_chains import (
     Population,
     WeightedChains,
     annealed_population,
+    chains_for,
     drawn,
     is_independent,
     normalised,
     seed_of,
     systematic,
-    weighted_chains,
     weighted_margins,
 )
 from .options import SampledTraining
@@ -279,7 +279,7 @@ class SampledTrainer(TableTrainer):
         elif population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
             starts = self._starts()
             population = annealed_population(graph, self._tables, settings, starts, self._seed(_ANNEAL))
-        return weighted_chains(graph, self._tables, settings, seed, population)
+        return chains_for(settings)(graph, self._tables, settings, seed, population)
 
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
