@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...data.counts import CountTable
-from ...data.frames import as_counts, is_frame
+from ...data.frames import as_counts, is_frame, is_source
 from ...errors import out_of_reach, refused, size_text, unexpected, wrong_type
 from ...schema import Domain
 from ..nodes.families import NodeFamily
@@ -118,11 +118,14 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     Raises:
         InputError: no rows or columns, names that do not fit, or what the table refuses, such as a value outside the
             support.
-        InputTypeError: something else than numbers.
+        InputTypeError: something else than numbers, such as rows that need not be in memory.
         IntractableError: 2^32 nonzero entries or more.
     """
     if isinstance(names, str):
         raise wrong_type("names", "a sequence of column names", received="one string")
+    if is_source(data):
+        hint = "read the files into a CountTable: the regressions of root models need all rows in memory"
+        raise wrong_type("data", "numbers in memory", data, hint)
     data = as_counts(data, kind=family.kind) if is_frame(data) else data
     matrix, domain = (data.matrix, data.domain) if isinstance(data, CountTable) else (data, None)
     if names is None and domain is not None:
