@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import torch
 
 from ..errors import check_names, refused
@@ -22,6 +24,7 @@ __all__ = [
     "relabelled",
     "seem_counts",
     "seem_weights",
+    "seeming_role",
     "with_ordinal",
 ]
 
@@ -51,6 +54,21 @@ def seem_counts(name: str, numbers: Callable[[], np.ndarray], others_differ: Cal
 def seem_weights(name: str, numbers: Callable[[], np.ndarray]) -> bool:
     """Whether a column is named as weights are and holds numbers from 0."""
     return name.lower() in _WEIGHT_NAMES and bool((numbers() >= 0).all())
+
+
+def seeming_role(labels: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """The first column whose name and labels are those of counts or weights, and its role, if there is one."""
+    for name, held in labels.items():
+        numbers = partial(_numbers, held)
+        if seem_counts(name, numbers, lambda: False):
+            return name, "count"
+        if seem_weights(name, numbers):
+            return name, "weight"
+    return None
+
+
+def _numbers(labels: Sequence[str]) -> np.ndarray:
+    return np.asarray(pd.to_numeric(pd.Series(labels, dtype=object), errors="coerce"), dtype=float)
 
 
 def check_columns(data: Observations) -> None:

@@ -23,7 +23,15 @@ from .packed_file import is_excel, unpacked
 from .safe_cells import MARK, restored
 from .typed_file import TYPED, not_plain, read_frame
 
-__all__ = ["cell_labels", "found_delimiter", "found_header", "read_table_file"]
+__all__ = [
+    "SAY_ENCODING",
+    "cell_labels",
+    "found_delimiter",
+    "found_header",
+    "header_end",
+    "lines_above",
+    "read_table_file",
+]
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 2**18, 200
@@ -40,7 +48,7 @@ _OTHERS = {
     ".safetensors": "a model file",
 }
 _SIGNATURES = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"%PDF": ".pdf", b"\xd0\xcf\x11\xe0": ".xls"}
-_SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
+SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
@@ -132,7 +140,7 @@ def _found_encoding(path: Any, raw: bytes, encoding: str | None) -> tuple[str, l
             if isinstance(error, UnicodeDecodeError):
                 where = f"{path} line {raw.count(10, 0, error.start) + 1}"
                 problem = f"not {name} (byte 0x{error.object[error.end - 1]:02x})"
-            raise refused(where, problem, _SAY_ENCODING, code="wrong-encoding") from None
+            raise refused(where, problem, SAY_ENCODING, code="wrong-encoding") from None
         if found is None and name != "utf-8":
             _check_western(path, raw)
         return plain, [name] if encoding is None and not name.startswith("utf-8") else []
@@ -181,21 +189,14 @@ def _check_western(path: Any, raw: bytes) -> None:
     is_control = any(byte < 9 for byte in raw[:4000])
     if is_control or beyond > max(4, letters):
         found = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
-        raise unexpected(path, "a table of text", received=found, hint=_SAY_ENCODING, code="wrong-encoding")
+        raise unexpected(path, "a table of text", received=found, hint=SAY_ENCODING, code="wrong-encoding")
 
 
 def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | None, notes: list[str]) -> _Rows:
     """Rows of a text that begins with ``head``, its delimiter given or found."""
-    first_line, skipped, place, is_safe = 1, 0, 0, False
-    if line := _SEP_LINE.match(head):
-        place, first_line, sep = line.end(), 2, sep or line[1]
-    while line := _COMMENT.match(head, place):
-        told, below = (next(csv.reader([part]), []) for part in line.groups())
-        is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
-        if not below or is_header:
-            break
-        is_mark = line[1].strip('";,|\t ') == MARK
-        place, skipped, is_safe = line.start(2), skipped + 1, is_safe or is_mark
+    above = lines_above(head)
+    place, skipped, is_safe = above.end, above.comments, above.is_safe
+    first_line, sep = (1, sep) if above.sep is None else (2, sep or above.sep)
     head, stream = head[place:], opened()
     stream.read(place)
     delimiter = found_delimiter(head) if sep is None else sep
@@ -211,6 +212,30 @@ def _text_rows(path: Any, head: str, opened: Callable[[], TextIO], sep: str | No
     if spare:
         header = ("", *header) if any(columns[-1][:_SAMPLE_ROWS]) else (*header, "")
     return _Rows(header, columns, lines, told, delimiter=delimiter)
+
+
+class _Above(NamedTuple):
+    """What stands above a header: where it ends, the comment lines, whether one marks safe cells, and a delimiter."""
+
+    end: int
+    comments: int
+    is_safe: bool
+    sep: str | None
+
+
+def lines_above(head: str) -> _Above:
+    """The line ``sep=;`` and the comment lines above the header of a text."""
+    skipped, is_safe = 0, False
+    first = _SEP_LINE.match(head)
+    place, sep = (0, None) if first is None else (first.end(), first[1])
+    while line := _COMMENT.match(head, place):
+        told, below = (next(csv.reader([part]), []) for part in line.groups())
+        is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
+        if not below or is_header:
+            break
+        is_mark = line[1].strip('";,|\t ') == MARK
+        place, skipped, is_safe = line.start(2), skipped + 1, is_safe or is_mark
+    return _Above(place, skipped, is_safe, sep)
 
 
 def _sample(head: str, delimiter: str) -> list[list[str]]:
@@ -246,6 +271,14 @@ def found_delimiter(text: str) -> str:
 def found_header(text: str, delimiter: str) -> tuple[str, ...]:
     """The cells of the first line, without blanks around them."""
     return tuple(cell.strip() for cell in (_sample(text, delimiter) or [[]])[0])
+
+
+def header_end(text: str, place: int, delimiter: str) -> int:
+    """Number of the line that the header from a place on ends in; empty lines and line ends inside quotes count."""
+    above = sum(1 for _ in io.StringIO(text[:place], newline=""))
+    reader = csv.reader(io.StringIO(text[place:], newline=""), delimiter=delimiter)
+    next(filter(None, reader), None)
+    return above + reader.line_num
 
 
 def _spare_cells(text: str, delimiter: str) -> int:

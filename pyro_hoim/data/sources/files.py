@@ -12,7 +12,7 @@ from typing import Any
 from ...budgets import check_size
 from ...errors import HoimError, InputError, check_unique, conflict, none_received, refused, unexpected
 from ..csv_file import check_header
-from ..files.table_file import found_delimiter, found_header
+from ..files.table_file import SAY_ENCODING, found_delimiter, found_header, header_end, lines_above
 from .pieces import Piece
 
 __all__ = ["Fragment", "fragments_of", "row_files"]
@@ -26,8 +26,8 @@ _SAMPLE = 2**18
 def row_files(path: Any) -> tuple[str, list[str]]:
     """Kind (``parquet`` or ``text``) and paths of the files of rows that a path, or a list of paths, stands for.
 
-    Of a folder these are all files in it, also in folders below, but those whose names begin with a point or an
-    underscore, in the order of their paths.
+    Of a folder these are all files in it, also in folders below, in the order of their paths, but those that begin with
+    a point or an underscore, or lie in a folder that does.
 
     Raises:
         InputError: no such file, a folder without files, files of several kinds, or of one that is not read.
@@ -38,7 +38,8 @@ def row_files(path: Any) -> tuple[str, list[str]]:
             raise refused(path, "no such file or folder", code="no-file")
         found = [*filter(Path.is_file, sorted(held.rglob("*")))] if held.is_dir() else [held]
         if held.is_dir():
-            found = [file for file in found if not file.relative_to(held).parts[-1].startswith((".", "_"))]
+            parts = {file: file.relative_to(held).parts for file in found}
+            found = [file for file in found if not any(part.startswith((".", "_")) for part in parts[file])]
     else:
         found = [Path(one) for one in path]
     if not found:
@@ -118,6 +119,8 @@ class Fragment(Piece):
 def _damaged(path: str, error: Exception) -> InputError:
     """What pyarrow says of a file, without the long way there."""
     text = " ".join(str(error).split())
+    if "invalid UTF8" in text:
+        return refused(path, "not UTF-8", SAY_ENCODING, code="wrong-encoding")
     return refused(path, f"cannot be read ({text[max(0, text.find('CSV parse error')) :][:200]})", code="damaged-file")
 
 
@@ -194,13 +197,20 @@ def _text(
         raise _damaged(file, error) from None
     if not text.strip():
         raise unexpected(file, "a header and rows", received="an empty file", code="empty")
-    mark = {"tab": "\t", "\\t": "\t"}.get(str(delimiter), delimiter) or found_delimiter(text)
-    header = found_header(text, mark)
+    above = lines_above(text)
+    if above.is_safe:
+        problem = "its first line says that apostrophes stand before cells, which is read in a file that is read whole"
+        raise conflict(file, problem, "write it without safe cells")
+    below = text[above.end :]
+    mark = {"tab": "\t", "\\t": "\t"}.get(str(delimiter), delimiter) or above.sep or found_delimiter(below)
+    header = found_header(below, mark)
     check_header(file, header, mark)
     check_unique(header, f"{file} header")
     form = dataset.CsvFileFormat(
         parse_options=csv.ParseOptions(delimiter=mark, newlines_in_values=True),
-        read_options=csv.ReadOptions(column_names=list(header), skip_rows=1, encoding=encoding or "utf8"),
+        read_options=csv.ReadOptions(
+            column_names=list(header), skip_rows=header_end(text, above.end, mark), encoding=encoding or "utf8"
+        ),
         convert_options=csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False, quoted_strings_can_be_null=False
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 
 from ...budgets import check_size
 from ...errors import InputError, check_names, out_of_range, refused, unexpected
@@ -136,7 +137,8 @@ class LabelReader:
         try:
             numbers = cast(Any, compute).cast(column, pa.float64()).to_numpy(zero_copy_only=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            numbers = np.full(len(column), np.nan)
+            cells = pd.Series(column.to_pylist(), dtype=object)
+            numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
         bad = np.flatnonzero(~((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers <= LARGEST_COUNT)))
         if len(bad):
             hint = "pass count=None if the column does not say how often rows were seen"
@@ -156,7 +158,7 @@ class LabelReader:
             low, high = ends["min"], ends["max"]
             if low is None:
                 return frozen(np.zeros(len(column), dtype=np.int64)), _NONE, 0, ()
-            if high - low < _MAX_RANGE:
+            if high - low < _MAX_RANGE and high < 2**63:
                 values, valid = _numbers(column, low)
                 return values, valid, low, range(low, high + 1)
         if not pa.types.is_dictionary(kind):

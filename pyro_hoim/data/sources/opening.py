@@ -8,9 +8,9 @@ from functools import reduce
 from typing import Any, cast
 
 from ...budgets import MAX_COLUMNS, check_size
-from ...errors import check_names, check_type, check_unique, check_whole, none_received, wrong_type
+from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
-from ..columns import refuse_identifiers
+from ..columns import refuse_identifiers, seeming_role
 from ..encoding import select_columns
 from ..frames import FrameLike, as_observations, is_frame
 from ..observations import Observations
@@ -62,7 +62,8 @@ def open_rows(
 
     Raises:
         InputError: nothing that is read; a damaged file; files of several kinds or of other columns; no rows; columns
-            that are almost unique per row; pyarrow or Dask is not installed (extra ``large``).
+            that are almost unique per row, or that seem to hold counts or weights where nothing was said of either;
+            pyarrow or Dask is not installed (extra ``large``).
         UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
         IntractableError: a column of more than 65,536 levels.
 
@@ -89,6 +90,7 @@ def open_rows(
         pieces = fragments_of(data, delimiter, encoding)
         header, categorical = list(pieces[0].header), frozenset()
     check_unique(header, f"columns of {labels.source}")
+    is_told = domain is not None or columns is not None or count != "count" or "count" in header
     count = None if count == "count" and (count not in header or (domain is not None and count in domain)) else count
     exclude = () if count is None else (count,)
     check_names(exclude, header, f"count of {labels.source}", noun="column")
@@ -98,6 +100,8 @@ def open_rows(
         names = select_columns(header, columns, exclude=exclude, source=labels.source)
         check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
         domain, options["lengths"] = _found(pieces, names, labels, chunk_rows, client, categorical, count is not None)
+        if not is_told:
+            _check_told(domain, labels.source)
     else:
         if columns is not None:
             domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
@@ -108,6 +112,16 @@ def open_rows(
     if client is None:
         return ChunkedRows(domain, **options)
     return DaskRows(domain, client=client, categorical=categorical, **options)
+
+
+def _check_told(domain: Domain, source: str) -> None:
+    """Refuse columns that seem to hold counts or weights, where nothing was said of either."""
+    found = seeming_role({variable.name: variable.labels for variable in domain})
+    if found is not None:
+        name, role = found
+        what = "how often each row was seen" if role == "count" else "weights of the rows"
+        hint = f"name columns, or pass count={name!r}" if role == "count" else "name the columns to read, as columns"
+        raise conflict(source, f"column {name!r} seems to hold {what}", f"{hint}; count=None takes all as they are")
 
 
 def _found(

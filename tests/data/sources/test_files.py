@@ -4,12 +4,16 @@ import gzip
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from pyro_hoim import Domain, Observations
 from pyro_hoim.data import ChunkedRows, DaskRows, open_rows
-from pyro_hoim.errors import IntractableError
+from pyro_hoim.data.files.safe_cells import MARK
+from pyro_hoim.data.files.table_file import read_table_file
+from pyro_hoim.errors import InputError, IntractableError
 
 
 def written(folder, name, text):
@@ -43,6 +47,69 @@ def test_delimiters_blanks_quotes_and_packed_files(tmp_path, delimiter):
         ("b", ("1", "2")),
     ]
     assert rows.num_missing_cells == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n\na,b\nx,1\ny,2\n",
+        'a,"b"\n\nx,1\n\ny,2\n',
+        "sep=;\na;b\nx;1\ny;2\n",
+        "# two lines, of which\n# none is a header\na,b\nx,1\ny,2\n",
+        "a,b\rx,1\ry,2\r",
+    ],
+)
+def test_lines_above_and_between_are_those_of_a_whole_file(tmp_path, text):
+    path = written(tmp_path, "t.csv", text)
+    expected = Observations.from_csv(read_table_file(path))
+    assert open_rows(path).domain == expected.domain == Domain.from_labels({"a": ["x", "y"], "b": ["1", "2"]})
+    assert torch.equal(open_rows(path).observations().codes, expected.codes)
+
+
+def test_a_header_may_hold_line_ends(tmp_path):
+    rows = open_rows(written(tmp_path, "t.csv", '"a\nb",c\nx,1\n'))
+    assert rows.domain.names == ("a\nb", "c") and rows.num_rows == 1
+
+
+def test_files_of_hidden_folders_are_no_rows(tmp_path):
+    for name in ("a.csv", ".a.csv", "_temporary/a.csv", "deep/.b/a.csv", "deep/a.csv"):
+        written(tmp_path, name, "a\nx\ny\n")
+    assert open_rows(tmp_path).num_rows == 4
+
+
+def test_whole_numbers_beyond_64_bits_with_a_sign(tmp_path):
+    table = pa.table({"a": pa.array([2**64 - 1, 2**64 - 2, None], pa.uint64())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    rows = open_rows(tmp_path)
+    assert rows.domain["a"].labels == (str(2**64 - 2), str(2**64 - 1)) and rows.num_missing_cells == 1
+
+
+def test_counts_may_have_blanks_and_a_bad_one_is_shown(tmp_path):
+    assert open_rows(written(tmp_path, "t.csv", "a,count\nx, 3 \ny,2\n")).total_count == 5
+    with pytest.raises(InputError, match="received ''"):
+        open_rows(written(tmp_path, "u.csv", "a,count\nx,3\ny,\n")).distinct()
+
+
+@pytest.mark.parametrize("name", ["Freq", "weight"])
+def test_columns_named_as_counts_or_weights_are_asked_about(tmp_path, name):
+    path = written(tmp_path, "t.csv", f"a,{name}\nx,3\ny,2\nx,3\n")
+    with pytest.raises(InputError, match=f"column '{name}' seems to hold"):
+        open_rows(path)
+    assert open_rows(path, columns=["a", name]).domain.names == ("a", name)
+    assert open_rows(path, count=None).domain.names == ("a", name)
+    assert open_rows(path, count=name).total_count == 8
+
+
+def test_another_encoding_has_to_be_said(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a,b\né,1\n".encode("latin-1"))
+    with pytest.raises(InputError, match="not UTF-8; give its encoding"):
+        open_rows(tmp_path)
+    assert open_rows(tmp_path, encoding="latin-1").domain["a"].labels == ("é",)
+
+
+def test_safe_cells_are_not_taken_as_they_are(tmp_path):
+    with pytest.raises(InputError, match="apostrophes"):
+        open_rows(written(tmp_path, "t.csv", f"{MARK}\na,b\nx,'=1\n"))
 
 
 def test_dictionaries_may_differ_between_files(tmp_path):
