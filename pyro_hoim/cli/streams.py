@@ -70,7 +70,8 @@ def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRo
                 answers[name] = family.predict(replace(question, rows=found)) if len(found.codes) else Answer({}, [])
             frame = labels_of(rows.domain, rows.codes.numpy()).astype(object).fillna("")
             if bool((rows.counts != 1).any()):
-                frame["count"] = rows.counts.long().numpy()
+                is_whole = known.weight is None
+                frame[known.weight or "count"] = rows.counts.long().numpy() if is_whole else rows.counts.numpy()
             yield beside(frame, answers, UnseenLabels(0.0, {}, is_unseen.numpy()), known.path)
 
     _write(parts(), out, safe)

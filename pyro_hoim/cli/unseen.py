@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.command.pieces import Pieces, distinct_rows
+from ..core.command.pieces import Pieces, distinct_rows, weighted
 from ..core.prediction import extend_rows
 from ..core.words import listed
 from ..data.bins import Bins
@@ -73,12 +73,14 @@ class KnownRows:
         source: over the labels that the rows have.
         codes: by column of the source, the code in the model of every code: -1 for missing, -2 for none.
         path: of the rows.
+        weight: column of weights, which the source has beside those of the model.
     """
 
     domain: Domain
     source: RowSource
     codes: tuple[np.ndarray, ...]
     path: Path
+    weight: str | None = None
 
     @classmethod
     def opened(
@@ -94,21 +96,26 @@ class KnownRows:
         count = kept.get("count_column", "count")
         header = pieces.header(path)
         names = [name for name in domain.names if name in header or name not in optional]
-        used = count if count in header and count not in domain else None
-        rows = pieces.opened(path, columns=names, count=used, missing_values=missing)
+        weight = kept.get("weight_column")
+        weight = weight if weight in header and weight not in domain else None
+        used = count if count in header and count not in domain and weight is None else None
+        bins = {name: Bins.from_json(cut) for name, cut in kept.get("bins", {}).items() if name in names}
+        cuts = {name: cut for name, cut in bins.items() if cut.kind == "numbers"}
+        columns = names if weight is None else [*names, weight]
+        rows = pieces.opened(path, columns=columns, count=used, missing_values=missing, bins=cuts)
         found: list[np.ndarray] = []
-        for variable in rows.domain:
+        for variable in (v for v in rows.domain if v.name != weight):
             labels: Sequence[str] = variable.labels
             known = domain[variable.name].labels
-            if variable.name in kept.get("bins", {}) and not {*labels} <= {*known}:
-                labels = Bins.from_json(kept["bins"][variable.name]).apply(labels, name=variable.name)
+            if variable.name in bins.keys() - cuts and not {*labels} <= {*known}:
+                labels = bins[variable.name].apply(labels, name=variable.name)
             place = {label: code for code, label in enumerate(known)}
             found.append(np.array([*(place.get(label, -2 if label else -1) for label in labels), -1]))
-        return cls(domain, rows, tuple(found), path)
+        return cls(domain, rows, tuple(found), path, weight)
 
     def distinct(self) -> tuple[Observations, UnseenLabels]:
         """The distinct rows all of whose labels are levels of the model, and what is to be said of the others."""
-        rows, _ = distinct_rows(self.source, self.path)
+        rows, _ = distinct_rows(self.source, self.path, self.weight)
         found, is_unseen = self.coded(rows)
         labels = self.unseen_labels()
         if not len(found.codes) and labels:
@@ -120,16 +127,23 @@ class KnownRows:
         """Labels that are no level of the model, by column."""
         return {
             variable.name: sorted(np.array(variable.labels)[codes[:-1] == -2].tolist(), key=level_order)
-            for variable, codes in zip(self.source.domain, self.codes, strict=True)
+            for variable, codes in zip(self._domain, self.codes, strict=True)
             if (codes == -2).any()
         }
 
+    @property
+    def _domain(self) -> Domain:
+        """The variables of the source that the model has."""
+        names = self.source.domain.names
+        return self.source.domain.project([name for name in names if name != self.weight])
+
     def blocks(self) -> Iterator[Observations]:
         """The rows in their order, 65,536 at a time wherever they lie and however they are read."""
-        domain, waiting = self.source.domain, list[Observations]()
+        domain, waiting = self._domain, list[Observations]()
         for batch in self.source.batches():
             codes = torch.from_numpy(batch.codes.T.astype(np.int64))
-            waiting.append(Observations(domain, codes, torch.from_numpy(batch.weights.astype(np.float64))))
+            rows = Observations(self.source.domain, codes, torch.from_numpy(batch.weights.astype(np.float64)))
+            waiting.append(weighted(rows, self.weight, self.path))
             while sum(part.num_rows for part in waiting) >= _BLOCK:
                 whole = _joined(domain, waiting)
                 yield Observations(domain, whole.codes[:_BLOCK], whole.counts[:_BLOCK])
@@ -142,8 +156,8 @@ class KnownRows:
         columns = [codes[rows.codes[:, i].numpy()] for i, codes in enumerate(self.codes)]
         codes = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
         is_unseen = (codes == -2).any(1)
-        present = self.domain.project(self.source.domain.names)
-        order = [self.source.domain.names.index(name) for name in present.names]
+        present = self.domain.project(self._domain.names)
+        order = [self._domain.names.index(name) for name in present.names]
         kept = Observations(present, codes[~is_unseen][:, order], rows.counts[~is_unseen])
         return extend_rows(kept, self.domain), is_unseen
 

@@ -17,7 +17,7 @@ from ..errors import check_names, check_type, check_unique, none_received, out_o
 from .encoding import to_numbers
 from .readers import row_position
 
-__all__ = ["Bins", "bin_columns", "find_bins", "parse_bins"]
+__all__ = ["Bins", "bin_columns", "edge_bins", "find_bins", "parse_bins"]
 
 _MOST_LEVELS = 1000
 _RULES = "quantile:4, width:5 or edges:0,10,20"
@@ -102,6 +102,20 @@ def parse_bins(words: Sequence[str], argument: str = "bins") -> dict[str, str]:
             raise refused(argument, f"column {name.strip()!r} is cut twice", code="repeated-name")
         found[name.strip()] = rule.strip()
     return found
+
+
+def edge_bins(rule: str, name: str) -> Bins:
+    """Numbers to cut a column at, of a rule that needs no look at the rows.
+
+    Raises:
+        InputError: another rule than ``edges:A,B,...``, or edges that are no increasing numbers.
+    """
+    method, _, text = rule.partition(":")
+    words = text.split(",")
+    if method != "edges" or is_dates(words):
+        expected = "numbers to cut at, such as edges:0,10,20, for rows that are read piece by piece"
+        raise unexpected(f"bins of {name!r}", expected, rule, code="unknown-choice")
+    return Bins(tuple(_edges(words, "numbers", rule, name)), "numbers", rule)
 
 
 def find_bins(

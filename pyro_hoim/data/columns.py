@@ -24,7 +24,7 @@ __all__ = [
     "relabelled",
     "seem_counts",
     "seem_weights",
-    "seeming_role",
+    "seeming_roles",
     "with_ordinal",
 ]
 
@@ -56,15 +56,16 @@ def seem_weights(name: str, numbers: Callable[[], np.ndarray]) -> bool:
     return name.lower() in _WEIGHT_NAMES and bool((numbers() >= 0).all())
 
 
-def seeming_role(labels: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """The first column whose name and labels are those of counts or weights, and its role, if there is one."""
+def seeming_roles(labels: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Columns whose name and labels are those of counts or weights, and their role, ``count`` or ``weight``."""
+    found: list[tuple[str, str]] = []
     for name, held in labels.items():
         numbers = partial(_numbers, held)
         if seem_counts(name, numbers, lambda: False):
-            return name, "count"
-        if seem_weights(name, numbers):
-            return name, "weight"
-    return None
+            found.append((name, "count"))
+        elif seem_weights(name, numbers):
+            found.append((name, "weight"))
+    return found
 
 
 def _numbers(labels: Sequence[str]) -> np.ndarray:

@@ -71,10 +71,78 @@ def test_rows_with_unknown_labels_are_counted(shell, folder, frame):
 
 
 def test_what_is_read_whole_only_is_refused(shell, folder):
-    assert "--bins" in shell.refused("fit", folder, "--bins", "year=quantile:2")
-    assert "--weight-column" in shell.refused("fit", folder, "--weight-column", "year")
+    assert "expected numbers to cut at" in shell.refused("fit", folder, "--bins", "year=quantile:2")
+    assert "expected numbers to cut at" in shell.refused("fit", folder, "--bins", "year=edges:2020-01-01")
+    assert "unknown column 'years'" in shell.refused("fit", folder, "--bins", "years=edges:2021")
+    assert "unknown column 'weights'" in shell.refused("fit", folder, "--weight-column", "weights")
     assert "--chunk-rows" in shell.refused("fit", "ucb_admissions", "--chunk-rows", "5")
     assert "no scheduler" in shell.refused("fit", folder, "--cluster", "tcp://127.0.0.1:9")
+
+
+@pytest.fixture
+def measured(frame, tmp_path):
+    """Rows with weights and numbers, in a file and in a folder whose first file has weights of another type."""
+    random = np.random.default_rng(4)
+    found = frame.assign(w=random.choice([0.0, 1.0, 2.0], 600), age=random.normal(40, 20, 600).round(6))
+    found.loc[200:, "w"] += random.choice([0.1, 0.25, 1 / 3], 400)
+    found.to_csv("measured.csv", index=False)
+    (tmp_path / "measured").mkdir()
+    for i, part in enumerate((found.iloc[:200].astype({"w": int}), found.iloc[200:])):
+        part.to_parquet(tmp_path / "measured" / f"{i}.parquet", row_group_size=90)
+    return "measured"
+
+
+def close(found, expected):
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(close(found[name], expected[name]) for name in expected)
+    return found == pytest.approx(expected, rel=1e-6, abs=1e-9) if isinstance(expected, float) else found == expected
+
+
+@pytest.mark.parametrize("options", [(), ("--chunk-rows", "50"), ("--cluster", "local")])
+def test_weights_and_cut_columns_are_those_of_the_whole_file(shell, measured, options):
+    how = ["--edges", "size*age + wet", "--prior", "ridge:1", "--columns", "size,wet,age"]
+    how += ["--bins", "age=edges:20,40,200", "--weight-column", "w"]
+    expected = printed(shell, "fit", "measured.csv", *how, "--out", "one")
+    found = printed(shell, "fit", measured, *how, *options, "--out", "other")
+    for name in ("gain", "nll", "rows", "num_parameters"):
+        assert close(found[name], expected[name]), name
+    whole, parts = (printed(shell, "score", "one", *words) for words in (["measured.csv"], [measured, *options]))
+    assert close(parts, whole) and not parts["rows"].is_integer()
+    shell("predict", "one", measured, "--target", "wet", "--out", "parts.csv", *options)
+    shell("predict", "one", "measured.csv", "--target", "wet", "--out", "whole.csv")
+    one, other = pd.read_csv("parts.csv"), pd.read_csv("whole.csv")
+    assert one["w"].tolist() == other["w"].tolist()
+    shown = [name for name in other.columns if name not in ("w", "age", "year")]
+    pd.testing.assert_frame_equal(one[shown], other[shown])
+
+
+def test_control_other_weights_are_another_model(shell, measured):
+    how = ["--edges", "size*wet", "--columns", "size,wet"]
+    found = [
+        printed(shell, "fit", measured, *how, *more, "--out", f"m{i}")["nll"]
+        for i, more in enumerate((["--weight-column", "w"], []))
+    ]
+    assert found[0] != found[1]
+
+
+def test_weights_that_are_missing_are_refused(shell, measured, frame):
+    frame.assign(w=np.where(np.arange(600) % 7, "1.5", "")).to_csv("gaps.csv", index=False)
+    assert "'w'" in shell.refused("fit", "gaps.csv", "--weight-column", "w", "--chunk-rows", "100")
+
+
+def test_columns_named_as_counts_are_asked_about(shell, frame):
+    frame.assign(Freq=2).to_csv("freq.csv", index=False)
+    words = ["fit", "freq.csv", "--order", "1", "--chunk-rows", "100"]
+    assert "say --count-column Freq if it does" in shell.refused(*words)
+    assert printed(shell, *words, "--count-column", "Freq", "--out", "one")["rows"]["train"] == 1200
+
+
+def test_few_rows_of_many_levels_are_scored(shell):
+    labels = [f"k{i:02d}" for i in range(30)]
+    pd.DataFrame({"a": labels * 4, "b": ["u", "v"] * 60}).to_csv("many.csv", index=False)
+    pd.DataFrame({"a": labels, "b": ["u", "v"] * 15}).to_csv("few.csv", index=False)
+    shell("fit", "many.csv", "--order", "1", "--chunk-rows", "50", "--out", "one")
+    assert printed(shell, "score", "one", "few.csv", "--chunk-rows", "20")["rows"] == 30
 
 
 def test_predictions_stand_beside_the_rows_in_their_order(shell, folder, frame):

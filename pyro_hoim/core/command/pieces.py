@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from ...data.encoding import parse_counts
 from ...data.observations import Observations
-from ...data.sources import RowSource, open_rows
+from ...data.sources import RowSource
 from ...data.sources.files import fragments_of
+from ...data.sources.opening import HowRead, opened_rows
 from ...errors import IntractableError, conflict
 from ..words import option, plural
 
-__all__ = ["Pieces", "distinct_rows"]
+__all__ = ["Pieces", "distinct_rows", "weighted"]
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,32 @@ class Pieces:
         return fragments_of(Path(source), self.sep, self.encoding)[0].header
 
     def opened(self, source: Path | str, **options: Any) -> RowSource:
-        """The rows, with options of :func:`~pyro_hoim.data.open_rows`."""
+        """The rows, with options of :func:`~pyro_hoim.data.open_rows`; columns are not checked."""
         size = {} if self.chunk_rows is None else {"chunk_rows": self.chunk_rows}
         named = {"cluster": self.cluster, "delimiter": self.sep, "encoding": self.encoding}
-        return open_rows(Path(source), **size, **named, **options)
+        return opened_rows(Path(source), HowRead(**size, **named, **options, is_checked=False))
 
 
-def distinct_rows(rows: RowSource, source: Path | str) -> tuple[Observations, str]:
-    """The distinct rows, and a sentence on them.
+def weighted(rows: Observations, weight: str | None, source: Path | str) -> Observations:
+    """Rows without a column of weights, their counts times these.
+
+    Counts of rows of equal weight are whole numbers, so sums do not depend on how rows are read.
+
+    Raises:
+        InputError: missing or negative weights, or none above zero.
+    """
+    if weight is None:
+        return rows
+    (place,) = rows.domain.indices([weight])
+    codes, counts = rows.codes[:, place], rows.counts
+    labels = [*rows.domain[weight].labels, *([""] if bool((codes < 0).any()) else [])]
+    found = parse_counts(labels, name=f"column {weight!r}", where=lambda _: str(source), fractional=True)
+    rest = rows.project([name for name in rows.domain.names if name != weight])
+    return Observations(rest.domain, rest.codes, counts * torch.as_tensor(found, dtype=torch.float64)[codes])
+
+
+def distinct_rows(rows: RowSource, source: Path | str, weight: str | None = None) -> tuple[Observations, str]:
+    """The distinct rows, whose counts are sums of a column of weights if there is one, and a sentence on them.
 
     Raises:
         IntractableError: they do not fit into memory.
@@ -70,4 +92,6 @@ def distinct_rows(rows: RowSource, source: Path | str) -> tuple[Observations, st
         hint = f"take fewer columns ({option('columns')}), or fit their margins with pyro_hoim.fit and open_rows"
         raise error.replace(argument=str(source), hint=hint) from None
     lines = plural(found.total_count, "row")
+    if weight is not None:
+        found = weighted(found, weight, source).unique()
     return found, f"{source}: {lines} read piece by piece, {found.num_rows:,} of them different"

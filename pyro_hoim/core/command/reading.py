@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...data.bins import Bins, find_bins, parse_bins
-from ...data.columns import seem_counts, seem_weights
+from ...data.bins import Bins, edge_bins, find_bins, parse_bins
+from ...data.columns import seem_counts, seem_weights, seeming_roles
 from ...data.csv_file import CsvColumns
-from ...data.encoding import parse_counts
+from ...data.encoding import parse_counts, select_columns
 from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
 from ...datasets.tables import load_table, tables
@@ -66,14 +66,33 @@ class Reading:
                 raise conflict(name, f"belongs to a table of text, received {source}")
         self.pieces.check_unused(source)
 
-    def in_pieces(self, source: str, chosen: Any, missing: Collection[str]) -> tuple[Observations, str]:
-        """The distinct rows of a source that is read piece by piece, and a sentence on them."""
-        for name in ("bins", "weight_column"):
-            if getattr(self, name) not in (None, _NONE, {}):
-                raise conflict(name, f"belongs to a file that is read whole, and {source} is read piece by piece")
-        count = {None: "count", _NONE: None}.get(self.count_column, self.count_column)
-        rows = self.pieces.opened(source, columns=chosen, count=count, missing_values=missing)
-        return distinct_rows(rows, source)
+    def in_pieces(
+        self, source: str, chosen: Any, missing: Collection[str]
+    ) -> tuple[Observations, str, dict[str, Bins]]:
+        """The distinct rows of a source that is read piece by piece, a sentence on them, and the cut points."""
+        header = self.pieces.header(source)
+        weight = None if self.weight_column == _NONE else self.weight_column
+        check_names([] if weight is None else [weight], header, "weight_column", noun="column")
+        plain = "count" if "count" in header and weight is None else None
+        count = {None: plain, _NONE: None}.get(self.count_column, self.count_column)
+        own = [name for name in (count, weight) if name is not None]
+        names = list(select_columns(header, chosen, exclude=own, source=source))
+        cuts = {name: edge_bins(rule, name) for name, rule in self.bins.items()}
+        columns = names if weight is None else [*names, weight]
+        rows = self.pieces.opened(source, columns=columns, count=count, missing_values=missing, bins=cuts)
+        if not own:
+            given = chosen if isinstance(chosen, list) else ()
+            self._check_told(source, {v.name: v.labels for v in rows.domain if v.name not in given})
+        found, note = distinct_rows(rows, source, weight)
+        return found, note, cuts
+
+    def _check_told(self, source: str, labels: Mapping[str, Sequence[str]]) -> None:
+        """Stop at a column that seems to hold counts or weights, where nothing was said of either."""
+        for name, role in seeming_roles(labels):
+            if role == "count" and self.count_column is None:
+                raise _unnamed(source, name, "count_column", "how often each row was seen")
+            if role == "weight" and self.weight_column is None:
+                raise _unnamed(source, name, "weight_column", "weights of the rows")
 
     def check_numbers(self) -> None:
         """Refuse options that rows of numbers have no use for."""
@@ -101,16 +120,16 @@ class Reading:
                 continue
             numbers = partial(_numbers, table, name)
             if self.count_column is None and seem_counts(name, numbers, partial(_others_differ, table, name)):
-                raise _unnamed(table, name, "count_column", "how often each row was seen")
+                raise _unnamed(table.path, name, "count_column", "how often each row was seen")
             if self.weight_column is None and seem_weights(name, numbers):
-                raise _unnamed(table, name, "weight_column", "weights of the rows")
+                raise _unnamed(table.path, name, "weight_column", "weights of the rows")
         return None, None
 
 
-def _unnamed(table: CsvColumns, name: str, argument: str, what: str) -> Exception:
+def _unnamed(source: str, name: str, argument: str, what: str) -> Exception:
     problem = f"column {name!r} seems to hold {what}"
     hint = f"say {option(argument, name)} if it does, {option(argument, _NONE)} if it is a variable"
-    return refused(table.path, problem, hint, code="conflict")
+    return refused(source, problem, hint, code="conflict")
 
 
 def _numbers(table: CsvColumns, name: str) -> np.ndarray:

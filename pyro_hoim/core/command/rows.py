@@ -237,8 +237,8 @@ def _read_source(
     """
     embedded = [info.name for info in tables()]
     if Path(source).exists() and reading.pieces.wanted(source):
-        rows, note = reading.in_pieces(source, chosen, missing)
-        return rows, [note], {} if reading.count_column is None else {"count_column": reading.count_column}
+        rows, note, cuts = reading.in_pieces(source, chosen, missing)
+        return rows, [note], _kept(cuts, reading)
     if Path(source).exists():
         table = read_cells(source, reading.sep, reading.encoding)
         count, weights = reading.counting(table, chosen if isinstance(chosen, list) else ())
@@ -254,12 +254,16 @@ def _read_source(
         raise refused(source, problem, code="no-file")
     table, cuts = cut_columns(table, reading.bins, missing, count or weights)
     rows = Observations.from_csv(table, count=count, weights=weights, columns=chosen, missing_values=("", *missing))
+    return rows, list(table.note), _kept(cuts, reading)
+
+
+def _kept(cuts: Mapping[str, Bins], reading: Reading) -> dict[str, Any]:
+    """What a model keeps of how its rows were read."""
     kept: dict[str, Any] = {"bins": {name: cut.to_json() for name, cut in cuts.items()}} if cuts else {}
-    if reading.count_column is not None:
-        kept["count_column"] = reading.count_column
-    if reading.weight_column is not None:
-        kept["weight_column"] = reading.weight_column
-    return rows, list(table.note), kept
+    for name in ("count_column", "weight_column"):
+        if getattr(reading, name) is not None:
+            kept[name] = getattr(reading, name)
+    return kept
 
 
 def _known_table(data: Observations, chosen: list[str] | int | None, missing: tuple[str, ...]) -> Observations:

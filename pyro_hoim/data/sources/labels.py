@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from ...budgets import check_size
 from ...errors import InputError, check_names, out_of_range, refused, unexpected
 from ...schema import Kind, Variable
+from ..bins import Bins
 from ..encoding import LARGEST_COUNT, check_alike, code_reader, label_of, level_order
 from ..files.table_file import cell_labels
 from ..files.typed_file import not_plain
@@ -48,7 +49,7 @@ class ColumnLevels(NamedTuple):
         return ColumnLevels(labels | held, None, False, missing)
 
 
-def merged_levels(name: str, found: ColumnLevels) -> Variable:
+def merged_levels(name: str, found: ColumnLevels, bins: Bins | None = None) -> Variable:
     """The variable of a column: levels as :meth:`~pyro_hoim.Observations.from_pandas` orders them.
 
     Raises:
@@ -56,6 +57,9 @@ def merged_levels(name: str, found: ColumnLevels) -> Variable:
         IntractableError: more levels than are looked for.
     """
     kind: Kind = "ordinal" if found.categories is not None and found.is_ordered else "nominal"
+    if bins is not None:
+        found = found._replace(categories=tuple(label for label in bins.labels if label in found.labels))
+        kind = "ordinal"
     levels = sorted(found.labels, key=level_order) if found.categories is None else list(found.categories)
     check_count(name, len(levels))
     if not levels:
@@ -81,11 +85,13 @@ class LabelReader:
         is_file: whether blanks around labels are removed, and dates written as ISO says, as files are read.
         missing_values: labels that mean "missing", the empty one among them.
         source: what is read, for messages.
+        bins: cut points of columns of numbers, whose labels are the levels between them.
     """
 
     is_file: bool
     missing_values: tuple[str, ...]
     source: str
+    bins: Mapping[str, Bins] = field(default_factory=dict[str, Bins])
 
     def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
         """Levels of a column (an array of Arrow)."""
@@ -101,7 +107,7 @@ class LabelReader:
             missing += int((is_hidden & valid if len(valid) else is_hidden).sum())
         labels = frozenset(text for text, one in zip(texts, seen, strict=True) if one) - {*self.missing_values}
         check_count(name, len(labels))
-        if not is_categorical:
+        if not is_categorical or name in self.bins:
             return ColumnLevels(labels, None, False, missing)
         categories = tuple(dict.fromkeys(text for text in texts if text not in self.missing_values))
         return ColumnLevels(labels, categories, bool(column.type.ordered), missing)
@@ -116,7 +122,7 @@ class LabelReader:
         table = np.full(len(texts), -1, dtype=np.int64)
         for i, (text, value) in enumerate(zip(texts, distinct, strict=True)):
             if text not in self.missing_values:
-                code = read(text if self.is_file else value)
+                code = read(text if self.is_file or variable.name in self.bins else value)
                 table[i] = -2 if code is None else code
         if not len(table):
             out[:] = -1
@@ -171,11 +177,22 @@ class LabelReader:
         place = f"{self.source} column {name!r}"
         known = ["" if value is None or value != value else value for value in values]
         if self.is_file:
-            return cell_labels(place, known)
-        try:
-            return [label_of(value) for value in known]
-        except InputError as error:
-            raise refused(place, str(error), code="not-finite") from None
+            texts = cell_labels(place, known)
+        else:
+            try:
+                texts = [label_of(value) for value in known]
+            except InputError as error:
+                raise refused(place, str(error), code="not-finite") from None
+        if name not in self.bins:
+            return texts
+        return _cut(["" if text in self.missing_values else text for text in texts], self.bins[name], place, name)
+
+
+def _cut(texts: list[str], bins: Bins, place: str, name: str) -> list[str]:
+    """Levels of numbers; texts that are levels already stay."""
+    levels = {*bins.labels}
+    found = bins.apply(["" if text in levels else text for text in texts], lambda _: place, name)
+    return [text if text in levels else level for text, level in zip(texts, found, strict=True)]
 
 
 def _numbers(column: Any, fill: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...budgets import MAX_COLUMNS, check_size
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
-from ..columns import refuse_identifiers, seeming_role
+from ..bins import Bins, bin_columns, edge_bins
+from ..columns import refuse_identifiers, seeming_roles
 from ..encoding import select_columns
-from ..frames import FrameLike, as_observations, is_frame
+from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
 from .chunked import ChunkedRows, in_threads
 from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
@@ -22,7 +23,7 @@ from .memory import MemoryRows
 from .pieces import piece_levels
 from .rows import RowSource, View
 
-__all__ = ["open_rows"]
+__all__ = ["HowRead", "open_rows", "opened_rows"]
 
 
 def open_rows(
@@ -36,6 +37,7 @@ def open_rows(
     cluster: Any = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    bins: Mapping[str, str | Bins] | None = None,
 ) -> RowSource:
     """Rows of finite variables, wherever they lie, of which any number is read piece by piece.
 
@@ -56,6 +58,8 @@ def open_rows(
             ``"local"`` for threads of this machine; None for files reads them here, for Dask as ``"local"``.
         delimiter: of text, the character between cells; None finds it.
         encoding: of text; None for UTF-8.
+        bins: columns of numbers that are cut into ordered levels, those that some row has: the edges (``edges:0,10``),
+            or the cut points of :func:`~pyro_hoim.data.find_bins`; of a data frame in memory any of its rules.
 
     Returns:
         :class:`~pyro_hoim.data.RowSource`.
@@ -73,34 +77,67 @@ def open_rows(
         >>> rows.domain.names, rows.marginal_counts([("wet", "cold")]).tolist()
         (('wet', 'cold'), [1, 0, 1, 1])
     """
-    check_whole(chunk_rows, "chunk_rows")
-    if isinstance(missing_values, str):
-        raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
+    asked = HowRead(domain, columns, count, missing_values, chunk_rows, cluster, delimiter, encoding, bins or {})
+    return opened_rows(data, asked)
+
+
+@dataclass(frozen=True)
+class HowRead:
+    """The arguments of :func:`open_rows`.
+
+    Attributes:
+        is_checked: whether columns are refused that name rows, or that seem to hold counts or weights.
+    """
+
+    domain: Domain | None = None
+    columns: Sequence[str] | int | None = None
+    count: str | None = "count"
+    missing_values: Collection[str] = ("",)
+    chunk_rows: int = 2**18
+    cluster: Any = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    bins: Mapping[str, str | Bins] = field(default_factory=dict[str, str | Bins])
+    is_checked: bool = True
+
+
+def opened_rows(data: Any, how: HowRead) -> RowSource:
+    """The rows of :func:`open_rows`."""
+    check_whole(how.chunk_rows, "chunk_rows")
+    if isinstance(how.missing_values, str):
+        raise wrong_type("missing_values", "a collection of labels", received=repr(how.missing_values))
+    domain, columns, count = how.domain, how.columns, how.count
     if isinstance(data, Observations) or (is_frame(data) and not is_dask(data)):
-        known = cast(FrameLike, data)
-        held = as_observations(known, domain=domain, count=count, columns=columns, missing_values=missing_values)
-        return MemoryRows.of(held, chunk_rows=chunk_rows)
-    missing = tuple(sorted({"", *missing_values}))
+        known = _cut(data, how.bins) if how.bins else cast(FrameLike, data)
+        held = as_observations(known, domain=domain, count=count, columns=columns, missing_values=how.missing_values)
+        return MemoryRows.of(held, chunk_rows=how.chunk_rows)
+    missing = tuple(sorted({"", *how.missing_values}))
+    cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.bins.items()}
     if is_dask(data):
-        labels = LabelReader(False, missing, "the rows")
+        labels = LabelReader(False, missing, "the rows", cuts)
         pieces, header, categorical = partitions_of(data)
     else:
         check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
-        labels = LabelReader(True, missing, "the rows" if isinstance(data, list | tuple) else str(data))
-        pieces = fragments_of(data, delimiter, encoding)
+        labels = LabelReader(True, missing, "the rows" if isinstance(data, list | tuple) else str(data), cuts)
+        pieces = fragments_of(data, how.delimiter, how.encoding)
         header, categorical = list(pieces[0].header), frozenset()
     check_unique(header, f"columns of {labels.source}")
     is_told = domain is not None or columns is not None or count != "count" or "count" in header
     count = None if count == "count" and (count not in header or (domain is not None and count in domain)) else count
     exclude = () if count is None else (count,)
     check_names(exclude, header, f"count of {labels.source}", noun="column")
-    options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": chunk_rows}
-    client = connected(cluster) if cluster is not None or is_dask(data) else None
+    options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
+    check_names(list(cuts), header, "bins", noun="column")
+    client = connected(how.cluster) if how.cluster is not None or is_dask(data) else None
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=labels.source)
         check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
-        domain, options["lengths"] = _found(pieces, names, labels, chunk_rows, client, categorical, count is not None)
-        if not is_told:
+        held, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client, categorical)
+        domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
+        if how.is_checked and count is None:
+            sizes = [(name, len(levels.labels)) for name, levels in held.items()]
+            refuse_identifiers(sizes, sum(options["lengths"]))
+        if how.is_checked and not is_told:
             _check_told(domain, labels.source)
     else:
         if columns is not None:
@@ -116,9 +153,7 @@ def open_rows(
 
 def _check_told(domain: Domain, source: str) -> None:
     """Refuse columns that seem to hold counts or weights, where nothing was said of either."""
-    found = seeming_role({variable.name: variable.labels for variable in domain})
-    if found is not None:
-        name, role = found
+    for name, role in seeming_roles({variable.name: variable.labels for variable in domain}):
         what = "how often each row was seen" if role == "count" else "weights of the rows"
         hint = f"name columns, or pass count={name!r}" if role == "count" else "name the columns to read, as columns"
         raise conflict(source, f"column {name!r} seems to hold {what}", f"{hint}; count=None takes all as they are")
@@ -131,9 +166,8 @@ def _found(
     chunk_rows: int,
     client: Any,
     categorical: frozenset[str],
-    has_counts: bool,
-) -> tuple[Domain, tuple[int, ...]]:
-    """The variables of all pieces, and how many rows each has, in one pass."""
+) -> tuple[dict[str, ColumnLevels], tuple[int, ...]]:
+    """What the columns of all pieces hold, and how many rows each has, in one pass."""
     parts: Iterator[tuple[int, dict[str, ColumnLevels]]]
     if client is None:
         parts = in_threads(lambda piece: piece_levels(piece, names, labels, chunk_rows), pieces)
@@ -141,14 +175,21 @@ def _found(
         tasks = [(piece, categorical, names, labels, chunk_rows) for piece in pieces]
         parts = run_tasks(client, levels_of, tasks, in_order=True)
     lengths: list[int] = []
-    held: dict[str, list[ColumnLevels]] = {name: [] for name in names}
+    held: dict[str, ColumnLevels] = {}
     for rows, found in parts:
         lengths.append(rows)
         for name, levels in found.items():
-            held[name] = [reduce(ColumnLevels.joined, [*held[name], levels])]
+            held[name] = held[name].joined(levels) if name in held else levels
     if not sum(lengths):
         raise none_received(labels.source, "at least one row")
-    domain = Domain(merged_levels(name, levels) for name, (levels,) in held.items())
-    if not has_counts:
-        refuse_identifiers([(v.name, len(held[v.name][0].labels)) for v in domain], sum(lengths))
-    return domain, tuple(lengths)
+    return {name: held[name] for name in names}, tuple(lengths)
+
+
+def _cut(data: Any, bins: Mapping[str, str | Bins]) -> Any:
+    """A data frame with columns cut into the levels that rows have."""
+    if isinstance(data, Observations):
+        raise conflict("bins", "cut columns of numbers, and observations have levels")
+    found = bin_columns(as_frame(data, "data"), bins)
+    for name in bins:
+        found[name] = found[name].cat.remove_unused_categories()
+    return found

@@ -112,6 +112,46 @@ def test_safe_cells_are_not_taken_as_they_are(tmp_path):
         open_rows(written(tmp_path, "t.csv", f"{MARK}\na,b\nx,'=1\n"))
 
 
+def test_columns_of_numbers_are_cut_alike_wherever_they_lie(tmp_path, client, write_parquet):
+    import dask.dataframe as dd
+
+    random = np.random.default_rng(5)
+    values = np.where(random.random(400) < 0.1, np.nan, random.normal(0, 1, 400))
+    frame = pd.DataFrame({"a": random.choice(["x", "y"], 400), "b": values})
+    bins = {"b": "edges:-9,0,0.5,9"}
+    held = open_rows(frame, bins=bins)
+    assert held.domain["b"].labels == ("[-9, 0)", "[0, 0.5)", "[0.5, 9)") and held.domain["b"].kind == "ordinal"
+    expected = held.observations()
+    assert torch.equal(
+        expected.codes[:, 1], torch.from_numpy(np.where(np.isnan(values), -1, (values >= 0) + 0 + (values >= 0.5)))
+    )
+    folder = write_parquet(tmp_path / "rows", frame)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    others = [
+        open_rows(folder, bins=bins, chunk_rows=50),
+        open_rows(tmp_path / "t.csv", bins=bins),
+        open_rows(folder, bins=bins, domain=held.domain),
+        open_rows(dd.from_pandas(frame, npartitions=3), bins=bins, cluster=client),
+    ]
+    for rows in others:
+        assert rows.domain == held.domain
+        assert torch.equal(rows.observations().codes, expected.codes)
+
+
+def test_columns_that_cannot_be_cut_are_refused(tmp_path, frame):
+    path = written(tmp_path, "t.csv", "a,b\nx,1\ny,2\n")
+    for bins, message in (
+        ({"a": "edges:1"}, "expected a number in column 'a', which is cut into levels, received 'x'"),
+        ({"b": "width:2"}, "expected numbers to cut at"),
+        ({"c": "edges:1"}, "unknown column 'c'"),
+        ({"b": "edges:2,1"}, "edges in increasing order"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_rows(path, bins=bins)
+    with pytest.raises(InputError, match="observations have levels"):
+        open_rows(Observations.from_pandas(frame), bins={"number": "edges:1"})
+
+
 def test_dictionaries_may_differ_between_files(tmp_path):
     one = pd.DataFrame({"a": pd.Categorical(["u", "v"], categories=["v", "u"])})
     other = pd.DataFrame({"a": pd.Categorical(["w", "u"], categories=["w", "u", "t"])})
