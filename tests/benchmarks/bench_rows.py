@@ -2,11 +2,10 @@
 
 The columns are a chain: each repeats its left neighbour with a probability of its own. Every stage is a process of its
 own, so that the peak memory is that of the stage with the interpreter and all imports. The files are made in a folder
-that is deleted at the end. Prints one line of JSON for every stage.
+that is deleted at the end. Prints one line of JSON for every stage. pandas and pyarrow count all pairs too, file after
+file, which at 10^8 rows takes pandas an hour.
 
-pandas and pyarrow count all pairs too, file after file.
-
-    python tests/benchmarks/bench_rows.py [--rows 100000000] [--columns 20] [--folder DIR] [--stages open,pairs,fit]
+    python tests/benchmarks/bench_rows.py [--rows 100000000] [--columns 20] [--folder DIR] [--stages pairs,fit,roots]
     python tests/benchmarks/bench_rows.py --rows 10000000 --stages dask
 """
 
@@ -131,6 +130,22 @@ def fit(folder, rows, columns):
     return {"parameters": len(result.theta), "status": result.status, "iterations": result.num_iterations}
 
 
+def roots(folder, rows, columns):
+    """A root model of pairs: the columns as counts, their distinct rows with how often each was seen."""
+    import pyro_hoim as hoim
+
+    result = hoim.fit_roots(opened(folder, columns), order=2, l1=0.01)
+    return {"interactions": result.num_interactions, "rows": result.num_rows}
+
+
+def network(folder, rows, columns):
+    """A dependency network, on rows held as bits or on the distinct ones."""
+    import pyro_hoim as hoim
+
+    learned = hoim.learn_network(opened(folder, columns))
+    return {"leaves": sum(node.num_leaves for node in learned.nodes)}
+
+
 def dask(folder, rows, columns):
     """Pairs counted by two worker processes of Dask, one of which is killed on the way, and by this process."""
     import distributed
@@ -156,7 +171,21 @@ def dask(folder, rows, columns):
 
 STAGES = {
     function.__name__: function
-    for function in (generate, disk, decoded, pandas, arrow, levels, pairs, triples, distinct, fit, dask)
+    for function in (
+        generate,
+        disk,
+        decoded,
+        pandas,
+        arrow,
+        levels,
+        pairs,
+        triples,
+        distinct,
+        fit,
+        roots,
+        network,
+        dask,
+    )
 }
 
 
@@ -174,7 +203,7 @@ def main():
     parser.add_argument("--rows", type=int, default=10**8)
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="where the files are kept; by default they are deleted")
-    parser.add_argument("--stages", default="disk,decoded,pandas,arrow,levels,pairs,distinct,fit")
+    parser.add_argument("--stages", default="disk,decoded,pandas,arrow,levels,pairs,distinct,fit,roots,network")
     parser.add_argument("--stage", help="run this one in this process")
     options = parser.parse_args()
     if options.stage:

@@ -170,7 +170,8 @@ class DistinctCells:
         found, totals = merge_rows(codes, counts, self.cardinalities)  # whole numbers below 2^53 add up exactly
         if len(found) > self.most:
             problem = f"there are more than {self.most:,} distinct rows"
-            raise out_of_reach("distinct", problem, "raise max_rows, take fewer columns, or use margins")
+            hint = "take fewer columns (project), some of the rows (sample), or margins (marginal_counts)"
+            raise out_of_reach("distinct", problem, hint)
         return Cells(found.astype(batch_type(self.cardinalities)), totals.astype(np.int64))
 
 

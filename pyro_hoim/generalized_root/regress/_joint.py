@@ -31,8 +31,8 @@ def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
     """Mean over rows of minus the log base measure of some columns, nats."""
     total = 0.0
     for node in nodes:
-        total -= float(rows.family.log_base(torch.from_numpy(rows.column(node))).sum())
-    return total / rows.num_rows
+        total -= float(rows.counted(rows.family.log_base(torch.from_numpy(rows.column(node))).numpy()).sum())
+    return total / rows.total
 
 
 def interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles: Sequence[int]) -> WorkingSet:

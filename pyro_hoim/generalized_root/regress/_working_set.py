@@ -22,7 +22,9 @@ class WorkingSet(Regression):
         self.others = np.full((len(orders), width), -1, np.int64)
         self.keys = np.arange(len(orders))
         self.l1 = l1
-        self.linear = self.targets.mean(0)[orders]
+        self._counted = rows.counted(self.targets)
+        self.means = self._counted.mean(0) * (rows.num_rows / rows.total)
+        self.linear = self.means[orders]
         self._starts = np.zeros(1, np.int64)
         self._rows = np.empty(0, np.int64)
         self._values = np.empty(0)
@@ -37,8 +39,8 @@ class WorkingSet(Regression):
     def linear_terms(self, columns: tuple[Integers, Integers, Floats], orders: Integers) -> Floats:
         """Mean over rows of feature x root of the node, for each feature."""
         found = np.empty(len(orders))
-        feature_gradients(*columns, orders, self.targets, found)
-        return found / self.rows.num_rows
+        feature_gradients(*columns, orders, self._counted, found)
+        return found / self.rows.total
 
     def add(self, keys: Integers, orders: Integers, sizes: Integers, others: Integers, l1: Floats) -> None:
         """Append features that are not members yet."""
@@ -62,9 +64,12 @@ class WorkingSet(Regression):
         touched = int(is_touched.sum())
         count = touched + (touched < n)
         self.row_map = np.where(is_touched, np.cumsum(is_touched) - 1, touched)
-        self.weights = np.full(count, 1.0 / n)
-        if touched < n:
-            self.weights[touched] = (n - touched) / n
+        if self.rows.counts is not None:
+            self.weights = np.bincount(self.row_map, self.rows.counts) / self.rows.total
+        else:
+            self.weights = np.full(count, 1.0 / n)
+            if touched < n:
+                self.weights[touched] = (n - touched) / n
         c = self.num_constants
         self.starts = np.concatenate([np.arange(c) * count, c * count + self._starts])
         self.places = np.concatenate([np.tile(np.arange(count), c), self.row_map[self._rows]])
@@ -77,5 +82,5 @@ class WorkingSet(Regression):
         return (eta[self.row_map] * self.targets).sum(1) - value[self.row_map]
 
     def residuals(self, point: Point) -> Floats:
-        """(mean - root of the node) / n for all rows, (n, k)."""
-        return (point.mean[self.row_map] - self.targets) / self.rows.num_rows
+        """(mean - root of the node) / n for all rows, times their counts, (n, k)."""
+        return self.rows.counted(point.mean[self.row_map] - self.targets) / self.rows.total

@@ -106,6 +106,8 @@ def choose_l1(
         raise conflict("checkpoint", "several paths are fitted here, which have no common checkpoint")
     order = options.get("order", 3)
     check_whole(order, "order")
+    if options.get("counts") is not None:
+        raise conflict("counts", "cannot be left out part by part", "repeat the rows")
     rows = prepare_rows(data, checked_family(family), order, options.pop("names", None))
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     check_type(generator, torch.Generator, "generator", "a torch.Generator")

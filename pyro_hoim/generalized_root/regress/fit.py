@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...data.frames import is_source
 from ...errors import (
     ConvergenceWarning,
     check_choice,
@@ -33,7 +34,7 @@ from .node import NodeSolution, advice
 from .options import Refit, RootSettings, checked_settings
 from .refit import warn_refits
 from .result import RootFitResult
-from .rows import RootRows, prepare_rows
+from .rows import RootRows, counted_numbers, prepare_rows
 
 __all__ = ["fit_root_path", "fit_roots"]
 
@@ -51,6 +52,7 @@ def fit_roots(
     refit: Refit = "none",
     settings: RootSettings | None = None,
     run: RunOptions | None = None,
+    counts: Any = None,
 ) -> RootFitResult:
     r"""Learn a generalized root model by l1-penalised regressions of every variable on all others.
 
@@ -70,7 +72,9 @@ def fit_roots(
     every row that a feature of the working set touches.
 
     Args:
-        data: (n, d) rows: SciPy sparse matrix, array, tensor, or :class:`~pyro_hoim.data.CountTable`.
+        data: (n, d) rows: SciPy sparse matrix, array, tensor, or :class:`~pyro_hoim.data.CountTable`; or a
+            :class:`~pyro_hoim.data.RowSource` of numbers (:func:`~pyro_hoim.data.open_rows`), whose distinct rows are
+            held with their counts.
         family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum).
         order: largest root k; 1 is the independent model.
         l1: penalty, nats per row, from 0; or one for each root order j from 2 to k.
@@ -82,6 +86,7 @@ def fit_roots(
         settings: how to search, solve, join and refit.
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
             whether to continue from it (rows and arguments must be the same); and progress.
+        counts: how often each row was seen, whole numbers (n,): the fit is that of the rows repeated so often.
 
     Raises:
         InputError: values outside the family's support (the first one is named with its place), a negative penalty,
@@ -103,7 +108,7 @@ def fit_roots(
         >>> fitted.structure.num_terms, bool((fitted.kkt_residual < 1e-6).all())
         (3, True)
     """
-    return _fit(data, [l1], family, order, names, full, refit, settings, run)[0]
+    return _fit(data, [l1], family, order, names, full, refit, settings, run, counts)[0]
 
 
 def fit_root_path(
@@ -117,6 +122,7 @@ def fit_root_path(
     refit: Refit = "none",
     settings: RootSettings | None = None,
     run: RunOptions | None = None,
+    counts: Any = None,
 ) -> tuple[RootFitResult, ...]:
     """Fits for several penalties, each started from the one before (the strong rule chooses the first features).
 
@@ -129,7 +135,7 @@ def fit_root_path(
         [2, 3, 3]
     """
     check_penalties(l1s)
-    return _fit(data, list(l1s), family, order, names, full, refit, settings, run)
+    return _fit(data, list(l1s), family, order, names, full, refit, settings, run, counts)
 
 
 def _fit(
@@ -142,6 +148,7 @@ def _fit(
     refit: Refit,
     given: RootSettings | None,
     run: RunOptions | None,
+    counts: Any,
 ) -> tuple[RootFitResult, ...]:
     start = time.perf_counter()
     kind = checked_family(family)
@@ -154,7 +161,11 @@ def _fit(
         raise conflict("objective", f"{problem}; pass objective='log-partition'")
     run = checked_run(run)
     file = run.file()
-    rows = prepare_rows(data, kind, order, names)
+    if is_source(data):
+        if counts is not None:
+            raise conflict("counts", "belong to rows in memory, and a source has its own")
+        data, counts = counted_numbers(data, kind.kind)
+    rows = prepare_rows(data, kind, order, names, counts)
     if settings.objective == "upper-bound" and rows.values.max(initial=0.0) > LARGEST_COUNT:
         problem = f"bounds of a regression need counts up to {LARGEST_COUNT:g}"
         raise out_of_reach("objective", problem, "pass objective='log-partition'")

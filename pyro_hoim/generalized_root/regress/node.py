@@ -70,7 +70,7 @@ class _NodeSolver:
 
     def start(self) -> Floats:
         """The base family's own parameter; further constants 0."""
-        mean = torch.tensor(self.working.targets[:, 0].mean(), dtype=torch.float64)
+        mean = torch.tensor(self.working.means[0], dtype=torch.float64)
         coefficients = np.zeros(self.num_constants)
         coefficients[0] = float(self.rows.family.base_natural(mean))
         return coefficients

@@ -207,7 +207,7 @@ class RootFitResult(Fitted):
             nodes,
             dict(l1),
             settings.symmetrize,
-            rows.num_rows,
+            rows.total,
             settings.tolerance,
             dict(rows.fixed_columns),
             tuple(rows.constant_columns),

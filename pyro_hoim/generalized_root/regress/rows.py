@@ -11,18 +11,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
+from ...checks import check_exact_shape
 from ...data.counts import CountTable
-from ...data.frames import as_counts, is_frame, is_source
-from ...errors import out_of_reach, refused, size_text, unexpected, wrong_type
-from ...schema import Domain
+from ...data.encoding import parse_counts, to_numbers
+from ...data.frames import RowsLike, as_counts, is_frame, is_source
+from ...errors import MissingDataError, out_of_reach, refused, size_text, unexpected, wrong_type
+from ...schema import Domain, NumberKind
 from ..nodes.families import NodeFamily
 from ..nodes.user import UserFamily
 
-__all__ = ["RootRows", "prepare_rows"]
+__all__ = ["RootRows", "counted_numbers", "prepare_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class RootRows:
 
     The matrix by columns (CSC) is ``indptr`` (d + 1,), ``rows`` (nnz,) and ``values`` (nnz,), with the roots T_1 ...
     T_k of its entries (k, nnz), k being ``order``; by rows it is ``row_end`` (n,), ``columns`` (nnz,) and ``row_roots``
-    (k, nnz).
+    (k, nnz). Where rows were counted, ``counts`` (n,) says how often each was seen.
     """
 
     domain: Domain
@@ -45,6 +48,16 @@ class RootRows:
     row_end: NDArray[np.uint32]
     columns: NDArray[np.uint32]
     row_roots: NDArray[np.float64]
+    counts: NDArray[np.float64] | None = None
+
+    @property
+    def total(self) -> int:
+        """Number of rows, equal ones too."""
+        return self.num_rows if self.counts is None else int(self.counts.sum())
+
+    def counted(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of the rows (n, ...), times their counts."""
+        return values if self.counts is None else (values.T * self.counts).T
 
     def _entries(self, index: int) -> slice:
         """Places of one column's nonzero entries."""
@@ -103,10 +116,14 @@ class RootRows:
         content = hashlib.sha256(json.dumps([self.domain.to_json(), repr(self.family), self.num_rows]).encode())
         for array in (self.indptr, self.rows, self.values):
             content.update(np.ascontiguousarray(array).tobytes())
+        if self.counts is not None:
+            content.update(self.counts.tobytes())
         return content.hexdigest()[:32]
 
 
-def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str] | None = None) -> RootRows:
+def prepare_rows(
+    data: Any, family: NodeFamily, order: int, names: Sequence[str] | None = None, counts: Any = None
+) -> RootRows:
     """Check a data matrix and lay it out for root regressions.
 
     Args:
@@ -114,6 +131,7 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
         family: node family; its support is checked.
         order: largest root k.
         names: column names; default x0, x1, ... or those of ``data``.
+        counts: how often each row was seen, whole numbers (n,); rows that were never seen are left out.
 
     Raises:
         InputError: no rows or columns, names that do not fit, or what the table refuses, such as a value outside the
@@ -124,7 +142,7 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     if isinstance(names, str):
         raise wrong_type("names", "a sequence of column names", received="one string")
     if is_source(data):
-        hint = "read the files into a CountTable: the regressions of root models need all rows in memory"
+        hint = "read them into a CountTable; fit_roots alone takes rows that lie elsewhere"
         raise wrong_type("data", "numbers in memory", data, hint)
     data = as_counts(data, kind=family.kind) if is_frame(data) else data
     matrix, domain = (data.matrix, data.domain) if isinstance(data, CountTable) else (data, None)
@@ -133,6 +151,12 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
     else:
         domain = None
     table = CountTable.from_matrix(matrix, names, kind=family.kind, source="data")
+    if counts is not None:
+        place = "row {} of counts".format
+        counts = parse_counts(np.asarray(counts).ravel(), name="counts", where=place, fractional=False)
+        check_exact_shape(counts, (table.num_rows,), "counts")
+        table = CountTable.from_matrix(table.matrix[counts > 0], table.domain.names, kind=family.kind, source="data")
+        counts = counts[counts > 0]
     num_rows, width = table.num_rows, len(table.domain)
     if num_rows < 1 or width < 1:
         raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
@@ -161,7 +185,27 @@ def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str]
         np.cumsum(np.bincount(rows, minlength=num_rows)).astype(np.uint32),
         columns[by_rows].astype(np.uint32),
         np.ascontiguousarray(roots[:, by_rows]),
+        counts,
     )
+
+
+def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDArray[np.float64]]:
+    """The distinct rows of a source whose labels are numbers, and how often each was seen.
+
+    Raises:
+        InputError: labels that are no numbers; MissingDataError: missing cells.
+        IntractableError: too many distinct rows for memory.
+    """
+    held = source.distinct()
+    if held.has_missing:
+        hint = "use drop_missing() first"
+        raise MissingDataError(f"{held.num_missing_cells} rows with missing cells", argument="data", hint=hint)
+    columns = [
+        to_numbers(pd.Series(v.labels, dtype=object)).to_numpy(dtype=float)[codes]
+        for v, codes in zip(held.domain, held.codes.T.numpy(), strict=True)
+    ]
+    table = CountTable.from_matrix(np.stack(columns, 1), held.domain.names, kind=kind, source="data")
+    return table, held.counts.numpy()
 
 
 def _check_user_values(family: UserFamily, held: Any) -> None:

@@ -6,13 +6,12 @@ import time
 
 import joblib
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse
 import scipy.special
 import torch
 
-from pyro_hoim.data import CountTable, open_rows
+from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
@@ -326,7 +325,6 @@ BAD = [
     ({"data": np.zeros((0, 3))}, "empty", "data"),
     ({"data": [1, 2, 3]}, "wrong-shape", "data"),
     ({"data": [["a", "b"]]}, "wrong-type", "data"),
-    ({"data": open_rows(pd.DataFrame({"a": [1, 2, 1], "b": [0, 2, 1]}))}, "wrong-type", "data"),
 ]
 
 
