@@ -12,7 +12,7 @@ from ..data.observations import Observations
 from ..structure.hypergraph import InteractionHypergraph
 from .partition import LogPartition
 
-__all__ = ["Loss", "Margins", "MaskedTrainer", "RidgeTrainer", "Trainer", "TrainingReport"]
+__all__ = ["DoubtingTrainer", "Loss", "Margins", "MaskedTrainer", "RidgeTrainer", "Trainer", "TrainingReport"]
 
 TrainingStatus = Literal["converged", "max_iterations", "diverged"]
 
@@ -192,4 +192,24 @@ class MaskedTrainer(Trainer, Protocol):
 
     def excluded(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
         """Table entries (num_terms,) of a collection that are left out."""
+        ...
+
+
+@runtime_checkable
+class DoubtingTrainer(Trainer, Protocol):
+    """A trainer that may take a short way, and the long one where the estimate of its loss turns out to say nothing.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
+        >>> from pyro_hoim.log_linear import SampledTrainer, SampledTraining
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[4, 1], [3, 2]])
+        >>> settings = SampledTraining(num_chains=64, num_iterations=20, restart="doubt")
+        >>> pair = InteractionHypergraph.from_order(rows.domain, 2)
+        >>> trainer: DoubtingTrainer = SampledTrainer(rows, pair, settings=settings)
+        >>> trainer.train().status, trainer.retrained()
+        ('max_iterations', None)
+    """
+
+    def retrained(self) -> TrainingReport | None:
+        """Train once more the long way where the loss has no error bar; None where nothing was done."""
         ...

@@ -177,9 +177,12 @@ class Session:
 
     def late(self, what: str) -> None:
         """Note what the time limit ended."""
-        note = f"the time limit of {self._time_limit:g} s ended {what}"
-        self.notes.append(note)
-        self.tell(note)
+        self.note(f"the time limit of {self._time_limit:g} s ended {what}")
+
+    def note(self, words: str) -> None:
+        """Keep and tell what users should know of the result."""
+        self.notes.append(words)
+        self.tell(words)
 
     def clock(self, stage: str) -> None:
         """Count the time that no stage has yet as that of this one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,10 @@ _PER_ROUND, _WIDE, _MAX_ORDER = 60, 4, 3  # sets of a round: 60, or one per four
 _SEARCH_SHARE, _FIT_SHARE, _TESTS_SHARE, _REFIT_SHARE = 0.5, 0.7, 0.85, 0.9  # of the time, when a stage must be over
 _HELD_OUT = 0.25  # of rows that come without validation rows
 _MAX_PSEUDO_STATES = 2**22
+_UNJUDGED = (
+    "log Z of larger collections was estimated without an error bar, so that they could not be judged and none was "
+    "kept; give sampling more chains, or take fewer columns"
+)
 
 
 def learn(
@@ -131,6 +136,8 @@ def learn(
     count = interactions(selection.hypergraph.num_interactions)
     if selection.status == "time limit":
         session.late("the search; a resumed one goes on")
+    if selection.best_round == 0 and any(math.isinf(entry.validation_std_error) for entry in selection.rounds):
+        session.note(_UNJUDGED)
     session.tell(f"kept round {selection.best_round}: {count}; training them longer")
     session.clock("search")
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.

@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from ...core.rows import check_count
-from ...core.trainer import Loss, MaskedTrainer, Trainer
+from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...data.readers import check_complete
@@ -212,6 +212,8 @@ class RoundRunner:
         trainer = self.trainer
         trainer.restructure(proposal.hypergraph)
         report = trainer.train()
+        if isinstance(trainer, DoubtingTrainer):
+            report = trainer.retrained() or report
         train, validation = trainer.loss(self._train), trainer.loss(self._validation)
         train_kl, validation_kl = self._divergences(train, validation)
         verdict = self._rule.verdict(self._rule.reference(self.rounds, self.best), validation)

@@ -18,6 +18,7 @@ from pyro_hoim.log_linear import (
     learn as learned_from,
     load_model,
 )
+from pyro_hoim.log_linear.learning import _trainers
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.runs.time_limit import TimeUp
 from pyro_hoim.schema import Domain, Variable
@@ -354,6 +355,20 @@ def test_pseudo_likelihood_beyond_its_marginal_laws_is_refused_before_any_work()
     rows = Observations.from_tensor(torch.zeros(30, 14, dtype=torch.long), domain)
     with pytest.raises(InputError, match="use the trainer 'sampled'"):
         learn(rows, rows, trainer="pseudo-likelihood")
+
+
+def test_a_search_that_could_judge_nothing_says_so(parts, monkeypatch):
+    original = _trainers._SearchTrainer.loss
+
+    def unjudged(self, rows):
+        found = original(self, rows)
+        return found if self.hypergraph.order == 1 else found._replace(std_error=np.inf)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_trainers._SearchTrainer, "loss", unjudged)
+        learned = learn(*parts[:2], **SMALL, false_discovery_rate=None)
+    assert learned.hypergraph.order == 1
+    assert any("without an error bar" in note for note in learned.notes)
 
 
 # The time limit

@@ -497,6 +497,28 @@ def test_a_call_goes_on_for_less_while_nothing_objects(monkeypatch):
     assert paths[4:] == [(10, False), (40, True), (40, True)]
 
 
+@pytest.mark.parametrize("error", [0.01, math.inf])
+def test_a_call_that_went_on_is_made_again_where_log_z_has_no_error_bar(error, monkeypatch):
+    lengths, original = [], SampledPath.__init__
+
+    def noted(self, problem, settings, *rest, is_start=False, gives_up=False):
+        lengths.append(settings.num_iterations)
+        original(self, problem, settings, *rest, is_start=is_start, gives_up=gives_up)
+
+    made = trainer(restart="doubt")
+    made.train()
+    monkeypatch.setattr(SampledPath, "__init__", noted)
+    made.train()
+    log_z = made.log_partition()
+    monkeypatch.setattr(
+        type(made), "_forward_log_z", lambda _: dataclasses.replace(log_z, std_error=torch.tensor(error))
+    )
+    again = made.retrained()
+    made.train()
+    assert (again is not None) == math.isinf(error)
+    assert lengths == ([10, 40, 40] if math.isinf(error) else [10, 10])
+
+
 def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):
     runs, original = [], _path.annealed_population
 

@@ -54,7 +54,8 @@ class SampledTraining:
         restart: every call of ``train`` begins again from the start. Otherwise tables and chains go on,
             which is faster, but weights cannot find modes that appear when many interactions join late. ``"doubt"``
             goes on where the last check of the call before agreed, for half the iterations after interactions joined
-            and a quarter else, and begins again at the first check that objects.
+            and a quarter else, and begins again at the first check that objects; a search also has it begin again
+            where annealed runs give log Z no error bar (``SampledTrainer.retrained``).
         start: law that annealed runs begin with, from which states are drawn exactly: a directed ``"network"`` of up to
             three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
             or the ``"independent"`` law, which also gives a quarter of the chains beside the others, since it

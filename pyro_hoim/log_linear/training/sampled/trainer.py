@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -120,7 +121,7 @@ class SampledTrainer(TableTrainer):
         self.settings = SampledTraining() if settings is None else settings
         self._population: Population | None = None
         self._num_trained = 0
-        self._is_calm = self._has_grown = False
+        self._is_calm = self._has_grown = self._has_gone_on = self._is_whole = False
         self._laws: tuple[tuple[InteractionHypergraph, str, float], tuple[StartLaw, ...]] | None = None
         super().__init__(rows, hypergraph, penalty, evidence)
 
@@ -153,16 +154,40 @@ class SampledTrainer(TableTrainer):
         self._population = Population(codes, self._population.log_weights + growth.numpy())
         self._is_calm = self._is_calm and self._population.effective_size > _LEAST_SHARE * len(codes)
 
+    def retrained(self) -> TrainingReport | None:
+        """Train once more, from the start, where the last call went on and log Z of its tables has no error bar.
+
+        With ``restart="doubt"``; elsewhere nothing happens, and None says so. The next call begins again where there
+        is still no error bar.
+        """
+        if self.settings.restart != "doubt" or self._population is None or not self._is_doubtful():
+            return None
+        report, self._is_calm = None, False
+        if self._has_gone_on:
+            self._is_whole = True
+            try:
+                report = self.train()
+            finally:
+                self._is_whole = False
+            self._is_calm = self._is_calm and not self._is_doubtful()
+        return report
+
+    def _is_doubtful(self) -> bool:
+        """Whether annealed runs give log Z of the present tables no error bar."""
+        return not math.isfinite(float(self._forward_log_z().std_error))
+
     @override
     def _fit(self) -> TrainingReport:
-        settings = self.settings
-        if settings.restart != "doubt" or not self._is_calm or self._population is None:
+        settings, self._has_gone_on = self.settings, False
+        if settings.restart != "doubt" or self._is_whole or not self._is_calm or self._population is None:
             return self._path(settings, restarts=bool(settings.restart))
         count = -(-settings.num_iterations // (_GROWN if self._has_grown else _ALIKE))
         try:
-            return self._path(replace(settings, num_iterations=count), restarts=False, gives_up=True)
+            report = self._path(replace(settings, num_iterations=count), restarts=False, gives_up=True)
         except Objection:
             return self._path(settings, restarts=True)
+        self._has_gone_on = True
+        return report
 
     def _path(self, settings: SampledTraining, *, restarts: bool, gives_up: bool = False) -> TrainingReport:
         """Train once, from the start or from where tables and chains are."""
