@@ -180,3 +180,14 @@ def test_blocks_of_completed_rows_have_draws_of_their_own(shell, folder, frame):
     assert len({tuple(part) for part in parts}) == 4
     share = (frame.loc[frame["size"] == "mid", "wet"] == "yes").mean()
     assert abs((found["wet"] == "yes").mean() - share) < 0.08
+
+
+def test_a_network_is_learned_from_a_folder_as_from_its_table_of_cells(shell, folder):
+    how = ["--model", "dependency-network", "--out"]
+    expected, found = (printed(shell, "fit", source, *how, f"of {source}") for source in ("cells.csv", folder))
+    assert {**found, "stage_seconds": None} == {**expected, "stage_seconds": None}
+    assert printed(shell, "score", f"of {folder}", folder) == printed(shell, "score", "of cells.csv", "cells.csv")
+
+
+def test_root_models_take_no_folder(shell, folder):
+    assert "\n" not in shell.refused("fit", folder, "--model", "grm").strip()
