@@ -27,6 +27,7 @@ _MAX_EXACT_STATES = 2**21
 _MAX_EXACT_WORK = 5e8  # states times interactions, of one evaluation: about two seconds
 _SEARCH_STOPPING, _FINAL_STOPPING = Stopping(1e-4, 150), Stopping(1e-5, 300)
 _WIDE = 100  # variables from which on the last fit has no more chains than the others
+_MANY = 50  # variables from which on fits of a search go on from one another: several times faster, a little worse
 _LOSS_ERROR = 0.01  # of log Z, with 100 variables; it grows as the spread of their log-likelihood does
 # Adam's damping. Where strengths are weak, parameters of rare cells had better be slow; else the strengths hold them.
 _SEARCH_DAMPING, _FINAL_DAMPING, _CHOSEN_DAMPING = 3e-3, 1e-3, 5e-4
@@ -46,6 +47,7 @@ class Recipe:
     sampling: SampledTraining | None = None
     chains_factor: int = 4
     loss_error: float = _LOSS_ERROR
+    goes_on: bool = False
 
     def trainer(
         self,
@@ -81,7 +83,7 @@ class Recipe:
         given = self.sampling
         if given is None:
             given = SampledTraining(
-                restart="doubt",
+                restart="doubt" if self.goes_on else True,
                 margin_states=self.margin_states,
                 loss_standard_error=self.loss_error,
                 progress=self.progress,
@@ -156,7 +158,8 @@ def checked_recipe(
     states = _margin_states(rows.domain.cardinalities, max_order)
     width = len(rows.domain) / _WIDE
     factor, error = max(1, min(4, int(1 / max(width, 0.1)))), _LOSS_ERROR * math.sqrt(max(1.0, width))
-    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error)
+    goes_on = len(rows.domain) >= _MANY
+    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error, goes_on)
 
 
 def _is_exact_cheap(rows: Observations, largest: InteractionHypergraph | None) -> bool:
