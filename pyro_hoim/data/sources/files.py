@@ -42,6 +42,9 @@ def row_files(path: Any) -> tuple[str, list[str]]:
             found = [file for file in found if not any(part.startswith((".", "_")) for part in parts[file])]
     else:
         found = [Path(one) for one in path]
+        for file in found:
+            if not file.is_file():
+                raise refused(file, "no such file", code="no-file")
     if not found:
         raise none_received(path, "at least one file of rows (.parquet or .csv)")
     kinds = {_kind(file): file for file in reversed(found)}

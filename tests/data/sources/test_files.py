@@ -84,6 +84,12 @@ def test_whole_numbers_beyond_64_bits_with_a_sign(tmp_path):
     assert rows.domain["a"].labels == (str(2**64 - 2), str(2**64 - 1)) and rows.num_missing_cells == 1
 
 
+def test_lists_are_of_files_that_there_are(tmp_path):
+    for path in (tmp_path / "none.parquet", tmp_path):
+        with pytest.raises(InputError, match="no such file"):
+            open_rows([path])
+
+
 def test_counts_may_have_blanks_and_a_bad_one_is_shown(tmp_path):
     assert open_rows(written(tmp_path, "t.csv", "a,count\nx, 3 \ny,2\n")).total_count == 5
     with pytest.raises(InputError, match="received ''"):
