@@ -59,15 +59,18 @@ def complete_pieces(family: Family, question: Question, path: Path, out: Path | 
         say(f"{plural(written, 'row')} written to {out}")
 
 
-def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRows, out: Path, safe: bool) -> None:
-    """The columns of the model as the rows have them, with predictions beside, block by block."""
+def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRows, out: Path, safe: bool) -> int:
+    """The columns of the model as the rows have them, with predictions beside, block by block; how many were made."""
+    predicted = 0
 
     def parts() -> Iterator[pd.DataFrame]:
+        nonlocal predicted
         for rows in known.blocks():
             found, is_unseen = known.coded(rows)
             answers: dict[str, Answer] = {}
             for name, question in asked.items():
                 answers[name] = family.predict(replace(question, rows=found)) if len(found.codes) else Answer({}, [])
+            predicted += max(answer.json.get("predicted_rows", 0) for answer in answers.values())
             frame = labels_of(rows.domain, rows.codes.numpy()).astype(object).fillna("")
             if bool((rows.counts != 1).any()):
                 is_whole = known.weight is None
@@ -75,6 +78,7 @@ def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRo
             yield beside(frame, answers, UnseenLabels(0.0, {}, is_unseen.numpy()), known.path)
 
     _write(parts(), out, safe)
+    return predicted
 
 
 def repeated(rows: Observations, number: int = 1) -> Observations:

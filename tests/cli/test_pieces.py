@@ -148,8 +148,9 @@ def test_few_rows_of_many_levels_are_scored(shell):
 def test_predictions_stand_beside_the_rows_in_their_order(shell, folder, frame):
     shell("fit", folder, "--edges", "size*wet + size*year", "--out", "one")
     frame.assign(size=np.where(np.arange(600) % 50, frame["size"], "huge")).to_csv("other.csv", index=False)
-    shell("predict", "one", "other.csv", "--target", "wet", "--out", "whole.csv")
-    shell("predict", "one", "other.csv", "--target", "wet", "--out", "parts.csv", "--chunk-rows", "77")
+    words = ["predict", "one", "other.csv", "--target", "wet", "--out"]
+    for said in (shell(*words, "whole.csv"), shell(*words, "parts.csv", "--chunk-rows", "77")):
+        assert "588 predictions written to" in said.out + said.err
     pd.testing.assert_frame_equal(pd.read_csv("whole.csv"), pd.read_csv("parts.csv"))
 
 

@@ -149,8 +149,9 @@ def predict(
     asked = {name: replace(question, values={**question.values, "target": name}) for name in target}
     answers = {name: family.predict(its) for name, its in asked.items()}
     unseen = question.values.get("unseen")
+    predicted = max(answer.json["predicted_rows"] for answer in answers.values())
     if out is not None and unseen is not None and unseen.reader is not None:
-        predict_pieces(family, asked, unseen.reader, out, safe_csv)
+        predicted = predict_pieces(family, asked, unseen.reader, out, safe_csv)
     elif out is not None:
         write_csv(beside(_columns_of(question, file), answers, unseen, file), out, safe_csv)
     if as_json and len(target) > 1:
@@ -160,7 +161,6 @@ def predict(
             click.echo("", nl=number > 0)
             show(answer, asked[name], as_json)
     if out is not None and not as_json:
-        predicted = max(answer.json["predicted_rows"] for answer in answers.values())
         say(f"{plural(predicted, 'prediction')} written to {out}")
 
 
