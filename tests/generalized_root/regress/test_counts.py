@@ -57,6 +57,16 @@ def test_counts_along_a_path(rows):
         equal(one, other)
 
 
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of both fits alike, near the bound
+def test_counts_under_the_upper_bound(rows):
+    x, counts = rows
+    settings = RootSettings(objective="upper-bound", num_subdomains=8)
+    some = fit_roots(x, order=2, l1=0.05, settings=settings, counts=counts)
+    expected = fit_roots(np.repeat(x, counts, 0), order=2, l1=0.05, settings=settings)
+    assert [node.status for node in some.nodes] == [node.status for node in expected.nodes]
+    assert torch.allclose(some.objective, expected.objective, rtol=0, atol=1e-9)
+
+
 def test_control_rows_without_their_counts_are_another_fit(rows):
     x, counts = rows
     one, other = (fit_roots(x, counts=held, order=2, l1=0.01) for held in (counts, None))
