@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 import warnings
@@ -93,6 +94,9 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command; ends the process with the exit status."""
     open_streams()
+    # Processes that a signal ends leave locks behind; what clears them away need not say so.
+    shown = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker"]
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, shown))
     status = run(arguments)
     if status > 128:  # finalizers may find objects that the signal left half made
         sys.unraisablehook = lambda _: None

@@ -59,6 +59,7 @@ def test_damaged_checkpoint_is_named(shell):
     folder.mkdir(parents=True)
     (folder / "order-1-chain-0.safetensors").write_bytes(b"not a checkpoint")
     damaged = shell("fit", *OPTIONS, "broken", "--resume", status=2).err
+    assert "drawing 1 posterior, 3 chains of 30 draws each" in damaged
     assert "order-1-chain-0.safetensors cannot be read" in damaged
 
 

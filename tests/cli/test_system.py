@@ -194,7 +194,22 @@ def test_an_interrupt_while_compiled_code_calls_python_is_not_lost(number):
     assert done == ["went on"]
 
 
-def test_a_process_ends_without_a_search_for_garbage():
+def test_processes_of_a_command_say_nothing_of_locks_that_killed_ones_left(monkeypatch):
+    def warning(words):
+        command = [sys.executable, "-c", f"import warnings; warnings.warn({words!r})"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore:mine")
+    assert "leaked" in warning("resource_tracker: leaked")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    gc.unfreeze()
+    assert [warning("resource_tracker: leaked"), warning("mine")] == ["", ""]
+    assert "other" in warning("other")
+
+
+def test_a_process_ends_without_a_search_for_garbage(monkeypatch):
+    monkeypatch.setenv("PYTHONWARNINGS", "")
     before = gc.get_freeze_count()
     try:
         with pytest.raises(SystemExit):

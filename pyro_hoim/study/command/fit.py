@@ -10,7 +10,7 @@ from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.parts import PARTS
-from ...core.words import option
+from ...core.words import option, plural
 from ...data.observations import Observations
 from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
@@ -146,6 +146,8 @@ class _LogLinearPlan:
             check_cells(chains[0] * chains[1], max(s.num_parameters for s in structures.values()), "num_draws")
             settings = PosteriorSettings(*chains, jobs=self.asked["jobs"])
             settings = settings if self.prior is None else replace(settings, prior=self.prior)
+            drawn = plural(len(structures), "posterior")
+            request.announce(f"drawing {drawn}, {plural(chains[0], 'chain')} of {chains[1]:,} draws each")
         shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
         analysis = analyse(
             {part: held for part, held in request.parts.items() if shares[part]},

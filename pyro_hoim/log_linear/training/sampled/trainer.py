@@ -121,7 +121,7 @@ class SampledTrainer(TableTrainer):
         self.settings = SampledTraining() if settings is None else settings
         self._population: Population | None = None
         self._num_trained = 0
-        self._is_calm = self._has_grown = self._has_gone_on = self._is_whole = False
+        self._is_calm = self._has_grown = self._has_gone_on = False
         self._laws: tuple[tuple[InteractionHypergraph, str, float], tuple[StartLaw, ...]] | None = None
         super().__init__(rows, hypergraph, penalty, evidence)
 
@@ -162,14 +162,14 @@ class SampledTrainer(TableTrainer):
         """
         if self.settings.restart != "doubt" or self._population is None or not self._is_doubtful():
             return None
-        report, self._is_calm = None, False
+        report, settings = None, self.settings
         if self._has_gone_on:
-            self._is_whole = True
+            self.settings = replace(settings, restart=True)
             try:
                 report = self.train()
             finally:
-                self._is_whole = False
-            self._is_calm = self._is_calm and not self._is_doubtful()
+                self.settings = settings
+        self._is_calm = report is not None and self._is_calm and not self._is_doubtful()
         return report
 
     def _is_doubtful(self) -> bool:
@@ -179,7 +179,7 @@ class SampledTrainer(TableTrainer):
     @override
     def _fit(self) -> TrainingReport:
         settings, self._has_gone_on = self.settings, False
-        if settings.restart != "doubt" or self._is_whole or not self._is_calm or self._population is None:
+        if settings.restart != "doubt" or not self._is_calm or self._population is None:
             return self._path(settings, restarts=bool(settings.restart))
         count = -(-settings.num_iterations // (_GROWN if self._has_grown else _ALIKE))
         try:
