@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from ...budgets import check_size
 from ...data.observations import Observations
 from ...data.sources import RowBatch, RowSource
-from ...errors import none_received
+from ...errors import IntractableError, none_received
 from ...schema import Domain
 from ._rows import _REFINEMENTS, PreparedRows, bit_keys, bit_planes, checked_rows, level_ranks
 
@@ -51,7 +53,8 @@ class _Levels:
 def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows | Observations:
     """The rows of a source: every row as bits, or the distinct ones.
 
-    These are taken where cells are missing, rows have counts, few rows differ, or the lossless source is asked for.
+    These are taken where cells are missing, rows have counts, few rows differ, the lossless source is asked for, or all
+    rows do not fit.
 
     Raises:
         IntractableError: more distinct rows, or more bytes, than the budgets allow.
@@ -65,9 +68,12 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     by_column = np.split(found[2:], np.cumsum(sizes + 1)[:-1])
     planes, num_words = bit_planes(sizes)
     is_apart = not (num_counted or lossless or any(column[0] for column in by_column))
-    if not is_apart:
+    if not is_apart or math.prod(domain.cardinalities) * _FEW <= num_rows:
         return checked_rows(source.distinct())
     needed = num_rows * (8 * num_words + _PER_ROW + _PER_SEARCH * max(1, jobs))
+    if needed > MAX_SOURCE_BYTES:
+        with suppress(IntractableError):  # refused below, with the bytes
+            return checked_rows(source.distinct())
     hint = "take fewer columns (project), a sample of the rows (sample), or fewer jobs"
     check_size(needed, MAX_SOURCE_BYTES, "bytes", "rows", hint, f"as bits, {num_rows:,} rows take")
     first = np.cumsum(sizes) - sizes

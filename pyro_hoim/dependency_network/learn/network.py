@@ -145,7 +145,8 @@ def learn_network(
         rows: observations with counts or weights; N is their sum over the rows in which :math:`X_i` is known. Or a
             :class:`~pyro_hoim.data.RowSource` (:func:`~pyro_hoim.data.open_rows`): it is read twice and held as bits,
             one for each level but the first of every column, in at most 2^33 bytes with what the searches need; with
-            missing cells, with counts, or few distinct rows, as its distinct rows. The result has equal bits.
+            missing cells, with counts, few distinct rows, or where it does not fit, as its distinct rows, of at most
+            2^27 cells. The result has equal bits.
         penalty: ``"mdl"`` (the paper's), ``"aic"``, or a function R(k, N) in nats per observation that does not fall
             in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
         alpha: total of a symmetric Dirichlet prior per leaf, whose posterior mean is the table; 0 gives the empirical
