@@ -505,18 +505,20 @@ def test_a_call_that_went_on_is_made_again_where_log_z_has_no_error_bar(error, m
         lengths.append(settings.num_iterations)
         original(self, problem, settings, *rest, is_start=is_start, gives_up=gives_up)
 
-    made = trainer(restart="doubt")
+    made = trainer(restart="doubt", penalty=InteractionRidge(1.0), evidence=EvidenceRounds(1))
     made.train()
     monkeypatch.setattr(SampledPath, "__init__", noted)
     made.train()
-    log_z = made.log_partition()
+    strengths, log_z = made.penalty, made.log_partition()
     monkeypatch.setattr(
         type(made), "_forward_log_z", lambda _: dataclasses.replace(log_z, std_error=torch.tensor(error))
     )
     again = made.retrained()
-    made.train()
+    assert made.penalty == strengths
     assert (again is not None) == math.isinf(error)
-    assert lengths == ([10, 40, 40] if math.isinf(error) else [10, 10])
+    made.train()
+    assert made.penalty != strengths
+    assert lengths == ([10, 10, 40, 40, 10] if math.isinf(error) else [10] * 4)  # every call fits twice
 
 
 def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):
@@ -524,17 +526,27 @@ def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):
 
     def noted(graph, tables, settings, *rest):
         runs.append(settings.refresh_temperatures)
-        return dataclasses.replace(original(graph, tables, settings, *rest), is_even=is_even)
+        return dataclasses.replace(original(graph, tables, settings, *rest), is_even=runs[-1] >= even_from)
 
     monkeypatch.setattr(_path, "annealed_population", noted)
     long = {"num_iterations": 160, "refresh_every": 10}
-    is_even = True
+    even_from = 0
     trained(**long)  # after steps 10, 30, 70, 110, 150 and 160
     assert runs == [5] * 5 + [20]
     runs.clear()
-    is_even = False
-    trained(**long)  # uneven weights say little: the first check is made again, whole, and so are the others
-    assert runs == [5] + [20] * 16
+    even_from = 10
+    trained(**long)  # the first check is made again with twice the temperatures, which do from then on
+    assert runs == [5] + [10] * 5 + [20]
+    runs.clear()
+    even_from = 100
+    trained(**long)  # uneven weights say little: checks are whole and frequent
+    assert runs == [5, 10] + [20] * 16
+    runs.clear()
+    answers = iter([False, True, True])  # the second check objects, and so does a whole one in its place
+    monkeypatch.setattr(_path, "disagreement", lambda *_: (1.0, next(answers, False)))
+    even_from = 0
+    trained(**long)  # after steps 10, 30, 40, 50, 60, 70, 90, 130 and 160
+    assert runs == [5, 5] + [20] * 8
     runs.clear()
     monkeypatch.setattr(_path, "disagreement", lambda *_: (1.0, True))
     trained(**long)  # every ten steps, and a round of 25 steps after each final check that objects

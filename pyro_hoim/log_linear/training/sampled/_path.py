@@ -45,6 +45,7 @@ _STILL_OFF = (
 )
 _FIRST, _SECOND = 0.9, 0.999  # decay of the moments of Adam
 _RARER, _RAREST = 2, 4  # factor of the distance of checks after one that agreed, and the largest
+_DOUBTS = 3  # checks that have to agree after one that did not before they become rarer
 _COARSE = 4  # temperatures of a whole check per temperature of the one that stands in for it while it agrees
 _GROWN, _LARGE = 3.0, 0.3  # growth of the mean gradient from one check to the next, and its size, when it diverges
 
@@ -168,7 +169,8 @@ class SampledPath:
         self._gradients: list[float] = []
         self._last_gradient = np.inf
         self._checks = settings.refresh_every is not None and settings.chains == "weighted"
-        self._is_fine = self._is_disturbed = False
+        self._coarse = _COARSE
+        self._doubts = 0  # checks that have to agree before they become rarer
         self._apart = 1  # distance of two checks, of that in the settings
         if population is None and not is_independent(problem.hypergraph, tables):
             population = self._annealed()
@@ -231,8 +233,8 @@ class SampledPath:
         return annealed_population(problem.hypergraph, tables, settings, problem.starts, seed, num_chains)
 
     def _object(self) -> None:
-        """From now on checks are frequent; a path that gives up does."""
-        self._is_disturbed = True
+        """The next checks are whole and frequent; a path that gives up does."""
+        self._coarse, self._doubts, self._apart = 1, _DOUBTS, 1
         if self._gives_up:
             raise Objection
 
@@ -248,19 +250,25 @@ class SampledPath:
         share = float(normalised(union.log_weights)[len(before.codes) :].sum())
         return _Comparison(union, loss, distance, share, is_off or share > _MISSED, annealed.is_even)
 
+    def _is_bad(self, found: _Comparison) -> bool:
+        """Whether a comparison speaks against the chains or the parameters."""
+        return found.is_off or found.loss > self._best_loss + _WORSE
+
     def _check(self, where: str, *, is_last: bool = False) -> tuple[bool, bool]:
         """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound.
 
-        Few temperatures do while they say that all is well; what they say against the chains a whole check says again.
+        A quarter or half of the temperatures does while weights stay even and all is well; what is said against the
+        chains a whole check says again.
         """
-        before, coarse = self._chains.population, 1 if self._is_fine or is_last else _COARSE
-        union, loss, distance, share, is_off, is_even = self._compared(before, coarse)
-        if coarse > 1 and (is_off or not is_even or loss > self._best_loss + _WORSE):
-            self._is_fine = True
-            union, loss, distance, share, is_off, is_even = self._compared(before, 1)
+        before, coarse = self._chains.population, 1 if is_last else self._coarse
+        found = self._compared(before, coarse)
+        while coarse > 1 and (self._is_bad(found) or not found.is_even):
+            self._coarse = coarse = 1 if self._is_bad(found) else coarse // 2
+            found = self._compared(before, coarse)
+        union, loss, distance, share, is_off, is_even = found
         self._chains = self._started(union)
-        is_quiet = is_even and not (is_off or self._is_disturbed)
-        self._apart = min(_RAREST, _RARER * self._apart) if is_quiet else 1
+        self._apart = min(_RAREST, _RARER * self._apart) if is_even and not (is_off or self._doubts) else 1
+        self._doubts = max(0, self._doubts - 1)
         if is_off:
             self._object()
             self._steps.forget_direction()
@@ -272,8 +280,7 @@ class SampledPath:
         gradient = float(np.mean(self._gradients)) if self._gradients else 0.0
         grew = gradient > max(_LARGE, _GROWN * self._last_gradient)
         self._gradients, self._last_gradient = [], gradient
-        is_worse = loss > self._best_loss + _WORSE
-        is_sound = not grew and not (is_worse and self._last_loss > self._best_loss + _WORSE)
+        is_sound = not (grew or min(loss, self._last_loss) > self._best_loss + _WORSE)
         if not is_sound:
             why = "the gradient grew" if grew else f"the training loss rose to {loss:.2f} from {self._best_loss:.2f}"
             self._notes.append(f"{where}: {why}")
@@ -286,7 +293,6 @@ class SampledPath:
         """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
         self._object()
         self._recoveries += 1
-        self._is_fine, self._apart = True, 1
         self._x = self._best.copy()
         self._steps = self._new_steps()
         self._chains = self._started(self._annealed())

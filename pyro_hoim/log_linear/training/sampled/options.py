@@ -63,10 +63,10 @@ class SampledTraining:
         average: share of the last iterations whose parameters are averaged.
         smoothing: count added to every level of a variable in the law that training and annealed runs start from.
         refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
-            them; after checks without objection, whose weights stayed even, up to four times as many. None never
-            checks, not even at the end.
-        refresh_chains, refresh_temperatures: of that population; a quarter of the temperatures does on the way while
-            its weights stay even and it agrees with the chains.
+            them; after checks whose weights stayed even and that did not object, nor one of the three before, up to
+            four times as many. None never checks, not even at the end.
+        refresh_chains, refresh_temperatures: of that population; a quarter of the temperatures, or half, does on the
+            way while its weights stay even and it agrees with the chains.
         margin_states: states that margins are counted in, at least.
         loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
         loss_budget: most sweeps (number of chains times temperatures) of one annealed run for log Z.

@@ -157,18 +157,18 @@ class SampledTrainer(TableTrainer):
     def retrained(self) -> TrainingReport | None:
         """Train once more, from the start, where the last call went on and log Z of its tables has no error bar.
 
-        With ``restart="doubt"``; elsewhere nothing happens, and None says so. The next call begins again where there
-        is still no error bar.
+        With ``restart="doubt"``; elsewhere nothing happens, and None says so. Strengths stay those that rounds of
+        evidence found. The next call begins again where there is still no error bar.
         """
         if self.settings.restart != "doubt" or self._population is None or not self._is_doubtful():
             return None
-        report, settings = None, self.settings
+        report, settings, evidence = None, self.settings, self.evidence
         if self._has_gone_on:
-            self.settings = replace(settings, restart=True)
+            self.settings, self.evidence = replace(settings, restart=True), replace(evidence, num_rounds=0)
             try:
                 report = self.train()
             finally:
-                self.settings = settings
+                self.settings, self.evidence = settings, evidence
         self._is_calm = report is not None and self._is_calm and not self._is_doubtful()
         return report
 
