@@ -7,7 +7,8 @@ otherwise, on 35 % of the rows with 15 % for validation; the gain over independe
 exact log Z. Processor seconds of everything, and processor time of a sweep of 1,000 chains on the final collection.
 
 The switches: ``blocks`` and ``emphasis`` of ``SampledTraining``; and the end of the search by annealed log Z, or by the
-pseudo-likelihood of the validation rows (which then trains the model, too). Energies are cached always: of the sets
+pseudo-likelihood of the validation rows (which then trains the model, too), or after six rounds whatever the loss, the
+last collection being kept and fitted once more. Energies are cached always: of the sets
 that share variables with a block, each is looked up once for every state of those variables, and no other set is. The
 last columns count look-ups of a sweep so, and once for every set and state of the block.
 """
@@ -19,8 +20,17 @@ import numpy as np
 import torch
 from harness import about, markdown, publish, script
 
+from pyro_hoim import InteractionHypergraph
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
-from pyro_hoim.log_linear import ExactTrainer, GibbsChains, SampledTraining, learn, score_rows
+from pyro_hoim.log_linear import (
+    ExactTrainer,
+    GibbsChains,
+    SampledTraining,
+    SelectionOptions,
+    fit_collection,
+    learn,
+    score_rows,
+)
 from pyro_hoim.log_linear.training.sampled._weighted_chains import schedule_of
 
 SWITCHES = {
@@ -29,6 +39,7 @@ SWITCHES = {
     "whole interactions, half to new ones": {"blocks": "interactions", "emphasis": 0.5},
     "sites, half to new interactions": {"emphasis": 0.5},
     "ended by pseudo-likelihood": {"pseudo": True},
+    "not ended by a loss: six rounds": {"rounds": 6},
 }
 HEAD = (
     "switch",
@@ -81,16 +92,22 @@ def one(data, name, seed, settings):
     """Figures of one split."""
     train, validation, test = parts(data, seed)
     options = dict(SWITCHES[name])
-    is_pseudo = options.pop("pseudo", False)
+    is_pseudo, rounds = options.pop("pseudo", False), options.pop("rounds", None)
     begin = time.process_time()
     if is_pseudo:
         found = learn(train, validation, trainer="pseudo-likelihood", false_discovery_rate=None, seed=seed)
     else:
         sampling = SampledTraining(**settings, **options)
-        found = learn(train, validation, trainer="sampled", sampling=sampling, false_discovery_rate=None, seed=seed)
+        how = {"trainer": "sampled", "sampling": sampling, "seed": seed}
+        search = None if rounds is None else SelectionOptions(patience=rounds, max_rounds=rounds)
+        found = learn(train, validation, search, false_discovery_rate=None, **how)
+    selection = found.selection
+    if rounds is not None:
+        last = {edge for step in selection.rounds for edge in step.changed} | {(v,) for v in train.domain.names}
+        found = fit_collection(train, InteractionHypergraph(train.domain, last), **how)
     seconds = time.process_time() - begin
     blocks = options.get("blocks", "sites")
-    line = exact_gain(found, test), found.hypergraph.num_interactions, len(found.selection.rounds), seconds
+    line = exact_gain(found, test), found.hypergraph.num_interactions, len(selection.rounds), seconds
     print("   ", data, name, seed, *(f"{value:.4g}" for value in line), flush=True)
     return *line, *sweep_cost(found, blocks)
 

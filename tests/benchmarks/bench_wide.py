@@ -33,7 +33,8 @@ from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 
 CELLS = [f"planted:{d}:2000" for d in (50, 100, 200, 500, 1000, 2000)]
-CELLS += [f"planted:100:{n}" for n in (1000, 10_000, 100_000, 1_000_000)]
+CELLS += [f"planted:10:{n}" for n in (1000, 10_000, 100_000, 1_000_000, 10_000_000)]
+CELLS += [f"planted:{d}:{n}" for d in (25, 100) for n in (1000, 10_000, 100_000, 1_000_000)]
 CELLS += ["planted:1000:10000", "words", "latent:69:20000", "latent:111:14000", "onehot:69"]
 HEAD = ["cell", "processor s", "wall s", "MB", "rounds", "gain (test)", "planted in structure", "false", "predictive"]
 
@@ -140,17 +141,20 @@ def exponent(sizes, costs):
 
 
 def figure(found, path):
-    """Processor time against columns at 2,000 rows, and against rows at 100 columns."""
+    """Processor time against columns at 2,000 rows, and against rows at 10, 25 and 100 columns."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True, layout="constrained")
     planted = [f for f in found if f["cell"].startswith("planted")]
-    for ax, by, fixed, value in zip(axes, ("columns", "rows"), ("rows", "columns"), (2000, 100), strict=True):
-        cells = sorted((f[by], f["processor"]) for f in planted if f[fixed] == value)
-        sizes, costs = zip(*cells, strict=True)
-        ax.loglog(sizes, costs, "o-", color="C0")
-        ax.set_xlabel(f"{by} (at {value:,} {fixed})")
-        ax.set_title(f"fitted exponent {exponent(sizes, costs):.2f}", fontsize=10)
+    panels = (("columns", "rows", (2000,)), ("rows", "columns", (10, 25, 100)))
+    for ax, (by, fixed, values) in zip(axes, panels, strict=True):
+        for value, marker in zip(values, "osv", strict=False):
+            cells = sorted((f[by], f["processor"]) for f in planted if f[fixed] == value)
+            sizes, costs = zip(*cells, strict=True)
+            label = f"{value:,} {fixed}, exponent {exponent(sizes, costs):.2f}"
+            ax.loglog(sizes, costs, f"{marker}-", label=label)
+        ax.set_xlabel(by)
+        ax.legend(fontsize=8)
         ax.grid(True, which="both", alpha=0.3)
     axes[0].set_ylabel("processor time of learn, s")
     figure.savefig(path, dpi=150)
