@@ -8,9 +8,9 @@ exact log Z. Processor seconds of everything, and processor time of a sweep of 1
 
 The switches: ``blocks`` and ``emphasis`` of ``SampledTraining``; and the end of the search by annealed log Z, or by the
 pseudo-likelihood of the validation rows (which then trains the model, too), or after six rounds whatever the loss, the
-last collection being kept and fitted once more. Energies are cached always: of the sets
-that share variables with a block, each is looked up once for every state of those variables, and no other set is. The
-last columns count look-ups of a sweep so, and once for every set and state of the block.
+last collection being kept and fitted once more. Energies are cached always: of the sets that share variables with a
+block, each is looked up once for every state of those variables, and no other set is. The last columns count look-ups
+of a sweep so, and once for every set and state of the block.
 """
 
 import math

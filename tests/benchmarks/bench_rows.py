@@ -2,8 +2,7 @@
 
 The columns are a chain: each repeats its left neighbour with a probability of its own. Every stage is a process of its
 own, so that the peak memory is that of the stage with the interpreter and all imports. The files are made in a folder
-that is deleted at the end. Prints one line of JSON for every stage. pandas and pyarrow count all pairs too, file after
-file.
+that is deleted at the end. Prints one line of JSON for every stage. pandas and pyarrow count all pairs file by file.
 
     python tests/benchmarks/bench_rows.py [--rows 100000000] [--columns 20] [--folder DIR] [--stages pairs,fit,roots]
     python tests/benchmarks/bench_rows.py --rows 10000000 --stages dask

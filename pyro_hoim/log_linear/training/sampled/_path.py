@@ -46,7 +46,7 @@ _STILL_OFF = (
 _FIRST, _SECOND = 0.9, 0.999  # decay of the moments of Adam
 _RARER, _RAREST = 2, 4  # factor of the distance of checks after one that agreed, and the largest
 _DOUBTS = 3  # checks that have to agree after one that did not before they become rarer
-_COARSE = 4  # temperatures of a whole check per temperature of the one that stands in for it while it agrees
+_COARSE = 4  # temperatures of a whole check per temperature of the coarsest that stands in for it while it agrees
 _GROWN, _LARGE = 3.0, 0.3  # growth of the mean gradient from one check to the next, and its size, when it diverges
 
 
