@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES = 500, 60, 120
 MAX_FILES, MAX_MEDIAN, MAX_PARAMETERS = 15, 200, 10
-MAX_LINES = 103_000
+MAX_LINES = 103_300
 
 
 def _body_lines(function):

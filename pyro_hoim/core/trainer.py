@@ -197,7 +197,7 @@ class MaskedTrainer(Trainer, Protocol):
 
 @runtime_checkable
 class DoubtingTrainer(Trainer, Protocol):
-    """A trainer that may take a short way, and the long one where the estimate of its loss turns out to say nothing.
+    """A trainer that trains on where the estimate of its loss turns out to say nothing.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
@@ -211,5 +211,5 @@ class DoubtingTrainer(Trainer, Protocol):
     """
 
     def retrained(self) -> TrainingReport | None:
-        """Train once more the long way where the loss has no error bar; None where nothing was done."""
+        """Train on where the loss has no error bar; None where nothing was done."""
         ...

@@ -34,6 +34,7 @@ _MATRIX = 60
 _STATUS = {
     "stopped early": "the validation rows gained nothing more",
     "exhausted": "no set of variables was left that promised a gain",
+    "little gain": "the interactions added last brought little for their number",
     "max_rounds": "the number of rounds that was asked for was reached",
     "undecided": "several rounds could not be told apart within the error of log Z",
     "diverged": "training of a larger collection diverged",

@@ -6,6 +6,7 @@ that is deleted at the end. Prints one line of JSON for every stage. pandas and 
 
     python tests/benchmarks/bench_rows.py [--rows 100000000] [--columns 20] [--folder DIR] [--stages pairs,fit,roots]
     python tests/benchmarks/bench_rows.py --rows 10000000 --stages dask
+    python tests/benchmarks/bench_rows.py --rows 20000000 --columns 30 --stages pairs,learn
 """
 
 import json
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,24 @@ def network(folder, rows, columns):
     return {"leaves": sum(node.num_leaves for node in learned.nodes)}
 
 
+def learn(folder, rows, columns):
+    """Interactions learned, from margins and a sample where the distinct rows do not fit; neighbours are planted."""
+    import pyro_hoim as hoim
+    from pyro_hoim.runs import RunOptions
+
+    learned = hoim.learn(opened(folder, columns), run=RunOptions(progress=True))
+    planted = set(pairwise(names(columns)))
+    found = {edge for edge in learned.structure.hypergraph.edges if len(edge) > 1}
+    return {
+        "rows": learned.num_rows,
+        "rounds": len(learned.selection.rounds),
+        "predictive": learned.hypergraph.num_interactions,
+        "neighbours": [len(found & planted), len(planted)],
+        "others": len(found - planted),
+        "stages": {name: round(seconds) for name, seconds in learned.seconds.items()},
+    }
+
+
 def dask(folder, rows, columns):
     """Pairs counted by two worker processes of Dask, one of which is killed on the way, and by this process."""
     import distributed
@@ -183,6 +202,7 @@ STAGES = {
         fit,
         roots,
         network,
+        learn,
         dask,
     )
 }

@@ -89,7 +89,7 @@ def distinct_rows(rows: RowSource, source: Path | str, weight: str | None = None
     try:
         found = rows.distinct()
     except IntractableError as error:
-        hint = f"take fewer columns ({option('columns')}), or fit their margins with pyro_hoim.fit and open_rows"
+        hint = f"take fewer columns ({option('columns')}), or pass open_rows to pyro_hoim.fit or learn, for margins"
         raise error.replace(argument=str(source), hint=hint) from None
     lines = plural(found.total_count, "row")
     if weight is not None:

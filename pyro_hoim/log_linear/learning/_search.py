@@ -51,6 +51,8 @@ class _Rule(StopRule):
         since = max(best, self.num_trials)
         if sum(entry.verdict == "worse" for entry in rounds[since + 1 :]) >= self.patience:
             return "stopped early"
+        if last > self.num_trials and self.gained_little(rounds, best):
+            return "little gain"
         if self.max_rounds is not None and last >= self.max_rounds:
             return "max_rounds"
         return None
@@ -105,7 +107,12 @@ class StagedSearch:
                 self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in kept.items()}
                 check_equal(found, self._state())
         self._num_trials = 2 if evidence_rounds else 1
-        rule = _Rule(search.patience, search.max_rounds, num_trials=2 if evidence_rounds else 0)
+        rule = _Rule(
+            search.patience,
+            search.max_rounds,
+            least_gain=(search.least_gain or 0.0) / validation.total_count,
+            num_trials=2 if evidence_rounds else 0,
+        )
         self._runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run, _SEARCH), until=until)
 
     def run(self) -> tuple[SelectionResult, InteractionRidge, bool]:

@@ -20,14 +20,13 @@ from ...runs.options import RunOptions
 from ...runs.time_limit import TimeUp, check_time, ending_at
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
-from ..scores import score_rows
 from ..search.elimination import EliminationResult, InteractionTest, eliminate
 from ..search.result import SelectionResult, SelectionRound
-from ..search.rounds import rows_digest, run_file
+from ..search.rounds import rows_digest, run_file, trained
 from ..training.exact import ExactTrainer
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTrainer
-from ..training.tables import initial_tables
+from ..training.tables import RowMargins, initial_tables
 from ._trainers import Recipe
 
 _MAX_REFITS = 200
@@ -74,7 +73,7 @@ class Session:
         self._time_limit, self._start = time_limit, time.monotonic()
         self.seconds: dict[str, float] = {}
         self._begin = time.perf_counter()
-        self._independent = score_rows(frequency_model(train), rows).nll if run.progress else math.nan
+        self._independent = _independent_loss(train, rows) if run.progress else math.nan
         run.folder()
 
     def fit(
@@ -111,7 +110,7 @@ class Session:
             ridge, settled = rough.penalty, True
         rounds = 0 if settled else recipe.evidence_rounds[1]
         trainer = recipe.trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
-        report = trainer.train()
+        report = trained(trainer)
         if file is not None:
             text = {"report": asdict(report), "ridge": trainer.penalty.to_json()}
             file.write({**trainer.state_dict(), "report": packed(text)})
@@ -226,6 +225,13 @@ def frequency_model(rows: Observations) -> LogLinearEnergy:
     """Single variables with their frequencies, half a count added to every level."""
     graph = InteractionHypergraph(rows.domain, [(name,) for name in rows.domain.names])
     return LogLinearEnergy(graph, initial_tables(rows, graph))
+
+
+def _independent_loss(train: Observations, rows: Observations) -> float:
+    """Mean negative log-likelihood of rows under the frequencies of the training rows."""
+    model = frequency_model(train)
+    log_z = sum(float(model.tables[where].logsumexp(0)) for where in model.hypergraph.term_slices.values())
+    return log_z - float(model.tables.numpy() @ RowMargins(rows)(model.hypergraph))
 
 
 def one_body_model(rows: Observations, ridge: InteractionRidge) -> LogLinearEnergy:

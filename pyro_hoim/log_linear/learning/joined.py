@@ -14,7 +14,8 @@ from ...data.frames import DataLike
 from ...data.joined.columns import ColumnGroup, JoinedColumns
 from ...data.joined.find import Join, find_exclusive_groups, join_columns
 from ...data.observations import Observations
-from ...errors import DataWarning, caller_level, check_names, other_domain
+from ...data.sources.sourced import SourcedRows
+from ...errors import DataWarning, caller_level, check_names, other_domain, out_of_reach
 from ...runs.options import RunOptions, checked_run
 from ..search.options import SelectionOptions
 from ..training.sampled.trainer import SampledTraining
@@ -65,6 +66,7 @@ def learn(
         join: ``exact``; ``exclusive``, which joins columns of which at most one is set, too; ``determined``, also
             columns that say nearly all of another; ``none``; or the groups. They are found from all rows given. Rows
             that a group does not describe, such as with two of its columns set, have probability zero in the model.
+            Of rows beyond memory none are joined.
         options: ``trainer``, ``sampling``, ``regularisation``, ``refit``, ``false_discovery_rate``, ``seed`` and
             ``run`` of the recipe.
 
@@ -75,7 +77,7 @@ def learn(
         UnknownNameError: an option that does not exist.
         InputError: as of the recipe; groups of other columns, or that rows do not keep to.
         MissingDataError: missing cells.
-        IntractableError: exact training was asked for and is out of reach.
+        IntractableError: exact training was asked for and is out of reach, or joined columns of rows beyond memory.
 
     Warns:
         DataWarning: columns that exclude each other are left apart and log Z is estimated; its verdict is then
@@ -97,6 +99,11 @@ def learn(
     check_names(options, list(LearnOptions.__annotations__), "learn", noun="option")
     parts = [train] if validation is None else [train, validation]
     found = checked_parts(*parts)
+    if any(isinstance(rows, SourcedRows) for rows in found):
+        if join not in ("exact", "none"):
+            problem = "columns are joined in rows in memory alone, and there are too many"
+            raise out_of_reach("join", problem, "learn from some of them, rows.sample(10**6, seed=0)")
+        join = "none"
     joined = join if isinstance(join, JoinedColumns) else _found(found, join)
     if joined.domain != found[0].domain:
         raise other_domain("join", "groups of the columns of train", received="others")

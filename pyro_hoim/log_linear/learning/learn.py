@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from dataclasses import replace
@@ -11,9 +12,12 @@ import torch
 
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
-from ...errors import check_fraction, check_whole, none_received, other_domain, refused, size_text
+from ...data.sources import MemoryRows, RowSource
+from ...data.sources.sourced import SourcedRows, rows_of
+from ...errors import check_fraction, check_whole, none_received, other_domain, out_of_reach, refused, size_text
 from ...runs.arguments import checked_seed
 from ...runs.options import RunOptions, checked_run
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.elimination import EliminationResult
 from ..search.options import SelectionOptions
@@ -33,6 +37,7 @@ __all__ = ["LearnResult", "checked_parts", "fit_collection", "joint_rows", "lear
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
 _PER_ROUND, _WIDE, _MAX_ORDER = 60, 4, 3  # sets of a round: 60, or one per four columns
 _SEARCH_SHARE, _FIT_SHARE, _TESTS_SHARE, _REFIT_SHARE = 0.5, 0.7, 0.85, 0.9  # of the time, when a stage must be over
+_LEAST_GAIN = 0.1  # nats over all validation rows; an interaction that their test confirms brings two or more
 _HELD_OUT = 0.25  # of rows that come without validation rows
 _MAX_PSEUDO_STATES = 2**22
 _UNJUDGED = (
@@ -71,14 +76,20 @@ def learn(
     ``structure`` holds the model of those that the validation rows confirm (:func:`~pyro_hoim.log_linear.eliminate`),
     trained alike with the same strengths.
 
+    Of rows of a source (:func:`~pyro_hoim.data.open_rows`) whose distinct ones do not fit into memory, fits, losses,
+    gains and tests come from the margins of all of them, a pass over the rows for all sets of a round. A sample of up
+    to 2^20 of them stands in elsewhere: it screens candidates by J, begins annealed runs, bounds log Z from below, and
+    tells whether pseudo-likelihoods fall when interactions go together.
+
     Args:
         train: complete rows.
         validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
             parameter, unless ``refit``. When None, a quarter of ``train``, drawn with ``seed``, is set aside for it.
         search: heredity, score, candidates, the largest interaction (3, at least 2), the sets added in the first round
             after that of the pairs (60, or a quarter of the columns; every further round may add twice as many),
-            patience, and a time limit for the whole: what is under way after half of it is given up, and the stages
-            that follow are cut or left out, as the notes say.
+            patience, the least gain of the interactions of a round (0.1 nats each, over all validation rows, from 50
+            columns on, where each thousand pairs of words would bring a little), and a time limit for the whole: what
+            is under way after half of it is given up, and the stages that follow are cut or left out, as the notes say.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
@@ -98,7 +109,7 @@ def learn(
     Raises:
         InputError: arguments out of range, rows over different variables, no rows, or a checkpoint of another run.
         MissingDataError: missing cells.
-        IntractableError: exact training was asked for and is out of reach.
+        IntractableError: exact training was asked for and is out of reach, or pseudo-likelihoods of rows beyond memory.
 
     Randomness:
         From ``seed`` only.
@@ -128,6 +139,11 @@ def learn(
     is_shown = run.progress and sys.stderr.isatty()
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
     _check_score(recipe.name, search, train)
+    if recipe.name == "pseudo-likelihood" and any(isinstance(rows, SourcedRows) for rows in (train, validation)):
+        problem = "'pseudo-likelihood' needs the rows in memory, and they do not fit"
+        raise out_of_reach("trainer", problem, "use the trainer 'sampled', which needs their margins")
+    if search.least_gain is None and recipe.goes_on:
+        search = replace(search, least_gain=_LEAST_GAIN)
     session = Session(recipe, run, train, validation, search.time_limit)
     first = recipe.trainer(train, start, ridges.weak)
     rounds, until = recipe.evidence_rounds[0], session.until(_SEARCH_SHARE)
@@ -283,15 +299,22 @@ def _parts(train: DataLike, validation: DataLike | None, seed: int) -> tuple[Dat
     """Both parts, or three quarters and a quarter of one."""
     if validation is not None:
         return train, validation
-    first, second = as_observations(train, argument="train").split([1 - _HELD_OUT, _HELD_OUT], checked_seed(seed))
+    first, second = _observed(train, None, "train").split([1 - _HELD_OUT, _HELD_OUT], checked_seed(seed))
     return first, second
+
+
+def _observed(part: DataLike, domain: Domain | None, name: str) -> Observations:
+    """Rows of a part, or margins and a sample of those that do not fit into memory."""
+    if isinstance(part, RowSource):
+        return rows_of(part)
+    return as_observations(part, domain=domain, argument=name)
 
 
 def checked_parts(*parts: DataLike) -> list[Observations]:
     """Rows of the parts over one domain, none of them empty."""
     found: list[Observations] = []
     for name, part in zip(("train", "validation"), parts, strict=False):
-        rows = as_observations(part, domain=found[0].domain if found else None, argument=name)
+        rows = _observed(part, found[0].domain if found else None, name)
         found.append(rows)
         if rows.domain != found[0].domain:
             raise other_domain(name, "rows over the variables and levels of train", received="others")
@@ -314,5 +337,9 @@ def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> 
 
 def joint_rows(first: Observations, second: Observations) -> Observations:
     """The rows of both."""
+    parts = (first, second)
+    if any(isinstance(rows, SourcedRows) for rows in parts):
+        sources = [rows.sources if isinstance(rows, SourcedRows) else (MemoryRows.of(rows),) for rows in parts]
+        return SourcedRows.of(*itertools.chain(*sources))
     codes, counts = torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
     return Observations(first.domain, codes, counts).unique()

@@ -17,6 +17,7 @@ from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.frames import DataLike
 from ...data.observations import Observations
+from ...data.sources.sourced import held_rows
 from ...errors import check_fraction
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
@@ -270,11 +271,11 @@ class _Search:
     def _log_pseudo_prob(self) -> Floats:
         """Log pseudo-likelihood of every validation row under the present model, which needs no log Z."""
         energy = LogLinearEnergy(self.trainer.hypergraph, self.trainer.tables, validate=False)
-        return energy.log_pseudo_prob(self.validation.codes).numpy()
+        return energy.log_pseudo_prob(held_rows(self.validation).codes).numpy()
 
     def _is_missed(self, change: Floats) -> bool:
         """Whether held-out rows lose what was removed, beyond their sampling error."""
-        counts = self.validation.counts.numpy()
+        counts = held_rows(self.validation).counts.numpy()
         total = float(counts.sum())
         gain = float(counts @ change) / total
         spread = float(counts @ (change - gain) ** 2) / total
@@ -342,15 +343,13 @@ class _Search:
         self._fit()
         rest = LogLinearEnergy(trainer.hypergraph, trainer.tables, validate=False)
         shift = _log_z(trainer) - full_log_z
-        ratios = [
-            (rest.energy(rows.codes) - full.energy(rows.codes)).numpy() + shift
-            for rows in (self.validation, self.train)
-        ]
+        parts = held_rows(self.validation), held_rows(self.train)
+        ratios = [(rest.energy(rows.codes) - full.energy(rows.codes)).numpy() + shift for rows in parts]
         expected = trainer.margins(full.hypergraph.edges).probs.numpy()
         change = full.tables.numpy().copy()
         for other, where in rest.hypergraph.term_slices.items():
             change[full.hypergraph.term_slices[other]] -= rest.tables.numpy()[where]
-        held_out, train = self.validation.counts.numpy(), self.train.counts.numpy()
+        held_out, train = (rows.counts.numpy() for rows in parts)
         counts = (  # over the rows of both, validation first
             np.concatenate([held_out, np.zeros_like(train)]),
             np.concatenate([np.zeros_like(held_out), train]),

@@ -100,7 +100,8 @@ def select(
         "start": [list(edge) for edge in begin.edge_indices],
     }
     run = checked_run(run)
-    rule = StopRule(search.patience, search.max_rounds)
+    least_gain = (search.least_gain or 0.0) / validation.total_count
+    rule = StopRule(search.patience, search.max_rounds, least_gain=least_gain)
     label = "selection" if run.progress else None
     until = math.inf if search.time_limit is None else time.monotonic() + search.time_limit
     runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), label, until)

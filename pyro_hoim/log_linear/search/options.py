@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ...core.rows import check_count
-from ...errors import check_positive, wrong_type
+from ...errors import check_not_negative, check_positive, wrong_type
 from ...schema import Domain
 from .candidates import CandidatePool, Heredity
 from .scores import Score, ScoreName, checked_score
@@ -31,6 +31,9 @@ class SelectionOptions:
         max_order: variables of the largest interaction; None for the default of the search.
         per_round: interactions added in a round; None for the default of the search.
         patience: rounds without a better validation loss after which the search stops.
+        least_gain: nats, over all validation rows together, that every interaction added by a round must bring on
+            average for the search to go on; None for the default of the search, which is 0, no such end, but for
+            :func:`~pyro_hoim.log_linear.learn` of 50 columns or more.
         max_rounds: rounds after the first; a resumed search may have a larger number.
         time_limit: seconds after which the search ends with its best model so far; None for no limit. A round that is
             under way is given up. A resumed search has its time anew, and may have another limit.
@@ -54,6 +57,7 @@ class SelectionOptions:
     max_order: int | None = None
     per_round: int | None = None
     patience: int = 1
+    least_gain: float | None = None
     max_rounds: int | None = None
     time_limit: float | None = None
 
@@ -69,6 +73,8 @@ class SelectionOptions:
             check_count(self.per_round, "per_round")
         if self.max_rounds is not None:
             check_count(self.max_rounds, "max_rounds", 0)
+        if self.least_gain is not None:
+            check_not_negative(self.least_gain, "least_gain")
         if self.time_limit is not None:
             check_positive(self.time_limit, "time_limit")
 

@@ -22,7 +22,7 @@ __all__ = ["SelectionResult", "SelectionRound", "SelectionStatus", "Verdict"]
 
 Verdict = Literal["start", "improved", "worse", "undecided"]
 SelectionStatus = Literal[
-    "stopped early", "exhausted", "max_rounds", "undecided", "diverged", "time limit", "unfinished"
+    "stopped early", "exhausted", "little gain", "max_rounds", "undecided", "diverged", "time limit", "unfinished"
 ]
 
 
@@ -109,9 +109,9 @@ class SelectionResult(Fitted):
         hypergraph: the collection of that round; it need not be hierarchical.
         tables: its balanced tables (num_terms,), float64, in the layout of ``hypergraph.term_slices``.
         status: why the search ended: ``stopped early`` (the validation loss did not improve), ``exhausted`` (no
-            candidate scores above the minimum, or nothing can be removed), ``max_rounds``,
-            ``undecided`` (many rounds that the error of log Z leaves open), ``diverged``, ``time limit``, or
-            ``unfinished``.
+            candidate scores above the minimum, or nothing can be removed), ``little gain`` (the interactions of the
+            last round brought less than ``least_gain`` each), ``max_rounds``, ``undecided`` (many rounds that the error
+            of log Z leaves open), ``diverged``, ``time limit``, or ``unfinished``.
         settings: arguments of the search.
         excluded: entries of the tables (num_terms,) that a masked trainer leaves out: combinations that no training
             row has, to which the selected model gives probability zero whatever the tables say; None where there is

@@ -7,7 +7,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -16,10 +17,11 @@ import torch
 from tqdm import tqdm
 
 from ...core.rows import check_count
-from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer
+from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer, TrainingReport
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...data.readers import check_complete
+from ...data.sources.sourced import SourcedRows
 from ...errors import check_not_negative, check_type, check_whole, none_received, other_domain
 from ...runs.checkpoint import DeferredInterrupt, RunFile, check_alike, check_equal, packed, part_of, unpacked
 from ...runs.options import RunOptions
@@ -30,7 +32,17 @@ from ..energy import LogLinearEnergy
 from .result import SelectionResult, SelectionRound, SelectionStatus, Verdict
 from .scores import Score, ScoreContext, checked_values
 
-__all__ = ["Proposal", "RoundRunner", "StopRule", "checked_rows", "checked_start", "rows_digest", "run_file", "singles"]
+__all__ = [
+    "Proposal",
+    "RoundRunner",
+    "StopRule",
+    "checked_rows",
+    "checked_start",
+    "rows_digest",
+    "run_file",
+    "singles",
+    "trained",
+]
 
 _STANDARD_ERRORS = 2.0
 _UNDECIDED_PER_PATIENCE = 5
@@ -66,17 +78,21 @@ class StopRule:
     A round is ``improved`` when its validation loss is below that of the best round so far by more than twice the
     standard error of their difference, taken as independent; ``worse`` when it is above by more than that, or equal to
     or above it where both are exact; else ``undecided``. The search stops after ``patience`` rounds that were worse
-    since the best, or after five times as many that were worse or undecided. The best round is the last one that
-    improved, so of two collections that the error of log Z cannot tell apart the earlier is kept.
+    since the best, or after five times as many that were worse or undecided, or with a round that improved by little
+    for its size. The best round is the last one that improved, so of two collections that the error of log Z cannot
+    tell apart the earlier is kept.
 
     Attributes:
         patience: see above.
         max_rounds: rounds after the first.
         keeps_equal: an equal or undecided round counts as improved, for searches that make a collection smaller.
         tolerance: with ``keeps_equal``, loss in nats that still counts as equal.
+        least_gain: nats a row that an interaction added since the round before must bring on average; the search ends
+            with a round of less.
 
     Raises:
-        InputError: a patience below 1, fewer than no rounds, or a tolerance that is not finite and non-negative.
+        InputError: a patience below 1, fewer than no rounds, or a tolerance or least gain that is not finite and
+            non-negative.
         InputTypeError: a patience or rounds that are no whole number.
 
     Example:
@@ -93,12 +109,14 @@ class StopRule:
     max_rounds: int | None = None
     keeps_equal: bool = False
     tolerance: float = 0.0
+    least_gain: float = 0.0
 
     def __post_init__(self) -> None:
         check_count(self.patience, "patience")
         if self.max_rounds is not None:
             check_count(self.max_rounds, "max_rounds", 0)
         check_not_negative(self.tolerance, "tolerance")
+        check_not_negative(self.least_gain, "least_gain")
 
     def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
         """What a validation loss says against a round, see :meth:`reference`."""
@@ -131,9 +149,19 @@ class StopRule:
             return "stopped early"
         if len(later) >= _UNDECIDED_PER_PATIENCE * self.patience:
             return "undecided"
+        if self.gained_little(rounds, best):
+            return "little gain"
         if self.max_rounds is not None and len(rounds) > self.max_rounds:
             return "max_rounds"
         return None
+
+    def gained_little(self, rounds: Sequence[SelectionRound], best: int) -> bool:
+        """Whether the last round is the best, but its interactions brought less than the least gain each."""
+        if not self.least_gain or best == 0 or best < len(rounds) - 1:
+            return False
+        last, before = rounds[-1], min(rounds[:-1], key=lambda entry: entry.validation_loss)
+        added = last.num_interactions - before.num_interactions
+        return before.validation_loss - last.validation_loss < self.least_gain * added
 
 
 class RoundRunner:
@@ -154,7 +182,7 @@ class RoundRunner:
         self.rounds: list[SelectionRound] = []
         self.best = 0
         self._train, self._validation = train, validation
-        self._entropies = (train.entropy(), validation.entropy())
+        self._entropies = (_entropy(train), _entropy(validation))
         self._rule = rule
         self._settings = dict(settings)
         self._file = file
@@ -211,9 +239,7 @@ class RoundRunner:
         """Train one collection, judge it and keep a checkpoint of everything."""
         trainer = self.trainer
         trainer.restructure(proposal.hypergraph)
-        report = trainer.train()
-        if isinstance(trainer, DoubtingTrainer):
-            report = trainer.retrained() or report
+        report = trained(trainer)
         train, validation = trainer.loss(self._train), trainer.loss(self._validation)
         train_kl, validation_kl = self._divergences(train, validation)
         verdict = self._rule.verdict(self._rule.reference(self.rounds, self.best), validation)
@@ -244,8 +270,11 @@ class RoundRunner:
 
     def _divergences(self, train: Loss, validation: Loss) -> tuple[float | None, float | None]:
         """KL of both parts, from the likelihood even where the trainer's loss is another one."""
+        first, second = self._entropies
+        if first is None or second is None:
+            return None, None
         if validation.kind != "pseudo-likelihood":
-            return train.value - self._entropies[0], validation.value - self._entropies[1]
+            return train.value - first, validation.value - second
         log_partition = self.trainer.log_partition()
         if log_partition is None:
             return None, None
@@ -257,7 +286,6 @@ class RoundRunner:
                 return math.inf
             return log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
 
-        first, second = self._entropies
         return divergence(self._train, train, first), divergence(self._validation, validation, second)
 
     def _run_settings(self) -> dict[str, Any]:
@@ -302,6 +330,23 @@ class RoundRunner:
         check_alike({"": self._best_tables}, {"": torch.zeros(self._best_hypergraph.num_terms, dtype=torch.float64)})
         self.trainer.restructure(collection(path["edges"]))
         self.trainer.load_state_dict(part_of(tensors, "trainer."))
+
+
+def trained(trainer: Trainer) -> TrainingReport:
+    """Train, and on where the trainer doubts its loss and time is left; the report of both."""
+    report, again = trainer.train(), None
+    if isinstance(trainer, DoubtingTrainer):
+        with suppress(TimeUp):  # the trainer is as it was before
+            again = trainer.retrained()
+    if again is None:
+        return report
+    num_iterations = report.num_iterations + again.num_iterations
+    return replace(again, num_iterations=num_iterations, notes=(*report.notes, *again.notes))
+
+
+def _entropy(rows: Observations) -> float | None:
+    """Entropy of the law of rows, None where they are not in memory."""
+    return None if isinstance(rows, SourcedRows) else rows.entropy()
 
 
 def _trainer_settings(trainer: Trainer) -> dict[str, str]:

@@ -293,6 +293,41 @@ def test_stop_rule(losses, errors, patience, verdicts, best, status):
     assert rule.status(rounds, found) == status
 
 
+@pytest.mark.parametrize(
+    ("losses", "sizes", "least", "status"),
+    [
+        ([3, 2.5, 2.39], [0, 1, 11], 0.01, None),  # 0.011 nats for each of ten
+        ([3, 2.5, 2.41], [0, 1, 11], 0.01, "little gain"),
+        ([3, 2.5, 2.41], [0, 1, 11], 0.0, None),
+        ([3, 2.999], [0, 1], 0.01, "little gain"),
+        ([3], [0], 0.01, None),
+        ([3, 2.5, 2.6, 2.39], [0, 1, 6, 11], 0.01, None),  # against the best before
+        ([3, 2.5, 2.6, 2.41], [0, 1, 6, 11], 0.01, "little gain"),
+    ],
+)
+def test_a_round_of_little_gain_for_its_size_is_the_last(losses, sizes, least, status):
+    train, validation = two_parts(seed=1, size=400)
+    template = select(train, validation, trainer_of(train), max_rounds=0).rounds[0]
+    rounds = [
+        replace(template, validation_loss=loss, num_interactions=size) for loss, size in zip(losses, sizes, strict=True)
+    ]
+    rule = StopRule(patience=9, least_gain=least)
+    assert rule.status(rounds, len(rounds) - 1) == status
+    worse = replace(rounds[-1], validation_loss=9.0, verdict="worse")
+    assert rule.status([*rounds, worse], len(rounds) - 1) is None
+
+
+def test_a_search_ends_with_little_gain_where_asked():
+    train, validation = two_parts(seed=2)
+    options = {"score": "J", "patience": 99, "per_round": 1}
+    found = select(train, validation, trainer_of(train), least_gain=1e6, **options)
+    assert (found.status, len(found.rounds), found.best_round) == ("little gain", 2, 1)
+    whole = select(train, validation, trainer_of(train), least_gain=0.0, **options)
+    assert whole.status == "exhausted" and len(whole.rounds) > 2
+    with raises("out-of-range", "least_gain"):
+        select(train, validation, trainer_of(train), least_gain=-1.0)
+
+
 def test_limits_end_the_search():
     train, validation = two_parts(seed=2)
     options = {"score": "J", "patience": 99}

@@ -518,7 +518,66 @@ def test_a_call_that_went_on_is_made_again_where_log_z_has_no_error_bar(error, m
     assert (again is not None) == math.isinf(error)
     made.train()
     assert made.penalty != strengths
-    assert lengths == ([10, 10, 40, 40, 10] if math.isinf(error) else [10] * 4)  # every call fits twice
+    mended = [4, 4, 4]  # short paths; then the whole one, and short ones again
+    assert lengths == ([10, 10, *mended, 40, *mended, 40, 10] if math.isinf(error) else [10] * 4)
+
+
+def without_error_bar(number, monkeypatch, made):
+    """A trainer whose first so many estimates of log Z have no error bar, and the numbers of chains of its paths."""
+    chains, original, left = [], SampledPath.__init__, [number]
+
+    def noted(self, problem, settings, tables, population, *rest, **options):
+        chains.append(len(population.codes))
+        original(self, problem, settings, tables, population, *rest, **options)
+
+    def doubted(model, settings, *rest):
+        found, _ = annealed_log_z(model, settings, *rest)
+        left[0] -= 1
+        if left[0] < 0:
+            return found, None
+        return dataclasses.replace(found, std_error=torch.tensor(math.inf)), Population(made._population.codes, far)
+
+    far = np.full(QUICK.num_chains, 50.0)  # such weights leave nothing of the other chains
+    monkeypatch.setattr(SampledPath, "__init__", noted)
+    monkeypatch.setattr(sampled, "annealed_log_z", doubted)
+    return chains
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_training_goes_on_while_log_z_has_no_error_bar(number, monkeypatch):
+    made = trainer()
+    made.train()
+    before = {k: v.clone() for k, v in made.state_dict().items()}
+    chains = without_error_bar(number, monkeypatch, made)
+    report = made.retrained()
+    count = QUICK.num_chains
+    assert chains == [2 * count] * min(number, 3)  # with the states that the runs found
+    assert equal_states(made.state_dict(), before) == (number == 0)
+    if number == 0:
+        assert report is None
+    else:
+        assert report.num_iterations >= 4 * min(number, 3)
+        assert report.notes[-1].startswith(f"training went on {min(number, 3)} times")
+        assert report.notes[-1].endswith("none yet") == (number > 3)
+
+
+def test_an_interrupt_while_training_goes_on_leaves_the_trainer_as_it_was(monkeypatch):
+    made = trainer()
+    made.train()
+    before = {k: v.clone() for k, v in made.state_dict().items()}
+    without_error_bar(3, monkeypatch, made)
+    calls, original = [], WeightedChains.eta
+
+    def interrupted(self):
+        calls.append(None)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return original(self)
+
+    monkeypatch.setattr(WeightedChains, "eta", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.retrained()
+    assert equal_states(made.state_dict(), before)
 
 
 def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):
@@ -756,13 +815,15 @@ def test_log_z_is_held_to_the_rows_and_to_ascents_from_them(monkeypatch):
     graph, tables = model.energy.hypergraph, model.energy.tables
     planted = torch.tensor(np.unravel_index(int(tables.argmax()), (2,) * 18))
     starts = (law_of_singles(graph, tables.numpy()),)
-    blind = annealed_log_z(model.energy, SampledTraining(), starts, 0)
+    blind, ends = annealed_log_z(model.energy, SampledTraining(), starts, 0)
+    assert ends is None
     assert blind.verdict == "consistent"  # the control
     assert float(blind.value) < model.log_z - 9
     near = planted.clone()
     near[0] = 1 - near[0]
     for row in (planted, near):
-        found = annealed_log_z(model.energy, SampledTraining(), starts, 0, row[None])
+        found, ends = annealed_log_z(model.energy, SampledTraining(), starts, 0, row[None])
+        assert ends.codes.shape == (SampledTraining().num_chains, 18)
         assert found.verdict == "unreliable"
         assert 22.0 <= float(found.lower_bound) <= model.log_z
         assert float(found.value) == pytest.approx(model.log_z, abs=1e-3)

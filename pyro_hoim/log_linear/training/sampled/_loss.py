@@ -20,7 +20,7 @@ from ...annealed.importance import AnnealedImportance
 from ...chains.gibbs import GibbsChains
 from ...energy import LogLinearEnergy
 from ._start import StartLaw
-from ._weighted_chains import seed_of, systematic
+from ._weighted_chains import Population, seed_of, systematic
 from .options import SampledTraining
 
 Floats = NDArray[np.float64]
@@ -87,13 +87,14 @@ def annealed_log_z(
     starts: Sequence[StartLaw],
     seed: int,
     rows: torch.Tensor | None = None,
-) -> LogPartition:
+) -> tuple[LogPartition, Population | None]:
     """Forward estimate with a standard error of at most that of the settings, or the largest run within their budget.
 
     The runs begin at the first of the starts. No choice is made among them by their own errors, since a run that missed
     something has a small one. One more run begins at the second start, which is wide: where its estimate is larger
     beyond error, there are modes that the others have missed, and the result is not reliable. Ascents start from the
-    ends of all chains and from ``rows`` (n, d) of the data, for states that bound log Z.
+    ends of all chains and from ``rows`` (n, d) of the data, for states that bound log Z. Beside a result that has no
+    error bar stand the weighted ends of the runs, as many as a population has.
     """
     runs = _Runs(model, settings, starts[0])
     size, k = _FIRST, 0
@@ -115,6 +116,7 @@ def annealed_log_z(
             break
         size, k = larger, k + 1
     met = [_met(chains), runs.climbed(chains.states, seed_of(seed, 301))]
+    ends = Population(chains.states.cpu(), log_weights)
     if rows is not None:
         met += [(rows[None], -model.energy(rows)[None]), runs.climbed(rows, seed_of(seed, 303))]
     for start in starts[1:]:
@@ -122,7 +124,11 @@ def annealed_log_z(
         chains, wide = others.forward(_FIRST, seed_of(seed, 201))
         met += [_met(chains), others.climbed(chains.states, seed_of(seed, 302))]
         found = _compared(found, log_mean_weight(wide[None]))
-    return _bounded(found, model.hypergraph.domain, met)
+        ends = ends.joined(Population(chains.states.cpu(), wide))
+    found = _bounded(found, model.hypergraph.domain, met)
+    if math.isfinite(float(found.std_error)):
+        return found, None
+    return found, ends.resampled(settings.num_chains, np.random.default_rng(seed_of(seed, 401)))
 
 
 def _met(chains: GibbsChains) -> tuple[torch.Tensor, torch.Tensor]:

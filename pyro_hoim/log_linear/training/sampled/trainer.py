@@ -16,6 +16,7 @@ from ....annealing.options import chosen_rows
 from ....core.partition import LogPartition
 from ....core.trainer import Loss, Margins, TrainingReport
 from ....data.observations import Observations
+from ....data.sources.sourced import held_rows
 from ....errors import check_type
 from ....structure.hypergraph import InteractionHypergraph
 from ...energy import LogLinearEnergy
@@ -48,6 +49,8 @@ __all__ = ["SampledTrainer", "SampledTraining"]
 Floats = NDArray[np.float64]
 _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds
 _MARGIN_SWEEPS = 5  # between two states of a chain that are counted
+_MENDING, _MAX_MENDED = 10, 3  # of steps and rate in a path after a log Z without an error bar; how many such paths
+_MENDED_AVERAGE = 0.5  # of its iterations
 _GROWN, _ALIKE = 2, 4  # parts of the iterations that training goes on for, after interactions joined and else
 _LEAST_SHARE = 0.1  # effective share of the chains below which margins come from a fresh annealed population
 
@@ -130,6 +133,7 @@ class SampledTrainer(TableTrainer):
         super()._adopt(tables)
         self._states: tuple[NDArray[np.integer], Floats, float] | None = None
         self._log_z: LogPartition | None = None
+        self._found: Population | None = None  # states behind a log Z without an error bar
         self._is_sandwiched = False
 
     @property
@@ -155,22 +159,51 @@ class SampledTrainer(TableTrainer):
         self._is_calm = self._is_calm and self._population.effective_size > _LEAST_SHARE * len(codes)
 
     def retrained(self) -> TrainingReport | None:
-        """Train once more, from the start, where the last call went on and log Z of its tables has no error bar.
+        """Train on where log Z of the tables has no error bar; None where it has one.
 
-        With ``restart="doubt"``; elsewhere nothing happens, and None says so. Strengths stay those that rounds of
-        evidence found. The next call begins again where there is still no error bar.
+        The weighted ends of the runs for log Z join the chains, because a state with a weight far above the others
+        belongs to a mode that training did not see, and a short path takes it into account; so up to three times. With
+        ``restart="doubt"``, a call that had gone on is then made again from the start where there is still no error
+        bar, and the next one begins there. Strengths stay those that rounds of evidence found.
         """
-        if self.settings.restart != "doubt" or self._population is None or not self._is_doubtful():
+        kept = dict(vars(self))
+        try:
+            return self._retrained()
+        except BaseException:
+            vars(self).update(kept)
+            raise
+
+    def _retrained(self) -> TrainingReport | None:
+        if self.settings.chains != "weighted" or self._population is None or not self._is_doubtful():
             return None
-        report, settings, evidence = None, self.settings, self.evidence
-        if self._has_gone_on:
+        settings, evidence, goes_back = self.settings, self.evidence, self._has_gone_on
+        reports = self._mended()
+        if self._is_doubtful() and goes_back:
             self.settings, self.evidence = replace(settings, restart=True), replace(evidence, num_rounds=0)
-            try:
-                report = self.train()
-            finally:
-                self.settings, self.evidence = settings, evidence
-        self._is_calm = report is not None and self._is_calm and not self._is_doubtful()
-        return report
+            reports = [self._trained(), *self._mended()]
+            self.settings, self.evidence = settings, evidence
+        is_calm, note = self._is_calm, f"went on {len(reports)} times where log Z had no error bar"
+        if self._is_doubtful():
+            is_calm, note = False, f"{note}, and it has none yet"
+        self._is_calm = is_calm
+        notes = [text for report in reports for text in report.notes]
+        return replace(
+            reports[-1],
+            num_iterations=sum(report.num_iterations for report in reports),
+            notes=(*notes, f"training {note}"),
+        )
+
+    def _mended(self) -> list[TrainingReport]:
+        """Short paths with the states that the runs for log Z found, while that has no error bar."""
+        settings, reports = self.settings, list[TrainingReport]()
+        count = max(1, settings.num_iterations // _MENDING)
+        rate = settings.learning_rate / _MENDING
+        short = replace(settings, num_iterations=count, learning_rate=rate, warm_up=0.0, average=_MENDED_AVERAGE)
+        while len(reports) < _MAX_MENDED and self._is_doubtful():
+            if self._population is not None and self._found is not None:
+                self._population = self._population.joined(self._found)
+            reports.append(self._path(short, restarts=False))
+        return reports
 
     def _is_doubtful(self) -> bool:
         """Whether annealed runs give log Z of the present tables no error bar."""
@@ -229,7 +262,8 @@ class SampledTrainer(TableTrainer):
             laws = (forest,)
             if settings.start != "independent":
                 wide = forest_law(self._margins_of(self.rows), graph, settings.smoothing, pairs=False)
-                laws = (network_law(self.rows, graph, forest) if settings.start == "network" else forest, wide)
+                near = network_law(held_rows(self.rows), graph, forest) if settings.start == "network" else forest
+                laws = (near, wide)
             self._laws = key, laws
         return self._laws[1]
 
@@ -260,7 +294,8 @@ class SampledTrainer(TableTrainer):
         if self._log_z is None:
             merged = self.rows.unique()
             rows = chosen_rows(merged.codes, merged.counts)
-            self._log_z = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
+            found = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
+            self._log_z, self._found = found
         return self._log_z
 
     @override

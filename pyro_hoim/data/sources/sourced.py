@@ -1,0 +1,104 @@
+"""Rows that do not fit into memory, for work that needs their margins and some of the rows themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import torch
+from typing_extensions import override
+
+from ...budgets import MAX_CELLS
+from ...errors import IntractableError, none_received
+from ..observations import Observations
+from .rows import RowSource
+
+__all__ = ["SourcedRows", "held_rows", "rows_of"]
+
+_MOST_ROWS, _MOST_CELLS = 2**20, 2**25  # of the sample
+
+
+@dataclass(frozen=True, eq=False)
+class SourcedRows(Observations):
+    """Rows of sources: a sample of them, whose counts add up to their number, and the margins of all of them.
+
+    ``codes`` and ``counts`` are those of the sample, which does not depend on where the rows lie or how they are read.
+    Marginal counts are those of all rows, in one pass for all sets that were not asked for before.
+
+    Raises:
+        InputError: no rows.
+        MissingDataError: missing cells.
+    """
+
+    sources: tuple[RowSource, ...] = ()
+
+    @classmethod
+    def of(cls, *sources: RowSource) -> Self:
+        """Complete rows of sources over one domain."""
+        domain = sources[0].domain
+        cells = _MOST_CELLS // max(1, len(domain))
+        samples = [source.sample(min(_MOST_ROWS, cells) // len(sources), seed=0) for source in sources]
+        totals = [source.total_count for source in sources]
+        parts = [(found, total) for found, total in zip(samples, totals, strict=True) if total > 0]
+        if not parts:
+            raise none_received("data", "at least one observation")
+        codes = torch.cat([found.codes for found, _ in parts])
+        counts = torch.cat([found.counts * (total / found.total_count) for found, total in parts])
+        rows = cls(domain, codes, counts, sources)
+        rows.marginal_counts([(name,) for name in domain.names])  # says where cells are missing
+        return rows
+
+    @cached_property
+    def total_count(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Number of all rows."""
+        return math.fsum(source.total_count for source in self.sources)
+
+    @cached_property
+    def held(self) -> Observations:
+        """The sample as observations of their own, not of all rows."""
+        return Observations(self.domain, self.codes, self.counts * (self.num_rows / self.total_count))
+
+    @override
+    def unique(self) -> Self:
+        return self
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], np.ndarray]:
+        """Tables counted before."""
+        return {}
+
+    @override
+    def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = MAX_CELLS) -> torch.Tensor:
+        wanted = [(edge,) if isinstance(edge, str) else tuple(edge) for edge in edges]
+        new = list(dict.fromkeys(edge for edge in wanted if edge not in self._known))
+        if new:
+            total = sum(source.marginal_counts(new, max_cells=max_cells).numpy() for source in self.sources)
+            sizes = [math.prod(self.domain[name].cardinality for name in edge) for edge in new]
+            self._known.update(zip(new, np.split(np.asarray(total), np.cumsum(sizes)[:-1]), strict=True))
+        parts = [self._known[edge] for edge in wanted]
+        return torch.from_numpy(np.concatenate([np.zeros(0), *parts]))
+
+    @override
+    def split(self, fractions: Sequence[float], seed: int) -> tuple[Self, ...]:
+        parts = [source.split(fractions, seed) for source in self.sources]
+        return tuple(type(self).of(*part) for part in zip(*parts, strict=True))
+
+
+def rows_of(source: RowSource) -> Observations:
+    """The distinct rows of a source, or a sample and margins where these do not fit into memory.
+
+    Which of both does not depend on where the rows lie.
+    """
+    try:
+        return source.distinct()
+    except IntractableError:
+        return SourcedRows.of(source)
+
+
+def held_rows(rows: Observations) -> Observations:
+    """Rows as they are, or a sample of them where they are not in memory."""
+    return rows.held if isinstance(rows, SourcedRows) else rows
