@@ -153,7 +153,8 @@ def eliminate(
     the error of the other tables. An exact trainer next removes every one that is left in turn and fits the others
     again, the weakest first; this tells interactions apart that can stand in for each other. Where fits are too dear
     for that, a bisection of the order of z finds the most that can go together, weakest first, such that the held-out
-    pseudo-likelihood does not fall by a one-sided test of 5 % when the others are fitted again.
+    pseudo-likelihood does not fall by a one-sided test of 5 % when the others are fitted again; what is left is tested
+    anew in that fit, and the weaker half of the unconfirmed goes, as before, until all are confirmed.
 
     Args:
         train: the rows that the trainer was made with.
@@ -194,6 +195,7 @@ def eliminate(
         search.remove_in_turn()
     elif trainer.name != "pseudo-likelihood":
         search.remove_together()
+        search.remove_in_halves()
     tests = sorted(search.tests.values(), key=lambda test: (not test.is_kept, -test.gain))
     return EliminationResult(trainer.hypergraph, tuple(tests), float(false_discovery_rate), search.num_fits)
 

@@ -134,6 +134,30 @@ def test_independent_columns_yield_no_more_than_the_rate():
     assert fitted_to > limit  # the control
 
 
+def test_what_the_bisection_leaves_is_tested_anew(monkeypatch):
+    """Beside their neighbours in a strong chain, absent pairs pass the first test too often, and fewer the second."""
+    domain, law = Domain.from_cardinalities([2] * 7), np.array([0.5, 0.5])
+    for k in range(6):
+        law = law[..., None] * np.array([[0.9, 0.1], [0.1, 0.9]]).reshape((1,) * k + (2, 2))
+    pairs, neighbours = InteractionHypergraph.from_order(domain, 2), set(itertools.pairwise(domain.names))
+    monkeypatch.setattr(_Search, "_is_missed", lambda *_: True)  # the bisection finds that nothing more can go
+
+    def kept():
+        found = []
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            train, validation = draw(law, 3000, rng, domain), draw(law, 1000, rng, domain)
+            tests = eliminate(train, validation, trained(train, pairs, tolerance=1e-7), max_refits=0).tests
+            found += [test.edge in neighbours for test in tests if test.is_kept]
+        return found.count(True), found.count(False)
+
+    present, absent = kept()
+    monkeypatch.setattr(_Search, "remove_in_halves", lambda _: None)  # the control
+    before, more = kept()
+    assert present == before == 8 * len(neighbours)
+    assert 2 * absent < more
+
+
 def redundant(num_noise=6):
     """A chain a - b - c with near-equal a and b, so that a explains c almost as well, and coins beside it."""
     names = ["a", "b", "c", *(f"n{i}" for i in range(num_noise))]
