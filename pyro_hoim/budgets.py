@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from .errors import out_of_reach, size_text
 
 __all__ = [
+    "HELD_CELLS",
     "MAX_BYTES",
     "MAX_CELLS",
     "MAX_COLUMNS",
@@ -48,6 +49,8 @@ MAX_SAMPLED_ENTRIES = 2**23
 MAX_CELLS = 2**27
 """Cells of rows that are drawn or completed at once, of the states of chains and of draws that are kept: 1 GiB, of
 which commands make up to four copies."""
+HELD_CELLS = 2**25
+"""Cells of the different rows of a source that estimates work on; with more they take margins and a sample."""
 MAX_BYTES = 2**32
 """Bytes of the draws that a run of chains keeps."""
 MAX_SWEEPS = 10**7

@@ -21,6 +21,10 @@ _ENTRIES_PER_CALL = 2**26
 """Work of one compiled call (sets x rows), a fraction of a second, so that Ctrl-C is answered."""
 
 
+_SETS_PER_CALL = 2**19
+"""Sets that are looked at together, with about a kilobyte each."""
+
+
 class InformationTable:
     r"""Entropy H and multiple mutual information I and J of sets of variables under the empirical law, in nats.
 
@@ -124,8 +128,10 @@ class InformationTable:
         sizes, values = np.array([len(names) for names in wanted], dtype=np.int64), np.zeros(len(wanted))
         for order in np.unique(sizes[sizes > 0])[::-1].tolist():
             places = np.flatnonzero(sizes == order)
-            group = wanted if len(places) == len(wanted) else [wanted[i] for i in places.tolist()]
-            values[places] = function(self._sorted_positions(group, order))
+            step = len(places) if is_source(self.data) else _SETS_PER_CALL  # of a source, a pass serves all sets
+            for start in range(0, len(places), step):
+                part = places[start : start + step]
+                values[part] = function(self._sorted_positions([wanted[i] for i in part.tolist()], order))
         return torch.from_numpy(values + 0.0)
 
     def _sorted_positions(self, sets: Sequence[tuple[str, ...]], order: int) -> np.ndarray:

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from ...budgets import MAX_CELLS
+from ...budgets import HELD_CELLS, MAX_CELLS
 from ...errors import IntractableError, none_received
 from ..observations import Observations
 from .rows import RowSource
 
 __all__ = ["SourcedRows", "held_rows", "rows_of"]
 
-_MOST_ROWS, _MOST_CELLS = 2**20, 2**25  # of the sample
+_MOST_ROWS = 2**20  # of the sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +40,8 @@ class SourcedRows(Observations):
     def of(cls, *sources: RowSource) -> Self:
         """Complete rows of sources over one domain."""
         domain = sources[0].domain
-        cells = _MOST_CELLS // max(1, len(domain))
-        samples = [source.sample(min(_MOST_ROWS, cells) // len(sources), seed=0) for source in sources]
+        most = min(_MOST_ROWS, HELD_CELLS // max(1, len(domain)))
+        samples = [source.sample(max(1, most // len(sources)), seed=0) for source in sources]
         totals = [source.total_count for source in sources]
         parts = [(found, total) for found, total in zip(samples, totals, strict=True) if total > 0]
         if not parts:
@@ -89,12 +89,12 @@ class SourcedRows(Observations):
 
 
 def rows_of(source: RowSource) -> Observations:
-    """The distinct rows of a source, or a sample and margins where these do not fit into memory.
+    """The distinct rows of a source, or where these are more than 2^25 cells, a sample and the margins of all.
 
     Which of both does not depend on where the rows lie.
     """
     try:
-        return source.distinct()
+        return source.distinct(max_rows=HELD_CELLS // max(1, len(source.domain)))
     except IntractableError:
         return SourcedRows.of(source)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...budgets import HELD_CELLS
 from ...checks import check_finite, check_shape
 from ...core.partition import PartitionBackend
 from ...data.frames import DataLike, RowsLike, as_observations, is_frame, is_source
@@ -32,7 +33,6 @@ __all__ = ["METHODS", "check_data", "check_options", "check_validation", "choose
 METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")
 _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
-_HELD_CELLS = 2**25
 
 
 def read_data(
@@ -55,7 +55,7 @@ def rows_or_margins(hypergraph: InteractionHypergraph, source: RowsLike) -> Obse
     Which of both does not depend on where the rows lie, and neither do the bits.
     """
     try:
-        return source.distinct(max_rows=_HELD_CELLS // max(1, len(source.domain)))
+        return source.distinct(max_rows=HELD_CELLS // max(1, len(source.domain)))
     except IntractableError:
         return source.marginal_counts(hypergraph.edges).double()
 

@@ -76,7 +76,7 @@ def learn(
     ``structure`` holds the model of those that the validation rows confirm (:func:`~pyro_hoim.log_linear.eliminate`),
     trained alike with the same strengths.
 
-    Of rows of a source (:func:`~pyro_hoim.data.open_rows`) whose distinct ones do not fit into memory, fits, losses,
+    Of rows of a source (:func:`~pyro_hoim.data.open_rows`) whose distinct ones have more than 2^25 cells, fits, losses,
     gains and tests come from the margins of all of them, a pass over the rows for all sets of a round. A sample of up
     to 2^20 of them stands in elsewhere: it screens candidates by J, begins annealed runs, bounds log Z from below, and
     tells whether pseudo-likelihoods fall when interactions go together.
