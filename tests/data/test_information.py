@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim.data import InformationTable, Observations
+from pyro_hoim.data import InformationTable, Observations, information
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_close, raises
 
@@ -133,6 +133,15 @@ def test_neither_order_of_sets_nor_of_queries_matters():
         assert_close(table.interaction_information([sets[i][::-1]]), expected[i : i + 1])
     assert_close(table.interaction_information([sets[i] for i in order]), expected[order])
     assert_close(table.interaction_information([sets[3], sets[3]]), expected[[3, 3]])
+
+
+def test_sets_looked_at_in_pieces_have_the_same_values(monkeypatch):
+    codes = torch.from_numpy(np.random.default_rng(3).integers(0, 2, (200, 6)))
+    rows = Observations(Domain.from_cardinalities([2] * 6), codes)
+    sets = subsets(rows.domain.names)[::-1]
+    whole = InformationTable(rows).interaction_information(sets)
+    monkeypatch.setattr(information, "_SETS_PER_CALL", 4)
+    assert torch.equal(InformationTable(rows).interaction_information(sets), whole)
 
 
 def test_relabelling_and_reordering_change_nothing():

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import false_discovery_control
@@ -30,6 +31,7 @@ _ONE_SIDED = 1.645  # standard errors: 5 %
 _RESOLUTION = 20  # the bisection ends at this share of the interactions
 _APART = 0.01  # of the distance of the gain from its expectation: nearer log ratios are alike
 _LEAST_APART = 10  # rows
+_ROWS_PER_CALL = 2**15  # of pseudo-likelihoods, which look at every interaction of every row at once
 _ROUNDING = 1e-12  # nats
 Floats = NDArray[np.float64]
 
@@ -273,7 +275,8 @@ class _Search:
     def _log_pseudo_prob(self) -> Floats:
         """Log pseudo-likelihood of every validation row under the present model, which needs no log Z."""
         energy = LogLinearEnergy(self.trainer.hypergraph, self.trainer.tables, validate=False)
-        return energy.log_pseudo_prob(held_rows(self.validation).codes).numpy()
+        parts = held_rows(self.validation).codes.split(_ROWS_PER_CALL)
+        return torch.cat([energy.log_pseudo_prob(codes) for codes in parts]).numpy()
 
     def _is_missed(self, change: Floats) -> bool:
         """Whether held-out rows lose what was removed, beyond their sampling error."""

@@ -48,6 +48,7 @@ __all__ = ["SampledTrainer", "SampledTraining"]
 
 Floats = NDArray[np.float64]
 _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds
+_STATES_PER_CALL = 2**9  # of energies, which look at every interaction of every state at once
 _MARGIN_SWEEPS = 5  # between two states of a chain that are counted
 _MENDING, _MAX_MENDED = 10, 3  # of steps and rate in a path after a log Z without an error bar; how many such paths
 _MENDED_AVERAGE = 0.5  # of its iterations
@@ -154,7 +155,8 @@ class SampledTrainer(TableTrainer):
             return
         codes, before = self._population.codes, self._model
         tables = restructured_tables(before.tables, before.hypergraph, hypergraph)
-        growth = before.energy(codes) - LogLinearEnergy(hypergraph, tables, validate=False).energy(codes)
+        after = LogLinearEnergy(hypergraph, tables, validate=False)
+        growth = torch.cat([before.energy(part) - after.energy(part) for part in codes.split(_STATES_PER_CALL)])
         self._population = Population(codes, self._population.log_weights + growth.numpy())
         self._is_calm = self._is_calm and self._population.effective_size > _LEAST_SHARE * len(codes)
 
