@@ -19,8 +19,6 @@ __all__ = ["InformationTable"]
 _LARGEST_KEY = 2**62
 _ENTRIES_PER_CALL = 2**26
 """Work of one compiled call (sets x rows), a fraction of a second, so that Ctrl-C is answered."""
-
-
 _SETS_PER_CALL = 2**19
 """Sets that are looked at together, with about a kilobyte each."""
 

@@ -139,9 +139,7 @@ def learn(
     is_shown = run.progress and sys.stderr.isatty()
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
     _check_score(recipe.name, search, train)
-    if recipe.name == "pseudo-likelihood" and any(isinstance(rows, SourcedRows) for rows in (train, validation)):
-        problem = "'pseudo-likelihood' needs the rows in memory, and they do not fit"
-        raise out_of_reach("trainer", problem, "use the trainer 'sampled', which needs their margins")
+    _check_held(recipe.name, train, validation)
     if search.least_gain is None and recipe.goes_on:
         search = replace(search, least_gain=_LEAST_GAIN)
     session = Session(recipe, run, train, validation, search.time_limit)
@@ -249,6 +247,7 @@ def fit_collection(
     is_shown = run.progress and sys.stderr.isatty()
     rounds, order = ridges.evidence_rounds, hypergraph.order
     recipe = checked_recipe(train, trainer, rounds, hypergraph, order, seed, is_shown, sampling)
+    _check_held(recipe.name, train)
     if rounds is None:
         recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
     session = Session(recipe, run, train, train)
@@ -333,6 +332,13 @@ def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> 
             f"from, and there are {size_text(rows.domain.num_states)}"
         )
         raise refused("trainer", problem, "use the trainer 'sampled' or the score 'J'", code="over-budget")
+
+
+def _check_held(trainer: str, *parts: Observations) -> None:
+    """Refuse pseudo-likelihoods of rows that are not in memory."""
+    if trainer == "pseudo-likelihood" and any(isinstance(rows, SourcedRows) for rows in parts):
+        problem = "'pseudo-likelihood' needs the rows in memory, and they do not fit"
+        raise out_of_reach("trainer", problem, "use the trainer 'sampled', which needs their margins")
 
 
 def joint_rows(first: Observations, second: Observations) -> Observations:

@@ -11,7 +11,7 @@ from pyro_hoim.data import ChunkedRows, ColumnGroup, JoinedColumns, MemoryRows, 
 from pyro_hoim.data.sources import sourced
 from pyro_hoim.data.sources.sourced import SourcedRows, held_rows, rows_of
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.log_linear import ExactTrainer, SampledTraining, score_rows
+from pyro_hoim.log_linear import ExactTrainer, SampledTraining, fit_collection, score_rows
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
@@ -180,6 +180,8 @@ def test_a_learned_run_is_resumed(parts, tmp_path, too_many):
 def test_what_needs_the_rows_is_refused(parts, too_many):
     with raises("over-budget", "trainer"):
         learn(*parts[0], trainer="pseudo-likelihood")
+    with raises("over-budget", "trainer"):
+        fit_collection(parts[0][0], InteractionHypergraph.from_order(DOMAIN, 2), trainer="pseudo-likelihood")
     groups = JoinedColumns(DOMAIN, (ColumnGroup(("a", "b"), ((0, 1), (1, 0))),))
     for join in ("exclusive", "determined", groups):
         with raises("over-budget", "join"):

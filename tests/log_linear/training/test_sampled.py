@@ -11,9 +11,11 @@ import torch
 from scipy import stats
 
 from pyro_hoim.annealing.weights import log_mean_weight
+from pyro_hoim.core.trainer import TrainingReport
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
+from pyro_hoim.log_linear.search.rounds import trained as fit_of
 from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, _path, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
 from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
@@ -578,6 +580,25 @@ def test_an_interrupt_while_training_goes_on_leaves_the_trainer_as_it_was(monkey
     with pytest.raises(KeyboardInterrupt):
         made.retrained()
     assert equal_states(made.state_dict(), before)
+
+
+def test_time_that_is_over_while_training_goes_on_costs_no_more_than_that(monkeypatch):
+    def over(self):
+        raise TimeUp
+
+    made, plain = trainer(), trainer()
+    monkeypatch.setattr(SampledTrainer, "retrained", over)
+    assert fit_of(made) == plain.train()
+    assert equal_states(made.state_dict(), plain.state_dict())
+
+
+def test_the_report_is_that_of_all_paths(monkeypatch):
+    made, plain = trainer(), trainer()
+    report, again = plain.train(), TrainingReport("diverged", 7, 0.5, ("a note",))
+    monkeypatch.setattr(SampledTrainer, "retrained", lambda _: again)
+    whole = fit_of(made)
+    assert (whole.status, whole.num_iterations, whole.gradient_norm) == ("diverged", report.num_iterations + 7, 0.5)
+    assert whole.notes == (*report.notes, "a note")
 
 
 def test_checks_are_rare_and_coarse_while_nothing_objects(monkeypatch):

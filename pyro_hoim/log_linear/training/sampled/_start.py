@@ -133,8 +133,8 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
 
     Variables come in the order of the forest. Each takes the parent j among its predecessors, with which the rows are
     most probable when each is left out, as long as that helps; the second and third among the 128 that did best as the
-    first. The families join the collection. It lies much closer
-    to a fitted law than a forest, so that annealed runs from it are short and their weights even.
+    first. The families join the collection. It lies much closer to a fitted law than a forest, so that annealed runs
+    from it are short and their weights even.
     """
     from ....compute.lanes import run_threads
 
