@@ -317,7 +317,8 @@ class _Search:
         flat = (margins.probs, self.train.marginal_counts(edges), self.validation.marginal_counts(edges))
         shapes = [tuple(graph.domain[name].cardinality for name in edge) for edge in edges]
         ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-        tables = [self.trainer.tables.numpy()[graph.term_slices[edge]] for edge in edges]
+        whole = self.trainer.tables.numpy()  # every call makes a copy
+        tables = [whole[graph.term_slices[edge]] for edge in edges]
         columns = (tables, *(np.split(values.numpy(), ends) for values in flat))
         present = set(graph.edges)
         found: list[InteractionTest] = []

@@ -123,7 +123,8 @@ def table_variance(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
     upper bound on the loss after a fit. Costs one margin of the model per edge.
     """
     edges = context.in_order(edges)
-    tables = [context.trainer.tables.numpy()[context.hypergraph.term_slices[edge]] for edge in edges]
+    whole = context.trainer.tables.numpy()  # every call makes a copy
+    tables = [whole[context.hypergraph.term_slices[edge]] for edge in edges]
     ends = np.cumsum([table.size for table in tables])[:-1]
     margins = np.split(context.trainer.margins(edges).probs.numpy(), ends)
     pairs = zip(tables, margins, strict=True)
