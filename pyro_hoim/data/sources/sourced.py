@@ -14,10 +14,12 @@ from typing_extensions import override
 
 from ...budgets import HELD_CELLS, MAX_CELLS
 from ...errors import IntractableError, none_received
+from ...schema import Domain
+from ..frames import RowsLike
 from ..observations import Observations
 from .rows import RowSource
 
-__all__ = ["SourcedRows", "held_rows", "rows_of"]
+__all__ = ["SourcedRows", "few_rows", "held_rows", "rows_of"]
 
 _MOST_ROWS = 2**20  # of the sample
 
@@ -40,7 +42,7 @@ class SourcedRows(Observations):
     def of(cls, *sources: RowSource) -> Self:
         """Complete rows of sources over one domain."""
         domain = sources[0].domain
-        most = min(_MOST_ROWS, HELD_CELLS // max(1, len(domain)))
+        most = min(_MOST_ROWS, _num_held(domain))
         samples = [source.sample(max(1, most // len(sources)), seed=0) for source in sources]
         totals = [source.total_count for source in sources]
         parts = [(found, total) for found, total in zip(samples, totals, strict=True) if total > 0]
@@ -93,10 +95,21 @@ def rows_of(source: RowSource) -> Observations:
 
     Which of both does not depend on where the rows lie.
     """
+    found = few_rows(source)
+    return SourcedRows.of(source) if found is None else found
+
+
+def few_rows(source: RowsLike) -> Observations | None:
+    """The distinct rows of a source, None where these are more than 2^25 cells."""
     try:
-        return source.distinct(max_rows=HELD_CELLS // max(1, len(source.domain)))
+        return source.distinct(max_rows=_num_held(source.domain))
     except IntractableError:
-        return SourcedRows.of(source)
+        return None
+
+
+def _num_held(domain: Domain) -> int:
+    """The most rows that are held."""
+    return HELD_CELLS // max(1, len(domain))
 
 
 def held_rows(rows: Observations) -> Observations:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from ...budgets import HELD_CELLS
 from ...checks import check_finite, check_shape
 from ...core.partition import PartitionBackend
 from ...data.frames import DataLike, RowsLike, as_observations, is_frame, is_source
 from ...data.observations import Observations
+from ...data.sources.sourced import few_rows
 from ...errors import (
-    IntractableError,
     MissingDataError,
     check_choice,
     check_type,
@@ -54,10 +53,8 @@ def rows_or_margins(hypergraph: InteractionHypergraph, source: RowsLike) -> Obse
 
     Which of both does not depend on where the rows lie, and neither do the bits.
     """
-    try:
-        return source.distinct(max_rows=HELD_CELLS // max(1, len(source.domain)))
-    except IntractableError:
-        return source.marginal_counts(hypergraph.edges).double()
+    found = few_rows(source)
+    return source.marginal_counts(hypergraph.edges).double() if found is None else found
 
 
 def _check_domain(hypergraph: InteractionHypergraph, domain: Domain, argument: str) -> None:

@@ -101,8 +101,8 @@ def learn(
     found = checked_parts(*parts)
     if any(isinstance(rows, SourcedRows) for rows in found):
         if join not in ("exact", "none"):
-            problem = "columns are joined in rows in memory alone, and there are too many"
-            raise out_of_reach("join", problem, "learn from some of them, rows.sample(10**6, seed=0)")
+            problem = "columns are joined in rows in memory alone, and there are more than 2^25 cells of different ones"
+            raise out_of_reach("join", problem, "learn from rows.distinct(), or from some, rows.sample(10**6, seed=0)")
         join = "none"
     joined = join if isinstance(join, JoinedColumns) else _found(found, join)
     if joined.domain != found[0].domain:

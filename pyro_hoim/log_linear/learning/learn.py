@@ -337,8 +337,8 @@ def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> 
 def _check_held(trainer: str, *parts: Observations) -> None:
     """Refuse pseudo-likelihoods of rows that are not in memory."""
     if trainer == "pseudo-likelihood" and any(isinstance(rows, SourcedRows) for rows in parts):
-        problem = "'pseudo-likelihood' needs the rows in memory, and they do not fit"
-        raise out_of_reach("trainer", problem, "use the trainer 'sampled', which needs their margins")
+        problem = "'pseudo-likelihood' needs the rows in memory, and there are more than 2^25 cells of different ones"
+        raise out_of_reach("trainer", problem, "use the trainer 'sampled', or pass rows.distinct()")
 
 
 def joint_rows(first: Observations, second: Observations) -> Observations:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 
@@ -130,9 +131,15 @@ class TableTrainer(RidgeTrainer, ABC):
 
     @override
     def train(self) -> TrainingReport:
+        with self._whole():
+            return self._trained()
+
+    @contextmanager
+    def _whole(self) -> Generator[None]:
+        """Work that is done as a whole or leaves the trainer as it was."""
         kept = dict(vars(self))
         try:
-            return self._trained()
+            yield
         except BaseException:
             vars(self).update(kept)
             raise

@@ -10,8 +10,9 @@ from pyro_hoim import InteractionHypergraph, Observations
 from pyro_hoim.core.operations import row_log_likelihood
 from pyro_hoim.data import open_rows
 from pyro_hoim.data.frames import as_observations
+from pyro_hoim.data.sources import sourced
 from pyro_hoim.errors import IntractableError, MissingDataError, UnknownNameError
-from pyro_hoim.log_linear.fitting import arguments
+from pyro_hoim.log_linear import L2
 
 COLUMNS = ["number", "text", "truth", "size"]
 
@@ -25,12 +26,12 @@ def held(frame):
 @pytest.fixture
 def few(monkeypatch):
     """No distinct rows fit."""
-    monkeypatch.setattr(arguments, "HELD_CELLS", 10)
+    monkeypatch.setattr(sourced, "HELD_CELLS", 10)
 
 
-@pytest.mark.parametrize("options", [{}, {"penalty": hoim.log_linear.L2(1.0)}, {"objective": "pseudo-likelihood"}])
+@pytest.mark.parametrize("options", [{}, {"penalty": L2(1.0)}, {"objective": "pseudo-likelihood"}])
 def test_fits_are_those_of_memory_with_equal_bits(sources, held, options):
-    penalty = options.get("penalty") or hoim.log_linear.L2(0.5)
+    penalty = options.get("penalty") or L2(0.5)
     options = {**options, "penalty": penalty}
     graph = InteractionHypergraph.from_order(held.domain, 2)
     expected = hoim.log_linear.fit(graph, held.unique(), **options)
@@ -42,7 +43,7 @@ def test_fits_are_those_of_memory_with_equal_bits(sources, held, options):
 
 @pytest.mark.usefixtures("few")
 def test_fits_to_margins_are_those_of_rows(sources, held):
-    penalty = hoim.log_linear.L2(0.5)
+    penalty = L2(0.5)
     graph = InteractionHypergraph.from_order(held.domain, 2)
     rows = hoim.log_linear.fit(graph, held, penalty=penalty)
     margins = hoim.log_linear.fit(graph, held.marginal_counts(graph.edges), penalty=penalty)
@@ -67,9 +68,9 @@ def test_the_front_reads_the_columns_of_a_formula(sources, frame):
 
 def test_missing_cells_are_dropped_or_summed_over(sources, frame):
     for missing in ("drop", "marginalise"):
-        expected = hoim.fit("gaps*truth", frame, missing=missing, prior=hoim.log_linear.L2(1.0))
+        expected = hoim.fit("gaps*truth", frame, missing=missing, prior=L2(1.0))
         for name in ("memory", "files", "dask"):
-            found = hoim.fit("gaps*truth", sources[name], missing=missing, prior=hoim.log_linear.L2(1.0))
+            found = hoim.fit("gaps*truth", sources[name], missing=missing, prior=L2(1.0))
             assert torch.allclose(found.theta, expected.theta, atol=1e-6)
     with pytest.raises(MissingDataError):
         hoim.fit("gaps*truth", sources["files"])
@@ -77,8 +78,8 @@ def test_missing_cells_are_dropped_or_summed_over(sources, frame):
 
 @pytest.mark.usefixtures("few")
 def test_missing_cells_of_margins(sources, frame):
-    expected = hoim.fit("gaps*truth", frame, missing="drop", prior=hoim.log_linear.L2(1.0))
-    found = hoim.fit("gaps*truth", sources["files"], missing="drop", prior=hoim.log_linear.L2(1.0))
+    expected = hoim.fit("gaps*truth", frame, missing="drop", prior=L2(1.0))
+    found = hoim.fit("gaps*truth", sources["files"], missing="drop", prior=L2(1.0))
     assert torch.allclose(found.theta, expected.theta, atol=1e-6)
     with pytest.raises(MissingDataError):
         hoim.fit("gaps*truth", sources["files"])

@@ -94,6 +94,19 @@ def chains_of(hypergraph, tables, count=200, seed=1, **changes):
     return WeightedChains(hypergraph, tables, settings, seed, population)
 
 
+def interrupted_eta(number):
+    """The statistics of chains, whose call of this number is interrupted."""
+    calls, original = [], WeightedChains.eta
+
+    def interrupted(self):
+        calls.append(None)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return original(self)
+
+    return interrupted
+
+
 def equal_states(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
@@ -568,15 +581,7 @@ def test_an_interrupt_while_training_goes_on_leaves_the_trainer_as_it_was(monkey
     made.train()
     before = {k: v.clone() for k, v in made.state_dict().items()}
     without_error_bar(3, monkeypatch, made)
-    calls, original = [], WeightedChains.eta
-
-    def interrupted(self):
-        calls.append(None)
-        if len(calls) == 7:
-            raise KeyboardInterrupt
-        return original(self)
-
-    monkeypatch.setattr(WeightedChains, "eta", interrupted)
+    monkeypatch.setattr(WeightedChains, "eta", interrupted_eta(7))
     with pytest.raises(KeyboardInterrupt):
         made.retrained()
     assert equal_states(made.state_dict(), before)
@@ -671,16 +676,8 @@ def test_an_interrupt_leaves_the_trainer_as_it_was(restart, monkeypatch):
     for each in (made, undisturbed):
         each.train()
     before = {k: v.clone() for k, v in made.state_dict().items()}
-    calls, original = [], WeightedChains.eta
-
-    def interrupted(self):
-        calls.append(None)
-        if len(calls) == 7:
-            raise KeyboardInterrupt
-        return original(self)
-
     with monkeypatch.context() as patch:
-        patch.setattr(WeightedChains, "eta", interrupted)
+        patch.setattr(WeightedChains, "eta", interrupted_eta(7))
         with pytest.raises(KeyboardInterrupt):
             made.train()
     assert equal_states(made.state_dict(), before)

@@ -168,12 +168,8 @@ class SampledTrainer(TableTrainer):
         ``restart="doubt"``, a call that had gone on is then made again from the start where there is still no error
         bar, and the next one begins there. Strengths stay those that rounds of evidence found.
         """
-        kept = dict(vars(self))
-        try:
+        with self._whole():
             return self._retrained()
-        except BaseException:
-            vars(self).update(kept)
-            raise
 
     def _retrained(self) -> TrainingReport | None:
         if self.settings.chains != "weighted" or self._population is None or not self._is_doubtful():
@@ -182,18 +178,15 @@ class SampledTrainer(TableTrainer):
         reports = self._mended()
         if self._is_doubtful() and goes_back:
             self.settings, self.evidence = replace(settings, restart=True), replace(evidence, num_rounds=0)
-            reports = [self._trained(), *self._mended()]
+            reports += [self._trained(), *self._mended()]
             self.settings, self.evidence = settings, evidence
-        is_calm, note = self._is_calm, f"went on {len(reports)} times where log Z had no error bar"
-        if self._is_doubtful():
-            is_calm, note = False, f"{note}, and it has none yet"
-        self._is_calm = is_calm
+        is_open = self._is_doubtful()
+        self._is_calm = self._is_calm and not is_open
+        rest = ", and it has none yet" if is_open else ""
+        note = f"training went on {len(reports)} times where log Z had no error bar{rest}"
         notes = [text for report in reports for text in report.notes]
-        return replace(
-            reports[-1],
-            num_iterations=sum(report.num_iterations for report in reports),
-            notes=(*notes, f"training {note}"),
-        )
+        count = sum(report.num_iterations for report in reports)
+        return replace(reports[-1], num_iterations=count, notes=(*notes, note))
 
     def _mended(self) -> list[TrainingReport]:
         """Short paths with the states that the runs for log Z found, while that has no error bar."""
