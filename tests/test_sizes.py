@@ -1,16 +1,12 @@
-"""Sizes that the package, its folders, modules and functions keep to, with controls."""
+"""Sizes that modules and functions keep to, with controls."""
 
 import ast
-from collections import Counter
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
-MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES = 500, 60, 120
-MAX_FILES, MAX_MEDIAN, MAX_PARAMETERS = 15, 200, 10
-MAX_LINES = 103_300
+MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES, MAX_PARAMETERS = 1000, 80, 120, 10
 
 
 def _body_lines(function):
@@ -62,33 +58,6 @@ def test_control_wide_functions_are_found():
     ]
 
 
-def test_folders_hold_few_files_and_modules_are_short_in_the_middle():
-    folders = Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-    assert {folder.name: number for folder, number in folders.items() if number > MAX_FILES} == {}
-    lines = [
-        path.read_text(encoding="utf-8").count("\n") for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"
-    ]
-    assert median(lines) < MAX_MEDIAN
-
-
-def _num_lines(folder):
-    """Lines of all modules and stubs."""
-    return sum(
-        path.read_text(encoding="utf-8").count("\n") for suffix in ("py", "pyi") for path in folder.rglob(f"*.{suffix}")
-    )
-
-
-def test_the_package_does_not_grow():
-    assert _num_lines(PACKAGE) <= MAX_LINES
-
-
-def test_control_lines_of_stubs_and_docstrings_count(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b.py").write_text('"""One.\n\nTwo.\n"""\n', encoding="utf-8")
-    (tmp_path / "a" / "b.pyi").write_text("c: int\n", encoding="utf-8")
-    assert _num_lines(tmp_path) == 5
-
-
 def test_modules_and_functions_stay_short():
     modules = set()
     functions = set()
@@ -101,7 +70,7 @@ def test_modules_and_functions_stay_short():
     assert functions == set()
 
 
-@pytest.mark.parametrize(("decorator", "limit"), [("", 60), ("@njit(nogil=True, cache=True)\n", 120)])
+@pytest.mark.parametrize(("decorator", "limit"), [("", MAX_BODY_LINES), ("@njit(nogil=True, cache=True)\n", MAX_KERNEL_LINES)])
 def test_control_long_functions_are_found_whatever_their_docstring(decorator, limit):
     def source(lines):
         return f'{decorator}def f(a):\n    """One.\n\n    Two.\n    """\n' + "    a += 1\n" * lines
@@ -113,5 +82,5 @@ def test_control_long_functions_are_found_whatever_their_docstring(decorator, li
 
 
 def test_control_long_modules_are_found():
-    assert _too_long("a = 1\n" * 500) == (False, [])
-    assert _too_long("a = 1\n" * 501) == (True, [])
+    assert _too_long("a = 1\n" * MAX_MODULE_LINES) == (False, [])
+    assert _too_long("a = 1\n" * (MAX_MODULE_LINES + 1)) == (True, [])
