@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 import unicodedata
@@ -25,7 +26,6 @@ from ..errors import (
     conflict,
     none_received,
     out_of_range,
-    refused,
     size_text,
     unexpected,
     wrong_type,
@@ -38,42 +38,105 @@ __all__ = [
     "code_reader",
     "encode_column",
     "label_of",
+    "labels_of_values",
     "level_order",
     "meaning_of",
     "parse_counts",
     "parse_numbers",
     "select_columns",
+    "values_of",
 ]
 
 LARGEST_COUNT = 2**53 - 1
 """Largest count, and largest total of counts or weights: above it float64 no longer tells whole numbers apart."""
 
-_LARGEST_PLAIN_INTEGER = 1e15
+_LEAST_POWER = 1e16  # the least float that Python writes with an exponent
 _MOST_BITS = 2**12
 _LABELS = "text, numbers, booleans or categories"
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([-+]\d\d:?\d\d|Z)?)?")
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
 
 def label_of(value: Any) -> str:
-    """Label of one value: text as it is, a whole number without decimals, else by ``str``; infinities are refused."""
+    """Label of one value, the same in frames and files, read whole or piece by piece.
+
+    Text stays as it is, and bytes are text in UTF-8. A whole number has no decimals, and a number of 16 or 32 bits the
+    shortest text that is read as it. Dates and times are written ``2020-01-03 10:00:00``, without the time at midnight
+    where there is no time zone; durations ``0 days 00:00:01`` as pandas does; all else by ``str``.
+
+    Raises:
+        InputError: an infinite number, one of more than a thousand digits, or bytes that are no text.
+    """
     if isinstance(value, str):
         return str(value)  # also of NumPy
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            problem = f"the bytes {bytes(value[:20])!r} are no text in UTF-8"
+            raise InputError(problem, hint="decode the column first", code="wrong-encoding") from None
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise InputError(expected="a finite value", received=str(value))
+            raise _not_finite(value)
         return f"{value.normalize() + 0:f}"
-    if isinstance(value, (bool, np.bool_)):
-        return str(bool(value))
-    if isinstance(value, (float, np.floating)):
-        number = float(value)
+    if isinstance(value, float | np.floating):
+        number = _float_of(value)
         if math.isinf(number):
-            raise InputError(expected="a finite value", received=str(number))
-        if number.is_integer() and abs(number) < _LARGEST_PLAIN_INTEGER:
-            return str(int(number))
-        return repr(number)
+            raise _not_finite(number)
+        return str(int(number)) if number.is_integer() and abs(number) < _LEAST_POWER else repr(number)
+    if isinstance(value, dt.timedelta | np.timedelta64):
+        return str(pd.Timedelta(value))
+    if isinstance(value, np.datetime64):
+        return label_of(pd.Timestamp(value))
+    if isinstance(value, dt.datetime):  # also of pandas
+        return value.isoformat(" ").removesuffix(" 00:00:00")
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise InputError(expected="a number of fewer digits", received=size_text(abs(value)))
+        raise InputError(expected="a number of fewer digits", received=size_text(abs(value)), code="not-finite")
     return str(value)
+
+
+def _not_finite(value: Any) -> InputError:
+    return InputError(expected="a finite value", received=str(value), code="not-finite")
+
+
+def _float_of(value: Any) -> float:
+    """A real number; of 16 and 32 bits the one that its shortest text says."""
+    return float(value) if isinstance(value, float) or not isinstance(value, np.floating) else float(str(value))
+
+
+def values_of(values: Any, dtype: Any = None) -> list[Any]:
+    """The values of a list, an array or an index, or of an array of Arrow, with the width that floats have there.
+
+    ``dtype`` is that of the column where ``values`` are its distinct ones, which may be of a wider type.
+    """
+    if hasattr(values, "to_pylist"):  # of Arrow
+        if str(getattr(values.type, "extension_name", "")).startswith("pandas."):
+            return list(values.to_pandas())
+        held = values.to_pylist()
+        width = {"halffloat": np.float16, "float": np.float32}.get(str(values.type))
+        return held if width is None else [None if value is None else width(value) for value in held]
+    dtype = getattr(values, "dtype", None) if dtype is None else dtype
+    dtype = getattr(dtype, "numpy_dtype", dtype)  # of pandas' nullable types and those of Arrow
+    if isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8:
+        return list(pd.Series(values).to_numpy(dtype=dtype, na_value=np.nan))
+    return list(values)
+
+
+def labels_of_values(place: Any, values: Iterable[Any], *, strip: bool = False) -> list[str]:
+    """Labels of values (:func:`label_of`), nothing for what is missing; ``strip`` removes blanks around them.
+
+    Raises:
+        InputError: a value that is no label; ``place`` says where it is.
+    """
+    try:
+        labels = ["" if _is_missing(value) else label_of(value) for value in values_of(values)]
+    except InputError as error:
+        raise error.replace(argument=place) from None
+    return [label.strip() for label in labels] if strip else labels
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value is pd.NA or bool(value != value)
 
 
 def meaning_of(value: Any) -> float | None:
@@ -83,8 +146,20 @@ def meaning_of(value: Any) -> float | None:
         if text in ("true", "false"):
             return float(text == "true")
         return float(text) if _PLAIN_NUMBER.fullmatch(text) else None
+    if isinstance(value, np.timedelta64):  # an integer of NumPy
+        return None
     is_exact = not isinstance(value, int | np.integer) or abs(int(value)) <= LARGEST_COUNT
-    return float(value) if isinstance(value, Real | np.bool_ | Decimal) and is_exact else None
+    return _float_of(value) if isinstance(value, Real | np.bool_ | Decimal) and is_exact else None
+
+
+def _meaning(value: Any) -> float | str | None:
+    """The number that a value says, or the label of the time that a text says in another form (``T``, zeros)."""
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        return meaning_of(value)
+    try:
+        return label_of(pd.Timestamp(value))
+    except ValueError:  # no such day
+        return None
 
 
 def code_reader(variable: Variable) -> Callable[[Any], int | None]:
@@ -96,12 +171,12 @@ def code_reader(variable: Variable) -> Callable[[Any], int | None]:
         (1, 1, 0, 0, None)
     """
     by_label = {label: code for code, label in enumerate(variable.labels)}
-    meanings = [meaning_of(label) for label in variable.labels]
+    meanings = [_meaning(label) for label in variable.labels]
     times = Counter(meanings)
     by_meaning = {m: code for code, m in enumerate(meanings) if m is not None and times[m] == 1}
 
     def read(value: Any) -> int | None:
-        code, meaning = by_label.get(label_of(value)), meaning_of(value)
+        code, meaning = by_label.get(label_of(value)), _meaning(value)
         return code if code is not None or meaning is None else by_meaning.get(meaning)
 
     return read
@@ -121,10 +196,10 @@ def _factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype 
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, pd.CategoricalDtype):
         categorical = pd.Categorical(values)
-        return np.asarray(categorical.codes, dtype=np.int64), list(categorical.categories), dtype
+        return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), dtype
     array = values if isinstance(values, (pd.Series, np.ndarray)) else np.asarray(values, dtype=object)
     positions, distinct = pd.factorize(array)
-    return np.asarray(positions, dtype=np.int64), list(distinct), None
+    return np.asarray(positions, dtype=np.int64), values_of(distinct, dtype), None
 
 
 def _is_part(value: Any) -> bool:
@@ -203,10 +278,7 @@ def encode_column(
         raise wrong_type(f"column {name!r}", _LABELS, received=str(error)) from None
     if any(map(_is_part, distinct)):
         _check_cells(name, values, where)
-    try:
-        labels = [label_of(value) for value in distinct]
-    except InputError as error:
-        raise refused(f"column {name!r}", str(error), code="not-finite") from None
+    labels = labels_of_values(f"column {name!r}", distinct)
     present = [label for label in labels if label not in missing_values]
     held = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
     _check_levels(name, values, held, None if variable is None else code_reader(variable))

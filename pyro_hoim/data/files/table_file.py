@@ -8,16 +8,15 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-import numpy as np
 import pandas as pd
 
 from ...errors import InputError, check_unique, refused, unexpected
 from ..csv_file import CsvColumns, parse_csv, read_bytes
-from ..encoding import label_of
+from ..encoding import labels_of_values, values_of
 from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
 from .safe_cells import MARK, restored
@@ -25,7 +24,6 @@ from .typed_file import TYPED, not_plain, read_frame
 
 __all__ = [
     "SAY_ENCODING",
-    "cell_labels",
     "found_delimiter",
     "found_header",
     "header_end",
@@ -294,19 +292,14 @@ def _excel(path: Any, raw: bytes) -> _Rows:
         raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
     width = max(map(len, rows))
     columns = zip(*([*row, *[None] * (width - len(row))] for row in rows), strict=True)
-    held = [tuple(cell_labels(path, column)) for column in columns if any(value is not None for value in column)]
+    held = [
+        tuple(labels_of_values(path, column, strip=True))
+        for column in columns
+        if any(value is not None for value in column)
+    ]
     notes = [f"read the sheet {name!r}, the first of {others + 1}"] if others else []
     header = tuple(column[0] for column in held)
     return _Rows(header, tuple(column[1:] for column in held), lines[1:], notes, unit="row")
-
-
-def _cell(value: Any) -> str:
-    """Text of a cell: dates as ISO writes them, nothing for what is missing."""
-    if value is None or value is pd.NaT or (isinstance(value, float) and np.isnan(value)):
-        return ""
-    if isinstance(value, pd.Timestamp | np.datetime64) or hasattr(value, "isoformat"):
-        return pd.Timestamp(value).isoformat().removesuffix("T00:00:00") if hasattr(value, "year") else str(value)
-    return label_of(value.decode() if isinstance(value, bytes) else value)
 
 
 def _typed(path: Any, frame: pd.DataFrame, categorical: Collection[str]) -> CsvColumns:
@@ -328,26 +321,15 @@ def _typed_cells(place: str, values: pd.Series) -> tuple[str, ...]:
         codes, distinct = pd.factorize(values)
     except TypeError:
         raise not_plain(place) from None
-    texts = [*cell_labels(place, distinct), ""]
+    texts = [*labels_of_values(place, values_of(distinct, values.dtype)), ""]
     return tuple(texts[code] for code in codes)
-
-
-def cell_labels(place: Any, values: Iterable[Any]) -> list[str]:
-    """Texts of cells without blanks around them."""
-    try:
-        return [_cell(value).strip() for value in values]
-    except UnicodeDecodeError as error:
-        problem = f"the bytes {error.object[:20]!r} are no text in UTF-8"
-        raise refused(place, problem, "decode the column before it is saved", code="wrong-encoding") from None
-    except InputError as error:
-        raise refused(place, str(error), code="not-finite") from None
 
 
 def _categories(place: str, dtype: Any) -> pd.CategoricalDtype | None:
     if not isinstance(dtype, pd.CategoricalDtype):
         return None
-    labels = cell_labels(place, dtype.categories)
-    check_unique(labels, f"{place} categories")  # blanks around them are not kept
+    labels = labels_of_values(place, dtype.categories)
+    check_unique(labels, f"{place} categories")
     return pd.CategoricalDtype(labels, dtype.ordered)
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ...budgets import check_size
-from ...errors import InputError, check_names, out_of_range, refused, unexpected
+from ...errors import check_names, out_of_range, unexpected
 from ...schema import Kind, Variable
 from ..bins import Bins
-from ..encoding import LARGEST_COUNT, check_alike, code_reader, label_of, level_order
-from ..files.table_file import cell_labels
+from ..encoding import LARGEST_COUNT, check_alike, code_reader, labels_of_values, level_order, values_of
 from ..files.typed_file import not_plain
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "merged_levels"]
@@ -170,19 +169,12 @@ class LabelReader:
         if not pa.types.is_dictionary(kind):
             column = column.dictionary_encode()
         values, valid = _numbers(column.indices, 0)
-        return values, valid, 0, column.dictionary.to_pylist()
+        return values, valid, 0, values_of(column.dictionary)
 
     def _texts(self, name: str, values: Iterable[Any]) -> list[str]:
         """Labels of values; nothing for what is missing."""
         place = f"{self.source} column {name!r}"
-        known = ["" if value is None or value != value else value for value in values]
-        if self.is_file:
-            texts = cell_labels(place, known)
-        else:
-            try:
-                texts = [label_of(value) for value in known]
-            except InputError as error:
-                raise refused(place, str(error), code="not-finite") from None
+        texts = labels_of_values(place, values, strip=self.is_file)
         if name not in self.bins:
             return texts
         return _cut(["" if text in self.missing_values else text for text in texts], self.bins[name], place, name)
