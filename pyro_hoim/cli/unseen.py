@@ -94,7 +94,8 @@ class KnownRows:
     ) -> KnownRows:
         """The rows of a folder or file; ``optional`` columns may be absent, columns are cut as is ``kept``."""
         count = kept.get("count_column", "count")
-        header = pieces.header(path)
+        files = pieces.files(path)
+        header = files.header
         names = [name for name in domain.names if name in header or name not in optional]
         weight = kept.get("weight_column")
         weight = weight if weight in header and weight not in domain else None
@@ -102,7 +103,7 @@ class KnownRows:
         bins = {name: Bins.from_json(cut) for name, cut in kept.get("bins", {}).items() if name in names}
         cuts = {name: cut for name, cut in bins.items() if cut.kind == "numbers"}
         columns = names if weight is None else [*names, weight]
-        rows = pieces.opened(path, columns=columns, count=used, missing_values=missing, bins=cuts)
+        rows = pieces.opened(files, columns=columns, count=used, missing_values=missing, bins=cuts)
         found: list[np.ndarray] = []
         for variable in (v for v in rows.domain if v.name != weight):
             labels: Sequence[str] = variable.labels

@@ -14,7 +14,7 @@ from ..budgets import check_size
 from ..errors import check_unique, out_of_reach, refused, unexpected
 from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
 
-__all__ = ["CsvColumns", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
+__all__ = ["CsvColumns", "bounded_lines", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
 
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_LINE = 2**24  # characters
@@ -118,7 +118,7 @@ def parse_csv(
         IntractableError: the cells would need more memory than a table may.
     """
     reader = csv.reader(
-        _lines(path, stream, first_line), delimiter=delimiter, strict=True, skipinitialspace=delimiter == " "
+        bounded_lines(path, stream, first_line), delimiter=delimiter, strict=True, skipinitialspace=delimiter == " "
     )
     header: tuple[str, ...] = ()
     lines: list[int] = []
@@ -177,7 +177,7 @@ class _Cells:
             self._known = {}
 
 
-def _lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
+def bounded_lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
     """Lines of a text, which are not endless."""
     for number, line in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), ""), first_line):
         if len(line) > _MOST_LINE:

@@ -37,6 +37,8 @@ __all__ = [
     "check_alike",
     "code_reader",
     "encode_column",
+    "factorise",
+    "has_levels",
     "label_of",
     "labels_of_values",
     "level_order",
@@ -191,7 +193,12 @@ def level_order(label: str) -> tuple[int, float, str]:
     return (0, number, label) if math.isfinite(number) else (1, 0.0, label)
 
 
-def _factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
+def has_levels(dtype: Any) -> bool:
+    """Whether a type says its levels."""
+    return isinstance(dtype, pd.CategoricalDtype)
+
+
+def factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
     """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any."""
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, pd.CategoricalDtype):
@@ -272,7 +279,7 @@ def encode_column(
         DataWarning: labels that look alike.
     """
     try:
-        positions, distinct, dtype = _factorise(values)
+        positions, distinct, dtype = factorise(values)
     except TypeError as error:  # values that cannot be told apart, such as lists
         _check_cells(name, values, where)
         raise wrong_type(f"column {name!r}", _LABELS, received=str(error)) from None

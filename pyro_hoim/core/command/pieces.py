@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import torch
 from ...data.encoding import parse_counts
 from ...data.observations import Observations
 from ...data.sources import RowSource
-from ...data.sources.files import fragments_of
-from ...data.sources.opening import HowRead, opened_rows
+from ...data.sources.files import RowFiles
+from ...data.sources.opening import HowRead, files_of, opened_rows
 from ...errors import IntractableError, conflict
 from ..words import option, plural
 
@@ -51,15 +51,14 @@ class Pieces:
             if getattr(self, name) is not None:
                 raise conflict(name, f"belongs to files of Parquet or text, received {source}")
 
-    def header(self, source: Path | str) -> tuple[str, ...]:
-        """Names of the columns."""
-        return fragments_of(Path(source), self.sep, self.encoding)[0].header
+    def files(self, source: Path | str) -> RowFiles:
+        """The files, judged but not read."""
+        return files_of(Path(source), HowRead(cluster=self.cluster, delimiter=self.sep, encoding=self.encoding))
 
-    def opened(self, source: Path | str, **options: Any) -> RowSource:
-        """The rows, with options of :func:`~pyro_hoim.data.open_rows`; columns are not checked."""
+    def opened(self, files: RowFiles, **options: Any) -> RowSource:
+        """Their rows, with options of :func:`~pyro_hoim.data.open_rows`; columns are not checked."""
         size = {} if self.chunk_rows is None else {"chunk_rows": self.chunk_rows}
-        named = {"cluster": self.cluster, "delimiter": self.sep, "encoding": self.encoding}
-        return opened_rows(Path(source), HowRead(**size, **named, **options, is_checked=False))
+        return opened_rows(files, HowRead(**size, **options, is_checked=False))
 
 
 def weighted(rows: Observations, weight: str | None, source: Path | str) -> Observations:
@@ -80,7 +79,9 @@ def weighted(rows: Observations, weight: str | None, source: Path | str) -> Obse
     return Observations(rest.domain, rest.codes, counts * torch.as_tensor(found, dtype=torch.float64)[codes])
 
 
-def distinct_rows(rows: RowSource, source: Path | str, weight: str | None = None) -> tuple[Observations, str]:
+def distinct_rows(
+    rows: RowSource, source: Path | str, weight: str | None = None, notes: Sequence[str] = ()
+) -> tuple[Observations, str]:
     """The distinct rows, whose counts are sums of a column of weights if there is one, and a sentence on them.
 
     Raises:
@@ -94,4 +95,5 @@ def distinct_rows(rows: RowSource, source: Path | str, weight: str | None = None
     lines = plural(found.total_count, "row")
     if weight is not None:
         found = weighted(found, weight, source).unique()
-    return found, f"{source}: {lines} read piece by piece, {found.num_rows:,} of them different"
+    told = f"{lines} read piece by piece, {found.num_rows:,} of them different"
+    return found, f"{source}: {'; '.join([*notes, told])}"

@@ -70,7 +70,8 @@ class Reading:
         self, source: str, chosen: Any, missing: Collection[str]
     ) -> tuple[Observations, str, dict[str, Bins]]:
         """The distinct rows of a source that is read piece by piece, a sentence on them, and the cut points."""
-        header = self.pieces.header(source)
+        files = self.pieces.files(source)
+        header = files.header
         weight = None if self.weight_column == _NONE else self.weight_column
         check_names([] if weight is None else [weight], header, "weight_column", noun="column")
         plain = "count" if "count" in header and weight is None else None
@@ -79,11 +80,11 @@ class Reading:
         names = list(select_columns(header, chosen, exclude=own, source=source))
         cuts = {name: edge_bins(rule, name) for name, rule in self.bins.items()}
         columns = names if weight is None else [*names, weight]
-        rows = self.pieces.opened(source, columns=columns, count=count, missing_values=missing, bins=cuts)
+        rows = self.pieces.opened(files, columns=columns, count=count, missing_values=missing, bins=cuts)
         if not own:
             given = chosen if isinstance(chosen, list) else ()
             self._check_told(source, {v.name: v.labels for v in rows.domain if v.name not in given})
-        found, note = distinct_rows(rows, source, weight)
+        found, note = distinct_rows(rows, source, weight, files.notes)
         return found, note, cuts
 
     def _check_told(self, source: str, labels: Mapping[str, Sequence[str]]) -> None:

@@ -8,16 +8,24 @@ import io
 import lzma
 import zipfile
 import zlib
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from ...errors import HoimError, refused, unexpected
 from .source_file import check_ratio, check_size, is_blank
 
-__all__ = ["is_excel", "unpacked"]
+__all__ = ["DAMAGED", "is_excel", "open_unpacked", "unpacked"]
 
 _PIECE = 2**12
 _MARKS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)
+DAMAGED: tuple[type[Exception], ...] = (
+    OSError,
+    EOFError,
+    lzma.LZMAError,
+    zlib.error,
+    zipfile.BadZipFile,
+    ValueError,
+    RuntimeError,
+)
 
 
 def _is_zip(raw: bytes) -> bool:
@@ -31,7 +39,7 @@ def is_excel(raw: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as held:
             return "xl/workbook.xml" in held.namelist()
-    except _DAMAGED:
+    except DAMAGED:
         return False
 
 
@@ -51,7 +59,7 @@ def unpacked(path: Any, raw: bytes) -> bytes:
             found = _only_file(path, raw)
     except HoimError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED as error:
         problem = f"damaged packed file ({' '.join(str(error).split())})"
         raise refused(path, problem, "pack it again, or give the file inside", code="damaged-file") from None
     if is_blank(found):
@@ -77,10 +85,31 @@ def _content(path: Any, stream: Any, packed: int) -> bytes:
 def _only_file(path: Any, raw: bytes) -> bytes:
     """Content of the one file of a zip archive, under any name; folders and what macOS adds do not count."""
     with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        files = [i for i in held.infolist() if not i.filename.startswith("__MACOSX") and i.filename[-1:] != "/"]
-        if len(files) != 1:
-            hint = "unpack it and give one of them"
-            raise unexpected(path, "one file in the archive", received=len(files), hint=hint)
-        check_size(path, files[0].file_size)
-        with held.open(files[0]) as stream:
+        member = _only_member(path, held)
+        check_size(path, member.file_size)
+        with held.open(member) as stream:
             return _content(path, stream, len(raw))
+
+
+def _only_member(path: Any, held: zipfile.ZipFile) -> zipfile.ZipInfo:
+    files = [i for i in held.infolist() if not i.filename.startswith("__MACOSX") and i.filename[-1:] != "/"]
+    if len(files) != 1:
+        hint = "unpack it and give one of them"
+        raise unexpected(path, "one file in the archive", received=len(files), hint=hint)
+    return files[0]
+
+
+def open_unpacked(path: str) -> BinaryIO:
+    """A file as it is, or what it holds where it is packed, which is unpacked as it is read."""
+    with open(path, "rb") as stream:
+        head = stream.read(8)
+    if (opener := next((opener for mark, opener in _MARKS.items() if head.startswith(mark)), None)) is not None:
+        return cast(BinaryIO, opener(path))
+    if _is_zip(head):
+        held = zipfile.ZipFile(path)
+        return cast(BinaryIO, held.open(_only_member(path, held)))
+    if path.lower().endswith((".zst", ".lz4")):
+        from pyarrow import input_stream
+
+        return cast(BinaryIO, input_stream(path, compression="detect"))
+    return open(path, "rb")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,7 +13,10 @@ import pandas as pd
 from ...errors import HoimError, refused, unexpected
 from .source_file import check_cells, check_size
 
-__all__ = ["TYPED", "read_frame"]
+__all__ = ["ROW_NAMES", "TYPED", "read_frame"]
+
+ROW_NAMES = re.compile(r"__index_level_\d+__")
+"""What pandas calls an index without a name in a file."""
 
 
 def read_frame(path: Any, raw: bytes, kind: str) -> tuple[pd.DataFrame, frozenset[str]]:
@@ -24,8 +28,7 @@ def read_frame(path: Any, raw: bytes, kind: str) -> tuple[pd.DataFrame, frozense
     """
     try:
         frame, categorical = TYPED[kind](path, raw)
-        if any(name is not None for name in frame.index.names):
-            frame = frame.reset_index()
+        frame = _with_index(frame)
     except HoimError:
         raise
     except ImportError:
@@ -35,6 +38,14 @@ def read_frame(path: Any, raw: bytes, kind: str) -> tuple[pd.DataFrame, frozense
         problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
     return frame, frozenset(name.strip() for name in categorical)
+
+
+def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose first columns are those of an index with names; others, and counted rows, are row names."""
+    names = [] if isinstance(frame.index, pd.RangeIndex) else frame.index.names
+    named = [place for place, name in enumerate(names) if name is not None]
+    frame = frame.reset_index(level=named) if named else frame
+    return frame.loc[:, [ROW_NAMES.fullmatch(str(name)) is None for name in frame.columns]]
 
 
 def _parquet(path: Any, raw: bytes) -> tuple[pd.DataFrame, list[str]]:

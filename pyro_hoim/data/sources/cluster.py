@@ -22,6 +22,7 @@ __all__ = ["DaskRows", "connected", "is_dask", "levels_of", "partitions_of", "ru
 T = TypeVar("T")
 
 _PATIENCE = 10  # seconds until a scheduler answers
+_NO_WORKER = 20.0  # seconds that a scheduler without workers is waited for
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,21 +34,19 @@ class DaskRows(PieceRows):
 
     Attributes:
         client: of the cluster.
-        categorical: of a data frame, the columns whose type says their levels.
     """
 
     client: Any = field(kw_only=True)
-    categorical: frozenset[str] = frozenset()
 
     def _counted(self) -> list[int]:
-        return [*run_tasks(self.client, _num_rows, [(piece, self.categorical) for piece in self.pieces], True)]
+        return [*run_tasks(self.client, _num_rows, [(piece,) for piece in self.pieces], True)]
 
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
         return run_tasks(self.client, _folded, self._tasks(fold, self._empty()))
 
     def piece_batches(self, piece: int) -> list[RowBatch]:
         """The batches of one piece."""
-        task = (self.pieces[piece], self.categorical, self._reader, self._starts[piece], _itself)
+        task = (self.pieces[piece], self._reader, self._starts[piece], _itself)
         return next(run_tasks(self.client, _mapped, [task]))
 
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
@@ -57,18 +56,23 @@ class DaskRows(PieceRows):
 
     def _tasks(self, *others: Any) -> list[tuple[Any, ...]]:
         pairs = zip(self.pieces, self._starts, strict=True)
-        return [(piece, self.categorical, self._reader, start, *others) for piece, start in pairs]
+        return [(piece, self._reader, start, *others) for piece, start in pairs]
 
 
 def run_tasks(
     client: Any, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], in_order: bool = False
 ) -> Iterator[T]:
-    """What a function makes of each task on a cluster, as they end, or in order; those left are cancelled."""
+    """What a function makes of each task on a cluster, as they end, or in order; those left are cancelled.
+
+    Raises:
+        InputError: the cluster has no workers, nor gets any while the tasks wait for them.
+    """
     dask: Any = importlib.import_module("dask")
     distributed: Any = importlib.import_module("distributed")
     send = dask.delayed(function, pure=False)
     futures = client.compute([send(*task) for task in tasks])
     try:
+        _await_worker(client, futures)
         if in_order:
             for i, future in enumerate(futures):
                 yield future.result()
@@ -83,27 +87,43 @@ def run_tasks(
             client.cancel([future for future in futures if future is not None])
 
 
-def _piece(held: Any, categorical: frozenset[str]) -> Piece:
-    return held if isinstance(held, Piece) else FramePiece(held, categorical)
+def _await_worker(client: Any, futures: Sequence[Any]) -> None:
+    """Return once a task has ended; refuse to wait where there is nobody to work at them."""
+    distributed: Any = importlib.import_module("distributed")
+    while futures:
+        try:
+            distributed.wait(futures, timeout=_NO_WORKER, return_when="FIRST_COMPLETED")
+        except distributed.TimeoutError:
+            address = client.scheduler.address
+            if not client.scheduler_info()["workers"]:
+                problem = f"the scheduler at {address} has had no worker for {_NO_WORKER:g} seconds"
+                hint = f"start one (dask worker {address}), or wait until the cluster has started its own"
+                raise refused("cluster", problem, hint, code="missing-part") from None
+        else:
+            return
 
 
-def _num_rows(held: Any, categorical: frozenset[str]) -> int:
-    return _piece(held, categorical).num_rows()
+def _piece(held: Any) -> Piece:
+    return held if isinstance(held, Piece) else FramePiece(held)
+
+
+def _num_rows(held: Any) -> int:
+    return _piece(held).num_rows()
 
 
 def levels_of(
-    held: Any, categorical: frozenset[str], names: Sequence[str], labels: LabelReader, chunk_rows: int
+    held: Any, names: Sequence[str], labels: LabelReader, chunk_rows: int
 ) -> tuple[int, dict[str, ColumnLevels]]:
     """Number of rows of a piece, and what its columns hold; a task."""
-    return piece_levels(_piece(held, categorical), names, labels, chunk_rows)
+    return piece_levels(_piece(held), names, labels, chunk_rows)
 
 
-def _folded(held: Any, categorical: frozenset[str], reader: Any, start: int, fold: Any, empty: RowBatch) -> Any:
-    return reader.folded(_piece(held, categorical), start, fold, empty)
+def _folded(held: Any, reader: Any, start: int, fold: Any, empty: RowBatch) -> Any:
+    return reader.folded(_piece(held), start, fold, empty)
 
 
-def _mapped(held: Any, categorical: frozenset[str], reader: Any, start: int, function: Any) -> Any:
-    return reader.mapped(_piece(held, categorical), start, function)
+def _mapped(held: Any, reader: Any, start: int, function: Any) -> Any:
+    return reader.mapped(_piece(held), start, function)
 
 
 def _itself(batch: RowBatch) -> RowBatch:
@@ -148,20 +168,18 @@ def connected(cluster: Any) -> Any:
         raise refused("cluster", f"no scheduler at {cluster!r} ({reason})", hint) from None
 
 
-def partitions_of(data: Any) -> tuple[list[Any], list[str], frozenset[str]]:
-    """Delayed partitions of a data frame or an array of Dask, names of the columns, and the categorical ones.
+def partitions_of(data: Any) -> tuple[list[Any], list[str]]:
+    """Delayed partitions of a data frame or an array of Dask, and names of the columns.
 
     The columns of an array (N, d) are ``x0``, ``x1``, ...
     """
     import pandas as pd
 
     if hasattr(data, "columns"):
-        types = data._meta.dtypes
-        categorical = {str(name) for name, kind in types.items() if isinstance(kind, pd.CategoricalDtype)}
-        return [*data.to_delayed()], [str(name) for name in data.columns], frozenset(categorical)
+        return [*data.to_delayed()], [str(name) for name in data.columns]
     if getattr(data, "ndim", 0) != 2:
         raise wrong_type("data", "a data frame of Dask, or an array of Dask of two dimensions", data)
     dask: Any = importlib.import_module("dask")
     names = [f"x{i}" for i in range(data.shape[1])]
     blocks = data.rechunk({1: -1}).to_delayed()[:, 0]
-    return [dask.delayed(pd.DataFrame)(block, columns=names) for block in blocks], names, frozenset()
+    return [dask.delayed(pd.DataFrame)(block, columns=names) for block in blocks], names

@@ -1,26 +1,23 @@
-"""Files of rows that are read piece by piece: which files a path stands for, and the pieces of them (pyarrow)."""
+"""Files of rows that are read piece by piece: which files a path stands for, and the pieces of them."""
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from ...budgets import check_size
-from ...errors import HoimError, InputError, check_unique, conflict, none_received, refused, unexpected
-from ..csv_file import check_header
-from ..files.table_file import SAY_ENCODING, found_delimiter, found_header, header_end, lines_above
-from .pieces import Piece
+from ...errors import conflict, none_received, refused, unexpected
+from .file_pieces import FilePiece, TextPiece, parquet_pieces, text_pieces, with_commas
 
-__all__ = ["Fragment", "fragments_of", "row_files"]
+__all__ = ["RowFiles", "open_files"]
 
 _ENDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "text", ".tsv": "text", ".txt": "text"}
-_PACKED = (".gz", ".bz2", ".zst", ".lz4")
-_MAX_GROUP = 2**32
-_SAMPLE = 2**18
+_PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def row_files(path: Any) -> tuple[str, list[str]]:
@@ -63,160 +60,86 @@ def _kind(file: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Fragment(Piece):
-    """Some rows of a file: a group of rows of Parquet, or all rows of a file of text.
+class RowFiles:
+    """The files that a path stands for, in pieces.
 
-    Args:
-        fragment: of a data set of pyarrow.
-        path: of the file, for messages.
-        keys: values of columns that the names of folders say (``year=2024``).
-        categorical: columns whose type says their levels.
+    Attributes:
+        source: the path, for messages.
+        pieces: of the files, in order.
+        client: of the cluster that reads them; None reads them here.
     """
 
-    fragment: Any
-    path: str
-    keys: dict[str, Any]
-    categorical: frozenset[str]
+    source: str
+    pieces: tuple[FilePiece, ...]
+    client: Any = None
 
     @property
     def header(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return (*self.fragment.physical_schema.names, *self.keys)
+        return self.pieces[0].header
 
-    def num_rows(self) -> int:
-        """Number of rows; of a file of text it costs a pass."""
-        return self._guarded(self.fragment.count_rows)
+    @property
+    def is_text(self) -> bool:
+        """Whether they are files of text."""
+        return isinstance(self.pieces[0], TextPiece)
 
-    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[Any]:
-        """Batches of Arrow of some columns, in order."""
-        import pyarrow as pa
-
-        held = [name for name in names if name not in self.keys]
-        schema = self.fragment.physical_schema
-        options = {"batch_size": chunk_rows, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
-        batches = self._guarded(partial(self.fragment.to_batches, schema=schema, columns=held, **options))
-        while True:
-            batch = self._guarded(partial(next, batches, None))
-            if batch is None:
-                return
-            if not batch.num_rows:
-                continue
-            columns = {name: batch.column(i) for i, name in enumerate(held)}
-            for name in set(names) - set(held):
-                value = None if self.keys[name] is None else str(self.keys[name])
-                columns[name] = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
-            yield pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))
-
-    def _guarded(self, function: Any) -> Any:
-        """What a function of pyarrow gives; its faults are those of the file."""
-        import pyarrow as pa
-
-        try:
-            return function()
-        except HoimError:
-            raise
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _damaged(self.path, error) from None
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on how the files were read, where that is not as it stands there."""
+        texts = [piece for piece in self.pieces if isinstance(piece, TextPiece)]
+        notes = dict.fromkeys(note for piece in texts for note in piece.notes)
+        commas = sorted({name for piece in texts for name in piece.commas})
+        told = f"decimal commas in {', '.join(map(repr, commas[:6]))} read as points"
+        return (*notes, told) if commas else (*notes,)
 
 
-def _damaged(path: str, error: Exception) -> InputError:
-    """What pyarrow says of a file, without the long way there."""
-    text = " ".join(str(error).split())
-    if "invalid UTF8" in text:
-        return refused(path, "not UTF-8", SAY_ENCODING, code="wrong-encoding")
-    return refused(path, f"cannot be read ({text[max(0, text.find('CSV parse error')) :][:200]})", code="damaged-file")
-
-
-def fragments_of(path: Any, delimiter: str | None, encoding: str | None) -> list[Fragment]:
-    """The pieces of the files that a path stands for, in order.
+def open_files(
+    path: Any,
+    delimiter: str | None,
+    encoding: str | None,
+    run: Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]],
+    client: Any = None,
+) -> RowFiles:
+    """The pieces of the files that a path stands for, in order; ``run`` gives what a function makes of some tasks.
 
     Raises:
         InputError: as :func:`row_files`; a damaged file; files of other columns than the first one; no pyarrow.
     """
     kind, paths = row_files(path)
     try:
-        import pyarrow.dataset
+        importlib.import_module("pyarrow.dataset")
     except ImportError:
         hint = "pip install 'pyro-hoim[large]'"
         raise refused(path, "rows in files are read piece by piece with pyarrow", hint, code="no-method") from None
-    make = _parquet if kind == "parquet" else partial(_text, delimiter=delimiter, encoding=encoding)
-    folder = str(path) if isinstance(path, str | os.PathLike) and Path(path).is_dir() else None
-    found = [fragment for file in paths for fragment in make(pyarrow.dataset, file, folder)]
+    if len(paths) > 1:
+        paths = [file for file in paths if os.path.getsize(file)] or paths[:1]
+    keys = _keys(path, paths)
+    if kind == "parquet":
+        parts = run(parquet_pieces, [*zip(paths, keys, strict=True)])
+    else:
+        parts = run(text_pieces, [(*pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
+    found = with_commas([piece for part in parts for piece in part])
     if not found:
         raise none_received(path, "at least one row")
     first = found[0]
-    check_unique(first.header, f"{first.path} header")
     for other in found:
         lacking = sorted({*first.header} ^ {*other.header})
         if lacking:
             has = first.path if lacking[0] in first.header else other.path
             lacks = other.path if has == first.path else first.path
             raise conflict(path, f"column {lacking[0]!r} is in {has} and not in {lacks}", "give files of one header")
-    return found
+    return RowFiles("the rows" if isinstance(path, list | tuple) else str(path), tuple(found), client)
 
 
-def _opened(dataset: Any, file: str, folder: str | None, form: Any) -> Any:
-    """The one file as a data set, whose folders may say values."""
-    import pyarrow as pa
-
-    try:
-        return dataset.dataset(
-            [file], format=form, partitioning=dataset.partitioning(flavor="hive"), partition_base_dir=folder
-        )
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(file, error) from None
-
-
-def _parquet(dataset: Any, file: str, folder: str | None) -> Iterator[Fragment]:
-    """The groups of rows of a file of Parquet; texts are read as the codes that they mostly are in it."""
-    import pyarrow as pa
-
-    plain = _opened(dataset, file, folder, "parquet")
-    schema = next(plain.get_fragments()).physical_schema
-    categorical = frozenset(field.name for field in schema if pa.types.is_dictionary(field.type))
-    texts = {f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)}
-    form = dataset.ParquetFileFormat(dictionary_columns=texts)
-    for whole in _opened(dataset, file, folder, form).get_fragments():
-        keys = dataset.get_partition_keys(whole.partition_expression)
-        for part in whole.split_by_row_group():
-            size = max(0, part.row_groups[0].total_byte_size)
-            check_size(size, _MAX_GROUP, "bytes", file, "write it in smaller groups of rows", "a group of rows holds")
-            if part.row_groups[0].num_rows:
-                yield Fragment(part, file, keys, categorical)
-
-
-def _text(
-    dataset: Any, file: str, folder: str | None, delimiter: str | None, encoding: str | None
-) -> Iterator[Fragment]:
-    """A file of text, all of whose cells are read as text."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        with pa.input_stream(file, compression="detect") as stream:
-            head = stream.read(_SAMPLE)
-        text = head.decode(encoding or "utf-8-sig", errors="ignore")
-    except (pa.ArrowException, OSError, LookupError) as error:
-        raise _damaged(file, error) from None
-    if not text.strip():
-        raise unexpected(file, "a header and rows", received="an empty file", code="empty")
-    above = lines_above(text)
-    if above.is_safe:
-        problem = "its first line says that apostrophes stand before cells, which is read in a file that is read whole"
-        raise conflict(file, problem, "write it without safe cells")
-    below = text[above.end :]
-    mark = {"tab": "\t", "\\t": "\t"}.get(str(delimiter), delimiter) or above.sep or found_delimiter(below)
-    header = found_header(below, mark)
-    check_header(file, header, mark)
-    check_unique(header, f"{file} header")
-    form = dataset.CsvFileFormat(
-        parse_options=csv.ParseOptions(delimiter=mark, newlines_in_values=True),
-        read_options=csv.ReadOptions(
-            column_names=list(header), skip_rows=header_end(text, above.end, mark), encoding=encoding or "utf8"
-        ),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False, quoted_strings_can_be_null=False
-        ),
-    )
-    for whole in _opened(dataset, file, folder, form).get_fragments():
-        yield Fragment(whole, file, dataset.get_partition_keys(whole.partition_expression), frozenset())
+def _keys(path: Any, paths: Sequence[str]) -> list[dict[str, str | None]]:
+    """Values that the names of folders say (``year=2024``), below the one that is read or that all files lie in."""
+    if isinstance(path, str | os.PathLike):
+        top = Path(path) if Path(path).is_dir() else Path(paths[0]).parent
+    else:
+        top = Path(os.path.commonpath([Path(file).absolute().parent for file in paths]))
+        paths = [str(Path(file).absolute()) for file in paths]
+    parts = [[part.partition("=") for part in Path(file).relative_to(top).parts[:-1]] for file in paths]
+    return [
+        {unquote(name): None if value == _NO_VALUE else unquote(value) for name, sign, value in part if sign}
+        for part in parts
+    ]

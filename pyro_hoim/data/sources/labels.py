@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from ...budgets import check_size
-from ...errors import check_names, out_of_range, unexpected
+from ...errors import check_names, conflict, out_of_range, unexpected
 from ...schema import Kind, Variable
 from ..bins import Bins
 from ..encoding import LARGEST_COUNT, check_alike, code_reader, labels_of_values, level_order, values_of
 from ..files.typed_file import not_plain
 
-__all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "merged_levels"]
+__all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "joined_files", "merged_levels"]
 
 MAX_FOUND = 2**16
 """Levels of one column that are looked for: with more it names rows, or holds numbers."""
@@ -39,13 +42,44 @@ class ColumnLevels(NamedTuple):
     missing: int
 
     def joined(self, other: ColumnLevels) -> ColumnLevels:
-        """What both parts of a column hold; categories that differ have no order, and are labels seen."""
+        """What both parts of one file hold: levels in the order in which they come, as pandas unites its parts.
+
+        Where a part has no type that says them, all are labels seen.
+        """
         labels = self.labels | other.labels
         missing = self.missing + other.missing
-        if self.categories == other.categories:
-            return ColumnLevels(labels, self.categories, self.is_ordered and other.is_ordered, missing)
-        held = {*(self.categories or ()), *(other.categories or ())}
-        return ColumnLevels(labels | held, None, False, missing)
+        if self.categories is not None and other.categories is not None:
+            categories = (*dict.fromkeys((*self.categories, *other.categories)),)
+            return ColumnLevels(labels, categories, self.is_ordered and other.is_ordered, missing)
+        return ColumnLevels(labels.union(self.categories or (), other.categories or ()), None, False, missing)
+
+
+def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
+    """What a column holds in all files, or in all partitions.
+
+    Ordered levels have the order of which every file has a part, such as low, mid, high of a file that has low, high
+    and one that has low, mid, high.
+
+    Raises:
+        InputError: orders that contradict each other, or leave open which of two levels comes first.
+    """
+    found = reduce(ColumnLevels.joined, parts)
+    orders = [*dict.fromkeys(part.categories for part in parts if part.categories)]
+    if not found.is_ordered or len(orders) < 2:
+        return found
+    pairs = {pair for order in orders for pair in pairwise(order)}
+    sorter = TopologicalSorter[str]({level: () for order in orders for level in order})
+    for before, after in pairs:
+        sorter.add(after, before)
+    try:
+        levels = tuple(sorter.static_order())
+        if {*pairwise(levels)} <= pairs:
+            return found._replace(categories=levels)
+    except CycleError:
+        pass
+    shown = " and ".join(" < ".join(order[:6]) for order in orders[:2])
+    problem = f"its files say {shown}, which leaves its order open"
+    raise conflict(f"column {name!r}", problem, "write the files with one order, or give the domain")
 
 
 def merged_levels(name: str, found: ColumnLevels, bins: Bins | None = None) -> Variable:
@@ -81,13 +115,15 @@ class LabelReader:
     """How cells become labels.
 
     Args:
-        is_file: whether blanks around labels are removed, and dates written as ISO says, as files are read.
+        is_file: whether cells are told apart by their texts alone, as those of files are.
+        is_text: whether blanks around labels are removed, as in files of text.
         missing_values: labels that mean "missing", the empty one among them.
         source: what is read, for messages.
         bins: cut points of columns of numbers, whose labels are the levels between them.
     """
 
     is_file: bool
+    is_text: bool
     missing_values: tuple[str, ...]
     source: str
     bins: Mapping[str, Bins] = field(default_factory=dict[str, Bins])
@@ -156,7 +192,8 @@ class LabelReader:
         from pyarrow import compute
 
         kind = column.type
-        if pa.types.is_nested(kind):
+        cells = column.storage if isinstance(column, pa.ExtensionArray) else column
+        if pa.types.is_nested(cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type):
             raise not_plain(f"{self.source} column {name!r}")
         if pa.types.is_integer(kind):
             ends = cast(Any, compute).min_max(column).as_py()
@@ -166,15 +203,15 @@ class LabelReader:
             if high - low < _MAX_RANGE and high < 2**63:
                 values, valid = _numbers(column, low)
                 return values, valid, low, range(low, high + 1)
-        if not pa.types.is_dictionary(kind):
-            column = column.dictionary_encode()
-        values, valid = _numbers(column.indices, 0)
-        return values, valid, 0, values_of(column.dictionary)
+        coded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
+        distinct = coded.dictionary if cells is column else pa.ExtensionArray.from_storage(kind, coded.dictionary)
+        values, valid = _numbers(coded.indices, 0)
+        return values, valid, 0, values_of(distinct)
 
     def _texts(self, name: str, values: Iterable[Any]) -> list[str]:
         """Labels of values; nothing for what is missing."""
         place = f"{self.source} column {name!r}"
-        texts = labels_of_values(place, values, strip=self.is_file)
+        texts = labels_of_values(place, values, strip=self.is_text)
         if name not in self.bins:
             return texts
         return _cut(["" if text in self.missing_values else text for text in texts], self.bins[name], place, name)

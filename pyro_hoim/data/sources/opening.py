@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,17 +13,18 @@ from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
 from ..columns import refuse_identifiers, seeming_roles
 from ..encoding import select_columns
+from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
 from .chunked import ChunkedRows, in_threads
 from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
-from .files import fragments_of
-from .labels import ColumnLevels, LabelReader, merged_levels
+from .files import RowFiles, open_files
+from .labels import ColumnLevels, LabelReader, joined_files, merged_levels
 from .memory import MemoryRows
 from .pieces import piece_levels
 from .rows import RowSource, View
 
-__all__ = ["HowRead", "open_rows", "opened_rows"]
+__all__ = ["HowRead", "files_of", "open_rows", "opened_rows"]
 
 
 def open_rows(
@@ -41,9 +42,10 @@ def open_rows(
 ) -> RowSource:
     """Rows of finite variables, wherever they lie, of which any number is read piece by piece.
 
-    Without a domain one pass finds the levels of every column, ordered as by
-    :meth:`~pyro_hoim.Observations.from_pandas`: of a column with a categorical type, the categories in their order
-    where all pieces have the same ones; else the labels seen.
+    Files are read as :meth:`~pyro_hoim.Observations.from_csv` reads one whole: the same encoding, delimiter, columns,
+    row names left out, decimal commas and labels. Without a domain one pass finds the levels of every column, ordered
+    as there: of a column with a categorical type the categories in the order in which the pieces bring them, else the
+    labels seen. Ordered categories of several files have the one order that all of these are parts of.
 
     Args:
         data: observations or a data frame in memory; a file or a folder of Parquet or CSV files with one header, or a
@@ -65,7 +67,8 @@ def open_rows(
         :class:`~pyro_hoim.data.RowSource`.
 
     Raises:
-        InputError: nothing that is read; a damaged file; files of several kinds or of other columns; no rows; columns
+        InputError: nothing that is read; a damaged file; files of several kinds, of other columns, or whose orders of
+            levels leave open which of two comes first; no rows; a cluster without workers; columns
             that are almost unique per row, or that seem to hold counts or weights where nothing was said of either;
             pyarrow or Dask is not installed (extra ``large``).
         UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
@@ -114,13 +117,13 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     missing = tuple(sorted({"", *how.missing_values}))
     cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.bins.items()}
     if is_dask(data):
-        labels = LabelReader(False, missing, "the rows", cuts)
-        pieces, header, categorical = partitions_of(data)
+        labels = LabelReader(False, False, missing, "the rows", cuts)
+        client = connected(how.cluster)
+        pieces, header = partitions_of(data)
     else:
-        check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
-        labels = LabelReader(True, missing, "the rows" if isinstance(data, list | tuple) else str(data), cuts)
-        pieces = fragments_of(data, how.delimiter, how.encoding)
-        header, categorical = list(pieces[0].header), frozenset()
+        files = data if isinstance(data, RowFiles) else files_of(data, how)
+        labels = LabelReader(True, files.is_text, missing, files.source, cuts)
+        pieces, header, client = files.pieces, list(files.header), files.client
     check_unique(header, f"columns of {labels.source}")
     is_told = domain is not None or columns is not None or count != "count" or "count" in header
     count = None if count == "count" and (count not in header or (domain is not None and count in domain)) else count
@@ -128,11 +131,12 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     check_names(exclude, header, f"count of {labels.source}", noun="column")
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
-    client = connected(how.cluster) if how.cluster is not None or is_dask(data) else None
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=labels.source)
         check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
-        held, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client, categorical)
+        held, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client)
+        if labels.is_text:
+            check_header(labels.source, header, lambda name: name in held and name in held[name].labels)
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
         if how.is_checked and count is None:
             sizes = [(name, len(levels.labels)) for name, levels in held.items()]
@@ -148,7 +152,20 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     options["view"] = View(domain.names)
     if client is None:
         return ChunkedRows(domain, **options)
-    return DaskRows(domain, client=client, categorical=categorical, **options)
+    return DaskRows(domain, client=client, **options)
+
+
+def files_of(data: Any, how: HowRead) -> RowFiles:
+    """The files that a path stands for, judged but not read; they may be opened in place of their path."""
+    check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
+    client = None if how.cluster is None else connected(how.cluster)
+
+    def run(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        if client is not None:
+            return run_tasks(client, function, tasks, in_order=True)
+        return in_threads(lambda task: function(*task), tasks)
+
+    return open_files(data, how.delimiter, how.encoding, run, client)
 
 
 def _check_told(domain: Domain, source: str) -> None:
@@ -165,24 +182,24 @@ def _found(
     labels: LabelReader,
     chunk_rows: int,
     client: Any,
-    categorical: frozenset[str],
 ) -> tuple[dict[str, ColumnLevels], tuple[int, ...]]:
     """What the columns of all pieces hold, and how many rows each has, in one pass."""
     parts: Iterator[tuple[int, dict[str, ColumnLevels]]]
     if client is None:
         parts = in_threads(lambda piece: piece_levels(piece, names, labels, chunk_rows), pieces)
     else:
-        tasks = [(piece, categorical, names, labels, chunk_rows) for piece in pieces]
+        tasks = [(piece, names, labels, chunk_rows) for piece in pieces]
         parts = run_tasks(client, levels_of, tasks, in_order=True)
     lengths: list[int] = []
-    held: dict[str, ColumnLevels] = {}
-    for rows, found in parts:
+    held: dict[str, dict[Any, ColumnLevels]] = {name: {} for name in names}  # of every file
+    for place, (piece, (rows, found)) in enumerate(zip(pieces, parts, strict=True)):
         lengths.append(rows)
+        file = getattr(piece, "path", place)
         for name, levels in found.items():
-            held[name] = held[name].joined(levels) if name in held else levels
+            held[name][file] = held[name][file].joined(levels) if file in held[name] else levels
     if not sum(lengths):
         raise none_received(labels.source, "at least one row")
-    return {name: held[name] for name in names}, tuple(lengths)
+    return {name: joined_files(name, [*held[name].values()]) for name in names}, tuple(lengths)
 
 
 def _cut(data: Any, bins: Mapping[str, str | Bins]) -> Any:

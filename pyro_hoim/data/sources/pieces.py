@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from ...schema import Domain
+from ..encoding import factorise, has_levels, labels_of_values
 from .folds import RowBatch, batch_type
 from .labels import ColumnLevels, LabelReader
 from .rows import Fold, View
@@ -22,7 +24,10 @@ T = TypeVar("T")
 class Piece(ABC):
     """Rows that one thread or worker reads."""
 
-    categorical: frozenset[str]
+    @property
+    def categorical(self) -> frozenset[str]:
+        """Columns whose type says their levels."""
+        return frozenset()
 
     @abstractmethod
     def num_rows(self) -> int:
@@ -38,7 +43,11 @@ class FramePiece(Piece):
     """A data frame of pandas, such as a partition of a larger one."""
 
     frame: Any
-    categorical: frozenset[str]
+
+    @property
+    def categorical(self) -> frozenset[str]:
+        """Columns whose type says their levels."""
+        return frozenset(str(name) for name, dtype in self.frame.dtypes.items() if has_levels(dtype))
 
     def num_rows(self) -> int:
         """Number of rows."""
@@ -51,8 +60,20 @@ class FramePiece(Piece):
         position = {str(name): i for i, name in enumerate(self.frame.columns)}
         for start in range(0, len(self.frame), chunk_rows):
             part = self.frame.iloc[start : start + chunk_rows]
-            columns = [pa.array(part.iloc[:, position[name]], from_pandas=True) for name in names]
+            columns = [_array(name, part.iloc[:, position[name]]) for name in names]
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def _array(name: str, values: pd.Series) -> Any:
+    """A column of a data frame: numbers as they are, else labels, by the functions that read data frames."""
+    import pyarrow as pa
+
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
+        return pa.array(values, from_pandas=True)
+    positions, distinct, dtype = factorise(values)
+    labels = pa.array(labels_of_values(f"column {name!r}", distinct), pa.string())
+    codes = pa.array(positions, mask=positions < 0)
+    return pa.DictionaryArray.from_arrays(codes, labels, ordered=dtype is not None and bool(dtype.ordered))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,323 @@
+"""How a table of text is written: encoding, delimiter, header and row names, found alike for every way of reading."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+from ...errors import InputError, check_unique, refused, unexpected
+from ..csv_file import bounded_lines
+from .safe_cells import MARK, restored
+
+__all__ = ["TextFormat", "as_text", "check_header", "comma_numbers", "named_columns", "text_format"]
+
+_DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
+_HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
+_PIECE = 2**20
+_SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
+_COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
+_NAMELESS = re.compile(r"Unnamed: 0(\.\d+)*")  # what pandas calls a column without a name, once written
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+class TextFormat(NamedTuple):
+    """How a table of text is written.
+
+    Attributes:
+        encoding: in which all bytes are text.
+        delimiter: the character between cells.
+        header: names of the columns as the rows have them; empty for a column without a name.
+        place: number of characters above the header.
+        first_line: number of the line that the header begins in.
+        last_line: number of the line that it ends in.
+        spare: cells that the rows have more than the line of the header, 0 or 1.
+        has_rows: whether anything stands below the header.
+        is_safe: whether apostrophes stand before cells that a spreadsheet would run.
+        notes: sentences on what was found.
+    """
+
+    encoding: str
+    delimiter: str
+    header: tuple[str, ...]
+    place: int
+    first_line: int
+    last_line: int
+    spare: int
+    has_rows: bool
+    is_safe: bool
+    notes: tuple[str, ...]
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether the first column bears no name of its own, as that of row names."""
+        return not self.header[0] or _NAMELESS.fullmatch(self.header[0]) is not None
+
+
+def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, encoding: str | None) -> TextFormat:
+    """The format of the text in some bytes, which are read from their beginning several times.
+
+    Args:
+        path: of the file, for messages.
+        opened: opens the bytes, unpacked.
+        sep: the character between cells, or ``tab``; None finds it.
+        encoding: None finds it.
+
+    Raises:
+        InputError: no text in the encoding, or no header.
+    """
+    sep = _given_delimiter(sep)
+    name, notes = _found_encoding(path, opened, encoding)
+    with as_text(opened(), name) as stream:
+        head = _head(stream)
+    if not head.strip():
+        raise _empty(path)
+    if head.lstrip()[:1] in ("{", "[", "<") and sep is None:
+        received = "HTML or XML" if head.lstrip().startswith("<") else "JSON"
+        hint = "save it as a table with a header line, such as CSV"
+        raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
+    above = _lines_above(head)
+    first_line = 1 + above.comments + (above.sep is not None)
+    delimiter = sep or above.sep or _found_delimiter(head[above.end :])
+    is_found = sep is None and above.sep is None and delimiter != ","
+    read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if is_found else []
+    told = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
+    if above.is_safe:
+        told.append("apostrophes before cells that a spreadsheet would run removed, as its first line says")
+    elif above.comments:
+        told.append(f"{above.comments} comment line{'s' * (above.comments > 1)} above the header left out")
+    with as_text(opened(), name) as stream:
+        rows = _rows(path, stream, above.end, first_line, delimiter)
+        header, last_line = next(rows, ((), 0))
+        has_rows = next(rows, None) is not None
+    if not header:
+        raise _empty(path)
+    header = tuple(map(restored, header)) if above.is_safe else header
+    _, *sample = _sample(head[above.end :], delimiter) or [[]]
+    spare = int(len(header) > 1 and bool(sample) and all(len(row) == len(header) + 1 for row in sample))
+    if spare:  # row names, as R writes them, or a last delimiter
+        header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
+    return TextFormat(
+        name, delimiter, header, above.end, first_line, last_line, spare, has_rows, above.is_safe, tuple(told)
+    )
+
+
+def _empty(path: Any) -> InputError:
+    return unexpected(path, "a header and rows", received="an empty file", code="empty")
+
+
+def as_text(stream: BinaryIO, encoding: str) -> io.TextIOWrapper:
+    """Bytes as text with the line ends that it has."""
+    return io.TextIOWrapper(stream, encoding, newline="")
+
+
+def _given_delimiter(sep: str | None) -> str | None:
+    if sep is not None and sep not in ("tab", "\\t") and len(sep) != 1:
+        raise unexpected("sep", "one character or tab", sep)
+    return {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
+
+
+def _rows(path: Any, stream: TextIO, place: int, line: int, delimiter: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Header without blanks around its cells, and whatever stands below it, with the lines that they end in."""
+    stream.read(place)
+    lines = bounded_lines(path, stream, line)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
+    try:
+        for row in filter(None, reader):
+            yield tuple(cell.strip() for cell in row), reader.line_num + line - 1
+    except csv.Error as error:
+        where = f"{path} line {reader.line_num + line - 1}"
+        raise refused(where, f"not readable as CSV ({error})", code="damaged-file") from None
+
+
+def _check_encoding(encoding: str) -> None:
+    """Refuse an encoding that Python does not know."""
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding)  # more than codecs.lookup, which also knows rot13
+    except (LookupError, ValueError):
+        expected = "an encoding that Python knows, such as utf-8, cp1252, latin-1, utf-16 or shift_jis"
+        raise unexpected("encoding", expected, encoding, code="unknown-choice") from None
+
+
+def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | None) -> tuple[str, list[str]]:
+    """Encoding in which all bytes are text, and a note on it where it was found and is not UTF-8."""
+    if encoding is not None:
+        _check_encoding(encoding)
+    with opened() as stream:
+        head = stream.read(_HEAD_BYTES)
+    marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+    found = encoding or next((name for mark, name in marks.items() if head.startswith(mark)), None)
+    if found is None and b"\0" in head:
+        even, odd = head[::2].count(0), head[1::2].count(0)
+        half = len(head) // 4
+        found = "utf-16-le" if even == 0 and odd > half else "utf-16-be" if odd == 0 and even > half else None
+    for name in [found] if found else ["utf-8", "cp1252", "latin-1"]:
+        plain = "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
+        try:
+            with opened() as stream:
+                _check_decoded(path, stream, plain)
+        except UnicodeError as error:
+            if found is None:
+                continue
+            where, problem = path, f"not {name}"
+            if isinstance(error, UnicodeDecodeError):
+                where = f"{path} line {error.reason}"
+                problem = f"not {name} (byte 0x{error.object[error.end - 1]:02x})"
+            raise refused(where, problem, _SAY_ENCODING, code="wrong-encoding") from None
+        if found is None and name != "utf-8":
+            _check_western(path, head)
+        return plain, [name] if encoding is None and not name.startswith("utf-8") else []
+    raise AssertionError
+
+
+def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
+    """Raise UnicodeError unless bytes are text, which has no zero characters; only a piece is decoded at a time.
+
+    The reason of the error is the number of the line.
+    """
+    decoder = codecs.getincrementaldecoder(name)()
+    line, raw = 1, b"\n"
+    while raw:
+        raw = stream.read(_PIECE)
+        try:
+            piece = decoder.decode(raw, final=not raw)
+        except UnicodeDecodeError as error:
+            error.reason = str(line + error.object[: error.start].count(b"\n"))
+            raise
+        if _SURROGATE.search(piece):
+            raise UnicodeError
+        if "\0" in piece:
+            line += piece.count("\n", 0, piece.index("\0"))
+            hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
+            raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+        line += piece.count("\n")
+
+
+def _check_western(path: Any, head: bytes) -> None:
+    """Refuse text that is not UTF-8 and in which letters beyond ASCII are too many for a language of Western Europe."""
+    letters = sum(map(bytes.isalpha, map(bytes, zip(head, strict=True))))
+    beyond = sum(byte > 0x7F for byte in head)
+    is_control = any(byte < 9 for byte in head)
+    if is_control or beyond > max(4, letters):
+        found = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
+        raise unexpected(path, "a table of text", received=found, hint=_SAY_ENCODING, code="wrong-encoding")
+
+
+def _head(stream: TextIO) -> str:
+    """The first lines of a text, whole ones unless the first is very long."""
+    text = stream.read(_SAMPLE_CHARACTERS)
+    cut = max(text.rfind("\n"), text.rfind("\r")) + 1 if stream.read(1) else 0
+    return text[:cut] if cut else text
+
+
+class _Above(NamedTuple):
+    """What stands above a header: where it ends, the comment lines, whether one marks safe cells, and a delimiter."""
+
+    end: int
+    comments: int
+    is_safe: bool
+    sep: str | None
+
+
+def _lines_above(head: str) -> _Above:
+    """The line ``sep=;`` and the comment lines above the header of a text."""
+    skipped, is_safe = 0, False
+    first = _SEP_LINE.match(head)
+    place, sep = (0, None) if first is None else (first.end(), first[1])
+    while line := _COMMENT.match(head, place):
+        told, below = (next(csv.reader([part]), []) for part in line.groups())
+        is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
+        if not below or is_header:
+            break
+        is_mark = line[1].strip('";,|\t ') == MARK
+        place, skipped, is_safe = line.start(2), skipped + 1, is_safe or is_mark
+    return _Above(place, skipped, is_safe, sep)
+
+
+def _sample(head: str, delimiter: str) -> list[list[str]]:
+    """The first rows."""
+    found: list[list[str]] = []
+    try:
+        reader = csv.reader(head.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=delimiter == " ")
+        for row in reader:
+            if row:
+                found.append(row)
+            if len(found) > _SAMPLE_ROWS:
+                break
+    except csv.Error:
+        pass
+    return found
+
+
+def _found_delimiter(text: str) -> str:
+    """The character that divides the header and most rows alike; the comma where none does."""
+    best, chosen = (0.0, 0), ","
+    for delimiter in _DELIMITERS:
+        header, *rows = _sample(text, delimiter) or [[]]
+        width, least = len(header), 3 if delimiter == " " else 2
+        if width < least:
+            continue
+        widths = Counter(map(len, rows))
+        share = max(widths[width], widths[width + 1]) / max(1, len(rows))
+        if (delimiter != " " or share == 1) and (share, width) > best:
+            best, chosen = (share, width), delimiter
+    return chosen
+
+
+def named_columns(
+    path: Any, header: Sequence[str], is_empty: Callable[[int], bool], is_unique: Callable[[int], bool]
+) -> tuple[list[int], list[str]]:
+    """Places of the columns with a name, without row names and empty columns, and notes on those left out.
+
+    Args:
+        path: of the file, for messages.
+        header: names, empty for none.
+        is_empty: whether all cells of a column without a name are empty.
+        is_unique: whether no two cells are equal of a first column whose name is none, or what pandas calls it then.
+
+    Raises:
+        InputError: another column without a name.
+    """
+    notes: list[str] = []
+    kept = [i for i, name in enumerate(header) if name or not is_empty(i)]
+    empty = len(header) - len(kept)
+    if empty:
+        notes.append(f"{empty} empty column{'s' * (empty > 1)} without a name left out")
+    if kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0])) and is_unique(0):
+        kept = kept[1:]
+        notes.append("the first column, row names without a name of their own, left out")
+    for position, i in enumerate(kept, start=1):
+        if not header[i]:
+            found = f"none for column {position}"
+            hint = "name it in the first line, or remove the column"
+            raise unexpected(path, "a name for every column", received=found, hint=hint, code="missing-part")
+    return kept, notes
+
+
+def check_header(path: Any, header: Sequence[str], has_cell: Callable[[str], bool]) -> None:
+    """Refuse a first line that is no header but a row of numbers, and names that occur twice.
+
+    ``has_cell`` says whether a column has a cell that reads as its name.
+    """
+    is_numbered = [*header] in ([*map(str, range(len(header)))], [*map(str, range(1, len(header) + 1))])
+    is_row = all(map(_NUMBER.fullmatch, header)) and not is_numbered
+    if is_row and (len(set(header)) < len(header) or 2 * sum(map(has_cell, header)) > len(header)):
+        hint = "add a first line with the names of the columns"
+        raise unexpected(path, "a header", received="numbers in the first line", hint=hint, code="missing-part")
+    try:
+        check_unique(header, f"{path} header")
+    except InputError as error:
+        raise error.replace(hint="rename or remove one of them") from None
+
+
+def comma_numbers(cells: Iterable[str]) -> bool | None:
+    """Whether some of the cells have a decimal comma; None where one is neither a number nor empty."""
+    held = [cell for cell in cells if cell]
+    return any("," in cell for cell in held) if all(map(_DECIMAL_COMMA.fullmatch, held)) else None

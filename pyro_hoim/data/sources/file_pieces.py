@@ -1,0 +1,308 @@
+"""Pieces of files of Parquet and of text, whose columns are those of the files read whole (pyarrow)."""
+
+from __future__ import annotations
+
+import csv
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any, cast
+
+from ...budgets import check_size
+from ...errors import HoimError, check_unique, refused
+from ..csv_file import bounded_lines
+from ..files.packed_file import DAMAGED, open_unpacked
+from ..files.safe_cells import restored
+from ..files.text_format import TextFormat, as_text, comma_numbers, named_columns, text_format
+from ..files.typed_file import ROW_NAMES
+from .pieces import Piece
+
+__all__ = ["FilePiece", "ParquetPiece", "TextPiece", "parquet_pieces", "text_pieces", "with_commas"]
+
+_MAX_GROUP = 2**32
+_MAX_NAMES = 2**32  # bytes of row names that are compared
+_BLOCK, _SAMPLE_ROWS = 2**22, 200
+
+
+@dataclass(frozen=True)
+class FilePiece(Piece):
+    """Some rows of a file.
+
+    Args:
+        path: of the file.
+        keys: values of columns that the names of folders say (``year=2024``), None for missing.
+        fields: for the name of every other column, where it lies in the file.
+    """
+
+    path: str
+    keys: Mapping[str, str | None]
+    fields: Mapping[str, Any]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return (*self.fields, *(name for name in self.keys if name not in self.fields))
+
+    def num_rows(self) -> int:
+        """Number of rows; of a file of text it costs a pass."""
+        return sum(batch.num_rows for batch in self.read(self.header[:1], 2**20))
+
+    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[Any]:
+        """Batches of Arrow of some columns, in order."""
+        import pyarrow as pa
+
+        held = [name for name in names if name in self.fields]
+        batches = guarded(self.path, partial(self._columns, held or list(self.fields)[:1], chunk_rows))
+        while (columns := guarded(self.path, partial(next, batches, None))) is not None:
+            num_rows = len(columns[0])
+            if not num_rows:
+                continue
+            found = dict(zip(held, columns, strict=False))
+            for name in names:
+                if name not in found:
+                    found[name] = pa.repeat(pa.scalar(self.keys[name], pa.string()), num_rows)
+            yield pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
+
+    @abstractmethod
+    def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        """Columns of the file, batch after batch."""
+
+
+def guarded(path: str, function: Any) -> Any:
+    """What a function gives that reads a file; its faults are those of the file."""
+    import pyarrow as pa
+
+    try:
+        return function()
+    except HoimError:
+        raise
+    except UnicodeError as error:
+        raise refused(path, f"cannot be read ({error})", code="wrong-encoding") from None
+    except (pa.ArrowException, csv.Error, *DAMAGED) as error:
+        text = " ".join(str(error).split())
+        problem = f"cannot be read ({text[max(0, text.find('CSV parse error')) :][:200]})"
+        raise refused(path, problem, code="damaged-file") from None
+
+
+@dataclass(frozen=True)
+class ParquetPiece(FilePiece):
+    """A group of rows of a file of Parquet.
+
+    Args:
+        fragment: of a data set of pyarrow.
+        with_levels: columns whose type says their levels.
+    """
+
+    fragment: Any
+    with_levels: frozenset[str]
+
+    @property
+    def categorical(self) -> frozenset[str]:
+        """Columns whose type says their levels."""
+        return self.with_levels
+
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return guarded(self.path, self.fragment.count_rows)
+
+    def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        options = {"batch_size": chunk_rows, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        fields = [self.fields[name] for name in names]
+        for batch in self.fragment.to_batches(schema=self.fragment.physical_schema, columns=fields, **options):
+            yield batch.columns
+
+
+def parquet_pieces(path: str, keys: Mapping[str, str | None]) -> list[ParquetPiece]:
+    """The groups of rows of a file of Parquet; texts are read as the codes that they mostly are in it."""
+    return guarded(path, lambda: [*_parquet_pieces(path, keys)])
+
+
+def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[ParquetPiece]:
+    import pandas as pd
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    pa.array(pd.array(["2020"], dtype="period[Y]"))  # makes types of pandas known, which are numbers otherwise
+    schema = next(dataset.dataset([path], format="parquet").get_fragments()).physical_schema
+    texts = {f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)}
+    form = dataset.ParquetFileFormat(dictionary_columns=texts)
+    fields = frame_columns(path, schema)
+    categorical = frozenset(name for name, place in fields.items() if pa.types.is_dictionary(schema.field(place).type))
+    for whole in dataset.dataset([path], format=form).get_fragments():
+        for part in whole.split_by_row_group():
+            size = max(0, part.row_groups[0].total_byte_size)
+            check_size(size, _MAX_GROUP, "bytes", path, "write it in smaller groups of rows", "a group of rows holds")
+            if part.row_groups[0].num_rows:
+                yield ParquetPiece(path, keys, fields, part, categorical)
+
+
+def frame_columns(path: Any, schema: Any) -> dict[str, str]:
+    """Names of the columns of a data frame in a file, and of the fields that hold them.
+
+    Those of an index that has names come first, as pandas puts them; an index without a name numbers the rows, and is
+    left out.
+    """
+    told = schema.pandas_metadata or {}
+    names = {column["field_name"]: column["name"] for column in told.get("columns", ())}
+    index = [field for field in told.get("index_columns", ()) if isinstance(field, str)]
+    fields = [field for field in index if names.get(field) is not None]
+    fields += [field for field in schema.names if field not in index and not ROW_NAMES.fullmatch(field)]
+    header = [str(names[field] if field in index else field).strip() for field in fields]
+    check_unique(header, f"{path} columns")
+    return dict(zip(header, fields, strict=True))
+
+
+@dataclass(frozen=True)
+class TextPiece(FilePiece):
+    """All rows of a file of text, whose cells are read as text; the fields are places of columns.
+
+    Args:
+        form: how it is written.
+        notes: what is to be said of it.
+        commas: columns of numbers with decimal commas, which are read as points.
+        others: columns in which something else stands.
+    """
+
+    form: TextFormat
+    notes: tuple[str, ...]
+    commas: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+
+    def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        from pyarrow import compute
+
+        replaced = partial(cast(Any, compute).replace_substring, pattern=",", replacement=".")
+        for cells in text_cells(self.path, self.form, [self.fields[name] for name in names], chunk_rows):
+            yield [replaced(cell) if name in self.commas else cell for name, cell in zip(names, cells, strict=True)]
+
+
+def text_cells(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
+    """Cells of some columns of a file of text as they stand there, batch after batch."""
+    if form.has_rows:
+        read = _cells_between_blanks if form.delimiter == " " else _cells_of_arrow
+        for cells in read(path, form, places, chunk_rows):
+            yield [_restored(cell) for cell in cells] if form.is_safe else cells
+
+
+def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    names = [*map(str, range(len(form.header)))]
+    asked = [names[place] for place in places]
+    is_utf8 = form.encoding.startswith("utf-8")
+    with open_unpacked(path) as stream:
+        reader = arrow_csv.open_csv(
+            stream,
+            parse_options=arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
+            read_options=arrow_csv.ReadOptions(
+                column_names=names,
+                skip_rows=form.last_line,
+                encoding="utf8" if is_utf8 else form.encoding,
+                block_size=_BLOCK,
+                use_threads=False,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=asked,
+                strings_can_be_null=False,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        for block in reader:
+            for start in range(0, block.num_rows, chunk_rows):
+                yield block.slice(start, chunk_rows).columns
+
+
+def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
+    """Cells between any number of blanks, of which Arrow takes every one for an end of a cell."""
+    import pyarrow as pa
+
+    with as_text(open_unpacked(path), form.encoding) as stream:
+        lines = bounded_lines(path, stream, 1)
+        rows = filter(
+            None, csv.reader(islice(lines, form.last_line, None), delimiter=" ", strict=True, skipinitialspace=True)
+        )
+        while part := [*islice(rows, chunk_rows)]:
+            if wrong := next((row for row in part if len(row) != len(form.header)), None):
+                raise csv.Error(f"CSV parse error: Expected {len(form.header)} columns, got {len(wrong)}")
+            yield [pa.array([row[place] for row in part], pa.string()) for place in places]
+
+
+def _restored(cells: Any) -> Any:
+    """Cells without the apostrophes that were written before them."""
+    import pyarrow as pa
+
+    coded = cells.dictionary_encode()
+    return pa.array(map(restored, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
+
+
+def text_pieces(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> list[TextPiece]:
+    """The one piece of a file of text, which is judged as one that is read whole."""
+    return guarded(path, lambda: [_text_piece(path, keys, sep, encoding)])
+
+
+def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
+    form = text_format(path, partial(open_unpacked, path), sep, encoding)
+    cells = partial(text_cells, path, form)
+
+    def is_empty(place: int) -> bool:
+        return all(not cell.strip() for (column,) in cells([place], 2**16) for cell in column.unique().to_pylist())
+
+    kept, left_out = named_columns(
+        path, form.header, is_empty, lambda place: _is_unique(path, partial(cells, [place], 2**16))
+    )
+    check_unique([form.header[i] for i in kept], f"{path} header")
+    fields = {form.header[i]: i for i in kept}
+    piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
+    if form.delimiter == ",":
+        return piece
+    held: dict[str, bool | None] = dict.fromkeys(fields, False)
+    for most, chunk_rows in ((1, _SAMPLE_ROWS), (None, 2**18)):  # most columns are no numbers in their first rows
+        asked = [name for name, found in held.items() if found is not None]
+        for columns in islice(cells([fields[name] for name in asked], chunk_rows), most) if asked else ():
+            for name, column in zip(asked, columns, strict=True):
+                if (before := held[name]) is not None:
+                    found = comma_numbers(cell.strip() for cell in column.unique().to_pylist())
+                    held[name] = None if found is None else before or found
+    commas, others = (frozenset(n for n, found in held.items() if found is state) for state in (True, None))
+    return replace(piece, commas=commas, others=others)
+
+
+def _is_unique(path: str, cells: Callable[[], Iterator[list[Any]]]) -> bool:
+    """Whether no two cells of a column are equal; numbers that grow need no memory."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    trimmed = cast(Any, compute).utf8_trim_whitespace
+    parts = (trimmed(column) for (column,) in cells())
+    last = None
+    for part in parts:
+        try:
+            numbers = part.cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid:
+            break
+        if not len(numbers) or (numbers[1:] <= numbers[:-1]).any() or (last is not None and numbers[0] <= last):
+            break
+        last = numbers[-1]
+    else:
+        return True
+    held, size = list[Any](), 0
+    for (column,) in cells():
+        held.append(trimmed(column))
+        size += held[-1].nbytes
+        check_size(size, _MAX_NAMES, "bytes", path, "remove the first column", "row names hold")
+    return len(pa.chunked_array(held).unique()) == sum(map(len, held))
+
+
+def with_commas(pieces: Sequence[FilePiece]) -> list[FilePiece]:
+    """Pieces that take decimal commas alike: where all of their cells are numbers."""
+    texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
+    others = frozenset[str]().union(*(piece.others for piece in texts))
+    commas = frozenset[str]().union(*(piece.commas for piece in texts)) - others
+    return [
+        replace(p, commas=commas - p.others) if isinstance(p, TextPiece) and p.form.delimiter != "," else p
+        for p in pieces
+    ]
