@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from typing_extensions import override
@@ -102,15 +103,13 @@ class MachineLaw(ParameterCache):
     def log_partition(self) -> LogPartition:
         """Normalising constant of the machine, in corner coding, value (*batch)."""
         refuse_traced("log_prob", "the places of weights and states")
-        return self._cached("log_partition", self._log_partition)
+        if self.layers is not None:
+            return self._cached("log_partition", partial(self._log_partition, self.layers))
+        self._check_reach()
+        return in_coding(self.joint.energy_model, self.joint.log_partition, "corner")  # the joint law keeps it
 
-    def _log_partition(self) -> LogPartition:
-        theta = self._watched(self.parameters) if self.has_graph else self.parameters
-        layers = self.layers
-        if layers is None:
-            self._check_reach()
-            return in_coding(self.joint.energy_model, self.joint.log_partition, "corner")
-        value = layer_scores(*self._parts(layers, theta), is_total=True)
+    def _log_partition(self, layers: Layers) -> LogPartition:
+        value = layer_scores(*self._parts(layers, self._source), is_total=True)
         states, width = layers.num_states, len(layers.summed)
         reason = f"{size_text(states, 'states')} of {len(layers.listed)} variables, the others summed one by one"
         cost = Cost(states, states, states * max(width, 1) * 8, 8 * states * max(width, 1), True, reason, METHOD)
@@ -161,15 +160,16 @@ class MachineLaw(ParameterCache):
     @property
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance of every visible variable, both (*batch, n)."""
-        mean = self._cached("mean", self._mean)[..., : self.structure.num_visible]
+        if self.layers is None:
+            self._check_reach()
+            mean = self.joint.mean
+        else:
+            mean = self._cached("mean", partial(self._mean, self.layers))
+        mean = mean[..., : self.structure.num_visible]
         return mean, mean * (1 - mean)
 
-    def _mean(self) -> torch.Tensor:
-        layers = self.layers
-        if layers is None:
-            self._check_reach()
-            return self.joint.mean
-        theta = self._watched(self.parameters) if self.has_graph else self.parameters
+    def _mean(self, layers: Layers) -> torch.Tensor:
+        theta = self._source
         listed, summed, coupling = self._parts(layers, theta)
         probs = layer_scores(listed, summed, coupling).softmax(-1)
         states = list_states([2] * len(layers.listed), self.device).to(theta.dtype)

@@ -19,6 +19,7 @@ from ..core.laws.expansion import list_states
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.energy import LogLinearEnergy
+from ..modes import plain_mode
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -76,6 +77,7 @@ class PairGraph:
         return InteractionHypergraph(domain, [*((name,) for name in self.names), *edges])
 
     @cached_property
+    @plain_mode()
     def _places(self) -> tuple[torch.Tensor, int, int]:
         """Flat place of every pair in the matrix of listed by summed variables, and the sizes of the matrix."""
         layers = self.layers

@@ -22,6 +22,7 @@ from ..errors import (
     refused,
     unexpected,
 )
+from ..modes import plain_mode
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 from .layers import PairGraph
@@ -147,6 +148,7 @@ class MachineStructure:
         return PairGraph(self.hidden, tuple((i - n, j - n) for i, j in self.graph.pairs if i >= n))
 
     @cached_property
+    @plain_mode()
     def places(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Positions in theta of the weights among visible, between visible and hidden, and among hidden variables."""
         n, d = self.num_visible, len(self.names)

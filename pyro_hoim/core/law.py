@@ -15,6 +15,7 @@ from ..data.frames import DataLike, as_observations
 from ..data.information import InformationTable
 from ..data.observations import Observations
 from ..errors import check_type, other_domain, out_of_range, out_of_reach, size_text, unexpected, wrong_type
+from ..modes import plain_mode
 from ..schema import Domain
 
 __all__ = ["Law", "check_cells"]
@@ -95,11 +96,13 @@ class Law:
         return max(0.0, math.log(self.domain.num_states) + math.fsum((positive * positive.log()).tolist()))
 
     @cached_property
+    @plain_mode()
     def information(self) -> InformationTable:
         """Entropy H and multiple mutual information I and J of sets of variables (paper 1, equations 1 to 3)."""
         return InformationTable(self.cells)
 
     @cached_property
+    @plain_mode()
     def cells(self) -> Observations:
         """The law as observations of total weight 1, one row for each cell."""
         return Observations.from_table(self.domain, weights=self.probs.numpy())

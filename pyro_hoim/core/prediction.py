@@ -14,6 +14,7 @@ import torch
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_names, out_of_range, refused
+from ..modes import plain_mode
 from ..schema import Domain
 
 __all__ = ["Imputation", "Prediction", "extend_rows"]
@@ -78,6 +79,7 @@ class Prediction:
         )
 
     @cached_property
+    @plain_mode()
     def codes(self) -> torch.Tensor:
         """Most probable level of every row, the first of equals, (N,); -1 in rows without a prediction."""
         return torch.where(self.is_predicted, self.log_probs.argmax(-1), -1)
@@ -97,6 +99,7 @@ class Prediction:
         return float(self.counts[self._known].sum())
 
     @cached_property
+    @plain_mode()
     def confusion(self) -> torch.Tensor:
         """Observations by true (first axis) and predicted level, (K, K)."""
         size, known = len(self.labels), self._known

@@ -27,6 +27,7 @@ from ..errors import (
     wrong_shape,
     wrong_type,
 )
+from ..modes import plain_mode
 from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import CsvColumns
@@ -250,6 +251,7 @@ class Observations:
         return self._merged
 
     @cached_property
+    @plain_mode()
     def _merged(self) -> Observations:
         codes, counts = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities)
         return Observations(self.domain, torch.from_numpy(codes), torch.from_numpy(counts))

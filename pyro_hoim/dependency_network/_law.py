@@ -12,6 +12,7 @@ import torch
 from ..core.laws.expansion import list_states
 from ..core.laws.traces import refuse_traced
 from ..errors import check_choice, check_whole, out_of_reach, refused, size_text
+from ..modes import plain_mode
 from .adapted_conditionals import device_of, tables_of
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
@@ -65,11 +66,16 @@ class NetworkLaw:
             )
             raise out_of_reach(what, problem)
 
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tables of probabilities of the nodes that have one."""
+        return [table for table in map(tables_of, self.conditionals.nodes) if table is not None]
+
     @cached_property
     def probe(self) -> torch.Tensor:
         """An empty result of the conditionals, which tells precision and device."""
         device = next((d for d in map(device_of, self.conditionals.nodes) if d is not None), torch.device("cpu"))
-        with torch.no_grad():
+        with plain_mode(*self.tensors), torch.no_grad():
             return self.conditionals.log_conditionals(
                 torch.zeros(0, *(1 for _ in self.batch_shape), len(self.domain), dtype=torch.long, device=device)
             ).detach()
@@ -83,12 +89,15 @@ class NetworkLaw:
     def stationary(self) -> StationaryLaw:
         """The law, found once, and never inside a traced program."""
         refuse_traced("conditionals", "the stationary law", ", or ask for network.stationary_law before the trace")
-        return stationary_law(self.conditionals, scan=self.scan, method=self.method, max_states=self.max_states)
+        with plain_mode(*self.tensors):
+            return stationary_law(self.conditionals, scan=self.scan, method=self.method, max_states=self.max_states)
 
     @cached_property
     def log_probs(self) -> torch.Tensor:
         """Log-probability of every cell (*cardinalities), in the precision and on the device of the network."""
-        return self.stationary.probs.log().to(self.probe)
+        stationary, probe = self.stationary, self.probe
+        with plain_mode(*self.tensors):
+            return stationary.probs.log().to(probe)
 
     def moment(self, power: int) -> torch.Tensor:
         """Expectation of a power of every code (d,), like :attr:`probe`."""
@@ -110,8 +119,7 @@ class NetworkLaw:
 
     def check_gradient(self, what: str) -> None:
         """Refuse what would silently have no gradient."""
-        tables = map(tables_of, self.conditionals.nodes)
-        if torch.is_grad_enabled() and any(table is not None and table.requires_grad for table in tables):
+        if torch.is_grad_enabled() and any(table.requires_grad for table in self.tensors):
             problem = "the law of a dependency network is found without gradients, but a table requires one"
             raise refused(what, problem, "use log_pseudo_prob, which has them, or torch.no_grad()", code="no-method")
 

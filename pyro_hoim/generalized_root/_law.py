@@ -90,9 +90,7 @@ class RootLaw(ParameterCache):
         """The energy, through a hook that empties the cache when its graph is used up."""
         if not self.has_graph:
             return self.model
-        return GeneralizedRootEnergy(
-            self.model.structure, self._watched(self.parameters), self.model.family, validate=False
-        )
+        return GeneralizedRootEnergy(self.model.structure, self._source, self.model.family, validate=False)
 
     @property
     def log_partition(self) -> LogPartition:
@@ -111,7 +109,7 @@ class RootLaw(ParameterCache):
 
     def _compute_moments(self) -> tuple[torch.Tensor, torch.Tensor]:
         refuse_traced("mean", "moments, which grids and chains give,")
-        return self.partition.moments(self.model)
+        return self.partition.moments(self._watched_model())
 
     @property
     def is_exact(self) -> bool:

@@ -27,6 +27,7 @@ from ..errors import (
     wrong_shape,
     wrong_type,
 )
+from ..modes import plain_mode
 from ..schema import Domain
 
 __all__ = ["RootStructure", "TermGroup"]
@@ -220,6 +221,7 @@ class RootStructure:
         return max((j for j, _ in self.keys), default=1)
 
     @cached_property
+    @plain_mode()
     def multiplicity(self) -> torch.Tensor:
         """Number l! of equal tensor entries of every term, float64 (num_terms,)."""
         parts = [np.full(len(rows), float(math.factorial(key[1]))) for key, rows in self._arrays.items()]
@@ -240,7 +242,8 @@ class RootStructure:
         kept = self.__dict__.setdefault("_columns", {})
         place = (key, str(device))
         if place not in kept:
-            kept[place] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
+            with plain_mode():
+                kept[place] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
         return kept[place]
 
     def single_natural(self, psi: torch.Tensor, order: int | None = None) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
+from ..modes import plain_mode
 from ..structure.hypergraph import Edge, InteractionHypergraph
 
 Array = np.ndarray
@@ -105,7 +106,7 @@ class KroneckerMap:
     def _place(self, dtype: torch.dtype, device: torch.device) -> _Placed:
         key = (dtype, device)
         if key not in self._placed:
-            with torch.inference_mode(False), torch.no_grad():
+            with plain_mode():
                 self._placed[key] = self._constants(dtype, device)
         return self._placed[key]
 
@@ -177,7 +178,7 @@ class LinearMap:
 
     def matrix(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Dense matrix (num_inputs, num_outputs) by which a row vector is multiplied from the right."""
-        with torch.inference_mode(False), torch.no_grad():
+        with plain_mode():
             # Always rounded from double precision, so that a dtype changes the entries by rounding alone.
             dense = self._apply(torch.eye(self.num_inputs, dtype=torch.float64, device="cpu"))
             return dense.to(device, dtype).contiguous()

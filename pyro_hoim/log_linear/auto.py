@@ -12,6 +12,7 @@ from typing_extensions import override
 from ..core.model import LogLinearModel
 from ..core.partition import Cost, LogPartition
 from ..errors import IntractableError, check_type, size_text
+from ..modes import plain_mode
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed.importance import AnnealedImportance
 from .exact.base import PlannedBackend
@@ -126,6 +127,7 @@ class Auto(PlannedBackend):
 
 
 @lru_cache(maxsize=256)
+@plain_mode()
 def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> tuple[Chosen, Cost]:
     """The backend of the decision table and its cost; an infeasible cost means refusal."""
     cost = auto.matrix.plan(hypergraph, keep=keep)

@@ -31,6 +31,7 @@ import torch
 
 from ..checks import check_shape, checked_floating, is_hidden
 from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected
+from ..modes import plain_mode
 from ..structure.cells import cell_index, check_codes, check_tables
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts
@@ -396,6 +397,7 @@ _ADJOINTS = {
 
 
 @lru_cache(maxsize=64)
+@plain_mode()
 def parametrization(hypergraph: InteractionHypergraph) -> Parametrization:
     """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices.
 

@@ -12,6 +12,7 @@ from ..core.rows import METHODS, ClampedGibbs, RowMethod, row_patterns
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_choice, other_domain, out_of_reach, unexpected, wrong_type
+from ..modes import plain_mode
 from ..schema import Domain
 from ..structure.cells import row_strides
 from ..structure.hypergraph import InteractionHypergraph
@@ -114,6 +115,7 @@ def _left(hypergraph: InteractionHypergraph, missing: tuple[str, ...]) -> Intera
 
 
 @lru_cache(maxsize=8)
+@plain_mode()
 def _strides(hypergraph: InteractionHypergraph) -> tuple[list[list[tuple[int, int, int]]], torch.Tensor, torch.Tensor]:
     """(variable, stride, levels) of every axis of every table, first cells (edges,), strides by variable (d, edges)."""
     axes_of = [

@@ -13,6 +13,7 @@ import torch
 from ..budgets import MAX_ENTRIES, MAX_LEVELS, check_size
 from ..checks import check_shape, is_hidden
 from ..errors import check_type, out_of_range, unexpected, wrong_type
+from ..modes import plain_mode
 from ..schema import Domain
 from .hypergraph import InteractionHypergraph
 
@@ -145,6 +146,7 @@ class CellIndex:
         self._blocks: dict[tuple[tuple[int, ...], torch.device], tuple[_Layout, torch.Tensor]] = {}
 
     @staticmethod
+    @plain_mode()
     def _layout(
         edges: list[tuple[int, tuple[int, ...], tuple[int, ...]]], fixed: set[int], device: torch.device
     ) -> _Layout:
@@ -154,12 +156,11 @@ class CellIndex:
         ]
         depth = max((len(a) for a in axes), default=0)
         padded = [a + [(0, 0)] * (depth - len(a)) for a in axes]  # stride zero adds nothing
-        with torch.inference_mode(False):
-            return _Layout(
-                torch.tensor([start for start, _, _ in edges], dtype=torch.long, device=device),
-                [torch.tensor([a[j][0] for a in padded], dtype=torch.long, device=device) for j in range(depth)],
-                [torch.tensor([a[j][1] for a in padded], dtype=torch.long, device=device) for j in range(depth)],
-            )
+        return _Layout(
+            torch.tensor([start for start, _, _ in edges], dtype=torch.long, device=device),
+            [torch.tensor([a[j][0] for a in padded], dtype=torch.long, device=device) for j in range(depth)],
+            [torch.tensor([a[j][1] for a in padded], dtype=torch.long, device=device) for j in range(depth)],
+        )
 
     def flat(self, codes: torch.Tensor) -> torch.Tensor:
         """Positions (*sample, num_edges) for codes (*sample, d); the codes are not checked."""
@@ -180,7 +181,7 @@ class CellIndex:
             inside = set(positions)
             edges = [edge for edge in self._edges if inside.intersection(edge[1])]
             layout = self._layout(edges, inside, codes.device)
-            with torch.inference_mode(False):
+            with plain_mode():
                 strides = [dict(zip(members, steps, strict=True)) for _, members, steps in edges]
                 weights = np.array([[s.get(i, 0) for s in strides] for i in positions], dtype=np.int64)
                 shape = [self._cardinalities[i] for i in positions]
@@ -194,6 +195,7 @@ class CellIndex:
 
 
 @lru_cache(maxsize=64)
+@plain_mode()
 def cell_index(hypergraph: InteractionHypergraph) -> CellIndex:
     """The :class:`CellIndex` of a hypergraph; equal hypergraphs share one."""
     return CellIndex(hypergraph)

@@ -7,6 +7,7 @@ from functools import lru_cache
 import torch
 
 from ...core.laws.expansion import list_states
+from ...modes import plain_mode
 from ..energy import MarginalEnergy
 from ..layers import softplus
 from ..restricted import sweep_layers
@@ -58,5 +59,6 @@ def model_statistics(model: MarginalEnergy) -> tuple[torch.Tensor, torch.Tensor]
 
 
 @lru_cache(maxsize=16)
+@plain_mode()
 def _states(size: int, device: torch.device) -> torch.Tensor:
     return list_states([2] * size, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,18 +11,33 @@ from typing import Any, TypeVar
 
 import torch
 
+from ...modes import is_in_mode, plain_mode
+
 __all__ = ["ParameterCache", "version_of"]
 
 _Value = TypeVar("_Value")
-_STALE = -1
+_STALE, _BUSY = -1, -2  # in the place of a version: to be examined, being examined
+_examining = threading.RLock()
+
+
+class _Values(dict[str, Any]):
+    """Values by name; unlike a plain dictionary, it can be referred to weakly."""
+
+
+class _OwnValues(threading.local):
+    """Values of the thread that asks: a graph is freed by the first backward pass, so no two threads may share one."""
+
+    def __init__(self) -> None:
+        self.values = _Values()
 
 
 class ParameterCache(ABC):
-    """A law with what was found from its parameters.
+    """A law with what was found from its parameters, which several threads may use at once.
 
     A change of the parameters in place empties the cache, and values that carry a graph are dropped as soon as a
     backward pass runs through them (their buffers are gone), so that the same law can be differentiated again. Values
-    without a graph are kept apart from those with one. A copy by pickle starts with an empty cache.
+    without a graph are kept apart from those with one, of which every thread has its own. They are found outside the
+    modes of the moment (:func:`~pyro_hoim.modes.plain_mode`). A copy by pickle starts with an empty cache.
     """
 
     @property
@@ -35,19 +51,23 @@ class ParameterCache(ABC):
 
     def _forget(self) -> None:
         """Empty the cache and look at the parameters."""
-        self._version = version_of(self.parameters)
+        version, self._version = version_of(self.parameters), _BUSY
         self._plain: dict[str, Any] = {}
-        self._graph: dict[str, Any] = {}
+        self._graph = _OwnValues()
         try:
             self._examine(self.parameters.detach())
         except BaseException:
-            self._version = _STALE  # so that a fault is told every time
+            version = _STALE  # so that a fault is told every time
             raise
+        finally:
+            self._version = version
 
     def look(self) -> None:
         """Take notice of a change of the parameters in place."""
         if version_of(self.parameters) != self._version:
-            self._forget()
+            with _examining:  # other threads wait; a call from _examine goes on
+                if self._version not in (version_of(self.parameters), _BUSY):
+                    self._forget()
 
     @property
     def has_graph(self) -> bool:
@@ -56,17 +76,34 @@ class ParameterCache(ABC):
 
     def _cached(self, name: str, compute: Callable[[], _Value]) -> _Value:
         self.look()
-        return _kept(self._graph if self.has_graph else self._plain, name, compute)
+        if self.has_graph:
+            return self._kept(self._graph.values, name, compute, gradients=True)
+        return self._kept(self._plain, name, compute)
 
     def _cached_plain(self, name: str, compute: Callable[[], _Value]) -> _Value:
         """A value that never carries a graph."""
         self.look()
-        return _kept(self._plain, name, compute)
+        return self._kept(self._plain, name, compute)
+
+    def _kept(
+        self, values: dict[str, Any], name: str, compute: Callable[[], _Value], *, gradients: bool = False
+    ) -> _Value:
+        if (found := values.get(name)) is not None:
+            return found
+        if not is_in_mode():
+            return values.setdefault(name, compute())
+        with plain_mode(self.parameters, gradients=gradients):
+            return values.setdefault(name, compute())
+
+    @property
+    def _source(self) -> torch.Tensor:
+        """The parameters for a value of :meth:`_cached`."""
+        return self._watched(self.parameters) if self.has_graph else self.parameters
 
     def _watched(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, with a hook that drops the values with a graph when their graph is used up."""
+        """The tensor, with a hook that drops this thread's values with a graph when their graph is used up."""
         own = tensor.view_as(tensor) if tensor is self.parameters else tensor
-        own.register_hook(partial(_drop_graph, weakref.ref(self)))  # pyright: ignore[reportArgumentType]
+        own.register_hook(partial(_drop, weakref.ref(self._graph.values)))  # pyright: ignore[reportArgumentType]
         return own
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,18 +116,12 @@ class ParameterCache(ABC):
         self._forget()
 
 
-def _kept(values: dict[str, Any], name: str, compute: Callable[[], _Value]) -> _Value:
-    if name not in values:
-        values[name] = compute()
-    return values[name]
-
-
 def version_of(tensor: torch.Tensor) -> int:
     """Count of changes in place (inference tensors keep none)."""
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _drop_graph(law: weakref.ref[ParameterCache], _gradient: torch.Tensor) -> None:
+def _drop(values: weakref.ref[_Values], _gradient: torch.Tensor) -> None:
     """Tensor hook: the graph of the cached values was just used up."""
-    if (alive := law()) is not None:
-        alive._graph.clear()
+    if (alive := values()) is not None:
+        alive.clear()

@@ -10,6 +10,7 @@ import torch
 from torch.distributions import constraints
 
 from ...checks import check_shape
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MarginalCounts", "StateSpace"]
@@ -92,14 +93,14 @@ class MarginalCounts(constraints.Constraint):
 
 
 @lru_cache(maxsize=128)
-@torch.inference_mode(False)
+@plain_mode()
 def _bounds(cardinalities: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Cardinalities as a tensor (d,)."""
     return torch.tensor(cardinalities, dtype=torch.long, device=device)
 
 
 @lru_cache(maxsize=128)
-@torch.inference_mode(False)
+@plain_mode()
 def _consistency(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
     """Sparse linear conditions (term, row, sign, number of rows): first the sum of every table, then every facet."""
     source: list[torch.Tensor] = []

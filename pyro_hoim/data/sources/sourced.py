@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from ...budgets import HELD_CELLS, MAX_CELLS
 from ...errors import IntractableError, none_received
+from ...modes import plain_mode
 from ...schema import Domain
 from ..frames import RowsLike
 from ..observations import Observations
@@ -60,6 +61,7 @@ class SourcedRows(Observations):
         return math.fsum(source.total_count for source in self.sources)
 
     @cached_property
+    @plain_mode()
     def held(self) -> Observations:
         """The sample as observations of their own, not of all rows."""
         return Observations(self.domain, self.codes, self.counts * (self.num_rows / self.total_count))

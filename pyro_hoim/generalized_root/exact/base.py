@@ -14,6 +14,7 @@ from typing_extensions import override
 from ...checks import check_finite, checked_sample_shape, refuse_transforms
 from ...core.partition import Cost, LogPartition
 from ...errors import refused
+from ...modes import plain_mode
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..normalizability.check import check_normalizable
@@ -162,6 +163,7 @@ def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, 
 
 
 @lru_cache(maxsize=512)
+@plain_mode()
 def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
     """Structure on some variables that no term ties to the others, and places of its terms in the whole."""
     inside = set(names)

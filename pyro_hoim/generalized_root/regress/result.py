@@ -13,6 +13,7 @@ import torch
 
 from ...data.counts import CountTable
 from ...errors import check_choice, other_domain
+from ...modes import plain_mode
 from ...results.fitted import Fitted
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
@@ -216,6 +217,7 @@ class RootFitResult(Fitted):
         )
 
     @cached_property
+    @plain_mode()
     def coefficients(self) -> torch.Tensor:
         """The factors l! psi of the root products, (num_terms,)."""
         return self.structure.multiplicity * self.psi
@@ -225,16 +227,19 @@ class RootFitResult(Fitted):
         return GeneralizedRootEnergy(self.structure, self.psi, self.family)
 
     @cached_property
+    @plain_mode()
     def kkt_residual(self) -> torch.Tensor:
         """Largest distance of a subgradient from zero for every node, (d,)."""
         return torch.tensor([node.kkt_residual for node in self.nodes], dtype=torch.float64)
 
     @cached_property
+    @plain_mode()
     def objective(self) -> torch.Tensor:
         """Penalised objective of every node, nats per row, (d,)."""
         return torch.tensor([node.objective for node in self.nodes], dtype=torch.float64)
 
     @cached_property
+    @plain_mode()
     def intercepts(self) -> torch.Tensor:
         """Coefficient of T_1 of every column in the joint model, (d,); infinite for fixed columns."""
         own = {term.names[0]: term.coefficient for term in self.terms((1, 1))}

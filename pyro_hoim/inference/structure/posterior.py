@@ -17,6 +17,7 @@ from ...data.observations import Observations
 from ...errors import check_names, check_whole, out_of_range
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.predictions import predict
+from ...modes import plain_mode
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .cells import MAX_CELLS, conditionals
@@ -152,6 +153,7 @@ class StructurePosterior:
     # Interactions
 
     @cached_property
+    @plain_mode()
     def inclusion(self) -> Inclusion:
         """Posterior probability of every interaction."""
         edges = self.structure_prior.space.candidates

@@ -16,6 +16,7 @@ from torch.distributions import constraints
 from ...checks import check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...errors import check_fraction, check_positive, conflict, out_of_range, out_of_reach, unexpected
+from ...modes import plain_mode
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from .space import MAX_LISTED, Flags, SpaceName, StructureSpace
@@ -186,6 +187,7 @@ class StructurePrior(TorchDistribution):
     # Weights by size
 
     @cached_property
+    @plain_mode()
     def log_weights(self) -> torch.Tensor:
         """Log-probability of a member with k = 0, 1, ... free interactions, float64 (num_free + 1,), nats."""
         kernel = _log_kernel(self.inclusion, self.space.num_free)
@@ -227,12 +229,14 @@ class StructurePrior(TorchDistribution):
         return self.log_weights.tolist()
 
     @cached_property
+    @plain_mode()
     def probs(self) -> torch.Tensor:
         """Probabilities of the members in the order of :meth:`enumerate_support`, float64; for listed spaces."""
         sizes = _members(self.space, "probs")[:, : self.space.num_free].sum(1)
         return self.log_weights[torch.from_numpy(sizes)].exp()
 
     @cached_property
+    @plain_mode()
     def marginal_inclusion(self) -> torch.Tensor:
         """Probability that each candidate is present, float64 (candidates,); listed or free spaces."""
         if self.space.is_free:

@@ -21,6 +21,7 @@ from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
 from ...log_linear.named_priors import Prior
+from ...modes import plain_mode
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import InteractionHypergraph
 from .cells import MAX_CELLS, mean_cells
@@ -167,6 +168,7 @@ class StructureEvidence:
         return self._terms[bits]
 
     @cached_property
+    @plain_mode()
     def _kernels(self) -> list[LogKernel] | None:
         """Kernels over all candidates, where the compiled route serves all members."""
         if not (isinstance(self.prior, Prior) and is_dense(self.space.largest)):

@@ -12,12 +12,14 @@ from ...annealing.weights import log_sum
 from ...data.frames import as_observations
 from ...data.observations import Observations
 from ...errors import check_positive
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["fitted", "log_frequencies", "reference_normaliser", "single_terms"]
 
 
 @lru_cache(maxsize=256)
+@plain_mode()
 def _layout(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Where single-variable terms are in the tables and in the reference, and levels (d, largest cardinality).
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ._torch_graphs import Graphs
 from ._torch_structure import Blocks, Places, Update, places_of_edges, steps, update_of
@@ -85,6 +86,7 @@ class TorchEngine:
         return update_of(self._hypergraph, tuple(self._blocks[b] for b in batch), self._index, self._device)
 
     @cached_property
+    @plain_mode()
     def _edges(self) -> list[Places]:
         """The cells of all interactions, in parts."""
         count, each = len(self._hypergraph.edges), max(1, self._max_cells // (self._shape[0] * self._shape[1]))

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
+from ...modes import plain_mode
 from ...runs.checkpoint import DeferredInterrupt, check_arrays, check_equal, packed, unpacked
 from ...runs.options import RunOptions, checked_run
 from ...runs.seal import checksum
@@ -53,6 +54,7 @@ class SolutionPath:
     status: Literal["complete", "interrupted"]
 
     @cached_property
+    @plain_mode()
     def best(self) -> ConstrainedResult:
         """The solution with the smallest loss of held-out rows; of equal ones the first."""
         return self.results[int(np.argmin(self.held_out))]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...core.partition import PartitionBackend
 from ...errors import conflict
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..energy import LogLinearEnergy
@@ -91,6 +92,7 @@ class ConstrainedResult:
         )
 
     @cached_property
+    @plain_mode()
     def theta(self) -> torch.Tensor:
         """The sum of the parts (num_parameters,), float64."""
         return torch.stack(list(self.parts.values())).sum(0)
@@ -106,11 +108,13 @@ class ConstrainedResult:
         return self.loss + sum(term.cost(self.norms[name]) for name, term in self.terms.items())
 
     @cached_property
+    @plain_mode()
     def model(self) -> LogLinearEnergy:
         """The unnormalised model."""
         return LogLinearEnergy.from_theta(self.hypergraph, self.theta, coding=self.coding)
 
     @cached_property
+    @plain_mode()
     def tensor(self) -> SymmetricInteractionTensor:
         """Theta as a strongly symmetric tensor; InputError unless the interactions are all sets of binary variables."""
         check_binary(self.hypergraph.domain, "tensor")

@@ -16,6 +16,7 @@ from ...checks import is_transformed
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
 from ...errors import out_of_range, size_text
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from .enumeration import Enumeration, enumeration_axes
 
@@ -30,7 +31,7 @@ _lock = threading.Lock()
 def _build_design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Zero-one matrix (num_states, num_terms), states in enumeration order: 1 where the state selects the term.
 
-    Built in NumPy, outside inference mode: the tensor is kept, and whoever asks first may be inside a transformation.
+    The tensor is kept, and whoever asks first may be in inference mode or inside a transformation.
     """
     cards = hypergraph.domain.cardinalities
     matrix = np.zeros((hypergraph.domain.num_states, hypergraph.num_terms))
@@ -43,7 +44,7 @@ def _build_design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device:
         for v in edge:
             index = index * cards[v] + codes[v]
         matrix[rows, piece.start + index] = 1
-    with torch.inference_mode(False), torch.no_grad():
+    with plain_mode():
         return torch.from_numpy(matrix).to(device=device, dtype=dtype)
 
 
@@ -55,11 +56,10 @@ def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch
             _kept.move_to_end(key)
             return _kept[key]
     matrix = _build_design(hypergraph, dtype, device)
-    if not is_transformed(matrix):
-        with _lock:
-            _kept[key] = matrix
-            while len(_kept) > _KEPT or (len(_kept) > 1 and sum(m.numel() for m in _kept.values()) > _KEPT_ENTRIES):
-                _kept.popitem(last=False)
+    with _lock:
+        _kept[key] = matrix
+        while len(_kept) > _KEPT or (len(_kept) > 1 and sum(m.numel() for m in _kept.values()) > _KEPT_ENTRIES):
+            _kept.popitem(last=False)
     return matrix
 
 

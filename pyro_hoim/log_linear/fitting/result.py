@@ -15,6 +15,7 @@ from ...checks import check_exact_shape
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import MissingDataError, check_choice, out_of_reach, refused, size_text, unexpected
+from ...modes import plain_mode
 from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
@@ -135,11 +136,13 @@ class FitResult(Fitted):
         return self.status in ("converged", "infinite")
 
     @cached_property
+    @plain_mode()
     def tables(self) -> torch.Tensor:
         """Interaction tables (num_terms,), balanced or those of a corner family."""
         return parametrization(self.hypergraph).to_tables(self.theta)
 
     @cached_property
+    @plain_mode()
     def model(self) -> LogLinearEnergy:
         """The fitted energy; impossible cells, if any were declared, are not part of it."""
         return LogLinearEnergy(self.hypergraph, self.tables)
@@ -206,6 +209,7 @@ class FitResult(Fitted):
         return self._design is not None
 
     @cached_property
+    @plain_mode()
     def probs(self) -> torch.Tensor:
         """Fitted cell probabilities (num_states,), row-major; IntractableError without a dense design."""
         if self._design is None:
@@ -220,6 +224,7 @@ class FitResult(Fitted):
         return torch.from_numpy(weights / weights.sum())
 
     @cached_property
+    @plain_mode()
     def information(self) -> torch.Tensor:
         r"""Information of the data about theta, :math:`N \operatorname{Cov}_\theta[X]`.
 
@@ -273,6 +278,7 @@ class FitResult(Fitted):
         return information
 
     @cached_property
+    @plain_mode()
     def covariance(self) -> torch.Tensor:
         """Asymptotic covariance (num_parameters, num_parameters), the inverse of :attr:`information`.
 
@@ -305,6 +311,7 @@ class FitResult(Fitted):
         return (vectors / values) @ vectors.T
 
     @cached_property
+    @plain_mode()
     def identified(self) -> torch.Tensor | None:
         """Basis (num_parameters, rank) of what the data identify; None for all."""
         if self._face is not None:
@@ -334,6 +341,7 @@ class FitResult(Fitted):
         return vectors[:, values <= 1e-10 * values[-1]].contiguous()
 
     @cached_property
+    @plain_mode()
     def _empty(self) -> torch.Tensor:
         """Positions of the entries of the observed marginal tables that are zero."""
         margins = self.margins
@@ -392,6 +400,7 @@ class FitResult(Fitted):
         return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
     @cached_property
+    @plain_mode()
     def mean_statistics(self) -> torch.Tensor:
         """Expected statistics (num_parameters,) of the fitted model in its own coding."""
         if self._design is not None:
@@ -458,6 +467,7 @@ class FitResult(Fitted):
         return bread @ torch.from_numpy(middle) @ bread
 
     @cached_property
+    @plain_mode()
     def _robust(self) -> torch.Tensor:
         return self.robust_covariance()
 

@@ -12,6 +12,7 @@ from scipy import optimize, sparse
 from ...core.laws.traces import refuse_traced
 from ...core.partition import PartitionBackend
 from ...errors import out_of_reach, refused
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
@@ -194,6 +195,7 @@ def _statistics_and_information(
 
 
 @lru_cache(maxsize=4)
+@plain_mode()
 def _design(hypergraph: InteractionHypergraph) -> torch.Tensor:
     """Free statistics of every cell (num_states, P), float64."""
     codings = parametrization(hypergraph)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...errors import out_of_reach, refused, size_text
+from ...modes import plain_mode
 
 Direction = Literal["below", "above"]
 _LARGEST = 2**53
@@ -193,7 +194,7 @@ def _sorted_elements(graph: nx.DiGraph[int], names: Sequence[Hashable]) -> list[
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)
+@plain_mode()
 def _inclusions(num_variables: int, sign: int) -> torch.Tensor:
     """Zeta matrix (sign 1) or Moebius matrix (sign -1) of a small Boolean lattice, float64."""
     every = torch.arange(2**num_variables)

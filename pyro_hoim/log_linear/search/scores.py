@@ -18,6 +18,7 @@ from ...core.trainer import Trainer
 from ...data.information import InformationTable
 from ...data.observations import Observations
 from ...errors import check_choice, check_whole, out_of_range, out_of_reach, size_text, wrong_type
+from ...modes import plain_mode
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
 __all__ = [
@@ -63,6 +64,7 @@ class ScoreContext:
         return self.trainer.hypergraph
 
     @cached_property
+    @plain_mode()
     def information(self) -> InformationTable:
         """Entropies of the training rows, kept from round to round."""
         return InformationTable(self.train)

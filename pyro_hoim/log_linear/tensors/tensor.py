@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...checks import check_exact_shape, check_finite, check_shape, checked_floating, is_hidden
+from ...core.laws.parameter_cache import ParameterCache
 from ...errors import (
     InputError,
     check_choice,
@@ -37,7 +38,7 @@ __all__ = ["SymmetricInteractionTensor"]
 Representation = Literal["standard", "slice"]
 
 
-class SymmetricInteractionTensor:
+class SymmetricInteractionTensor(ParameterCache):
     r"""Strongly symmetric tensor Q of order K over n binary variables, stored once for every set of indices.
 
     .. math:: p(x) \propto \exp(Q[x]^K), \qquad Q[x]^K = \sum_{i_1, \dots, i_K} q_{i_1 \dots i_K} x_{i_1} \cdots x_{i_K}
@@ -79,6 +80,17 @@ class SymmetricInteractionTensor:
         check_shape(checked_floating(theta, "theta"), (self.layout.num_parameters,), "theta")
         check_finite(theta, "theta")
         self.theta = theta
+        self._forget()
+
+    @property
+    @override
+    def parameters(self) -> torch.Tensor:
+        """Theta."""
+        return self.theta
+
+    @override
+    def _examine(self, values: torch.Tensor) -> None:
+        """Finite as they were given."""
 
     @classmethod
     def from_dense(
@@ -161,15 +173,15 @@ class SymmetricInteractionTensor:
         """Leading dimensions of theta."""
         return self.theta.shape[:-1]
 
-    @cached_property
+    @property
     def entries(self) -> torch.Tensor:
         """Entries q, one for every set of indices, (*batch, num_parameters), in nats."""
-        return self.layout.entries(self.theta)
+        return self._cached("entries", lambda: self.layout.entries(self._source))
 
-    @cached_property
+    @property
     def dense(self) -> torch.Tensor:
         """All entries, (*batch, n, ..., n) with K axes, in nats; equal for equal sets of indices to the last bit."""
-        return self.layout.dense(self.theta)
+        return self._cached("dense", lambda: self.layout.dense(self._source))
 
     def contract(self, x: torch.Tensor) -> torch.Tensor:
         r"""The form :math:`Q[x]^K` of any real vectors, in nats for states, in the dtype of theta.
