@@ -1,0 +1,64 @@
+"""Modes of PyTorch, and how to leave them for tensors that are found once and serve later calls too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .checks import is_transformed
+
+__all__ = ["is_in_mode", "plain_mode"]
+
+_C: Any = torch._C
+
+
+@contextmanager
+def plain_mode(*inputs: torch.Tensor, gradients: bool = False) -> Iterator[None]:
+    """Work outside all modes that the caller may be in, so that what is found can be kept for every later caller.
+
+    A tensor made in inference mode, inside ``torch.func``, under a fake or a ``meta`` device or under autocast belongs
+    to that mode: once kept, it would break training, pickling or precision of others. Use it around what fills a cache
+    of tensors, as a decorator below ``lru_cache`` or ``cached_property``.
+
+    Args:
+        inputs: tensors that the result is made of. Where one of them belongs to a transformation or is a tensor of
+            another class, the result does too, and nothing changes.
+        gradients: whether autograd records where a mode is left; otherwise that stays as it is.
+
+    Example:
+        >>> @plain_mode()
+        ... def table():
+        ...     return torch.arange(3.0)
+        >>> with torch.inference_mode():
+        ...     table().is_inference(), torch.arange(3.0).is_inference()
+        (False, True)
+    """
+    with ExitStack() as modes:
+        if is_in_mode() and all(map(_is_plain, inputs)):
+            modes.enter_context(temporarily_clear_interpreter_stack())
+            modes.enter_context(_disable_current_modes())
+            modes.enter_context(_C.DisableTorchFunction())
+            modes.enter_context(_C._DisableAutocast())
+            modes.enter_context(torch.inference_mode(False))
+            modes.enter_context(torch.set_grad_enabled(gradients))
+        yield
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not is_transformed(tensor)
+
+
+def is_in_mode() -> bool:
+    """Whether any mode is active but that of gradients."""
+    return (
+        torch.is_inference_mode_enabled()
+        or _C._functorch.peek_interpreter_stack() is not None
+        or _C._len_torch_function_stack() > 0
+        or _C._len_torch_dispatch_stack() > 0
+        or any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+    )
