@@ -44,6 +44,7 @@ from .family import Answer, Family, Question, Stored, families, family_of
 from .joined.border import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
+from .words import plural
 
 __all__ = [
     "impute",
@@ -134,7 +135,8 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
     Returns:
         One line a row, with the index of a data frame. Of labels: the most probable one, as a value of the column of
         the data frame where it has one, the probability of each, and whether these are exact; of numbers: mean and
-        standard deviation, and the value of the row.
+        standard deviation, and the value of the row. A row whose other cells have probability zero together has no
+        prediction: it is NaN, and ``attrs["notes"]`` count such rows.
 
     Raises:
         UnknownNameError: no such column; or as :func:`score`.
@@ -161,7 +163,11 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
         read = rows if has_target or column is None else rows.drop(columns=column.name)
     read = _checked_rows(family, question.stored, read, count=None, absent=(target,))
     values = {**question.values, "target": target}
-    found = _frame(family.predict(replace(question, rows=read, values=values, has_target=has_target)))
+    answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
+    found, lost = _frame(answer), answer.json.get("impossible_rows")
+    if lost:
+        told = f"not predicted: {plural(lost, 'row')} whose other cells have probability zero together"
+        found.attrs["notes"] = [*answer.notes, told]
     if isinstance(rows, pd.DataFrame):
         if family.data_type == "labels" and column is not None:
             variable = domain[target]
@@ -180,7 +186,8 @@ def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd
         options: of the command ``sample`` of its family, such as ``seed``.
 
     Returns:
-        Labels; of a data frame all its columns, with its index, in their order and with their types.
+        Labels; of a data frame all its columns, with its index, in their order and with their types. A row whose known
+        cells have probability zero together stays as it is, and ``attrs["notes"]`` count such rows.
 
     Raises:
         IntractableError: the family does not complete rows, or not in this way.
@@ -246,7 +253,7 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
 
     Raises:
         UnknownNameError: an unknown column or label.
-        InputError: a number below 1, a value that is impossible, or an option that the family lacks.
+        InputError: a number below 1, values that are impossible together, or an option that the family lacks.
         IntractableError: exact draws were asked for and are out of reach.
 
     Example:

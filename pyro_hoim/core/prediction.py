@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -65,18 +65,8 @@ class Prediction:
 
     @property
     def is_predicted(self) -> torch.Tensor:
-        """Rows with a prediction, (N,): all but those that :meth:`without` set aside."""
+        """Rows with a prediction, (N,): all but those whose other known cells have probability zero together."""
         return ~self.log_probs.isnan().any(-1)
-
-    def without(self, excluded: torch.Tensor) -> Prediction:
-        """The same with no prediction in some rows (N,), those whose known cells have probability zero together."""
-        nothing = excluded[:, None]
-        return replace(
-            self,
-            log_probs=torch.where(nothing, math.nan, self.log_probs),
-            std_error=torch.where(nothing, math.nan, self.std_error),
-            is_exact=self.is_exact & ~excluded,
-        )
 
     @cached_property
     @plain_mode()
@@ -172,7 +162,8 @@ class Imputation:
 
     Attributes:
         data: the rows as they were.
-        codes: the completions, long (num_imputations, N, d).
+        codes: the completions, long (num_imputations, N, d); rows whose known cells have probability zero together miss
+            what they missed, -1.
         is_exact: rows without an approximation: complete ones, perfect draws, proven modes; (N,).
         how: ``draws`` or ``most probable``.
 
@@ -195,6 +186,11 @@ class Imputation:
     def num_imputations(self) -> int:
         """Completions of every row."""
         return len(self.codes)
+
+    @property
+    def is_completed(self) -> torch.Tensor:
+        """Rows without a missing cell, (N,)."""
+        return (self.codes >= 0).flatten(2).all(-1).all(0)
 
     def observations(self, number: int = 0) -> Observations:
         """One completed data set, with the counts of the rows."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 
-from ..errors import check_choice, check_whole, conflict
+from ..core.words import plural
+from ..errors import DataWarning, caller_level, check_choice, check_whole, conflict
 from ..families import impute
 from .base import InteractionEstimator, OneToOneFeatureMixin, TransformerMixin, array_like
 from .columns import Unknown
@@ -46,6 +48,10 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
     Raises:
         InputError: as :class:`InteractionDensity`; a family of numbers, or one that has no such strategy.
         MissingDataError: missing cells in a fit of a family that does not sum over them.
+
+    Warns:
+        DataWarning: rows whose known cells have probability zero together, under a maximum-likelihood estimate; they
+            are not filled.
 
     Example:
         >>> frame = pd.DataFrame({"rain": ["no", "no", "yes", "yes", None], "wet": [0, 0, 1, 1, 1]})
@@ -107,6 +113,9 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         options = {"most_probable": True} if self.strategy == "most_probable" else {}
         found = impute(self.result_, rows, number, seed=self._seed(), **options)
         codes = self._columns.codes_of(found.drop(columns="imputation", errors="ignore"))
+        if lost := int((codes < 0).any(1).sum()) // number:
+            told = f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"
+            warnings.warn(f'{told}; fit with prior="unit"', DataWarning, stacklevel=caller_level())
         return [self._filled(X, frame, part) for part in np.split(codes, number)]
 
     def _filled(self, X: Any, frame: pd.DataFrame, codes: np.ndarray) -> Any:

@@ -111,7 +111,7 @@ def _of(model: Any) -> tuple[Any, torch.Tensor]:
     if isinstance(model, FitResult):
         if model.restriction is not None:
             raise wrong_type("model", "a fit of whole interactions", received="one of restricted interactions")
-        if model.status == "infinite" and model.is_listed:
+        if model.impossible is not None and model.is_listed:
             return model.hypergraph, model.probs.log().reshape(model.hypergraph.domain.cardinalities)
         model = model.model
     check_energy(model)

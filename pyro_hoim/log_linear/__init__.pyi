@@ -95,7 +95,6 @@ from .scores import (
     coefficient_intervals as coefficient_intervals,
     gain_over_columns as gain_over_columns,
     interaction_table as interaction_table,
-    matches_any as matches_any,
     num_impossible as num_impossible,
     prediction_accuracy as prediction_accuracy,
     score_rows as score_rows,

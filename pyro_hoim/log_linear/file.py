@@ -1,7 +1,9 @@
 """Model files: one ``.safetensors`` file with the parameters, and everything that gives them meaning, as JSON.
 
 The file holds ``theta`` (float64) and one metadata entry, ``pyro-hoim``: a JSON object with the versions of format and
-library, the kind of model, domain, hyperedges, coding and free-form information. Reading executes no code from the
+library, the kind of model, domain, hyperedges, coding and free-form information. Where states are impossible, the
+information has an entry ``impossible``, the sets of variables that exclude combinations, and the tensor of that name
+says which entries of their tables these are (uint8, 1 where excluded). Reading executes no code from the
 file, any program can do it with safetensors alone, and equal models give equal bytes.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,8 @@ from ..runs.rules import (
 )
 from ..structure.hypergraph import InteractionHypergraph
 from .coding import Coding, family_of, parametrization
+from .energy import LogLinearEnergy
+from .impossible import ImpossibleStates
 
 __all__ = ["ModelFile", "load_model", "save_model"]
 
@@ -70,6 +75,7 @@ _INFO: dict[str, Rule] = {
     "status": TEXT,
     "is_maximum": FLAG,
     "is_restricted": FLAG,
+    "has_structural_zeros": FLAG,
 }
 """Entries of the information that commands read."""
 
@@ -86,13 +92,14 @@ class ModelFile:
         info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
             tuples become lists.
         tensors: further tensors by name, stored as they are.
+        impossible: states of probability zero; None for none.
 
     Shape:
         theta (*batch, num(coding)).
 
     Raises:
         InputError: wrong length or coding of theta, NaN or infinite entries, information that is not JSON, a further
-            tensor named "theta".
+            tensor named "theta" or "impossible", impossible states of other variables.
         InputTypeError: theta is not a floating-point tensor, or a further tensor is no tensor.
 
     Example:
@@ -108,6 +115,7 @@ class ModelFile:
     coding: Coding = "free"
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    impossible: ImpossibleStates | None = None
 
     def __post_init__(self) -> None:
         hypergraph, _ = family_of(self.hypergraph, self.coding)
@@ -115,8 +123,25 @@ class ModelFile:
         size = parametrization(hypergraph).num(self.coding)
         check_shape(checked_floating(self.theta, "theta"), (size,), "theta")
         check_finite(self.theta, "theta")
-        keep_contents(self, _INFO, theta=stored(self.theta).to(torch.float64))
+        check_type(self.impossible, ImpossibleStates | None, "impossible")
+        keep_contents(self, _INFO, theta=stored(self.theta).to(torch.float64), impossible=self.impossible)
         _check_info(self.info, hypergraph)
+        if self.impossible is None:  # files of earlier versions name combinations
+            named = [dict(zip(c["edge"], c["levels"], strict=True)) for c in self.info.get("infinite_combinations", ())]
+            codes = map(hypergraph.domain.encode_state, named)
+            object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(hypergraph.domain, codes))
+        elif self.impossible.structure.domain != hypergraph.domain:
+            raise other_domain("impossible", "states of the model's variables")
+
+    @cached_property
+    def finite(self) -> LogLinearEnergy:
+        """The energy with finite tables, in which impossible states are improbable at most."""
+        return LogLinearEnergy.from_theta(self.hypergraph, self.theta, self.coding)
+
+    @cached_property
+    def energy(self) -> LogLinearEnergy:
+        """The energy, with entries of minus infinity for impossible states."""
+        return self.finite if self.impossible is None else self.impossible.applied(self.finite)
 
     @property
     def log_partition(self) -> LogPartition | None:
@@ -159,8 +184,12 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
         [0.25, -0.5, 1.0]
     """
     check_type(model, ModelFile, "model")
-    contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": model.info}
-    write_container(path, LOG_LINEAR, contents, {"theta": model.theta, **model.tensors})
+    info, tensors = model.info, {"theta": model.theta, **model.tensors}
+    if model.impossible is not None:
+        info = {**info, "impossible": [list(edge) for edge in model.impossible.structure.edges]}
+        tensors["impossible"] = model.impossible.excluded.to(torch.uint8)
+    contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": info}
+    write_container(path, LOG_LINEAR, contents, tensors)
 
 
 def load_model(path: str | os.PathLike[str]) -> ModelFile:
@@ -190,4 +219,13 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
         hypergraph = InteractionHypergraph.from_json(header)
         if list(hypergraph.edges) != [tuple(edge) for edge in header["edges"]]:
             raise ModelFileError("the hyperedges are not in the order of the parameters")
-        return ModelFile(hypergraph, theta, header["coding"], header["info"], tensors)
+        info = dict(header["info"])
+        edges, impossible = info.pop("impossible", None), None
+        if edges is not None:
+            Items(NAMES, 1).check(edges, "info['impossible']")
+            structure = InteractionHypergraph(hypergraph.domain, edges, hierarchical=False)
+            excluded = take_parameters(target, tensors, "impossible", torch.uint8)
+            if [list(edge) for edge in structure.edges] != edges or int(excluded.max()) > 1:
+                raise ModelFileError("the impossible states do not fit their sets of variables")
+            impossible = ImpossibleStates(structure, excluded.bool())
+        return ModelFile(hypergraph, theta, header["coding"], info, tensors, impossible)

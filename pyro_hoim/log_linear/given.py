@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from ..core.rows import METHODS, ClampedGibbs, RowMethod, row_patterns
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import check_choice, other_domain, out_of_reach, unexpected, wrong_type
+from ..errors import IntractableError, check_choice, other_domain, out_of_reach, unexpected, wrong_type
 from ..modes import plain_mode
 from ..schema import Domain
 from ..structure.cells import row_strides
@@ -19,9 +20,11 @@ from ..structure.hypergraph import InteractionHypergraph
 from .auto import Auto
 from .chains.gibbs import GibbsChains
 from .energy import LogLinearEnergy
+from .impossible import ImpossibleStates, walled
 
 __all__ = [
     "condition_rows",
+    "impossible_rows",
     "is_exactly_feasible",
     "row_chains",
     "row_log_weights",
@@ -33,6 +36,8 @@ _MAX_ROW_OPERATIONS = 2 * 10**7
 _MAX_BYTES = 2**28
 _LOOK_UPS_PER_CALL = 2**22
 _MAX_SCORE_OPERATIONS = 5e9
+_EXCLUDED = -1e6  # more than the log of any number of states that could be summed
+_TRIES = 50
 
 
 def check_energy(model: object, argument: str = "model") -> None:
@@ -166,7 +171,8 @@ def row_log_weights(
 
     Memory does not grow with the number of completions. ``max_operations`` bounds the floating-point operations for all
     rows together, by default about ten seconds; beyond it, or where no backend accepts what a row misses,
-    :class:`~pyro_hoim.errors.IntractableError` is raised before anything is computed.
+    :class:`~pyro_hoim.errors.IntractableError` is raised before anything is computed. Minus infinity for rows whose
+    known cells have probability zero.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph
@@ -182,8 +188,8 @@ def row_log_weights(
     if not len(data.codes):
         return model.tables.new_zeros(0)
     codes, inverse = torch.unique(data.codes, dim=0, return_inverse=True)
-    values = model.tables.new_empty(len(codes))
-    patterns = list(row_patterns(Observations.from_tensor(codes, data.domain)))
+    values = model.tables.new_full((len(codes),), -math.inf)
+    patterns = possible_patterns(Observations.from_tensor(codes, data.domain), impossible_rows(model, codes))
     needed = 0.0
     for missing, rows in patterns:
         if missing:
@@ -202,6 +208,71 @@ def row_log_weights(
             laws, constant = condition_rows(model, missing, codes[part])
             values[part] = Auto().log_partition(laws).value + constant
     return values[inverse]
+
+
+def possible_patterns(data: Observations, excluded: torch.Tensor) -> list[tuple[tuple[str, ...], torch.Tensor]]:
+    """:func:`~pyro_hoim.core.rows.row_patterns` of the rows that are not ``excluded``, (N,)."""
+    found = [(missing, rows[~excluded[rows]]) for missing, rows in row_patterns(data)]
+    return [(missing, rows) for missing, rows in found if len(rows)]
+
+
+def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor:
+    """Which rows (N, d) have known cells of probability zero together under one model, (N,) booleans.
+
+    Exact, also where the missing cells have no possible completion; where that would take too many operations to find
+    out, a row of which no excluded combination is known counts as possible.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> tables = torch.tensor([0, 0, 0, 0, -math.inf, 0, -math.inf, 0])  # no row has b = 0
+        >>> model = LogLinearEnergy(graph, tables, validate=False)
+        >>> impossible_rows(model, torch.tensor([[0, 0], [0, 1], [-1, 0], [0, -1]])).tolist()
+        [True, False, True, False]
+    """
+    states = ImpossibleStates.of_energy(model)
+    if states is None or not len(codes):
+        return torch.zeros(len(codes), dtype=torch.bool)
+    structure, excluded = states.structure, states.excluded.cpu()
+    columns = sorted({i for members in structure.edge_indices for i in members})
+    unique, inverse = torch.unique(codes[:, columns], dim=0, return_inverse=True)
+    found = torch.zeros(len(unique), dtype=torch.bool)
+    place = {column: number for number, column in enumerate(columns)}
+    pieces = zip(structure.edge_indices, structure.edge_shapes, structure.term_slices.values(), strict=True)
+    for members, shape, where in pieces:
+        own = unique[:, [place[i] for i in members]]
+        cell = (own.clamp(min=0) * torch.tensor(row_strides(shape))).sum(1)
+        found |= (own >= 0).all(1) & excluded[where][cell]
+    left = (~found & (unique < 0).any(1)).nonzero().squeeze(1)
+    if len(left):
+        domain = model.domain.project([model.domain.names[i] for i in columns])
+        graph = InteractionHypergraph(domain, structure.edges, hierarchical=False)
+        walls = LogLinearEnergy(graph, torch.where(excluded, _EXCLUDED, torch.zeros((), dtype=torch.float64)))
+        try:
+            logs = row_log_weights(walls, Observations.from_tensor(unique[left], domain))
+        except IntractableError:
+            return found[inverse]
+        found[left] = logs < _EXCLUDED / 2
+    return found[inverse]
+
+
+def possible_draws(
+    model: LogLinearEnergy, number: int, draw: Callable[[LogLinearEnergy, torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """States (number, d) by chains, which need finite tables; those that are impossible are drawn again.
+
+    ``draw`` is given the model with such tables, and which of the draws are asked for, (n,).
+    """
+    finite = walled(model)
+    wanted = torch.arange(number)
+    states = draw(finite, wanted)
+    for _ in range(_TRIES):
+        wanted = wanted[impossible_rows(model, states[wanted])]
+        if not len(wanted):
+            return states
+        states[wanted] = draw(finite, wanted)
+    problem = f"{len(wanted)} of {number} chains found no possible state in {_TRIES} attempts"
+    raise out_of_reach("method 'gibbs'", problem, "'exact' draws from possible states alone")
 
 
 def row_chains(

@@ -15,7 +15,6 @@ from ..core.rows import (
     check_count,
     checked_gibbs,
     drawn_seed,
-    row_patterns,
 )
 from ..data.frames import DataLike
 from ..errors import check_choice, conflict
@@ -23,7 +22,17 @@ from ..runs.arguments import checked_seed
 from .auto import Auto
 from .chains.gibbs import GibbsChains
 from .energy import LogLinearEnergy
-from .given import check_energy, check_model, condition_rows, exact_portions, is_exactly_feasible, row_chains
+from .given import (
+    check_energy,
+    check_model,
+    condition_rows,
+    exact_portions,
+    impossible_rows,
+    is_exactly_feasible,
+    possible_draws,
+    possible_patterns,
+    row_chains,
+)
 
 __all__ = ["impute"]
 
@@ -45,7 +54,8 @@ def impute(
     Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion
     makes the data look more alike than they are. Exact where conditioning on the known cells leaves a law within reach;
     otherwise every draw is the last state of a Gibbs chain of its own, and the most probable completion a local maximum
-    near the best state that the chains visited. The uncertainty of the model's parameters is not included.
+    near the best state that the chains visited. The uncertainty of the model's parameters is not included. A row whose
+    known cells have probability zero together stays as it is, and is not exact.
 
     Args:
         model: one model.
@@ -86,9 +96,11 @@ def impute(
         num_imputations, data.codes.numel(), "num_imputations", "make fewer imputations, or of fewer rows at a time"
     )
     codes = data.codes.repeat(num_imputations, 1, 1)
-    is_exact = torch.ones(len(data.codes), dtype=torch.bool)
-    num_incomplete = int((data.codes < 0).any(1).sum())
-    for missing, rows in row_patterns(data):
+    is_incomplete = (data.codes < 0).any(1)
+    excluded = torch.zeros_like(is_incomplete)
+    excluded[is_incomplete] = impossible_rows(model, data.codes[is_incomplete])
+    is_exact, num_incomplete = ~excluded, int(is_incomplete.sum())
+    for missing, rows in possible_patterns(data, excluded):
         columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
         if not missing:
             continue
@@ -105,14 +117,37 @@ def impute(
         is_exact[rows] = False
         num_chains = num_imputations if how == "draws" else settings.num_chains
         for part in chain_portions(rows, num_chains):
-            chains = row_chains(model, missing, data.codes[part], num_chains, settings, drawn_seed(generator))
-            if how == "draws":
-                states = chains.states.reshape(len(part), num_chains, -1).movedim(1, 0)
-            else:
-                best = _best_states(model, chains, settings, len(part))
-                states = _ascend(model, best, columns.tolist()).unsqueeze(0)
-            codes[:, part[:, None], columns] = states[..., columns]
+            codes[:, part[:, None], columns] = _by_chains(
+                model, missing, data.codes[part], num_chains, settings, generator, how
+            )[..., columns]
     return Imputation(data, codes, is_exact, how)
+
+
+def _by_chains(
+    model: LogLinearEnergy,
+    missing: tuple[str, ...],
+    codes: torch.Tensor,
+    num_chains: int,
+    gibbs: ClampedGibbs,
+    generator: torch.Generator,
+    how: str,
+) -> torch.Tensor:
+    """Completions (k, R, d) of rows, codes (R, d): the ends of all chains, or the best states that they met."""
+    if how == "draws":
+
+        def draw(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
+            rows = codes[wanted // num_chains]
+            return row_chains(finite, missing, rows, 1, gibbs, drawn_seed(generator)).states
+
+        states = possible_draws(model, len(codes) * num_chains, draw)
+        return states.reshape(len(codes), num_chains, -1).movedim(1, 0)
+    columns = list(model.domain.indices(missing))
+
+    def best(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
+        chains = row_chains(finite, missing, codes[wanted], num_chains, gibbs, drawn_seed(generator))
+        return _ascend(finite, _best_states(finite, chains, gibbs, len(wanted)), columns)
+
+    return possible_draws(model, len(codes), best).unsqueeze(0)
 
 
 def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:

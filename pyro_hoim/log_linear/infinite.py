@@ -16,6 +16,7 @@ from ..errors import IntractableError
 from .coding import parametrization
 from .fitting.design import edge_basis
 from .fitting.result import FitResult
+from .impossible import ImpossibleStates
 
 __all__ = ["has_cheap_covariance", "infinite_to_json", "mark_infinite", "with_infinite"]
 
@@ -37,7 +38,10 @@ def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dic
         return marked
     facial = result.existence.facial_set is not None and result.hypergraph.num_parameters <= _MAX_DENSE_PARAMETERS
     basis = result.identified if facial else None
-    marked = [_from_margins(result, row) if basis is None else _from_basis(result, row, basis) for row in marked]
+    if basis is not None:
+        marked = [_from_basis(result, row, basis) for row in marked]
+    elif result.impossible is not None:
+        marked = [_from_margins(result.impossible, row) for row in marked]
     return sorted(marked, key=lambda row: (not row["is_infinite"], -_infinite_share(row)))
 
 
@@ -69,28 +73,33 @@ def _infinite_share(row: dict[str, Any]) -> float:
     return 1.0 if row["num_identified"] is None else 1 - row["num_identified"] / row["num_parameters"]
 
 
-def _from_margins(result: FitResult, row: dict[str, Any]) -> dict[str, Any]:
+def _from_margins(impossible: ImpossibleStates, row: dict[str, Any]) -> dict[str, Any]:
     """Of a large table: an interaction that shares its variables with an empty margin counts as infinite."""
-    assert result.existence is not None
-    edge = set(row["edge"])
-    near = [c for c in result.existence.offending if set(c.edge) <= edge or set(c.edge) >= edge]
-    if not near:
+    structure, edge = impossible.structure, tuple(row["edge"])
+    parts = itertools.chain.from_iterable(itertools.combinations(edge, size + 1) for size in range(len(edge)))
+    is_near = any(part in structure for part in parts) or any(
+        set(edge) < set(other) for other in structure.edges if len(other) > len(edge)
+    )
+    if not is_near:
         return row
-    own = next((c for c in near if set(c.edge) == edge), None)
-    levels = row["levels"] if own is None else list(own.levels)
-    coefficient = -math.inf if own is not None else math.copysign(math.inf, row["coefficient"])
-    infinite = {"is_infinite": True, "value": math.inf, "coefficient": coefficient, "num_identified": None}
-    return {**row, **infinite, "levels": levels}
+    coefficient = math.copysign(math.inf, row["coefficient"])
+    found = {**row, "is_infinite": True, "value": math.inf, "coefficient": coefficient, "num_identified": None}
+    if edge not in structure:
+        return found
+    variables = [structure.domain[name] for name in edge]
+    first = int(impossible.excluded[structure.term_slices[edge]].int().argmax())
+    codes = np.unravel_index(first, [v.cardinality for v in variables])
+    levels = [v.labels[int(c)] for v, c in zip(variables, codes, strict=True)]
+    return {**found, "coefficient": -math.inf, "levels": levels, "position": first}
 
 
 def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> dict[str, Any]:
     """An interaction by the directions that the facial set identifies."""
     edge = tuple(row["edge"])
-    block = basis[result.hypergraph.parameter_slices[edge]]
-    # A direction of this interaction alone is identified if and only if the basis holds all of it.
-    held = torch.linalg.eigvalsh(block @ block.T)
-    identified = int((held > 1 - _TOLERANCE).sum())
-    if identified == len(block):
+    block, whole = basis[result.hypergraph.parameter_slices[edge]], result.identified_by_possible
+    identified = _num_held(block)
+    most = len(block) if whole is None else _num_held(whole[result.hypergraph.parameter_slices[edge]])
+    if identified == most:
         return row
     position, sign = _fastest(result, edge, row)
     shape = [result.hypergraph.domain[name].cardinality for name in edge]
@@ -105,6 +114,11 @@ def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> 
         "num_identified": identified,
         "finite_contrasts": _contrasts(result, edge, block)[:_LISTED] if identified else [],
     }
+
+
+def _num_held(block: torch.Tensor) -> int:
+    """Directions of one interaction alone that are identified: those that the basis holds all of."""
+    return int((torch.linalg.eigvalsh(block @ block.T) > 1 - _TOLERANCE).sum())
 
 
 def _fastest(result: FitResult, edge: tuple[str, ...], row: dict[str, Any]) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -14,7 +15,6 @@ from ..core.rows import (
     chain_portions,
     checked_gibbs,
     drawn_seed,
-    row_patterns,
 )
 from ..data.frames import DataLike
 from ..data.observations import Observations
@@ -22,7 +22,17 @@ from ..errors import check_names
 from ..runs.arguments import checked_seed
 from .auto import Auto
 from .energy import LogLinearEnergy
-from .given import check_energy, check_model, condition_rows, exact_portions, is_exactly_feasible, row_chains
+from .given import (
+    check_energy,
+    check_model,
+    condition_rows,
+    exact_portions,
+    impossible_rows,
+    is_exactly_feasible,
+    possible_patterns,
+    row_chains,
+)
+from .impossible import walled
 
 __all__ = ["predict"]
 
@@ -45,7 +55,8 @@ def predict(
     Where no other cell is missing this is a softmax over look-ups, exact at any size. With missing cells M the sum is
     exact where conditioning on the known cells leaves a law within reach; otherwise the conditional probabilities along
     Gibbs chains of the target and the missing cells are averaged (Rao-Blackwell); their standard errors know nothing of
-    modes that no chain of a row entered. The target of a row is never read for its own prediction.
+    modes that no chain of a row entered. The target of a row is never read for its own prediction. A row whose other
+    known cells have probability zero together gets none: NaN, and not exact.
 
     Args:
         model: one model.
@@ -82,19 +93,20 @@ def predict(
     hidden[:, column] = -1
     codes, inverse = torch.unique(hidden, dim=0, return_inverse=True)
     rows = Observations.from_tensor(codes, data.domain)
-    log_probs = torch.empty(len(codes), size, dtype=torch.float64)
-    std_error = torch.zeros_like(log_probs)
-    is_exact = torch.ones(len(codes), dtype=torch.bool)
+    excluded = impossible_rows(model, codes)
+    log_probs = torch.full((len(codes), size), math.nan, dtype=torch.float64)
+    std_error = torch.where(excluded[:, None], math.nan, torch.zeros_like(log_probs))
+    is_exact = ~excluded
     generator = torch.Generator().manual_seed(seed)
     settings = checked_gibbs(gibbs)
-    log_probs_of = partial(model.block_conditional, [target])
+    finite = walled(model)
     degree = sum(target in edge for edge in model.hypergraph.edges)
     most = max(1, _LOOK_UPS_PER_CALL // max(1, size * degree))
     num_incomplete = int(((codes < 0).sum(1) > 1).sum())
-    for missing, positions in row_patterns(rows):
+    for missing, positions in possible_patterns(rows, excluded):
         if missing == (target,):
             for part in positions.split(most):
-                log_probs[part] = log_probs_of(codes[part]).double()
+                log_probs[part] = model.block_conditional([target], codes[part]).double()
         elif is_exactly_feasible(model, missing, num_incomplete, method, keep=[target]):
             for part in exact_portions(model, missing, positions):
                 laws, _ = condition_rows(model, missing, codes[part])
@@ -102,8 +114,12 @@ def predict(
         else:
             is_exact[positions] = False
             for part in chain_portions(positions, settings.num_chains):
-                chains = row_chains(model, missing, codes[part], settings.num_chains, settings, drawn_seed(generator))
-                probs, error = chain_averages(chains, settings, size, most, log_probs_of)
+                chains = row_chains(finite, missing, codes[part], settings.num_chains, settings, drawn_seed(generator))
+                probs, error = chain_averages(chains, settings, size, most, partial(finite.block_conditional, [target]))
+                if finite is not model:
+                    lost = _impossible_labels(model, codes[part], column)
+                    probs, error = probs.masked_fill(lost, 0.0), error.masked_fill(lost, 0.0)
+                    probs = probs / probs.sum(1, keepdim=True)
                 log_probs[part], std_error[part] = probs.log(), error
     return Prediction(
         target,
@@ -114,3 +130,10 @@ def predict(
         data.codes[:, column].clone(),
         data.counts.clone(),
     )
+
+
+def _impossible_labels(model: LogLinearEnergy, codes: torch.Tensor, column: int) -> torch.Tensor:
+    """Levels of a variable that have probability zero given the known cells of rows, codes (R, d): (R, K)."""
+    filled = codes.repeat_interleave(size := model.domain.cardinalities[column], 0)
+    filled[:, column] = torch.arange(size).repeat(len(codes))
+    return impossible_rows(model, filled).reshape(len(codes), size)

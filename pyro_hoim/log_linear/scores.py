@@ -16,12 +16,11 @@ from ..core.scores import mean_gain
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
-from ..schema import Domain
 from .auto import Auto
 from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.result import FitResult
-from .given import check_energy, check_single, row_log_weights
+from .given import check_energy, check_single, impossible_rows, row_log_weights
 from .infinite import has_cheap_covariance
 from .predictions import predict
 
@@ -31,7 +30,6 @@ __all__ = [
     "coefficient_intervals",
     "gain_over_columns",
     "interaction_table",
-    "matches_any",
     "num_impossible",
     "prediction_accuracy",
     "row_log_pseudo_prob",
@@ -153,20 +151,22 @@ def gain_over_columns(
 
 
 def row_log_pseudo_prob(energy: LogLinearEnergy, data: DataLike) -> torch.Tensor:
-    """Sum over the known cells of a row of log q(cell | the other known cells), (N,)."""
+    """Sum over the known cells of a row of log q(cell | the other known cells), (N,); of impossible rows -infinity."""
     data = as_observations(data, domain=energy.domain)
-    complete = (data.codes >= 0).all(1)
-    values = torch.zeros(len(data.codes), dtype=energy.dtype)
+    is_possible = ~impossible_rows(energy, data.codes)
+    complete = (data.codes >= 0).all(1) & is_possible
+    values = torch.full((len(data.codes),), -math.inf, dtype=energy.dtype)
     values[complete] = energy.log_pseudo_prob(data.codes[complete])
-    if bool(complete.all()):
+    left = is_possible & ~complete
+    if not bool(left.any()):
         return values
-    rows = Observations.from_tensor(data.codes[~complete], data.domain)
+    rows = Observations.from_tensor(data.codes[left], data.domain)
     total = torch.zeros(len(rows.codes), dtype=torch.float64)
     for column, name in enumerate(data.domain.names):
         codes = rows.codes[:, column]
         chosen = predict(energy, rows, name, method="exact").log_probs.gather(1, codes.clamp(min=0)[:, None]).squeeze(1)
         total += torch.where(codes >= 0, chosen, 0.0)
-    values[~complete] = total.to(values.dtype)
+    values[left] = total.to(values.dtype)
     return values
 
 
@@ -322,9 +322,7 @@ def coefficient_intervals(
 
 
 def num_impossible(result: FitResult, part: DataLike) -> float:
-    """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
-
-    Rows with missing cells are not counted.
+    """Number of rows of a part that have probability zero: structural zeros, and the limit of an infinite estimate.
 
     Example:
         >>> import warnings
@@ -337,36 +335,4 @@ def num_impossible(result: FitResult, part: DataLike) -> float:
     """
     check_type(result, FitResult, "result")
     part = as_observations(part, domain=result.hypergraph.domain, argument="part")
-    existence = result.existence
-    if result.status != "infinite" or existence is None:
-        return 0.0
-    complete = (part.codes >= 0).all(1) & (part.counts > 0)
-    codes, counts = part.codes[complete], part.counts[complete]
-    if existence.facial_set is not None:
-        cells = np.ravel_multi_index(tuple(codes.numpy().T), part.domain.cardinalities)
-        return float(counts[torch.from_numpy(~existence.facial_set[cells])].sum())
-    if result.margins is None:
-        return float(counts[matches_any(codes, part.domain, existence.offending)].sum())
-    empty = torch.zeros(len(codes), dtype=torch.bool)
-    for edge, table in parametrization(result.hypergraph).split(result.margins).items():
-        empty |= table[tuple(codes[:, part.domain.indices(edge)].T)] <= 0
-    return float(counts[empty].sum())
-
-
-def matches_any(codes: torch.Tensor, domain: Domain, combinations: Sequence[Any]) -> torch.Tensor:
-    """Which rows (N, d) hold one of the combinations, each with ``edge`` and ``levels``: (N,) booleans.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.log_linear import Combination
-        >>> domain = Domain.from_labels({"sex": ["f", "m"], "smokes": ["no", "yes"]})
-        >>> combinations = [Combination(("sex", "smokes"), ("f", "yes")), Combination(("smokes",), ("no",))]
-        >>> matches_any(torch.tensor([[0, 0], [0, 1], [1, 1]]), domain, combinations).tolist()
-        [True, True, False]
-    """
-    found = torch.zeros(len(codes), dtype=torch.bool)
-    for combination in combinations:
-        wanted = domain.encode_state(dict(zip(combination.edge, combination.levels, strict=True)))
-        columns = [domain.index(name) for name in wanted]
-        found |= (codes[:, columns] == torch.tensor(list(wanted.values()))).all(1)
-    return found
+    return float(part.counts[impossible_rows(result.model, part.codes)].sum())

@@ -11,7 +11,7 @@ from ..runs.arguments import checked_seed
 from .annealed.importance import AnnealedImportance
 from .auto import Auto
 from .energy import LogLinearEnergy
-from .given import check_energy, check_model
+from .given import check_energy, check_model, possible_draws
 
 __all__ = ["synthesise"]
 
@@ -57,5 +57,9 @@ def synthesise(
     cost = Auto().plan(model.hypergraph)
     if method == "exact" and not cost.feasible:
         raise out_of_reach("method", cost.reason, "'gibbs' draws approximately, at any size")
-    backend = Auto() if cost.feasible and method != "gibbs" else AnnealedImportance(burn_in=burn_in)
-    return Observations.from_tensor(backend.sample(model, (num_rows,), generator), model.domain)
+    if cost.feasible and method != "gibbs":
+        codes = Auto().sample(model, (num_rows,), generator)
+    else:
+        backend = AnnealedImportance(burn_in=burn_in)
+        codes = possible_draws(model, num_rows, lambda finite, n: backend.sample(finite, (len(n),), generator))
+    return Observations.from_tensor(codes, model.domain)

@@ -50,7 +50,8 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
         ``log_pseudo_likelihood``) of the rows that it was estimated from, ``AIC``, ``BIC``, ``deviance`` and ``df``;
         ``against``, ``statistic``, ``test_df`` and ``p_value`` of the likelihood-ratio test; with data
         ``mean_log_likelihood`` in nats a row, ``gain`` over the first model and its standard error over rows
-        ``gain_std_error``. These are of the likelihood where all models have one, else for all of the
+        ``gain_std_error``, and ``impossible_rows``, how many have probability zero, where a model has any: its mean is
+        minus infinity. These are of the likelihood where all models have one, else for all of the
         pseudo-likelihood; ``attrs["notes"]`` say which, and what is not comparable. Empty columns are left out.
 
     Raises:
@@ -164,8 +165,12 @@ def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str
         kept, values = weights > 0, scores.values.double()
         mean = float((weights[kept] * values[kept]).sum() / weights.sum())
         gain, error = mean_gain(values[kept], first[kept], weights[kept])
-        lines[str(name)] = {"mean_log_likelihood": mean, "gain": gain, "gain_std_error": error}
+        lost = float(weights[values == -math.inf].sum()) or None
+        lines[str(name)] = {"mean_log_likelihood": mean, "gain": gain, "gain_std_error": error, "impossible_rows": lost}
     estimated = [str(name) for name, (scores, _) in found.items() if not scores.is_exact]
     told = f"mean log {measure} of the rows of data, in nats a row; gain over {next(iter(found))}"
     told += f"; estimated for {', '.join(estimated)}" if estimated else ""
-    return pd.DataFrame.from_dict(lines, orient="index"), told
+    frame = pd.DataFrame.from_dict(lines, orient="index")
+    if frame["impossible_rows"].notna().any():
+        frame["impossible_rows"] = frame["impossible_rows"].fillna(0)
+    return frame, told

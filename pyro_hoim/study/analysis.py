@@ -22,6 +22,7 @@ from ..errors import IntractableError, NonexistentEstimateWarning, conflict, non
 from ..information.projection import Projections
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family, parametrization
+from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
@@ -33,7 +34,6 @@ from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ..log_linear.scores import (
     CoefficientInterval,
-    RowScores,
     coefficient_intervals,
     interaction_table,
     num_impossible,
@@ -238,22 +238,15 @@ def _scored(
     if part is None or not part.total_count > 0:
         return None
     own, other = score_rows(result.model, part, reference=alone.model), score_rows(alone.model, part)
-    impossible, impossible_alone = (num_impossible(fitted, part) for fitted in (result, alone))
-    if impossible or impossible_alone:
-        own = replace(own, gain_std_error=None)
+    impossible = num_impossible(result, part)
     accuracy = None if target is None else prediction_accuracy(result.model, part, target)
     return PartScores(
-        _infinite(own) if impossible else own,
-        _infinite(other) if impossible_alone else other,
+        own,
+        other,
         accuracy,
         impossible,
         split=split_of_part(law, result),
     )
-
-
-def _infinite(scores: RowScores) -> RowScores:
-    """The scores of rows of which some are impossible."""
-    return replace(scores, nll=math.inf, kl=None if scores.kl is None else math.inf)
 
 
 def analyse(
@@ -329,7 +322,9 @@ def analyse(
                 cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
                 odds_ratios=_odds_ratios(result) if is_tested else None,
                 parts=scores,
-                interactions=mark_infinite(result, interaction_table(result.model)),
+                interactions=mark_infinite(
+                    result, interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
+                ),
                 intervals=coefficient_intervals(result, rows),
                 posterior=draws,
             )

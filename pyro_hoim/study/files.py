@@ -59,11 +59,11 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "is_maximum": is_maximum(model.fit),
                 "is_restricted": model.fit.restriction is not None,
                 "num_parameters": model.fit.num_parameters_fitted,
-                **model.infinite_json,
                 "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
                 "prior": str(analysis.prior or "none"),
                 "seed": analysis.seed,
             },
+            impossible=model.fit.impossible,
         )
         if model.uncertainty is not None:
             stored.info["uncertainty"] = list(model.uncertainty.kept)

@@ -16,7 +16,7 @@ from ...data.observations import Observations
 from ...errors import IntractableError, conflict, out_of_range
 from ..family import Answer, Question
 from ..partition import LogPartition
-from ..prediction import Prediction
+from ..prediction import Imputation, Prediction
 from ..words import against_majority, option, plural, whole
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "log_partition_json",
     "log_z_json",
     "log_z_of",
+    "not_completed",
     "number_text",
     "prediction_answer",
     "rows_by_part",
@@ -187,6 +188,12 @@ def prediction_answer(
         of_part=lambda part: {"accuracy": predicted(part).accuracy},
         shown=["accuracy"],
     )
+
+
+def not_completed(found: Imputation) -> list[str]:
+    """A sentence on the rows that could not be completed."""
+    lost = int((~found.is_completed).sum())
+    return [f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"] if lost else []
 
 
 def _describe_prediction(found: Prediction, figures: Mapping[str, Any]) -> list[str]:

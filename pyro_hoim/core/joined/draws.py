@@ -102,10 +102,11 @@ def _codes_of(answer: Answer, domain: Domain) -> torch.Tensor:
 
 
 def _agrees(codes: torch.Tensor, read: JoinedRows, owner: torch.Tensor, joined: JoinedColumns) -> torch.Tensor:
-    """Which states (M,) have levels that the known cells of their rows leave."""
+    """Which states (M,) have levels that the known cells of their rows leave, or none where those are impossible."""
     found = torch.ones(len(codes), dtype=torch.bool)
     for group, allowed in zip(joined.groups, read.allowed, strict=True):
-        found &= allowed[owner, codes[:, joined.joined_domain.index(group.name)]]
+        level = codes[:, joined.joined_domain.index(group.name)]
+        found &= (level < 0) | allowed[owner, level]
     return found
 
 

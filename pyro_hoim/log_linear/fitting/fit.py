@@ -229,6 +229,7 @@ def fit(
         data=problem.rows,
         margins=problem.margins,
         possible=possible,
+        impossible=problem.impossible(outcome.status),
         best_iteration=best,
         validation_kl=monitor.validation_kl(),
         restriction=restriction,

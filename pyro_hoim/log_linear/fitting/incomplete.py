@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
 from ...core.rows import row_patterns
+from ...core.words import plural
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import (
@@ -22,12 +24,16 @@ from ...errors import (
     other_domain,
     out_of_range,
     out_of_reach,
+    refused,
     size_text,
 )
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
+from ..given import impossible_rows, possible_patterns
 from ..restricted.interactions import RestrictedInteractions
+from .existence import check_structural_zeros
 from .fit import fit
 from .result import FitResult
 
@@ -63,7 +69,8 @@ def row_log_likelihood(
     .. math:: \log q(x_O) = \log \sum_{x_M} \exp(-E(x_O, x_M)) - \log Z
 
     Rows with few completions are summed directly; a row whose completions need more than 2^22 look-ups goes through the
-    backend on the model conditioned on its known cells. Exact; the counts of the rows play no role.
+    backend on the model conditioned on its known cells. Exact; the counts of the rows play no role. Minus infinity for
+    rows whose known cells have probability zero.
 
     Args:
         model: an energy, with a batch of parameters or without, or a fit; gradients reach the tables of an energy.
@@ -92,8 +99,9 @@ def row_log_likelihood(
     unique = data.codes.unique(dim=0, return_inverse=True) if len(data.codes) else (data.codes, torch.zeros(0).long())
     rows = Observations.from_tensor(unique[0], data.domain)
     batch = model.batch_shape
-    values = torch.empty(len(rows.codes), *batch, dtype=model.dtype)
-    for missing, positions in row_patterns(rows):
+    values = torch.full((len(rows.codes), *batch), -math.inf, dtype=model.dtype)
+    excluded = torch.zeros(len(rows.codes), dtype=torch.bool) if batch else impossible_rows(model, rows.codes)
+    for missing, positions in possible_patterns(rows, excluded):
         look_ups = _num_completions(rows, missing) * max(1, len(model.hypergraph)) * max(1, batch.numel())
         if look_ups <= _MAX_COMPLETIONS:
             step = max(1, _MAX_COMPLETIONS // look_ups)
@@ -108,6 +116,19 @@ def row_log_likelihood(
                 values[position] = backend.log_partition(rest).value + constant
     values = values[unique[1]]
     return values - backend.log_partition(model).value if normalised else values
+
+
+def _first_shares(domain: Domain, completed: torch.Tensor, zeros: Any) -> torch.Tensor:
+    """Equal shares (R, C) of the completions (R, C, d) of rows; none of those that are structural zeros."""
+    shares = torch.ones(completed.shape[:2], dtype=torch.float64)
+    if zeros is not None:
+        cells = np.ravel_multi_index(tuple(completed.movedim(-1, 0).numpy()), domain.cardinalities)
+        shares[torch.from_numpy(np.asarray(zeros).ravel()[cells])] = 0.0
+        lost = int((shares.sum(1) == 0).sum())
+        if lost:
+            problem = f"{plural(lost, 'distinct row')} have no completion that is not marked as impossible"
+            raise refused("structural_zeros", problem, code="impossible")
+    return shares / shares.sum(1, keepdim=True)
 
 
 def fit_incomplete(
@@ -165,6 +186,7 @@ def fit_incomplete(
     merged = data.unique()
     if not merged.has_missing:
         return fit(hypergraph, data, partition=partition, **options)
+    check_structural_zeros(structure, options.get("structural_zeros"))
     patterns = list(row_patterns(merged))
     total = sum(len(rows) * _num_completions(merged, missing) for missing, rows in patterns)
     if total > _MAX_COMPLETIONS:
@@ -173,7 +195,7 @@ def fit_incomplete(
     completed = [_completions(merged, missing, rows) for missing, rows in patterns]
     codes = torch.cat([part.flatten(0, 1) for part in completed])
     counts = [merged.counts[rows].unsqueeze(-1) for _, rows in patterns]
-    shares = [torch.full(part.shape[:2], 1.0 / part.shape[1], dtype=torch.float64) for part in completed]
+    shares = [_first_shares(structure.domain, part, options.get("structural_zeros")) for part in completed]
     result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
     for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])

@@ -11,9 +11,18 @@ import torch
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
+from ..impossible import ImpossibleStates
 from .coordinates import Coordinates, own_coordinates
 from .design import cell_counts, design_entries, design_matrix
-from .existence import Face, MLEExistence, check_impossible_counts, find_face, mle_existence
+from .existence import (
+    Face,
+    MLEExistence,
+    check_impossible_counts,
+    find_face,
+    identified_directions,
+    mle_existence,
+    zero_margins,
+)
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
 from .penalties import Penalty
 from .solvers import HeldOut
@@ -57,6 +66,28 @@ class Problem:
     def is_infinite(self) -> bool:
         """Whether the estimate is known to be infinite."""
         return self.existence is not None and self.existence.exists is False
+
+    def impossible(self, status: str) -> ImpossibleStates | None:
+        """What has probability zero in the result of a fit that ended so: structural zeros, and the limit's zeros.
+
+        Those of a large table are the combinations that no row has.
+        """
+        graph, found = self.hypergraph, self.existence
+        if status == "infinite" and found is not None and found.facial_set is not None:
+            return ImpossibleStates.of_cells(graph, ~found.facial_set)
+        lost = None if self.face is None else ~self.face.cells
+        if status == "infinite":
+            margins = self.margins
+            if margins is None:
+                assert self.rows is not None
+                margins = self.rows.marginal_counts(graph.edges)
+            combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in zero_margins(graph, margins)]
+            if lost is None:
+                return ImpossibleStates.of_combinations(graph.domain, combinations)
+            table = lost.reshape(graph.domain.cardinalities)
+            for codes in combinations:
+                table[tuple(codes.get(name, slice(None)) for name in graph.domain.names)] = True
+        return None if lost is None else ImpossibleStates.of_cells(graph, lost)
 
     def lift(self, theta: np.ndarray) -> np.ndarray:
         """Theta of the family from the solver's coordinates."""
@@ -165,28 +196,30 @@ def dense_problem(
     own_mean = counts @ design / num_rows
     mean = own_mean if working is design else counts @ working / num_rows
     existence, face = None, None
+    within = design if space is None else design @ space
     if penalty is None:
-        within = design if space is None else design @ space
         existence, face = find_face(hypergraph, within, counts, possible, rows, space)
-    elif possible is not None:
-        face = Face(possible, hypergraph.num_parameters, np.eye(hypergraph.num_parameters), np.zeros(design.shape[1]))
+    if from_zero or face is None:  # the path need not reach the limit: all but structural zeros are possible
+        face = None if possible is None else _possible_face(within, possible, space, penalty)
     basis, used = space, working
-    if face is not None and not from_zero and penalty is None:
-        basis = face.basis
-    if face is not None and (basis is face.basis or possible is not None):
-        cells = face.cells if basis is face.basis else np.asarray(possible)
-        used, counts = working[cells], counts[cells]
+    if face is not None:
+        basis = face.basis if penalty is None and not from_zero else space
+        used, counts = working[face.cells], counts[face.cells]
     if basis is not None:
         used, mean = used @ basis, mean @ basis
     objective = DenseLikelihood(used, mean)
-    if from_zero:
-        face = None if possible is None else face
-        start = np.zeros(used.shape[1])
-    else:
-        start = _least_squares(objective, counts, num_rows)
+    start = np.zeros(used.shape[1]) if from_zero else _least_squares(objective, counts, num_rows)
     return Problem(
         coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, basis, design
     )
+
+
+def _possible_face(within: np.ndarray, possible: np.ndarray, space: np.ndarray | None, penalty: Penalty | None) -> Face:
+    """All cells but structural zeros; a penalty identifies every parameter there."""
+    size = within.shape[1]
+    basis = identified_directions(within, possible) if penalty is None else np.eye(size)
+    own = basis if space is None else space @ basis
+    return Face(possible, basis.shape[1], own, np.zeros(len(own)))
 
 
 def _least_squares(objective: DenseLikelihood, counts: np.ndarray, num_rows: float) -> np.ndarray:

@@ -21,6 +21,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ..codings.references import Reference, check_corner, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
+from ..impossible import ImpossibleStates
 from ..restricted.interactions import RestrictedInteractions
 from ..sandwich import (
     WeightKind,
@@ -66,7 +67,9 @@ class FitResult(Fitted):
         method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
             The penalty says which coordinates it acts on; those are where the estimate has exact zeros.
         data, margins: the observations, or None; observed marginal counts (num_terms,), if the fit used them.
-        possible: mask (num_states,) of possible cells, None when all are.
+        possible: mask (num_states,) of cells that are no structural zeros, None when all are.
+        impossible: the states of probability zero: structural zeros, and those that an infinite estimate excludes; None
+            when there are none.
         best_iteration: iteration whose parameters these are, after early stopping.
         validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for
             the pseudo-likelihood their mean negative log pseudo-likelihood; None without such rows.
@@ -98,6 +101,7 @@ class FitResult(Fitted):
     data: Observations | None = field(default=None, repr=False)
     margins: torch.Tensor | None = field(default=None, repr=False)
     possible: np.ndarray | None = field(default=None, repr=False)
+    impossible: ImpossibleStates | None = field(default=None, repr=False)
     best_iteration: int | None = None
     validation_kl: float | None = None
     restriction: RestrictedInteractions | None = None
@@ -144,8 +148,14 @@ class FitResult(Fitted):
     @cached_property
     @plain_mode()
     def model(self) -> LogLinearEnergy:
-        """The fitted energy; impossible cells, if any were declared, are not part of it."""
-        return LogLinearEnergy(self.hypergraph, self.tables)
+        """The fitted energy, with entries of minus infinity for :attr:`impossible` states.
+
+        These may stand in tables of further sets of variables. Exact backends, scores, predictions, completions and
+        :func:`~pyro_hoim.log_linear.synthesise` take such a model; other samplers and annealed estimates refuse it by
+        name. ``LogLinearEnergy(result.hypergraph, result.tables)`` has finite tables, and another law.
+        """
+        finite = LogLinearEnergy(self.hypergraph, self.tables)
+        return finite if self.impossible is None else self.impossible.applied(finite)
 
     def coefficients(self, coding: Coding | None = None, reference: Reference | None = None) -> torch.Tensor:
         """Theta in a coding (num(coding),), its own by default; that of a penalty is what its solver found, to the bit.
@@ -176,13 +186,31 @@ class FitResult(Fitted):
         return self.hypergraph.domain.num_states - (lost or 0)
 
     @cached_property
+    def identified_by_possible(self) -> torch.Tensor | None:
+        """Basis (num_parameters, rank) of what tables with the possible cells identify; None for all."""
+        space = None if self.restriction is None else self.restriction.basis
+        if self.possible is None:
+            return None if space is None else torch.from_numpy(space)
+        assert self._design is not None
+        basis = identified_directions(self._design if space is None else self._design @ space, self.possible)
+        return torch.from_numpy(np.ascontiguousarray(basis if space is None else space @ basis))
+
+    @property
     def num_parameters_possible(self) -> int:
         """Free parameters that tables with the possible cells identify (all, unless cells are impossible)."""
-        if self.possible is None:
-            return self.num_parameters
-        assert self._design is not None
-        design = self._design if self.restriction is None else self._design @ self.restriction.basis
-        return identified_directions(design, self.possible).shape[1]
+        basis = self.identified_by_possible
+        return self.num_parameters if basis is None else basis.shape[1]
+
+    @cached_property
+    def infinite_interactions(self) -> list[dict[str, Any]]:
+        """What a model file keeps of interactions that are infinite, because its tables are finite."""
+        from ..infinite import infinite_to_json, mark_infinite
+        from ..scores import interaction_table
+
+        if self.status != "infinite":
+            return []
+        rows = interaction_table(LogLinearEnergy(self.hypergraph, self.tables))
+        return [infinite_to_json(row) for row in mark_infinite(self, rows) if row["is_infinite"]]
 
     @property
     def num_parameters_fitted(self) -> int:
@@ -406,7 +434,9 @@ class FitResult(Fitted):
         if self._design is not None:
             return torch.from_numpy(self.probs.numpy() @ self._design)
         assert self.partition is not None
-        return parametrization(self.hypergraph).mean_statistics(self.partition.expectations(self.model).detach())
+        return parametrization(self.hypergraph).mean_statistics(
+            self.partition.expectations(LogLinearEnergy(self.hypergraph, self.tables)).detach()
+        )
 
     @cached_property
     def effective_num_rows(self) -> float:

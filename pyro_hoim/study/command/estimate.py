@@ -71,8 +71,7 @@ def estimate(
 
 def score_each_row(stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
     """Log-likelihood of every row; log pseudo-likelihood on demand and where log Z takes longer than about a second."""
-    model = stored.model
-    energy = LogLinearEnergy.from_theta(model.hypergraph, model.theta, model.coding)
+    energy: LogLinearEnergy = stored.model.energy
     if not pseudo and _QUICK.plan(energy.hypergraph).feasible:
         return RowLogLikelihood(row_log_likelihood(energy, rows))
     return RowLogLikelihood(row_log_pseudo_prob(energy, rows), "pseudo-likelihood")

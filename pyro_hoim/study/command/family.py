@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from scipy.stats import chi2
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
@@ -21,6 +22,7 @@ from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.goodness.term_tests import term_tests
+from ...log_linear.impossible import ImpossibleStates
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.search.result import SelectionResult
@@ -50,11 +52,12 @@ def _stored(found: Any) -> Stored | None:
     if isinstance(found, LearnResult):
         found = found.file()
     elif isinstance(found, LogLinearEnergy):
-        codings = parametrization(found.hypergraph)
+        codings, impossible = parametrization(found.hypergraph), ImpossibleStates.of_energy(found)
+        tables = found.tables.masked_fill(torch.isneginf(found.tables), 0.0)
         if codings.coding == "corner":
-            found = ModelFile(found.hypergraph, codings.from_tables(found.tables), "corner")
+            found = ModelFile(found.hypergraph, codings.from_tables(tables), "corner", impossible=impossible)
         else:
-            found = ModelFile(found.hypergraph, codings.purify(found.tables)[0], "balanced")
+            found = ModelFile(found.hypergraph, codings.purify(tables)[0], "balanced", impossible=impossible)
     elif isinstance(found, HierarchicalLogLinear):
         found = ModelFile(found.hypergraph, found.theta, found.coding)
     elif isinstance(found, FitResult):
@@ -65,7 +68,9 @@ def _stored(found: Any) -> Stored | None:
         info |= {} if found.penalty is None else {"penalty": repr(found.penalty)}
         if found.data is not None:
             info["independent"] = column_shares(found.data)
-        found = ModelFile(found.hypergraph, found.theta, found.coding, info)
+        info["infinite_interactions"] = found.infinite_interactions
+        info["has_structural_zeros"] = found.possible is not None
+        found = ModelFile(found.hypergraph, found.theta, found.coding, info, impossible=found.impossible)
     if not isinstance(found, ModelFile):
         return None
     return Stored(LOG_LINEAR, found, found.hypergraph.domain, found.info)

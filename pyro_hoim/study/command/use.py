@@ -19,12 +19,13 @@ from ...core.command.answers import (
     is_default_log_z,
     log_z_json,
     log_z_of,
+    not_completed,
     prediction_answer,
 )
 from ...core.command.options import LARGEST_SEED
 from ...core.family import Answer, Option, Question, Stored
 from ...core.partition import LogPartition
-from ...core.prediction import Prediction, extend_rows
+from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
 from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
 from ...data.observations import Observations
@@ -33,11 +34,12 @@ from ...information.interaction_values import RemovalValue, removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
-from ...log_linear.fitting.existence import Combination
+from ...log_linear.given import impossible_rows, possible_draws
+from ...log_linear.impossible import walled
 from ...log_linear.imputation import impute
 from ...log_linear.infinite import with_infinite
 from ...log_linear.predictions import predict as predict_rows
-from ...log_linear.scores import gain_over_columns, interaction_table, matches_any, score_rows
+from ...log_linear.scores import gain_over_columns, interaction_table, score_rows
 from ..infinite import finite_contrast_lines
 
 __all__ = [
@@ -77,17 +79,15 @@ INTERACTIONS_OPTIONS = (
 )
 
 
-def _energy(question: Question) -> LogLinearEnergy:
-    """The energy of the model, in float64 tables of its family."""
-    found = question.stored.model
-    return LogLinearEnergy.from_theta(found.hypergraph, found.theta, found.coding)
-
-
 def draw(question: Question) -> Answer:
     """Rows given some columns, exact or by Gibbs."""
-    energy, number, evidence = _energy(question), question["number"], question["given"]
+    energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
     known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
-    _check_evidence(question.stored, Observations.from_tensor(known, energy.domain), "given")
+    if bool(impossible_rows(energy, known)):
+        cells = ", ".join(f"{name}={energy.domain[name].labels[code]}" for name, code in evidence.items())
+        problem = f"{cells} has probability zero in the model"
+        other = "" if question.stored.info.get("has_structural_zeros") else f", or fit with {option('prior', 'unit')}"
+        raise refused("given", problem, f"give other values{other}", code="impossible")
     rest, _ = energy.condition(evidence)
     drawn, notes = _drawn(rest, question)
     codes = known.repeat(number, 1)
@@ -112,23 +112,26 @@ def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, l
             cost.reason, hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}"
         )
     backend = AnnealedImportance() if burn_in is None else AnnealedImportance(burn_in=burn_in)
-    parts: list[torch.Tensor] = []
-    with drawn_rows(question, "gibbs") as advance:
-        for start in range(0, number, _PORTION):
-            parts.append(backend.sample(energy, (min(_PORTION, number - start),), generator))
-            advance(len(parts[-1]))
+
+    def by_chains(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
+        parts: list[torch.Tensor] = []
+        with drawn_rows(question, "gibbs") as advance:
+            for portion in wanted.split(_PORTION):
+                parts.append(backend.sample(finite, (len(portion),), generator))
+                advance(len(portion))
+        return torch.cat(parts)
+
     told = (
         "the rows are approximate: each is the state of a Gibbs chain of its own, annealed and then burnt in by "
         f"{backend.burn_in} sweeps; compare with a longer {option('burn_in')}"
     )
-    return torch.cat(parts), [told]
+    return possible_draws(energy, number, by_chains), [told]
 
 
 def complete(question: Question) -> Answer:
-    """Completions of rows."""
-    _check_evidence(question.stored, question.rows, "complete")
+    """Completions of rows; those whose known cells have probability zero stay as they are."""
     found = impute(
-        _energy(question),
+        question.stored.model.energy,
         question.rows,
         question["number"],
         how="most probable" if question["most_probable"] else "draws",
@@ -136,7 +139,9 @@ def complete(question: Question) -> Answer:
         gibbs=ClampedGibbs() if question["burn_in"] is None else ClampedGibbs(burn_in=question["burn_in"]),
         seed=question["seed"],
     )
-    return Answer(frame=found.to_pandas(), notes=_note_chains(int((~found.is_exact).sum()), "filled"))
+    approximate = int((~found.is_exact & found.is_completed).sum())
+    notes = [*_note_chains(approximate, "filled"), *not_completed(found)]
+    return Answer(frame=found.to_pandas(), notes=notes)
 
 
 def _note_chains(count: int, verb: str) -> list[str]:
@@ -158,14 +163,16 @@ def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartitio
     if kept is not None and not Auto().plan(stored.hypergraph).feasible:
         found = replace(kept, method=f"{kept.method}, as the model file holds it")
     else:
-        found = log_z_of(question, _energy(question), AnnealedImportance, Auto(), starts)
+        energy = walled(stored.energy) if question["method"] == "ais" else stored.energy
+        found = log_z_of(question, energy, AnnealedImportance, Auto(), starts)
     more = f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
     return replace(found, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in found.notes))
 
 
 def score(question: Question) -> Answer:
     """Gain over independent columns, NLL and pseudo-NLL."""
-    stored, energy, rows = question.stored, _energy(question), question.rows
+    stored, rows = question.stored, question.rows
+    energy: LogLinearEnergy = stored.model.energy
     starts = None
     if question["method"] == "ais":
         merged = rows.drop_missing().unique()
@@ -175,18 +182,16 @@ def score(question: Question) -> Answer:
     shares: dict[str, list[float]] | None = stored.info.get("independent")
 
     def figures(part: Observations) -> dict[str, Any]:
-        found, impossible = score_rows(energy, part, log_z=value), _num_impossible(stored, part)
+        found = score_rows(energy, part, log_z=value)
         gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
-        if impossible and shares is not None:
-            gain, error = None if gain in (None, math.inf) else -math.inf, None
         return {
             "rows": whole(found.rows),
-            "impossible_rows": whole(impossible),
+            "impossible_rows": whole(float(part.counts[impossible_rows(energy, part.codes)].sum())),
             "gain": gain,
             "gain_std_error": error,
-            "nll": math.inf if impossible else found.nll,
-            "kl": math.inf if impossible and found.kl is not None else found.kl,
-            "nll_std_error": math.inf if impossible else found.nll_std_error,
+            "nll": found.nll,
+            "kl": found.kl,
+            "nll_std_error": found.nll_std_error,
             **log_z_json(log_z_found),
             "pseudo_nll": found.pseudo_nll,
         }
@@ -200,7 +205,7 @@ def score(question: Question) -> Answer:
     lines += question.left_out("with them the NLL would be infinite")
     if found["impossible_rows"]:
         number = found["impossible_rows"]
-        lines.append(f"impossible rows     {number:g} (a combination never seen when the model was fitted)")
+        lines.append(f"impossible rows     {number:g} (a combination that the model gives probability zero)")
     lines.append(figure_line("NLL per row", found["nll"], error=found["nll_std_error"]))
     lines.append(figure_line("pseudo-NLL per row", found["pseudo_nll"]))
     lines += describe_log_z(log_z_found) if log_z_found.kind != "exact" else []
@@ -215,11 +220,10 @@ def score(question: Question) -> Answer:
 
 def predict(question: Question) -> Answer:
     """A column of rows."""
-    energy, target = _energy(question), question["target"]
+    energy, target = question.stored.model.energy, question["target"]
 
     def predicted(part: Observations) -> Prediction:
-        every = predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
-        return every.without(_impossible_rows(question.stored, extend_rows(part, energy.domain), target))
+        return predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
 
     found = predicted(question.rows)
     approximate = int((~found.is_exact & found.is_predicted).sum())
@@ -228,11 +232,13 @@ def predict(question: Question) -> Answer:
 
 def interactions(question: Question) -> Answer:
     """Interactions by strength, with what the model loses without them."""
-    energy = _energy(question)
+    energy: LogLinearEnergy = question.stored.model.finite
     rows: list[dict[str, Any]] = with_infinite(
         interaction_table(energy), question.stored.info.get("infinite_interactions", [])
     )[: question["top"]]
-    information = question["information"] and energy.hypergraph.coding != "corner"  # which it is not defined for
+    # Information is not defined for corner families, nor where structural zeros outlast every interaction.
+    is_defined = energy.hypergraph.coding != "corner" and not question.stored.info.get("has_structural_zeros")
+    information = question["information"] and is_defined
     if information and rows:
         wanted = [row["edge"] for row in rows]
         values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
@@ -291,62 +297,14 @@ def _information_text(value: dict[str, Any]) -> str:
     return f"<={fixed(value['value'])} +-{error}"
 
 
-# Combinations of levels to which the infinite estimate behind a model file gives probability zero
-
-
-def _combinations(stored: Stored) -> list[Combination]:
-    return [Combination(tuple(c["edge"]), tuple(c["levels"])) for c in stored.info.get("infinite_combinations", [])]
-
-
 def _unnamed_combinations(stored: Stored) -> list[str]:
-    """A sentence where the file does not name all combinations."""
-    found = _combinations(stored)
-    total = stored.info.get("num_infinite_combinations", len(found))
-    if total <= len(found):
+    """A sentence where a file of an earlier version does not name all combinations."""
+    found = len(stored.info.get("infinite_combinations", []))
+    total = stored.info.get("num_infinite_combinations", found)
+    if total <= found:
         return []
     told = (
-        f"the model file names only {len(found)} of {total} combinations of probability zero; rows with one of the "
-        "others get a very small probability instead"
+        f"the model file names only {found} of {total} combinations of probability zero; rows with one of the others "
+        "get a very small probability instead"
     )
     return [told]
-
-
-def _num_impossible(stored: Stored, data: Observations) -> float:
-    """Rows that hold one of the combinations."""
-    return float(data.counts[matches_any(data.codes, data.domain, _combinations(stored))].sum())
-
-
-def _impossible_rows(stored: Stored, data: Observations, target: str | None = None) -> torch.Tensor:
-    """Rows (N,) whose known cells, those of the target set aside, have probability zero together.
-
-    They hold one of the combinations, or exclude every level of one of the missing columns.
-    """
-    found, domain = _combinations(stored), data.domain
-    codes = data.codes.clone()
-    if target is not None:
-        codes[:, domain.index(target)] = -1
-    excluded = matches_any(codes, domain, found)
-    for name in {name for combination in found for name in combination.edge}:
-        column = domain.index(name)
-        is_left = torch.zeros(len(codes), dtype=torch.bool)
-        for level in range(domain[name].cardinality):
-            filled = codes.clone()
-            filled[:, column] = level
-            is_left |= ~matches_any(filled, domain, found)
-        excluded |= (codes[:, column] < 0) & ~is_left
-    return excluded
-
-
-def _check_evidence(stored: Stored, data: Observations, argument: str) -> None:
-    """Refuse rows whose known cells have probability zero: there is no law given them."""
-    excluded = _impossible_rows(stored, data)
-    if not bool(excluded.any()):
-        return
-    row = data.codes[int(excluded.nonzero()[0])].tolist()
-    cells = ", ".join(f"{v.name}={v.labels[k]}" for v, k in zip(data.domain, row, strict=True) if k >= 0)
-    rows = "" if len(row) and len(data.codes) == 1 else f" ({plural(int(excluded.sum()), 'such row')})"
-    problem = (
-        f"{cells} has probability zero in the model{rows}: a combination in it was never observed, and its estimate is "
-        "infinite"
-    )
-    raise refused(argument, problem, f"give other values, or fit with {option('prior', 'unit')}", code="impossible")
