@@ -70,7 +70,9 @@ def test_modules_and_functions_stay_short():
     assert functions == set()
 
 
-@pytest.mark.parametrize(("decorator", "limit"), [("", MAX_BODY_LINES), ("@njit(nogil=True, cache=True)\n", MAX_KERNEL_LINES)])
+@pytest.mark.parametrize(
+    ("decorator", "limit"), [("", MAX_BODY_LINES), ("@njit(nogil=True, cache=True)\n", MAX_KERNEL_LINES)]
+)
 def test_control_long_functions_are_found_whatever_their_docstring(decorator, limit):
     def source(lines):
         return f'{decorator}def f(a):\n    """One.\n\n    Two.\n    """\n' + "    a += 1\n" * lines

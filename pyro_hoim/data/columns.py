@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
-import numpy as np
-import pandas as pd
 import torch
 
 from ..errors import check_names, refused
@@ -22,15 +19,9 @@ __all__ = [
     "place_of",
     "refuse_identifiers",
     "relabelled",
-    "seem_counts",
-    "seem_weights",
-    "seeming_roles",
+    "rows_seen",
     "with_ordinal",
 ]
-
-_COUNT_NAMES = {"count", "counts", "freq", "freqs", "frequency", "frequencies"}
-_MAYBE_COUNT_NAMES = {"n", "number", "total", "cases"}
-_WEIGHT_NAMES = {"weight", "weights", "wt", "wgt"}
 
 _FEW_ROWS = 20
 _MANY_LEVELS = 1000
@@ -41,40 +32,9 @@ _BELOW = re.compile(rf"(?:<=?|under|up to)\s*({_NUMBER})")
 _ABOVE = re.compile(rf"(?:>=?|over|from)\s*({_NUMBER})|({_NUMBER})\s*\+")
 
 
-def seem_counts(name: str, numbers: Callable[[], np.ndarray], others_differ: Callable[[], bool]) -> bool:
-    """Whether a column is named as counts are and holds whole numbers; rows must differ where the name is vague."""
-    word = name.lower()
-    if word not in _COUNT_NAMES | _MAYBE_COUNT_NAMES:
-        return False
-    held = numbers()
-    is_whole = bool((np.isfinite(held) & (held >= 0) & (held == np.floor(held))).all())
-    return is_whole and (word in _COUNT_NAMES or others_differ())
-
-
-def seem_weights(name: str, numbers: Callable[[], np.ndarray]) -> bool:
-    """Whether a column is named as weights are and holds numbers from 0."""
-    return name.lower() in _WEIGHT_NAMES and bool((numbers() >= 0).all())
-
-
-def seeming_roles(labels: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """Columns whose name and labels are those of counts or weights, and their role, ``count`` or ``weight``."""
-    found: list[tuple[str, str]] = []
-    for name, held in labels.items():
-        numbers = partial(_numbers, held)
-        if seem_counts(name, numbers, lambda: False):
-            found.append((name, "count"))
-        elif seem_weights(name, numbers):
-            found.append((name, "weight"))
-    return found
-
-
-def _numbers(labels: Sequence[str]) -> np.ndarray:
-    return np.asarray(pd.to_numeric(pd.Series(labels, dtype=object), errors="coerce"), dtype=float)
-
-
-def check_columns(data: Observations) -> None:
-    """Refuse columns that name rows instead of describing them."""
-    _refuse(identifier_columns(data), data.total_count)
+def check_columns(data: Observations, *, weighted: bool = False) -> None:
+    """Refuse columns that name rows instead of describing them; ``weighted`` as :func:`rows_seen` has it."""
+    _refuse(identifier_columns(data, weighted=weighted), rows_seen(data, weighted=weighted))
 
 
 def refuse_identifiers(levels: Sequence[tuple[str, int]], total: float) -> None:
@@ -97,13 +57,29 @@ def _names_rows(levels: int, cardinality: int, total: float) -> bool:
     return levels >= total > _FEW_ROWS or (cardinality > _MANY_LEVELS and total < 2 * levels)
 
 
-def identifier_columns(data: Observations) -> list[tuple[str, int]]:
-    """Columns that name rows, with their numbers of levels.
+def rows_seen(data: Observations, *, weighted: bool = False) -> int:
+    """How many rows tell of the levels of a column: those of positive weight, whatever their weights add up to.
 
-    They have as many levels as there are observations (of more than 20), or more than 1,000 levels with fewer than two
-    observations each on average.
+    Whole counts that vary, or those of one column alone, are of cells that were seen so often; they are halved, since
+    persons may be counted twice each.
+
+    Args:
+        data: the rows.
+        weighted: whether what they bear are known to be weights of rows.
     """
-    total, found = data.total_count, list[tuple[str, int]]()
+    counts = data.counts[data.counts > 0]
+    rows = len(counts)
+    is_cells = data.has_whole_counts and (len(data.domain) == 1 or bool((counts != counts[:1]).any()))
+    return max(rows, int(data.total_count / 2)) if is_cells and not weighted else rows
+
+
+def identifier_columns(data: Observations, *, weighted: bool = False) -> list[tuple[str, int]]:
+    """Columns that name rows, with their numbers of levels; ``weighted`` as :func:`rows_seen` has it.
+
+    They have as many levels as there are rows (of more than 20), or more than 1,000 levels with fewer than two rows
+    each on average.
+    """
+    total, found = rows_seen(data, weighted=weighted), list[tuple[str, int]]()
     for variable, codes in zip(data.domain, data.codes.T, strict=True):
         levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
         if _names_rows(levels, variable.cardinality, total):

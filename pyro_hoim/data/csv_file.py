@@ -34,6 +34,7 @@ class CsvColumns:
         notes: sentences on how the file was read, where that is not as it stands there.
         categories: categorical types of columns whose levels the file names.
         unit: ``line``, or ``row`` where lines have no meaning.
+        row_names: cells of a first column without a name, which is none of the columns.
     """
 
     path: str
@@ -43,6 +44,7 @@ class CsvColumns:
     notes: tuple[str, ...] = ()
     categories: Mapping[str, Any] = field(default_factory=dict[str, Any])
     unit: str = "line"
+    row_names: Sequence[str] = ()
 
     @property
     def note(self) -> tuple[str, ...]:

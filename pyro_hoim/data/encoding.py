@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,12 +39,15 @@ __all__ = [
     "encode_column",
     "factorise",
     "has_levels",
+    "is_empty",
     "label_of",
     "labels_of_values",
     "level_order",
     "meaning_of",
+    "odd_count",
     "parse_counts",
     "parse_numbers",
+    "plain_numbers",
     "select_columns",
     "values_of",
 ]
@@ -56,6 +59,7 @@ _LEAST_POWER = 1e16  # the least float that Python writes with an exponent
 _MOST_BITS = 2**12
 _LABELS = "text, numbers, booleans or categories"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([-+]\d\d:?\d\d|Z)?)?")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'’ \u00a0\u202f]\d{3})+(\.\d+)?")
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
 
@@ -341,25 +345,65 @@ def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
         raise out_of_range(name, "numbers below 1.8e+308", received="a larger one") from None
 
 
+class OddCount(NamedTuple):
+    """The first cell of a column that is no count or weight: its row, how it is shown, and what to do."""
+
+    row: int
+    shown: str
+    remedy: str
+    is_fraction: bool
+
+
+def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> OddCount | None:
+    """The first cell that is no count, or no weight where it may be ``fractional``; None where all are."""
+    with np.errstate(invalid="ignore"):
+        is_bad = ~np.isfinite(numbers) | (numbers < 0)
+        is_part = np.isfinite(numbers) & (numbers != np.floor(numbers)) & (numbers > 0) & (not fractional)
+    if not (is_bad | is_part).any():
+        return None
+    row = int(np.flatnonzero(is_bad | is_part)[0])
+    cell = cells.iloc[row]
+    shown = repr(cell) if isinstance(cell, str) else str(cell)
+    if is_part[row]:
+        remedy = "pass the column as weights= if fractions are meant"
+    elif isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip()):
+        remedy = f"write {_plain(cell)}, without marks between thousands"
+    elif is_empty(cells.iloc[[row]])[0]:
+        remedy = "write 0 where nothing was seen, or leave the row out"
+    else:
+        remedy = "mend the cell, or leave the row out"
+    return OddCount(row, shown, remedy, bool(is_part[row]))
+
+
+def _plain(cell: Any) -> Any:
+    """A number without marks between thousands; other cells as they are."""
+    is_marked = isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip())
+    return re.sub(r"[^-+\d.]", "", cell) if is_marked else cell
+
+
+def plain_numbers(cells: pd.Series, marked: bool = True) -> np.ndarray:
+    """Numbers (N,) of cells, also of those ``marked`` between thousands; NaN where there is none."""
+    return to_numbers(cells.map(_plain) if marked else cells).to_numpy(dtype=float, na_value=np.nan)
+
+
+def is_empty(cells: pd.Series) -> np.ndarray:
+    """Which cells (N,) hold nothing."""
+    return cells.isna().to_numpy() | np.array(
+        [isinstance(cell, str) and not cell.strip() for cell in cells], dtype=bool
+    )
+
+
 def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:
     """Counts, or weights where they may be ``fractional``, of one column (N,) of numbers or their text, float64.
 
     Their total is at most 2^53 - 1, so that whole ones add up exactly in any order.
     """
     given, numbers = _numbers(values, name)
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = float(numbers.sum())
-        bad = ~np.isfinite(numbers) | (numbers < 0)
-        if not fractional:
-            bad |= numbers != np.floor(numbers)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
+    if odd := odd_count(given, numbers, fractional=fractional):
         expected = "a finite non-negative number" if fractional else "a non-negative whole number"
-        is_fraction = not fractional and math.isfinite(numbers[row]) and numbers[row] >= 0
-        hint = "; pass the column as weights= if fractions are meant" if is_fraction else ""
-        received = given.iloc[row]
-        shown = repr(received) if isinstance(received, str) else str(received)
-        raise out_of_range(f"{where(row)}, {name}", expected, received=f"{shown}{hint}")
+        raise out_of_range(f"{where(odd.row)}, {name}", expected, hint=odd.remedy, received=odd.shown)
+    with np.errstate(over="ignore"):
+        total = float(numbers.sum())
     if total > LARGEST_COUNT:
         received = f"{total:.17g}, most of it in {where(int(numbers.argmax()))}"
         hint = "divide them all by one number"
@@ -375,8 +419,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
         given, numbers = _numbers(values, f"column {name!r}")
         unknown = np.isnan(numbers)
         if unknown.any():
-            is_empty = given.isna().to_numpy() | [isinstance(cell, str) and not cell for cell in given]
-            text = np.flatnonzero(unknown & ~is_empty)
+            text = np.flatnonzero(unknown & ~is_empty(given))
             if len(text):
                 row = int(text[0])
                 raise out_of_range(f"{where(row)}, column {name!r}", "a number", given.iloc[row])

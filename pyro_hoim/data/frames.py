@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, check_names, conflict, other_domain, refused, unexpected, wrong_type
+from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
 from ..schema import Domain, NumberKind, Variable
-from .columns import check_columns, seem_counts, seem_weights
+from .columns import check_columns
 from .counts import CountTable
 from .encoding import code_reader, label_of, meaning_of
 from .observations import Observations
+from .wide import long_table
 
 __all__ = [
     "DataLike",
@@ -25,7 +25,6 @@ __all__ = [
     "as_counts",
     "as_frame",
     "as_observations",
-    "check_counting",
     "codes_of",
     "column_named",
     "is_frame",
@@ -108,36 +107,6 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
         raise unexpected(f"{argument} column {nested[0].name!r}", expected, received=nested[0].type) from error
 
 
-def check_counting(frame: pd.DataFrame, chosen: Collection[str] = (), hint: str = "") -> None:
-    """Refuse columns that seem to hold counts or weights and were neither ``chosen`` as variables nor named as such.
-
-    Args:
-        frame: whose columns of counts and weights were not named.
-        chosen: columns that are variables.
-        hint: what to say instead, with ``{role}``, ``count`` or ``weights``, and ``{name}``.
-    """
-    hint = hint or "pass Observations.from_pandas(frame, {role}={name!r}) if it does, with count=None if it does not"
-    names = [str(name) for name in frame.columns]
-    for i, name in enumerate(names):
-        column = frame.iloc[:, i]
-        if name in chosen or isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column):
-            continue
-        numbers = partial(_numbers, column)
-        others = partial(frame.drop, columns=frame.columns[i])
-        if seem_counts(name, numbers, lambda others=others: not others().astype(str).duplicated().any()):
-            role, what = "count", "how often each row was seen"
-        elif seem_weights(name, numbers):
-            role, what = "weights", "weights of the rows"
-        else:
-            continue
-        raise conflict("data", f"column {name!r} seems to hold {what}", hint.format(role=role, name=name))
-
-
-def _numbers(column: Any) -> np.ndarray:
-    """Numbers of a column, NaN where there is none."""
-    return pd.Series(pd.to_numeric(column, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
-
-
 def column_named(frame: pd.DataFrame, name: str) -> pd.Series | None:
     """The column whose name reads so, also where it is a number; None for none."""
     positions = [i for i, held in enumerate(frame.columns) if str(held) == name]
@@ -164,7 +133,7 @@ def as_observations(
     as the label of the same meaning: 1, 1.0 and True as ``"1"``, or as ``"True"``.
 
     Args:
-        data: observations, a data frame, or rows that need not be in memory.
+        data: observations, a data frame, rows that need not be in memory, or counts under a named index of pandas.
         domain: variables of a known model.
         weights: column of weights, fractions allowed, in place of counts.
         count: column of whole counts; the default may be absent, and is no column of counts where the domain has it.
@@ -190,6 +159,7 @@ def as_observations(
         return data
     if is_source(data):
         return data.distinct()
+    data = long_table(data, argument=argument) if isinstance(data, pd.Series) else data
     if not is_frame(data):
         makers = {"ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
         hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
@@ -197,13 +167,13 @@ def as_observations(
         raise wrong_type(argument, expected, data, f"make them with Observations.{hint}")
     frame = as_frame(data, argument)
     if domain is None:
-        if columns is None and weights is None and count == "count" and column_named(frame, count) is None:
-            check_counting(frame)
         read = Observations.from_pandas(
             frame, count=count, weights=weights, columns=columns, missing_values=missing_values
         )
-        check_columns(read)
+        check_columns(read, weighted=weights is not None)
         return read
+    if count == "count" and weights is None and "count" not in domain:
+        frame = long_table(frame, lambda name: name in domain, argument)
     present, count = _known_columns(frame, domain, count, absent, argument)
     read = Observations.from_pandas(
         frame, domain=present, count=count, weights=weights, columns=columns, missing_values=missing_values

@@ -44,6 +44,7 @@ from .readers import (
     row_position,
     tensor_of_codes,
 )
+from .wide import long_cells, long_table
 
 __all__ = ["Observations"]
 
@@ -113,6 +114,9 @@ class Observations:
             >>> data.domain["age"].labels, data.codes.tolist()
             (('9', '30'), [[1, 0], [0, 1], [1, -1]])
         """
+        if domain is None and columns is None and count == "count" and weights is None:
+            check_type(frame, pd.DataFrame, "from_pandas frame")
+            frame = long_table(frame)
         return cls(*encode_columns(Source.of_frame(frame), domain, count, weights, columns, missing_values))
 
     @classmethod
@@ -150,6 +154,8 @@ class Observations:
             UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
         """
         read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=delimiter, encoding=encoding)
+        if domain is None and columns is None and count == "count" and weights is None:
+            read = long_cells(read)
         return cls(*encode_columns(Source.of_csv(read), domain, count, weights, columns, missing_values))
 
     @classmethod

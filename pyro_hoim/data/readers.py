@@ -26,10 +26,12 @@ from ..errors import (
 from ..schema import Domain, Variable
 from .csv_file import CsvColumns
 from .encoding import check_alike, encode_column, parse_counts, select_columns
+from .roles import Counting, mostly_differ, seeming_counting
 
 __all__ = [
     "Source",
     "check_complete",
+    "check_counting",
     "checked_codes",
     "checked_counts",
     "encode_columns",
@@ -40,6 +42,7 @@ __all__ = [
     "tensor_of_codes",
 ]
 
+_FRAME = "the frame"
 _INTEGER_TYPES = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.int64)
 
 
@@ -69,6 +72,11 @@ class Source(NamedTuple):
     where: Callable[[int], str]
     num_rows: int
 
+    @property
+    def reader(self) -> str:
+        """What reads it, for messages."""
+        return "from_pandas(frame" if self.name == _FRAME else "from_csv(path"
+
     @classmethod
     def of_csv(cls, table: CsvColumns) -> Source:
         """A file that was read."""
@@ -86,7 +94,38 @@ class Source(NamedTuple):
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
         position = {name: i for i, name in enumerate(header)}
-        return cls(header, lambda name: frame.iloc[:, position[name]], "the frame", row_position, len(frame))
+
+        def column(name: str) -> Any:
+            return frame.iloc[:, position[name]]
+
+        return cls(header, column, _FRAME, row_position, len(frame))
+
+
+def check_counting(
+    table: Source, chosen: Collection[str] = (), say: Callable[[Counting], str | None] | None = None
+) -> None:
+    """Refuse columns that seem to hold counts or weights and were neither ``chosen`` as variables nor named as such.
+
+    Args:
+        table: whose columns of counts and weights were not named.
+        chosen: columns that are variables.
+        say: how to go on, in words; None for a role that was spoken of. By default by the reader of the table.
+    """
+    for name in table.header:
+        others = [other for other in table.header if other != name]
+
+        def others_differ(others: Sequence[str] = others) -> bool:
+            return mostly_differ(pd.DataFrame({i: table.column(other) for i, other in enumerate(others)}))
+
+        if name in chosen or (name == "0" and any(map(str.isdigit, others))):
+            continue
+        found = seeming_counting(name, table.column(name), others_differ, table.where)
+        if found is None:
+            continue
+        told = f"pass Observations.{table.reader}, {found.role}={name!r}) if it does, with count=None if it does not"
+        told = told if say is None else say(found)
+        if told is not None:
+            raise found.error(table.name, told)
 
 
 def encode_columns(
@@ -101,6 +140,7 @@ def encode_columns(
     header, column, source, where, num_rows = table
     if isinstance(missing_values, str):
         raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
+    is_told = (domain, weights, columns) != (None, None, None) or count != "count" or "count" in header
     if count == "count" and ("count" not in header or weights == "count"):
         count = None
     if count is not None and weights is not None:
@@ -112,6 +152,8 @@ def encode_columns(
         check_names([counting], header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
     if num_rows == 0:
         raise none_received(source, "at least one row")
+    if not is_told:
+        check_counting(table)
     exclude = () if counting is None else (counting,)
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=source)

@@ -9,13 +9,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
 from ..core.command.guards import warn_of_columns, warn_of_size
-from ..data.frames import DataLike, FrameLike, as_frame, as_observations, check_counting, column_named, is_frame
+from ..core.words import plural
+from ..data.encoding import plain_numbers
+from ..data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
 from ..data.observations import Observations
+from ..data.readers import Source, check_counting
+from ..data.roles import is_count_name, mostly_differ
 from ..data.sources import RowSource
+from ..data.wide import long_table
 from ..errors import (
     MissingDataError,
     UnknownNameError,
@@ -48,8 +54,8 @@ Structure = str | InteractionHypergraph | int | Edges
 
 _SAY = "a formula such as 'a*b + c', order=2, edges=[('a', 'b')] or an InteractionHypergraph"
 _MISSING = ("drop", "marginalise")
+_FEW, _DENSE = 12, 4  # different values of a response; combinations of levels per cell that is listed
 _OWN = ("order", "edges", "prior", "weights", "count", "missing", "missing_values")
-_COUNTING = "say {role}={name!r} if it does, count=None if it does not"
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class _Columns:
 
 
 def fit(
-    structure: Structure | DataLike,
+    structure: Structure | DataLike | None = None,
     data: DataLike | torch.Tensor | None = None,
     *,
     order: int | None = None,
@@ -130,6 +136,7 @@ def fit(
     """
     if data is None and not isinstance(structure, str | Interactions) and not is_whole(structure):
         structure, data = None, structure  # type: ignore[assignment]
+    data = long_table(data) if isinstance(data, pd.Series) else data
     if is_frame(structure):
         raise conflict(
             "structure, data", "the data frame comes second", "write fit('a*b', frame) or fit(frame, order=2)"
@@ -187,20 +194,22 @@ def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interact
     """The interactions over the columns of a data frame that they use, and its rows."""
     frame = as_frame(data)
     if isinstance(said, Interactions):
-        domain = said.domain if isinstance(said, InteractionHypergraph) else said.hypergraph.domain
+        domain = graph_of(said).domain
         _check_counting(frame, columns, domain.names)
         return said, as_observations(frame, domain=domain, **asdict(columns))
+    left = None
     if isinstance(said, str):
         left, said = split_formula(said)
-        if left is not None:
-            check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
-            if columns.count not in (None, "count", left) or columns.weights is not None:
-                raise conflict("structure, count", f"the left side of the formula names the counts, {left!r}, already")
-            if not _may_be_counts(column_named(frame, left)):
-                problem = f"a log-linear model has no response, and {left!r} on the left of ~ holds no counts"
-                hint = f"write {left}*... without ~, and use predict(data, {left!r}) of the fit"
-                raise refused("structure", problem, hint)
-            columns = replace(columns, count=left)
+    if left is None and columns.weights is None and columns.count == "count":
+        frame = long_table(frame, lambda name: name in _named(said, [name]))
+    if left is not None:
+        check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
+        if columns.count not in (None, "count", left) or columns.weights is not None:
+            raise conflict("structure, count", f"the left side of the formula names the counts, {left!r}, already")
+        others = [str(name) for name in frame.columns if str(name) != left]
+        if columns.count != left:
+            _check_counts(frame, left, _interactions(said, others)[0])
+        columns = replace(columns, count=left)
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
     _check_counting(frame, columns, _named(said, names))
     try:
@@ -218,7 +227,8 @@ def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interact
 def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[str]) -> None:
     """Refuse what seems to be a column of counts or weights, where nothing was said of either."""
     if columns.weights is None and columns.count == "count" and column_named(frame, "count") is None:
-        check_counting(frame, chosen, _COUNTING)
+        say = "say {0.role}={0.name!r} if it does, count=None if it does not"
+        check_counting(Source.of_frame(frame), chosen, say.format)
 
 
 def _named(said: Any, names: Sequence[str]) -> set[str]:
@@ -228,12 +238,32 @@ def _named(said: Any, names: Sequence[str]) -> set[str]:
     return set() if is_whole(said) else set(itertools.chain.from_iterable(said))
 
 
-def _may_be_counts(column: Any) -> bool:
-    """Whether a column holds numbers other than 0 and 1, which would rather be the levels of a response."""
-    if isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column.dtype):
-        return False
-    numbers = pd.Series(pd.to_numeric(column, errors="coerce"))
-    return bool(numbers.notna().any()) and not bool(numbers.dropna().isin([0, 1]).all())
+def _check_counts(frame: pd.DataFrame, left: str, used: Collection[str]) -> None:
+    """Refuse the left side of a formula where it is a response: no numbers, 0 and 1, or of rows that are no cells.
+
+    Rows are cells where they differ in the other columns. Those that agree in the columns used are cells still where
+    their counts are many, or where the other columns have hardly more combinations than there are rows.
+    """
+    column = column_named(frame, left)
+    hint = f"write {left}*... without ~, and use predict(data, {left!r}) of the fit"
+    assert column is not None
+    is_labels = isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column.dtype)
+    numbers = pd.Series(np.nan if is_labels else plain_numbers(column.astype(object)))
+    problem = "holds no counts"
+    if numbers.notna().any() and not numbers.dropna().isin([0, 1]).all():
+        others = frame.loc[:, [str(name) != left for name in frame.columns]].astype(str)
+        others = others.loc[:, [others.iloc[:, i].nunique() < len(others) for i in range(others.shape[1])]]
+        cells = others.loc[:, [str(name) in used for name in others.columns]]
+        is_dense = not mostly_differ(cells) and others.nunique().prod() <= _DENSE * len(others)
+        is_few = 4 * numbers.nunique() <= len(numbers) and numbers.nunique() <= _FEW
+        is_cells = mostly_differ(cells) or (mostly_differ(others) and (is_dense or not is_few))
+        if is_count_name(left) or len(frame) < 2 or is_cells:
+            return
+        seen = plural(numbers.nunique(), "different value")
+        problem = f"({seen} in {len(frame)} rows, which repeat in the other columns) seems to be one"
+        hint += f", or say count={left!r} if it holds counts"
+    problem = f"a log-linear model has no response, and {left!r} on the left of ~ {problem}"
+    raise refused("structure", problem, hint)
 
 
 def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:

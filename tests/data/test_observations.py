@@ -387,7 +387,7 @@ def test_bad_input_is_refused(call, code, argument):
 
 
 def test_missing_numbers_of_a_frame_are_missing_cells():
-    assert Observations.from_pandas(FRAME).codes.tolist() == [[0, 0], [1, -1]]
+    assert Observations.from_pandas(FRAME, count=None).codes.tolist() == [[0, 0], [1, -1]]
 
 
 @pytest.mark.parametrize("count", [math.nan, math.inf, -1.0, 0.5])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...data.bins import is_dates
-from ...data.columns import identifier_columns
+from ...data.columns import identifier_columns, rows_seen
 from ...data.observations import Observations
 from ...errors import DataWarning, caller_level, check_names, refused
 from ...structure.hypergraph import InteractionHypergraph
@@ -84,20 +84,20 @@ def _fault(rows: Observations, name: str, is_identifier: bool) -> tuple[str, str
     """Why a column should not be taken as it is, and a rule that would cut it into levels; None where it may be."""
     variable = rows.domain[name]
     labels = [variable.labels[code] for code in _held(rows, name)]
-    levels, total = len(labels), rows.total_count
+    levels, total = len(labels), rows_seen(rows)
     if levels <= _MOST_DATES or variable.kind == "ordinal":
         return None
     if is_dates(labels):
         return f"holds {levels:,} dates", "width:year"
     if levels > min(_MOST_NUMBERS, total / 2) and all(map(_is_number, labels)):
         if is_identifier and _are_row_numbers(labels):
-            return f"({levels:,} levels in {total:g} rows) is unique per row, like an identifier", None
+            return f"({levels:,} levels in {total:,} rows) is unique per row, like an identifier", None
         return f"holds {levels:,} different numbers", "quantile:4"
     if is_identifier or (levels > _FEW_LEVELS and 2 * levels > total):
         blanks = sum(label.count(" ") for label in labels) / levels
         if blanks >= _WORDS:
             return f"holds free text ({shorten(labels[0])!r})", None
-        return f"({levels:,} levels in {total:g} rows) is (almost) unique per row, like an identifier", None
+        return f"({levels:,} levels in {total:,} rows) is (almost) unique per row, like an identifier", None
     return (f"has {levels:,} levels", None) if levels > _MOST_LEVELS else None
 
 
@@ -132,7 +132,7 @@ def warn_of_size(rows: Observations, num_parameters: int, hint: str = "") -> Non
     """
     if num_parameters > rows.total_count:
         hint = hint or f"{option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
-        sizes = f"{plural(num_parameters, 'parameter')} for {plural(rows.total_count, 'row')}"
+        sizes = f"{plural(num_parameters, 'parameter')} for {rows_text(rows)}"
         told = f"{sizes}: estimates will be poor or infinite; use {hint}"
         warnings.warn(DataWarning(told), stacklevel=caller_level())
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...data.bins import Bins, edge_bins, find_bins, parse_bins
-from ...data.columns import seem_counts, seem_weights, seeming_roles
 from ...data.csv_file import CsvColumns
 from ...data.encoding import parse_counts, select_columns
 from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
+from ...data.readers import Source, check_counting
+from ...data.roles import Counting, missing_sentence, seeming_countings
 from ...datasets.tables import load_table, tables
-from ...errors import check_names, conflict, refused
-from ..words import listed, option
+from ...errors import check_names, conflict
+from ..words import option
 from .pieces import Pieces, distinct_rows
 
 __all__ = ["Reading", "cells_of", "cut_columns", "missing_words", "read_cells"]
@@ -89,11 +88,16 @@ class Reading:
 
     def _check_told(self, source: str, labels: Mapping[str, Sequence[str]]) -> None:
         """Stop at a column that seems to hold counts or weights, where nothing was said of either."""
-        for name, role in seeming_roles(labels):
-            if role == "count" and self.count_column is None:
-                raise _unnamed(source, name, "count_column", "how often each row was seen")
-            if role == "weight" and self.weight_column is None:
-                raise _unnamed(source, name, "weight_column", "weights of the rows")
+        for found in seeming_countings(labels):
+            if told := self._say(found):
+                raise found.error(source, told)
+
+    def _say(self, found: Counting) -> str | None:
+        """How to say what a column is; None where that was said."""
+        argument = "count_column" if found.role == "count" else "weight_column"
+        if getattr(self, argument) is not None:
+            return None
+        return f"say {option(argument, found.name)} if it does, {option(argument, _NONE)} if it is a variable"
 
     def check_numbers(self) -> None:
         """Refuse options that rows of numbers have no use for."""
@@ -116,32 +120,8 @@ class Reading:
             return count, weight
         if self.count_column is None and "count" in table.header:
             return "count", None
-        for name in table.header:
-            if name in chosen:
-                continue
-            numbers = partial(_numbers, table, name)
-            if self.count_column is None and seem_counts(name, numbers, partial(_others_differ, table, name)):
-                raise _unnamed(table.path, name, "count_column", "how often each row was seen")
-            if self.weight_column is None and seem_weights(name, numbers):
-                raise _unnamed(table.path, name, "weight_column", "weights of the rows")
+        check_counting(Source.of_csv(table), chosen, self._say)
         return None, None
-
-
-def _unnamed(source: str, name: str, argument: str, what: str) -> Exception:
-    problem = f"column {name!r} seems to hold {what}"
-    hint = f"say {option(argument, name)} if it does, {option(argument, _NONE)} if it is a variable"
-    return refused(source, problem, hint, code="conflict")
-
-
-def _numbers(table: CsvColumns, name: str) -> np.ndarray:
-    """Numbers of a column, NaN where there is none."""
-    return np.asarray(pd.to_numeric(pd.Series(table.column(name)), errors="coerce"), dtype=float)
-
-
-def _others_differ(table: CsvColumns, name: str) -> bool:
-    """Whether no two rows agree in all columns but one."""
-    others = [column for other, column in zip(table.header, table.columns, strict=True) if other != name]
-    return len(set(zip(*others, strict=True))) == len(table.column(name))
 
 
 def cut_columns(
@@ -189,16 +169,8 @@ def read_cells(source: Path | str, sep: str | None = None, encoding: str | None 
 
 def missing_words(rows: Observations) -> str | None:
     """A sentence on labels that mostly mean missing and are levels."""
-    found = {
-        label: [variable.name for variable in rows.domain if label in variable.labels]
-        for label in dict.fromkeys(label for variable in rows.domain for label in variable.labels)
-        if label.lower() in _MISSING_WORDS
-    }
-    if not found:
-        return None
-    names = listed(list(dict.fromkeys(name for names in found.values() for name in names)), 3)
-    options = " ".join(option("missing", repr(label) if label in "." else label) for label in found)
-    return f"levels like others are {listed([repr(label) for label in found])} of {names}; {options} makes them missing"
 
+    def remedy(words: Sequence[str]) -> str:
+        return f"{' '.join(option('missing', word) for word in words)} makes them missing"
 
-_MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "none", "nil", ".", "-", "?", "missing", "unknown"}
+    return missing_sentence(rows.domain.variables, remedy)

@@ -16,6 +16,7 @@ from ...data.csv_file import read_text
 from ...data.encoding import label_of, level_order
 from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
+from ...data.wide import long_cells
 from ...datasets.tables import load_table, table_info, tables
 from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
 from ...errors import (
@@ -241,6 +242,8 @@ def _read_source(
         return rows, [note], _kept(cuts, reading)
     if Path(source).exists():
         table = read_cells(source, reading.sep, reading.encoding)
+        if (chosen, reading.count_column, reading.weight_column) == (None, None, None):
+            table = long_cells(table, option("count_column", "none"))
         count, weights = reading.counting(table, chosen if isinstance(chosen, list) else ())
     elif source in embedded or source in _LOADERS:
         reading.check_unused(source)

@@ -146,6 +146,7 @@ def _of_rows(path: Any, read: _Rows) -> CsvColumns:
     )
     header, notes = tuple(read.header[i] for i in kept), [*read.notes, *left_out]
     columns = {read.header[i]: cells[i] for i in kept}
+    row_names = cells[0] if 0 not in kept and any(cells[0]) else ()
     check_header(path, header, lambda name: name in set(columns[name]))
     if read.unit == "line" and read.delimiter != ",":
         commas = [name for name in header if comma_numbers(columns[name])]
@@ -153,4 +154,4 @@ def _of_rows(path: Any, read: _Rows) -> CsvColumns:
             columns[name] = tuple(cell.replace(",", ".") for cell in columns[name])
         if commas:
             notes.append(f"decimal commas in {', '.join(map(repr, commas[:6]))} read as points")
-    return CsvColumns(str(path), header, tuple(columns.values()), read.lines, tuple(notes), {}, read.unit)
+    return CsvColumns(str(path), header, tuple(columns.values()), read.lines, tuple(notes), {}, read.unit, row_names)

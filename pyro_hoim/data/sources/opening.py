@@ -11,11 +11,12 @@ from ...budgets import MAX_COLUMNS, check_size
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
-from ..columns import refuse_identifiers, seeming_roles
+from ..columns import refuse_identifiers
 from ..encoding import select_columns
 from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
+from ..roles import seeming_countings
 from .chunked import ChunkedRows, in_threads
 from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
 from .files import RowFiles, open_files
@@ -170,10 +171,9 @@ def files_of(data: Any, how: HowRead) -> RowFiles:
 
 def _check_told(domain: Domain, source: str) -> None:
     """Refuse columns that seem to hold counts or weights, where nothing was said of either."""
-    for name, role in seeming_roles({variable.name: variable.labels for variable in domain}):
-        what = "how often each row was seen" if role == "count" else "weights of the rows"
-        hint = f"name columns, or pass count={name!r}" if role == "count" else "name the columns to read, as columns"
-        raise conflict(source, f"column {name!r} seems to hold {what}", f"{hint}; count=None takes all as they are")
+    for found in seeming_countings({variable.name: variable.labels for variable in domain}):
+        hint = f"name columns, or pass count={found.name!r}" if found.role == "count" else "name the columns to read"
+        raise found.error(source, f"{hint}; count=None takes all as they are")
 
 
 def _found(

@@ -1,0 +1,167 @@
+"""What a column is by its name and its cells: counts, weights, and words that mostly mean missing."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import DataWarning, InputError, caller_level, conflict
+from ..schema import Variable
+from .encoding import is_empty, odd_count, plain_numbers
+
+__all__ = [
+    "Counting",
+    "is_count_name",
+    "is_counting_name",
+    "missing_sentence",
+    "mostly_differ",
+    "seeming_counting",
+    "seeming_countings",
+    "warn_of_missing_words",
+    "words_for_missing",
+]
+
+_COUNTS = re.compile(r"counts?|freqs?|frequency|frequencies|nobs|countstar|anzahl|effectifs?")
+_MAYBE_COUNTS = re.compile(r"nn?|num|numbers?|totals?|cases|obs|observations|size|len|h(ä|ae)ufigkeit(en)?")
+_WEIGHTS = re.compile(
+    r"[pfai]?weights?|wts?|wgts?|pwgt|perwt|hhwt|(sample|survey|person|final)(weight|wt)|fnlwgt|gewichte?|poids"
+)
+_DIFFER = 0.9
+_MISSING = re.compile(
+    r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|none|nil|missing|unknown|\.+|-+|\?+|\*+|\\n", re.IGNORECASE
+)
+"""Words that mostly mean missing."""
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A column that seems to hold counts or weights.
+
+    Attributes:
+        name: of the column.
+        role: ``count`` or ``weights``, what it seems to hold; counts with fractions are weights.
+        odd: the first cell that holds no count, in words; empty where all do.
+        remedy: what to do about that cell.
+    """
+
+    name: str
+    role: str
+    odd: str = ""
+    remedy: str = ""
+
+    def error(self, source: object, say: str) -> InputError:
+        """An error, where ``say`` is the way on of a column without odd cells."""
+        what = "how often each row was seen" if self.role == "count" else "weights of the rows"
+        problem = f"column {self.name!r} seems to hold {what}{self.odd}"
+        return conflict(source, problem, f"{self.remedy}; {say}" if self.remedy else say)
+
+
+def is_count_name(name: str) -> bool:
+    """Whether a column is named as counts are, also vaguely."""
+    return bool(_COUNTS.fullmatch(_word(name)) or _MAYBE_COUNTS.fullmatch(_word(name)))
+
+
+def is_counting_name(name: str) -> bool:
+    """Whether a column is named as counts or weights are, also vaguely."""
+    return is_count_name(name) or _WEIGHTS.fullmatch(_word(name)) is not None
+
+
+def _word(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.casefold())
+
+
+def seeming_counting(
+    name: str,
+    values: Any,
+    others_differ: Callable[[], bool] = lambda: False,
+    where: Callable[[int], str] | None = None,
+) -> Counting | None:
+    """What a column is by its name and most of its cells, where that is counts or weights; None for a variable.
+
+    Args:
+        name: of the column.
+        values: its cells (N,), numbers or their text.
+        others_differ: whether the other columns tell most rows apart, which they have to where the name is vague or the
+            column is categorical.
+        where: words for the position of a row; None where the cells are labels, each of them once.
+
+    Example:
+        >>> seeming_counting("Freq", ["3", "1,020", "7"]).odd
+        ", but it holds '1,020'"
+        >>> seeming_counting("Freq", ["often", "never"]) is None
+        True
+    """
+    word, dtype = _word(name), getattr(values, "dtype", None)
+    is_weight = _WEIGHTS.fullmatch(word) is not None
+    is_sure = is_weight or _COUNTS.fullmatch(word) is not None
+    if not (is_sure or _MAYBE_COUNTS.fullmatch(word) or name == "0"):  # the name that pandas gives sizes of groups
+        return None
+    if pd.api.types.is_bool_dtype(dtype) or getattr(dtype, "kind", "") in ("m", "M"):
+        return None
+    cells = pd.Series(values).astype(object).reset_index(drop=True)
+    numbers = plain_numbers(cells)
+    if 2 * (np.isfinite(numbers) & (numbers >= 0)).sum() <= len(cells) - is_empty(cells).sum():
+        return None
+    if not (is_sure and not isinstance(dtype, pd.CategoricalDtype)) and not others_differ():
+        return None
+    odd = odd_count(cells, plain_numbers(cells, marked=False), fractional=is_weight)
+    if odd is None:
+        return Counting(name, "weights" if is_weight else "count")
+    held = f"{'it' if where is None else where(odd.row)} holds {odd.shown}"
+    if odd.is_fraction:
+        return Counting(name, "weights", f" ({held})")
+    return Counting(name, "weights" if is_weight else "count", f", but {held}", odd.remedy)
+
+
+def seeming_countings(labels: Mapping[str, Sequence[str]]) -> list[Counting]:
+    """The columns that seem to hold counts or weights by their names and labels alone."""
+    found = [seeming_counting(name, pd.Series(held, dtype=object)) for name, held in labels.items()]
+    return [one for one in found if one is not None]
+
+
+def mostly_differ(frame: pd.DataFrame) -> bool:
+    """Whether most rows differ from all above."""
+    return len(frame.columns) > 0 and bool(frame.astype(str).duplicated().mean() <= 1 - _DIFFER)
+
+
+def words_for_missing(variables: Iterable[Variable]) -> dict[str, list[str]]:
+    """Labels that mostly mean missing and are levels, each with the names of its columns."""
+    found: dict[str, list[str]] = {}
+    for variable in variables:
+        for label in variable.labels:
+            if _MISSING.fullmatch(label):
+                found.setdefault(label, []).append(variable.name)
+    return found
+
+
+def missing_sentence(variables: Sequence[Variable], remedy: Callable[[Sequence[str]], str]) -> str | None:
+    """A sentence on words for missing that are levels, with what to say where they are missing cells."""
+    found = words_for_missing(variables)
+    if not found:
+        return None
+    names = list(dict.fromkeys(name for names in found.values() for name in names))
+    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    words = ", ".join(map(repr, found))
+    first = [variable.name for variable in variables if variable.labels[0] in found]
+    is_first = f" (of {first[0]!r} the first, which others are compared with)" if first else ""
+    return f"levels like others are {words} of {shown}{is_first}; {remedy(list(found))}"
+
+
+def warn_of_missing_words(variables: Sequence[Variable], remedy: Callable[[Sequence[str]], str] | None = None) -> None:
+    """Warn of labels that mostly mean missing and are levels.
+
+    Warns:
+        DataWarning: with the labels, the columns, and what to say.
+    """
+
+    def missing_values(words: Sequence[str]) -> str:
+        return f"missing_values={('', *words)} makes them missing"
+
+    if told := missing_sentence(variables, remedy or missing_values):
+        warnings.warn(DataWarning(told), stacklevel=caller_level())
