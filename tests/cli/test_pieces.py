@@ -57,6 +57,19 @@ def test_a_file_is_read_piece_by_piece_where_that_is_asked(shell, folder):
     assert "600 rows read piece by piece, " in shell("fit", folder, "--order", "1", "--out", "three").err
 
 
+def test_what_was_found_in_a_file_is_said_as_of_one_read_whole(shell):
+    """The oracle is the same file read whole."""
+    lines = [f"{i + 1};{i % 3},5;{'ö' * (i % 2)}x" for i in range(40)]
+    with open("r.csv", "w", encoding="cp1252") as file:
+        file.write("\n".join([";h;b", *lines]))
+    words = ["fit", "r.csv", "--order", "2", "--out"]
+    one, two = shell(*words, "one").err, shell(*words, "two", "--chunk-rows", "7").err
+    told = one.partition("r.csv: ")[2].partition("\n")[0]
+    assert "decimal commas in 'h' read as points" in told and "cp1252" in told and "row names" in told
+    assert f"r.csv: {told}; 40 rows read piece by piece" in two
+    assert printed(shell, "score", "two", "r.csv") == printed(shell, "score", "one", "r.csv")
+
+
 def test_rows_with_unknown_labels_are_counted(shell, folder, frame):
     shell("fit", folder, "--edges", "size*wet", "--out", "one")
     other = frame.copy()

@@ -28,7 +28,7 @@ class Pieces:
         cluster: address of a scheduler of Dask, or ``local``; None reads here.
         chunk_rows: rows of a batch, at most; None for the default.
         sep: the character between cells of text; None finds it.
-        encoding: of text; None for UTF-8.
+        encoding: of text; None finds it.
     """
 
     cluster: str | None = None

@@ -19,7 +19,7 @@ from .safe_cells import restored
 from .text_format import TextFormat, as_text, check_header, comma_numbers, named_columns, text_format
 from .typed_file import TYPED, not_plain, read_frame
 
-__all__ = ["read_table_file"]
+__all__ = ["is_text_name", "read_table_file"]
 
 _OTHERS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),
@@ -44,6 +44,11 @@ class _Rows(NamedTuple):
     notes: list[str]
     unit: str = "line"
     delimiter: str = ","
+
+
+def is_text_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of that name is read as text."""
+    return Path(path).suffix.lower() not in (*_OTHERS, *TYPED, ".xlsx", ".xlsm")
 
 
 def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, encoding: str | None = None) -> CsvColumns:

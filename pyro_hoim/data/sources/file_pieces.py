@@ -19,7 +19,7 @@ from ..files.text_format import TextFormat, as_text, comma_numbers, named_column
 from ..files.typed_file import ROW_NAMES
 from .pieces import Piece
 
-__all__ = ["FilePiece", "ParquetPiece", "TextPiece", "parquet_pieces", "text_pieces", "with_commas"]
+__all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "parquet_pieces", "text_pieces", "with_commas"]
 
 _MAX_GROUP = 2**32
 _MAX_NAMES = 2**32  # bytes of row names that are compared

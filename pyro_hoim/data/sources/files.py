@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from ...errors import conflict, none_received, refused, unexpected
-from .file_pieces import FilePiece, TextPiece, parquet_pieces, text_pieces, with_commas
+from ..files.table_file import is_text_name
+from .file_pieces import FilePiece, TextPiece, guarded, parquet_pieces, text_pieces, with_commas
 
 __all__ = ["RowFiles", "open_files"]
 
@@ -44,19 +45,30 @@ def row_files(path: Any) -> tuple[str, list[str]]:
                 raise refused(file, "no such file", code="no-file")
     if not found:
         raise none_received(path, "at least one file of rows (.parquet or .csv)")
-    kinds = {_kind(file): file for file in reversed(found)}
+    is_named = not (isinstance(path, str | os.PathLike) and Path(path).is_dir())
+    kinds = {_kind(file, is_named): file for file in reversed(found)}
     if None in kinds:
         expected = "files of rows, .parquet or .csv"
-        raise unexpected(path, expected, received=kinds[None].name, hint="move other files away", code="damaged-file")
+        hint = "read it whole, or save it so" if is_named else "move other files away"
+        raise unexpected(path, expected, received=kinds[None].name, hint=hint, code="damaged-file")
     if len(kinds) > 1:
         names = " and ".join(sorted(file.name for file in kinds.values()))
         raise conflict(path, f"holds files of several kinds, such as {names}", "give a folder with files of one kind")
     return str(next(iter(kinds))), [str(file) for file in found]
 
 
-def _kind(file: Path) -> str | None:
+def _kind(file: Path, is_named: bool) -> str | None:
+    """How a file is read: Parquet by its first bytes, others by their names; one that was named is text by default."""
+    if file.is_file() and guarded(str(file), lambda: _begins(file, b"PAR1")):
+        return "parquet"
     ends = [end for end in file.suffixes[-2:] if end.lower() not in _PACKED]
-    return _ENDS.get(ends[-1].lower()) if ends else None
+    found = _ENDS.get(ends[-1].lower()) if ends else None
+    return "text" if found is None and is_named and file.is_file() and is_text_name(file) else found
+
+
+def _begins(file: Path, mark: bytes) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(mark)) == mark
 
 
 @dataclass(frozen=True)

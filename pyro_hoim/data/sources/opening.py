@@ -51,7 +51,7 @@ def open_rows(
     Args:
         data: observations or a data frame in memory; a file or a folder of Parquet or CSV files with one header, or a
             list of files; a data frame of Dask, or an array of Dask (N, d) of labels.
-        domain: known variables, whose columns alone are read; no pass is made.
+        domain: known variables, whose columns alone are read; no pass looks for levels.
         columns: names of the columns to read, or how many from the left; default all but the counts.
         count: name of the column of whole counts; the default may be absent; None for no such column.
         missing_values: labels that mean "missing", besides empty cells, None and NaN.
@@ -60,7 +60,7 @@ def open_rows(
         cluster: where the pieces are read: the address of a scheduler of ``dask.distributed``, a ``Client``, or
             ``"local"`` for threads of this machine; None for files reads them here, for Dask as ``"local"``.
         delimiter: of text, the character between cells; None finds it.
-        encoding: of text; None for UTF-8.
+        encoding: of text; None finds it.
         bins: columns of numbers that are cut into ordered levels, those that some row has: the edges (``edges:0,10``),
             or the cut points of :func:`~pyro_hoim.data.find_bins`; of a data frame in memory any of its rules.
 

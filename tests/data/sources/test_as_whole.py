@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyro_hoim import Observations
+from pyro_hoim import Domain, Observations
 from pyro_hoim.data import open_rows
 from pyro_hoim.data.files.safe_cells import MARK
+from pyro_hoim.data.sources import cluster
 from pyro_hoim.errors import InputError
+from pyro_hoim.schema import Variable
 
 
 def said(rows):
@@ -60,6 +62,7 @@ TEXTS = {
     "Excel's line": ("sep=;\na;b", ["x;1", "y;2"], {}, {"sep": ";", "skiprows": 1}),
     "quoted line ends": ('"a\nb";c', ['"two\n\nlines; here";1', 'x"y;2'], {}, {"sep": ";"}),
     "ends and empty lines": ("\r\na|b\r", ["x|1\r", "\r", "y|2\r"], {}, {"sep": "|"}),
+    "ends of old": ("\ra,b", ["x,1\ry,2\r\rx,3"], {}, {}),
     "safe cells": (f"{MARK}\na,'=b", ["'=1,x", "y,''+z", "'=1,'tis"], {}, None),
     "one column": ("a", ["x", "", "y", "x"], {}, {}),
     "a name that is empty in some rows": ("a,b,", ["x,p,", "y,q,1"], {}, InputError),
@@ -108,12 +111,12 @@ def packed(kind, content):
 def test_packed_text_by_pieces_is_text_read_whole(tmp_path, kind):
     content = "\n".join(['"","a","b"', *NUMBERED]).encode("utf-16")
     (tmp_path / f"t.csv.{kind}").write_bytes(packed(kind, content))
-    (tmp_path / "t.csv").write_bytes(packed(kind, content))  # what it is, not its name, says how it is packed
+    (tmp_path / "t.dat").write_bytes(packed(kind, content))  # what it is, not its name, says how it is packed
     whole = said(Observations.from_csv(tmp_path / f"t.csv.{kind}"))
-    assert in_pieces(tmp_path / f"t.csv.{kind}") == in_pieces(tmp_path / "t.csv") == whole
-    (tmp_path / "t.csv").write_bytes(packed(kind, content)[:-30])
-    with pytest.raises(InputError, match=r"t\.csv"):
-        open_rows(tmp_path / "t.csv")
+    assert in_pieces(tmp_path / f"t.csv.{kind}") == in_pieces(tmp_path / "t.dat") == whole
+    (tmp_path / "t.dat").write_bytes(packed(kind, content)[:-30])
+    with pytest.raises(InputError, match=r"t\.dat"):
+        open_rows(tmp_path / "t.dat")
 
 
 SIZES = pd.CategoricalDtype(["never", "low", "high", "mid"], ordered=True)
@@ -172,9 +175,131 @@ def test_parquet_by_pieces_is_parquet_read_whole(tmp_path, name):
     for i in range(2):
         pq.write_table(table.slice(2 * i, 2), tmp_path / "parts" / f"{i}.parquet")
     whole = said(Observations.from_csv(path))
-    assert in_pieces(path) == whole
+    assert in_pieces(path) == in_pieces(path.rename(tmp_path / "whole.csv")) == whole
     if name == "dictionaries of two orders":
         with pytest.raises(InputError, match=r"column 'a': its files say .* < "):
             open_rows(tmp_path / "parts")
     else:
         assert in_pieces(tmp_path / "parts") == whole
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a,b\nx,1\ny,2\n", '"","a","b"\n"1","x","1"\n"2","y","10"\n'],  # row names in one of them
+        ["a,b\nx,1\n", "a,b\n", "", "a,b\ny,10\nz,2\n"],  # a header only, and nothing
+        ["a;b\nx;1,5\n", "b;a\n2;y\n10,5;z\n"],  # decimal commas in one of them
+        ["a;b\nx;1,5\n", "a;b\ny;n/a\nz;2\n"],  # commas that are not decimal in all of them
+        ["a,b\nx,1\n", "# said above\nb\ta\n2\ty\n10\tz\n"],
+    ],
+)
+def test_files_of_a_folder_may_be_written_differently(tmp_path, texts):
+    frames = list[pd.DataFrame]()
+    is_decimal = not any("n/a" in text for text in texts)
+    for i, text in enumerate(texts):
+        (tmp_path / f"{i}.csv").write_text(text, encoding="utf-8")
+        if text:
+            frame = pd.read_csv(
+                io.StringIO(text), sep=None, engine="python", comment="#", dtype=str, keep_default_na=False
+            )
+            frames.append(frame[["a", "b"]].replace(",", "." if is_decimal else ",", regex=True))
+    assert in_pieces(tmp_path) == said(Observations.from_pandas(pd.concat(frames)))
+
+
+@pytest.mark.parametrize("included", [False, True])
+def test_values_of_folders_are_those_of_a_column(tmp_path, included):
+    """pandas with pyarrow writes the folders; the oracle is the frame."""
+    values = ["b/c", "01", None, "1", "b/c", "01"]
+    frame = pd.DataFrame({"b": ["v", "u", None, "u", "v", "v"], "a": values})
+    frame.to_parquet(tmp_path / "rows", partition_cols=["a"], index=False)
+    if included:  # as polars writes them: the column also stands in the files
+        for i, (value, part) in enumerate(frame.groupby("a", dropna=False)):
+            name = "__HIVE_DEFAULT_PARTITION__" if pd.isna(value) else str(value).replace("/", "%2F")
+            part.to_parquet(tmp_path / "rows" / f"a={name}" / f"{i}.parquet", index=False)
+            for old in set((tmp_path / "rows" / f"a={name}").iterdir()) - {tmp_path / f"rows/a={name}/{i}.parquet"}:
+                old.unlink()
+    rows = open_rows(tmp_path / "rows", chunk_rows=3).observations().unique()
+    expected = Observations.from_pandas(frame).unique()
+    names = ["a", "b"]
+    assert {v.name: v.labels for v in rows.domain} == {v.name: v.labels for v in expected.domain}
+    places = [rows.domain.indices(names), expected.domain.indices(names)]
+    assert sorted(rows.codes[:, places[0]].tolist()) == sorted(expected.codes[:, places[1]].tolist())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (["low", "high"], ["low", "mid", "high"], ("low", "mid", "high")),
+        (["low", "mid"], ["mid", "high"], ("low", "mid", "high")),
+        (["low", "high"], ["low", "high"], ("low", "high")),
+        (["low", "high"], ["high", "low"], None),  # they contradict each other
+        (["low", "high"], ["low", "mid"], None),  # whether mid is below high is open
+    ],
+)
+def test_ordered_levels_of_several_files_have_one_order(tmp_path, first, second, expected):
+    for i, levels in enumerate((first, second)):
+        frame = pd.DataFrame({"a": pd.Categorical(levels, levels, ordered=True)})
+        frame.to_parquet(tmp_path / f"{i}.parquet")
+    if expected is None:
+        with pytest.raises(InputError, match="column 'a': its files say low < high and") as caught:
+            open_rows(tmp_path)
+        assert caught.value.code == "conflict"
+        domain = Domain([Variable("a", ("low", "mid", "high"), "ordinal")])
+        assert open_rows(tmp_path, domain=domain).num_rows == 4
+    else:
+        assert open_rows(tmp_path).domain == Domain([Variable("a", expected, "ordinal")])
+
+
+DASK = {
+    **{name: FRAMES[name] for name in ("categories", "ordered categories", "periods", "durations", "times")},
+    "intervals": lambda: pd.DataFrame({"a": pd.cut(pd.Series([1, 5, 9, 1]), [0, 4, 8, 12])}),
+    "Arrow": lambda: pd.DataFrame({"a": pd.array([0.5, None, 10, 2], "double[pyarrow]"), "b": list("xyxz")}),
+}
+
+
+@pytest.mark.parametrize("name", DASK)
+def test_partitions_of_dask_are_the_frame_itself(name, client):
+    import dask.dataframe as dd
+
+    frame = DASK[name]()
+    rows = open_rows(dd.from_pandas(frame, npartitions=2, sort=False), cluster=client, chunk_rows=1)
+    assert said(rows.observations()) == said(Observations.from_pandas(frame))
+
+
+def test_partitions_of_dask_may_have_other_categories(client):
+    import dask
+    import dask.dataframe as dd
+
+    parts = [pd.DataFrame({"a": pd.Categorical(list(levels), list(levels))}) for levels in ("vu", "wut")]
+    meta = dd.utils.clear_known_categories(parts[0].iloc[:0])
+    frame = dd.from_delayed([dask.delayed(part.copy)() for part in parts], meta=meta)
+    whole = pd.api.types.union_categoricals([part["a"] for part in parts])  # as Dask itself joins them
+    found = open_rows(frame, cluster=client).observations()
+    assert said(found) == said(Observations.from_pandas(pd.DataFrame({"a": whole})))
+
+
+def test_control_other_levels_orders_codes_and_counts_are_seen():
+    base = Observations.from_pandas(pd.DataFrame({"a": list("xyx")}))
+    variable = base.domain["a"]
+    for domain, codes, counts in (
+        (Domain([Variable("a", ("y", "x"))]), base.codes, base.counts),
+        (Domain([Variable("a", variable.labels, "ordinal")]), base.codes, base.counts),
+        (base.domain, base.codes.flip(0)[[1, 0, 2]], base.counts),
+        (base.domain, base.codes, base.counts * 2),
+    ):
+        assert said(Observations(domain, codes, counts)) != said(base)
+    assert said(Observations(base.domain, base.codes, base.counts)) == said(base)
+
+
+def test_a_cluster_without_workers_is_not_waited_for(tmp_path, monkeypatch):
+    from distributed import Client, SpecCluster
+    from distributed.scheduler import Scheduler
+
+    monkeypatch.setattr(cluster, "_NO_WORKER", 0.2)
+    (tmp_path / "t.csv").write_text("a\nx\n", encoding="utf-8")
+    options = {"protocol": "inproc://", "dashboard": False}
+    message = r"has had no worker for 0\.2 seconds; start one \(dask worker inproc:"
+    with SpecCluster(scheduler={"cls": Scheduler, "options": options}) as held, Client(held) as empty:
+        with pytest.raises(InputError, match=message) as caught:
+            open_rows(tmp_path / "t.csv", cluster=empty)
+        assert caught.value.code == "missing-part"

@@ -1,17 +1,12 @@
 """Files of rows: what a folder may hold, and one line for what it may not."""
 
-import gzip
-
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from pyro_hoim import Domain, Observations
 from pyro_hoim.data import ChunkedRows, DaskRows, open_rows
-from pyro_hoim.data.files.table_file import read_table_file
 from pyro_hoim.errors import InputError, IntractableError
 
 
@@ -36,51 +31,10 @@ def test_files_of_text_are_read_as_one_file_is(tmp_path, table):
         assert torch.equal(rows.observations().codes, expected.codes)
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
-def test_delimiters_blanks_quotes_and_packed_files(tmp_path, delimiter):
-    text = f' a {delimiter} "b"\n x {delimiter}1\n"p{delimiter}q"{delimiter} 2\n"two\nlines"{delimiter}\n'
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.replace(' "b"', " b").encode()))
-    rows = open_rows(tmp_path / "t.csv.gz")
-    assert [(v.name, v.labels) for v in rows.domain] == [
-        ("a", (f"p{delimiter}q", "two\nlines", "x")),
-        ("b", ("1", "2")),
-    ]
-    assert rows.num_missing_cells == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\n\na,b\nx,1\ny,2\n",
-        'a,"b"\n\nx,1\n\ny,2\n',
-        "sep=;\na;b\nx;1\ny;2\n",
-        "# two lines, of which\n# none is a header\na,b\nx,1\ny,2\n",
-        "a,b\rx,1\ry,2\r",
-    ],
-)
-def test_lines_above_and_between_are_those_of_a_whole_file(tmp_path, text):
-    path = written(tmp_path, "t.csv", text)
-    expected = Observations.from_csv(read_table_file(path))
-    assert open_rows(path).domain == expected.domain == Domain.from_labels({"a": ["x", "y"], "b": ["1", "2"]})
-    assert torch.equal(open_rows(path).observations().codes, expected.codes)
-
-
-def test_a_header_may_hold_line_ends(tmp_path):
-    rows = open_rows(written(tmp_path, "t.csv", '"a\nb",c\nx,1\n'))
-    assert rows.domain.names == ("a\nb", "c") and rows.num_rows == 1
-
-
 def test_files_of_hidden_folders_are_no_rows(tmp_path):
     for name in ("a.csv", ".a.csv", "_temporary/a.csv", "deep/.b/a.csv", "deep/a.csv"):
         written(tmp_path, name, "a\nx\ny\n")
     assert open_rows(tmp_path).num_rows == 4
-
-
-def test_whole_numbers_beyond_64_bits_with_a_sign(tmp_path):
-    table = pa.table({"a": pa.array([2**64 - 1, 2**64 - 2, None], pa.uint64())})
-    pq.write_table(table, tmp_path / "a.parquet")
-    rows = open_rows(tmp_path)
-    assert rows.domain["a"].labels == (str(2**64 - 2), str(2**64 - 1)) and rows.num_missing_cells == 1
 
 
 def test_lists_are_of_files_that_there_are(tmp_path):
@@ -159,16 +113,6 @@ def test_numbers_and_text_of_one_label_are_one_level_in_files(tmp_path):
     for i, values in enumerate(([1, 2], ["1", "3"], [2.0, 2.5])):
         pd.DataFrame({"a": values}).to_parquet(tmp_path / f"{i}.parquet")
     assert open_rows(tmp_path).domain["a"].labels == ("1", "2", "2.5", "3")
-
-
-def test_folders_may_say_values(tmp_path):
-    for year in (2023, 2024):
-        folder = tmp_path / f"year={year}"
-        folder.mkdir()
-        pd.DataFrame({"a": ["x", "y", "y"]}).to_parquet(folder / "part.parquet")
-    rows = open_rows(tmp_path)
-    assert rows.domain.names == ("a", "year")
-    assert rows.marginal_counts([("year", "a")]).tolist() == [1, 2, 1, 2]
 
 
 def test_hidden_files_and_marks_of_other_programs_are_passed_over(tmp_path, table, write_parquet):
