@@ -73,13 +73,16 @@ def rows_seen(data: Observations, *, weighted: bool = False) -> int:
     return max(rows, int(data.total_count / 2)) if is_cells and not weighted else rows
 
 
-def identifier_columns(data: Observations, *, weighted: bool = False) -> list[tuple[str, int]]:
+def identifier_columns(data: Observations, *, weighted: bool = False, seen: int | None = None) -> list[tuple[str, int]]:
     """Columns that name rows, with their numbers of levels; ``weighted`` as :func:`rows_seen` has it.
+
+    ``seen`` is the number of rows where it is known, as of rows of which the different ones are held.
 
     They have as many levels as there are rows (of more than 20), or more than 1,000 levels with fewer than two rows
     each on average.
     """
-    total, found = rows_seen(data, weighted=weighted), list[tuple[str, int]]()
+    total = rows_seen(data, weighted=weighted) if seen is None else seen
+    found = list[tuple[str, int]]()
     for variable, codes in zip(data.domain, data.codes.T, strict=True):
         levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
         if _names_rows(levels, variable.cardinality, total):

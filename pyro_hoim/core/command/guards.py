@@ -28,11 +28,11 @@ _SHORT = 2.0  # seconds
 _SECONDS_PER_OPERATION = 2e-7  # of a fit, per operation of log Z: measured on tables of 2^16 to 2^19 cells, and doubled
 
 
-def check_rows(rows: Observations, allow: Sequence[str] = ()) -> None:
+def check_rows(rows: Observations, allow: Sequence[str] = (), seen: int | None = None) -> None:
     """Refuse columns whose levels say nothing or cannot be learned.
 
     These are identifiers, dates and numbers that nearly all differ, free text, and more than 100 levels; columns that
-    are allowed by name pass.
+    are allowed by name pass. ``seen`` is the number of rows that were read, where only different ones are held.
 
     Raises:
         UnknownNameError: an allowed column that is not there.
@@ -40,8 +40,9 @@ def check_rows(rows: Observations, allow: Sequence[str] = ()) -> None:
     """
     names = rows.domain.names
     check_names(list(allow), names, "allow", noun="column")
-    identifiers = dict(identifier_columns(rows))
-    faults = {name: _fault(rows, name, name in identifiers) for name in names if name not in allow}
+    identifiers = dict(identifier_columns(rows, seen=seen))
+    total = rows_seen(rows) if seen is None else seen
+    faults = {name: _fault(rows, name, total, name in identifiers) for name in names if name not in allow}
     bad = {name: fault for name, fault in faults.items() if fault is not None}
     if bad:
         reasons = [f"{name!r} {words}" for name, (words, _) in list(bad.items())[:_SHOWN]]
@@ -80,11 +81,11 @@ def _held(rows: Observations, name: str) -> np.ndarray:
     return np.unique(codes[(codes >= 0) & (rows.counts.numpy() > 0)])
 
 
-def _fault(rows: Observations, name: str, is_identifier: bool) -> tuple[str, str | None] | None:
+def _fault(rows: Observations, name: str, total: int, is_identifier: bool) -> tuple[str, str | None] | None:
     """Why a column should not be taken as it is, and a rule that would cut it into levels; None where it may be."""
     variable = rows.domain[name]
     labels = [variable.labels[code] for code in _held(rows, name)]
-    levels, total = len(labels), rows_seen(rows)
+    levels = len(labels)
     if levels <= _MOST_DATES or variable.kind == "ordinal":
         return None
     if is_dates(labels):

@@ -67,8 +67,11 @@ class Reading:
 
     def in_pieces(
         self, source: str, chosen: Any, missing: Collection[str]
-    ) -> tuple[Observations, str, dict[str, Bins]]:
-        """The distinct rows of a source that is read piece by piece, a sentence on them, and the cut points."""
+    ) -> tuple[Observations, str, dict[str, Bins], int | None]:
+        """The distinct rows of a source that is read piece by piece, a sentence on them, the cut points, and how many.
+
+        The number of rows is None where they bear counts.
+        """
         files = self.pieces.files(source)
         header = files.header
         weight = None if self.weight_column == _NONE else self.weight_column
@@ -84,7 +87,7 @@ class Reading:
             given = chosen if isinstance(chosen, list) else ()
             self._check_told(source, {v.name: v.labels for v in rows.domain if v.name not in given})
         found, note = distinct_rows(rows, source, weight, files.notes)
-        return found, note, cuts
+        return found, note, cuts, None if count is not None else rows.num_rows
 
     def _check_told(self, source: str, labels: Mapping[str, Sequence[str]]) -> None:
         """Stop at a column that seems to hold counts or weights, where nothing was said of either."""

@@ -88,6 +88,7 @@ class Table(Source):
         summed_cells: missing cells of the rows that stayed, which are summed over.
         ordinal_columns: columns taken as ordered at the command line.
         empty_levels: levels that were given and that no row has, as ``column=level``.
+        num_read: number of rows that were read where only the different ones are held.
     """
 
     rows: Observations
@@ -95,16 +96,17 @@ class Table(Source):
     summed_cells: int = 0
     ordinal_columns: tuple[str, ...] = ()
     empty_levels: tuple[str, ...] = ()
+    num_read: int | None = None
 
     @classmethod
     def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...], reading: Reading) -> Table:
         """A table by name or path, by default the main one; cells with one of ``labels`` are missing."""
         source = source or _MAIN_TABLE
         name = Path(source).stem if Path(source).exists() else source
-        rows, notes, kept = _read_source(source, parse_columns(columns), labels, reading)
+        rows, notes, kept, num_read = _read_source(source, parse_columns(columns), labels, reading)
         cut = [Bins.from_json(held).sentence(column) for column, held in kept.get("bins", {}).items()]
         about = [*_about(name, source), *(f"{sentence}." for sentence in cut)]
-        return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {})
+        return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {}, num_read=num_read)
 
     @property
     def constant_columns(self) -> tuple[str, ...]:
@@ -231,15 +233,17 @@ class Table(Source):
 
 def _read_source(
     source: str, chosen: list[str] | int | None, missing: tuple[str, ...], reading: Reading
-) -> tuple[Observations, list[str], dict[str, Any]]:
+) -> tuple[Observations, list[str], dict[str, Any], int | None]:
     """Observations of an embedded table, a public data set or a file, with notes and what a model keeps of the reading.
+
+    The number of rows that were read comes last, where only the different ones are held.
 
     A file of that name wins.
     """
     embedded = [info.name for info in tables()]
     if Path(source).exists() and reading.pieces.wanted(source):
-        rows, note, cuts = reading.in_pieces(source, chosen, missing)
-        return rows, [note], _kept(cuts, reading)
+        rows, note, cuts, num_read = reading.in_pieces(source, chosen, missing)
+        return rows, [note], _kept(cuts, reading), num_read
     if Path(source).exists():
         table = read_cells(source, reading.sep, reading.encoding)
         if (chosen, reading.count_column, reading.weight_column) == (None, None, None):
@@ -249,7 +253,7 @@ def _read_source(
         reading.check_unused(source)
         data = load_table(source) if source in embedded else _LOADERS[source]()
         if not reading.bins:
-            return _known_table(data, chosen, missing), [], {}
+            return _known_table(data, chosen, missing), [], {}, None
         table, weights = cells_of(data, source), None
         count = "count" if "count" in table.header else None
     else:
@@ -257,7 +261,7 @@ def _read_source(
         raise refused(source, problem, code="no-file")
     table, cuts = cut_columns(table, reading.bins, missing, count or weights)
     rows = Observations.from_csv(table, count=count, weights=weights, columns=chosen, missing_values=("", *missing))
-    return rows, list(table.note), _kept(cuts, reading)
+    return rows, list(table.note), _kept(cuts, reading), None
 
 
 def _kept(cuts: Mapping[str, Bins], reading: Reading) -> dict[str, Any]:
@@ -368,7 +372,7 @@ def read_labelled(asked: Asked) -> Table:
     missing = Missing.parse(asked["missing"])
     reading = Reading.of(asked.values)
     table = Table.read(asked.source, asked.columns, missing.labels, reading)
-    check_rows(table.rows, reading.allow)
+    check_rows(table.rows, reading.allow, table.num_read)
     if note := missing_words(table.rows):
         table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
     table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)
