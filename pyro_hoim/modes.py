@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ _C: Any = torch._C
 
 
 @contextmanager
-def plain_mode(*inputs: torch.Tensor, gradients: bool = False) -> Iterator[None]:
+def plain_mode(*inputs: torch.Tensor, gradients: bool = False) -> Generator[None]:
     """Work outside all modes that the caller may be in, so that what is found can be kept for every later caller.
 
     A tensor made in inference mode, inside ``torch.func``, under a fake or a ``meta`` device or under autocast belongs

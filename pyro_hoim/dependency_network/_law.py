@@ -101,12 +101,13 @@ class NetworkLaw:
 
     def moment(self, power: int) -> torch.Tensor:
         """Expectation of a power of every code (d,), like :attr:`probe`."""
-        found = torch.zeros(len(self.domain), dtype=torch.float64)
+        probs = self.stationary.probs
+        found: list[torch.Tensor] = []
         for i, size in enumerate(self.domain.cardinalities):
-            gone = [j for j in range(len(found)) if j != i]
-            law = self.stationary.probs.sum(gone) if gone else self.stationary.probs
-            found[i] = law @ torch.arange(size, dtype=torch.float64) ** power
-        return found.to(self.probe)
+            gone = [j for j in range(probs.dim()) if j != i]
+            law = probs.sum(gone) if gone else probs
+            found.append(law @ torch.arange(size, dtype=probs.dtype, device=probs.device) ** power)
+        return (torch.stack(found) if found else probs.new_zeros(0)).to(self.probe)
 
     def clamped(self, evidence: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the distribution over the remaining variables."""

@@ -71,8 +71,8 @@ def in_coding(
     tables, slices = model.tables, model.hypergraph.term_slices.values()
     if coding == "corner":
         levels = list(reference_codes(model.domain, reference).values())
-        state = torch.tensor(levels, dtype=torch.long).reshape(1, -1)
-        first = cell_index(model.hypergraph).flat(state)[0].to(tables.device)
+        state = torch.tensor(levels, dtype=torch.long, device=tables.device).reshape(1, -1)
+        first = cell_index(model.hypergraph).flat(state)[0]
         return found.moved(-tables.index_select(-1, first).sum(-1), "corner")
     sizes = torch.tensor([where.stop - where.start for where in slices], dtype=torch.long, device=tables.device)
     return found.moved(-(tables / sizes.repeat_interleave(sizes)).sum(-1), "balanced")

@@ -331,15 +331,6 @@ def test_derivatives():
     assert torch.autograd.gradcheck(codings.pi_to_eta, tables)
 
 
-def test_matrices_built_in_inference_mode_serve_training():
-    codings = Parametrization(PAIR)
-    with torch.inference_mode():
-        codings.to_tables(torch.zeros(5))
-    theta = torch.zeros(5, requires_grad=True)
-    codings.to_tables(theta).square().sum().backward()
-    assert theta.grad is not None
-
-
 def test_equal_hypergraphs_share_one_object_also_after_pickling():
     build = lambda: InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)  # noqa: E731
     codings = parametrization(build())

@@ -16,6 +16,7 @@ from ...core.partition import PartitionBackend
 from ...data.frames import DataLike, as_observations, is_frame
 from ...data.observations import Observations
 from ...errors import check_type, conflict, out_of_range, wrong_shape, wrong_type
+from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import parametrization
@@ -239,19 +240,28 @@ class DiaconisYlvisaker(TorchDistribution):
         with torch.no_grad():
             if self.sample_is_exact:
                 return self._codings.from_tables(sample_tables(self.hypergraph, self._counts, shape), "free")
-            mode, factor = self.mode, self._keep("factor", DiaconisYlvisaker._find_proposal_factor)
+            mode, factor = self.mode, self._keep("factor", DiaconisYlvisaker._find_proposal_factor, is_detached=True)
             noise = torch.randn(*shape, *mode.shape, dtype=mode.dtype, device=mode.device)
             # L L^T = n0 I(mode), so L^-T noise has the inverse as covariance.
             return mode + torch.linalg.solve_triangular(factor.mT, noise.unsqueeze(-1), upper=True).squeeze(-1)
 
-    def _keep(self, name: str, compute: Callable[[DiaconisYlvisaker], torch.Tensor]) -> torch.Tensor:
-        """``compute(law)``, found once for this law and those expanded from it, until s or n0 change in place."""
+    def _keep(
+        self, name: str, compute: Callable[[DiaconisYlvisaker], torch.Tensor], *, is_detached: bool = False
+    ) -> torch.Tensor:
+        """``compute(law)``, found once for this law and those expanded from it, until s or n0 change in place.
+
+        What carries a graph now, unless ``is_detached``, is found anew every time.
+        """
         law = self if self._source is None else self._source
-        versions = (version_of(law.mean_statistics), version_of(law.prior_sample_size))
-        kept = law._kept.get(name)
-        value = kept[1] if kept is not None and kept[0] == versions else compute(law)
-        if not (value.requires_grad or value.is_inference()):
-            law._kept[name] = versions, value
+        inputs = law.mean_statistics, law.prior_sample_size
+        has_graph = torch.is_grad_enabled() and any(t.requires_grad for t in inputs) and not is_detached
+        versions = version_of(inputs[0]), version_of(inputs[1])
+        found, value = law._kept.get(name, (None, inputs[0]))
+        if has_graph or found != versions or any(t.is_inference() for t in inputs):
+            with plain_mode(*inputs, gradients=has_graph):
+                value = compute(law)
+            if not has_graph:
+                law._kept[name] = versions, value
         return value.expand(self.batch_shape + value.shape[len(law.batch_shape) :])
 
     def _find_proposal_factor(self) -> torch.Tensor:
@@ -265,7 +275,7 @@ class DiaconisYlvisaker(TorchDistribution):
     @property
     def mode(self) -> torch.Tensor:
         """The theta of largest density, at which eta(theta) = s; detached, ``(*batch, num_parameters)``."""
-        return self._keep("mode", DiaconisYlvisaker._find_mode)
+        return self._keep("mode", DiaconisYlvisaker._find_mode, is_detached=True)
 
     def _find_mode(self) -> torch.Tensor:
         rows = self.mean_statistics.detach().reshape(-1, self.hypergraph.num_terms)

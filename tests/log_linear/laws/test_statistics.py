@@ -19,8 +19,6 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, MissingDataError
 from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics, parametrization, statistics_of
 from pyro_hoim.log_linear.laws.statistics import multinomial_counts
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, raises, required_draws
 
 
@@ -350,12 +348,3 @@ def test_kl_divergence_is_that_of_the_statistic():
         kl_divergence(p, LogLinearStatistics(hypergraph, q.theta, 4))
     with pytest.raises(InputError, match="hypergraphs"):
         kl_divergence(p, LogLinearStatistics(CYCLE, draw_theta(CYCLE), 3))
-
-
-def test_conditions_first_checked_in_inference_mode_serve_later():
-    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-    value = LogLinearStatistics(hypergraph, torch.zeros(5, dtype=torch.float64), 6).sample()
-    support = MarginalCounts(hypergraph, torch.tensor(6.0))
-    with torch.inference_mode():
-        assert bool(support.check(value.clone()).all())
-    assert bool(support.check(value.clone().requires_grad_()).all())
