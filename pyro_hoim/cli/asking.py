@@ -236,7 +236,8 @@ def show_csv(text: str) -> None:
 def beside(rows: pd.DataFrame, answers: Mapping[str, Answer], unseen: UnseenLabels | None, file: Path) -> pd.DataFrame:
     """Columns of rows with the predictions of every row beside them, under their names where there are several."""
     for name, answer in answers.items():
-        found = pd.DataFrame() if answer.frame is None else answer.frame.drop(columns=name, errors="ignore")
+        found = pd.DataFrame() if answer.frame is None else answer.frame
+        found = found.drop(columns=list(found.attrs.get("columns", {}).values()))
         found = found if unseen is None else unseen.spread(found)
         if len(answers) > 1:
             found = found.add_prefix(f"{name}: ")

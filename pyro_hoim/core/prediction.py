@@ -16,6 +16,7 @@ from ..data.observations import Observations
 from ..errors import check_names, out_of_range, refused
 from ..modes import plain_mode
 from ..schema import Domain
+from .tables import numbered
 
 __all__ = ["Imputation", "Prediction", "extend_rows"]
 
@@ -199,17 +200,12 @@ class Imputation:
         return Observations.from_tensor(self.codes[number], self.data.domain, weights=self.data.counts)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All completions below each other; where there are several, the first column ``imputation`` counts from 1."""
+        """All completions below each other; where there are several, the first column ``imputation`` counts from 1.
+
+        A variable of that name is then called ``imputation (column)``.
+        """
         codes = self.codes.flatten(0, 1)
-        frame = Observations.from_tensor(codes, self.data.domain).to_pandas(count=None)
-        if self.num_imputations == 1:
-            return frame
-        if "imputation" in frame:
-            problem = "the data have a variable 'imputation'"
-            raise refused("to_pandas", problem, "use observations(number) instead", code="repeated-name")
-        number = torch.arange(1, self.num_imputations + 1).repeat_interleave(self.codes.shape[1])
-        frame.insert(0, "imputation", number.numpy())
-        return frame
+        return numbered(Observations.from_tensor(codes, self.data.domain).to_pandas(count=None), self.num_imputations)
 
 
 def extend_rows(data: DataLike, domain: Domain, absent: Collection[str] = ()) -> Observations:

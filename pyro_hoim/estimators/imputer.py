@@ -112,7 +112,10 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
             return [self._filled(X, frame, rows.codes.numpy()) for _ in range(number)]
         options = {"most_probable": True} if self.strategy == "most_probable" else {}
         found = impute(self.result_, rows, number, seed=self._seed(), **options)
-        codes = self._columns.codes_of(found.drop(columns="imputation", errors="ignore"))
+        labels = found if number == 1 else found.drop(columns="imputation")
+        codes = self._columns.codes_of(
+            labels.set_axis([column.variable.name for column in self._columns.columns], axis=1)
+        )
         if lost := int((codes < 0).any(1).sum()) // number:
             told = f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"
             warnings.warn(f'{told}; fit with prior="unit"', DataWarning, stacklevel=caller_level())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, Literal, TypedDict, Unpack
@@ -16,17 +16,19 @@ from ..errors import check_choice, check_names, out_of_range, out_of_reach, refu
 from ..log_linear.coding import Coding, parametrization, table_variables
 from ..log_linear.codings.references import THETA_DIM, theta_coords
 from ..structure.hypergraph import InteractionHypergraph
-from .backend import BackendName, choose_backend, get_group, set_group
+from .backend import Backend, BackendName, choose_backend, get_group, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
 from .structures import INTERACTION_DIM, Structures, structure_draws
 
-__all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
+__all__ = ["CELL_GROUP", "ArvizNames", "original_name", "stored_name", "to_arviz"]
 
 CELL_GROUP = "cell_log_likelihood"
 """Group of the log-likelihoods that hold one term per observed cell instead of one per row."""
 
 _MAX_EXPANDED = 2**25  # numbers, unless asked for
 _MOST_EXPANDED = 2**28
+
+_ORIGINAL = "original_name"
 
 Group = Mapping[str, Any]
 
@@ -93,6 +95,11 @@ def to_arviz(
     without divergences are left out instead of raising; entries that never change are counted in the attribute
     ``constant_sites``, since their R-hat is NaN.
 
+    No site is left out, whatever its name. A site has another name in the data where xarray or netCDF could not hold
+    its own: ``/`` is written ``|``, in dimensions too, and ``" (site)"`` follows the name of a dimension or coordinate,
+    such as ``chain``. The attribute ``original_name`` of that variable has the name that was given. The coordinates of
+    theta give way to sites and dimensions of their name: ``theta_level`` then stands for ``level``.
+
     A :class:`~pyro_hoim.inference.StructurePosterior` becomes ``inclusion`` (chain, draw, interaction) of zeros and
     ones and ``theta`` of the largest collection, zero where an interaction is absent, with ``log_evidence`` and
     ``temperature`` (of the draws: 1) in ``sample_stats`` and ``prior_inclusion`` in ``constant_data``, where that is
@@ -151,12 +158,6 @@ def to_arviz(
     prior = groups.get("prior")
     prior_arrays = {} if prior is None else _like(read_group("prior", prior, None, {}), variables)
 
-    extra_coords: dict[str, list[str]] = {}
-    if hypergraph is not None:
-        if variables or not prior_arrays:
-            check_names([names.theta], list(variables), "theta", noun="site")
-        extra_coords = _name_theta(hypergraph, names, (variables, prior_arrays), all_dims, all_coords)
-
     data_groups: dict[str, dict[str, np.ndarray]] = {"posterior": variables, "prior": prior_arrays}
     stats = dict(draws.sample_stats)
     stats.update(read_group("sample_stats", groups.get("sample_stats") or {}, lead, {}))
@@ -182,17 +183,87 @@ def to_arviz(
             terms[name] = np.repeat(cells[name], count, axis=2)
             all_dims[name] = [f"{name}_row"]
     data_groups["log_likelihood"] = terms
+    # After all other names are known, because the coordinates of theta give way to them.
+    theta_dim, extra_coords = THETA_DIM, dict[str, list[str]]()
+    if hypergraph is not None:
+        if variables or not prior_arrays:
+            check_names([names.theta], list(variables), "theta", noun="site")
+        taken = {*all_coords, *(dim for dims in all_dims.values() for dim in dims)}.union(*data_groups.values(), cells)
+        theta_dim = _free(THETA_DIM, taken)
+        extra_coords = _name_theta(hypergraph, names, (variables, prior_arrays), all_dims, all_coords, theta_dim)
+        extra_coords = {_free(name, taken): values for name, values in extra_coords.items()}
 
     if not any(data_groups.values()) and not cells:
         hint = "give posterior draws or at least one other group"
         raise refused("to_arviz", "nothing to convert", hint, code="missing-part")
-    used = {name: value for name, value in all_dims.items() if any(name in group for group in data_groups.values())}
-    data = engine.from_dict(data_groups, all_coords, used)
-    if cells:
-        cell_dims = {name: [f"{name}_cell"] for name in cells}
-        set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
-    _annotate(data, draws, variables, extra_coords)
+    axes = {*all_coords, *extra_coords, theta_dim, *(f"{name}_cell" for name in cells)}
+    data = _made(engine, data_groups, cells, all_dims, all_coords, axes)
+    _annotate(data, draws, variables, extra_coords, theta_dim)
     return data
+
+
+def original_name(dataset: Any, name: str) -> str:
+    """The name that was given to a variable of a Dataset that :func:`to_arviz` made."""
+    return str(dataset[name].attrs.get(_ORIGINAL, name))
+
+
+def stored_name(dataset: Any, name: str) -> str | None:
+    """The variable of a Dataset that a name was given to, None where there is none."""
+    return next((str(key) for key in dataset.data_vars if name in (original_name(dataset, key), key)), None)
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """A name of a coordinate of theta that nothing else has."""
+    while name in taken:
+        name = f"theta_{name}"
+    return name
+
+
+def _made(
+    engine: Backend,
+    groups: Mapping[str, Mapping[str, np.ndarray]],
+    cells: Mapping[str, np.ndarray],
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Any],
+    further_axes: Iterable[str],
+) -> Any:
+    """The data object, every name as xarray and netCDF can hold it."""
+    arrays = {name: value for group in (*groups.values(), cells) for name, value in group.items()}
+    used = {name: list(dims[name]) for name in dims if any(name in group for group in groups.values())}
+    axes = _without_slashes([*further_axes, *(dim for named in used.values() for dim in named)])
+    # ArviZ names the dimensions of the others itself.
+    unnamed = {f"{name}_dim_{i}" for name, value in arrays.items() if name not in used for i in range(value.ndim)}
+    sites = _without_slashes(arrays, {"chain", "draw", *axes.values(), *unnamed})
+
+    stored = {group: {sites[name]: value for name, value in held.items()} for group, held in groups.items()}
+    coords = {axes[name]: values for name, values in coords.items()}
+    data = engine.from_dict(stored, coords, {sites[name]: [axes[dim] for dim in used[name]] for name in used})
+    if cells:
+        cell_dims = {sites[name]: [axes[f"{name}_cell"]] for name in cells}
+        values = {sites[name]: value for name, value in cells.items()}
+        set_group(data, CELL_GROUP, engine.dataset(values, coords, cell_dims))
+
+    changed = {new: old for old, new in (*sites.items(), *axes.items()) if new != old}
+    for group in (*groups, CELL_GROUP) if changed else ():
+        dataset = get_group(data, group)
+        if dataset is not None and (found := changed.keys() & set(dataset.variables)):
+            for name in found:
+                dataset[name].attrs[_ORIGINAL] = changed[name]
+            set_group(data, group, dataset)
+    return data
+
+
+def _without_slashes(names: Iterable[str], taken: Collection[str] = ()) -> dict[str, str]:
+    """Different names without a slash that are not taken, by name; those that can be kept are."""
+    found: dict[str, str] = {}
+    used = set(taken)
+    for name in sorted(dict.fromkeys(names), key=lambda name: ("/" in name, name)):
+        stored = name.replace("/", "|")
+        while stored in used:
+            stored += " (site)"
+        used.add(stored)
+        found[name] = stored
+    return found
 
 
 def _of_structures(
@@ -214,6 +285,7 @@ def _name_theta(
     groups: Sequence[dict[str, np.ndarray]],
     dims: dict[str, list[str]],
     coords: dict[str, Any],
+    dimension: str,
 ) -> dict[str, list[str]]:
     """Names the coordinates of theta in place, or puts its tables in its stead; its secondary coordinates."""
     theta, coding = labels.theta, labels.coding or parametrization(hypergraph).coding
@@ -231,7 +303,7 @@ def _name_theta(
                 code="wrong-shape",
             )
         if labels.layout == "flat":
-            dims[theta], coords[THETA_DIM], extra = [THETA_DIM], names, found
+            dims[theta], coords[dimension], extra = [dimension], names, found
             continue
         values = torch.as_tensor(group.pop(theta))
         tables = parametrization(hypergraph).to_tables(values, coding, validate=False)
@@ -278,7 +350,9 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
     return result
 
 
-def _annotate(data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]]) -> None:
+def _annotate(
+    data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]], theta_dim: str
+) -> None:
     """Secondary coordinates of theta, and what is to be known about the run, as attributes."""
     try:
         version = metadata.version("pyro-ppl")
@@ -290,9 +364,8 @@ def _annotate(data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extr
         dataset = get_group(data, group)
         if dataset is None:
             continue
-        if extra and THETA_DIM in dataset.dims:
-            taken = {name: f"theta_{name}" if name in dataset.dims else name for name in extra}
-            dataset = dataset.assign_coords({taken[name]: (THETA_DIM, value) for name, value in extra.items()})
+        if extra and theta_dim in dataset.dims:
+            dataset = dataset.assign_coords({name: (theta_dim, value) for name, value in extra.items()})
         dataset = dataset.assign_attrs(about)
         if group == "posterior":
             dataset = dataset.assign_attrs(constant_sites=json.dumps(constant_sites(variables)))

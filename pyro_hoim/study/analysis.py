@@ -429,7 +429,8 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
             found = odds_ratio_table(result, a, b)
         except IntractableError:  # an infinite estimate of a large table, of which nobody can tell what is identified
             return None
-        modifiers = [c for c in found.columns[2:] if c in domain]
+        called = found.attrs["columns"]
+        modifiers = {name: column for name, column in called.items() if name not in (a, b)}
         known = np.isfinite(found["std_error"].to_numpy(float))
         ratios = {
             name: np.where(known, found[name].to_numpy(float), np.nan) for name in ("odds_ratio", "lower", "upper")
@@ -438,8 +439,8 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
             pd.DataFrame(
                 {
                     "pair": f"{a} × {b}",
-                    "contrast": found[a] + ", " + found[b],
-                    "given": [", ".join(f"{m}={row[m]}" for m in modifiers) for _, row in found.iterrows()],
+                    "contrast": found[called[a]] + ", " + found[called[b]],
+                    "given": [", ".join(f"{m}={row[c]}" for m, c in modifiers.items()) for _, row in found.iterrows()],
                     **ratios,
                 }
             )

@@ -379,7 +379,7 @@ def _cells(model: ModelAnalysis) -> Section | None:
         f"{0.0455 * len(finite):.1f} would by chance. An adjusted residual is the difference of a count from its "
         "expectation in standard errors."
     )
-    names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]
+    names = list(frame.attrs["columns"].values())
     order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")
     section.table(
         [*names, "observed", "expected", "adjusted residual"],

@@ -236,8 +236,7 @@ def _describe(
         groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
         replicated = _replicates(hypergraph, theta, data, seed)
         if replicated is not None:
-            plain = [v.name.replace("/", "_") for v in hypergraph.domain]  # netCDF allows no slash in a dimension
-            axes = [f"{n}_level" if plain.count(n) == 1 else f"{n}_level_{i}" for i, n in enumerate(plain)]
+            axes = [f"{name}_level" for name in hypergraph.domain.names]
             groups |= {
                 "posterior_predictive": {"table": replicated[0]},
                 "observed_data": {"table": replicated[1]},
@@ -288,8 +287,8 @@ def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
     """Leave-one-out comparison of posteriors of the same data by name, best model first.
 
     Returns:
-        Columns ``rank``, ``elpd``, ``p``, ``elpd_diff`` (non-negative, behind the best), ``dse``, ``se``, ``weight``;
-        None with fewer than two posteriors, or where leave-one-out does not exist.
+        The table of :func:`~pyro_hoim.interop.compare_by_cell` without its warnings; None with fewer than two
+        posteriors, or where leave-one-out does not exist.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -309,11 +308,5 @@ def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
 def compare_data(data: Mapping[str, Any]) -> pd.DataFrame:
     """The same of ArviZ data with the log-likelihood of every cell, by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, inside ArviZ
-        table = compare_by_cell(data)
-    table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
-    table["elpd_diff"] = table["elpd_diff"].abs()
-    return table[["rank", "elpd", "p", "elpd_diff", "dse", "se", "weight"]].astype(
-        dict.fromkeys(("elpd", "p", "elpd_diff", "dse", "se", "weight"), float)
-    )
+        warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the result
+        return compare_by_cell(data).drop(columns="warning")

@@ -25,11 +25,6 @@ LAW = HierarchicalLogLinear.from_tables(
 FIGURES = ["mcse_mean", "ess_bulk", "ess_tail", "r_hat"]
 
 
-@pytest.fixture(params=["arviz", "arviz_base"])
-def backend(request):
-    return request.param
-
-
 @pytest.fixture(autouse=True)
 def no_warnings():
     with warnings.catch_warnings():

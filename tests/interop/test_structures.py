@@ -28,11 +28,6 @@ PRIOR = StructurePrior(DOMAIN, inclusion=0.4)
 NAMES = ["smoke:age", "smoke:sex", "age:sex", "smoke:age:sex"]
 
 
-@pytest.fixture(params=["arviz", "arviz_base"])
-def backend(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def listed():
     return enumerate_structures(ROWS, "unit", PRIOR)
@@ -102,4 +97,4 @@ def test_odd_sizes(backend, listed, monkeypatch):
     free = sample_structures(rows, "unit", StructurePrior(seven, max_order=3), ChainSettings(2, 30, 2), seed=1)
     data = to_arviz(free, backend=backend)  # the space is not listed, so that the prior is known up to a constant
     assert get_group(data, "constant_data") is None and get_group(data, "posterior")["inclusion"].shape == (2, 30, 56)
-    assert choose_backend(data=data).is_tree is (backend == "arviz_base")
+    assert choose_backend(data=data) == choose_backend(backend)

@@ -13,6 +13,7 @@ import torch
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, conflict, out_of_reach
 from ..family import Answer, Family, Question
+from ..tables import beside_figures
 from ..words import columns_of, fixed, plural
 
 __all__ = ["margins"]
@@ -49,7 +50,8 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
         spread = 0.0 if error is None else math.sqrt(p * (1 - p) / error)
         rows.append({"levels": list(key), "probability": p, "std_error": spread})
         shown.append([*key, fixed(p, 6), *([f"+- {spread:.1g}"] if error else [])])
-    lines = columns_of([*names, "probability", *(["error"] if error else [])], shown[:_SHOWN])
+    head = beside_figures(dict.fromkeys(names, ()), dict.fromkeys(["probability", *(["error"] if error else [])], ()))
+    lines = columns_of(list(head), shown[:_SHOWN])
     if len(rows) > _SHOWN:
         lines.append(f"({plural(len(rows) - _SHOWN, 'more cell')})")
     kind = "exact" if error is None else "estimate"

@@ -13,6 +13,7 @@ from ...data.observations import Observations
 from ...errors import MissingDataError, out_of_reach, refused
 from ...schema import Domain
 from ..family import Answer, Question
+from ..tables import numbered
 from ..words import plural
 
 __all__ = ["completed", "drawn"]
@@ -89,16 +90,15 @@ def completed(complete: Callable[[Question], Answer], joined: JoinedColumns, que
         )
         raise out_of_reach("complete", problem, "leave those columns empty there")
     frame = joined.split(Observations.from_tensor(codes, joined.joined_domain)).to_pandas(count=None)
-    if number > 1:
-        frame.insert(0, "imputation", torch.arange(1, number + 1).repeat_interleave(size).numpy())
-    return replace(answer, frame=frame, notes=list(notes))
+    return replace(answer, frame=numbered(frame, number), notes=list(notes))
 
 
 def _codes_of(answer: Answer, domain: Domain) -> torch.Tensor:
     """Codes of the labels of an answer."""
     assert answer.frame is not None
-    columns = [pd.Categorical(answer.frame[v.name], categories=list(v.labels)).codes for v in domain]
-    return torch.stack([torch.from_numpy(codes.copy()).long() for codes in columns], 1)
+    columns = zip(answer.frame.columns[-len(domain) :], domain, strict=True)  # after the number of the imputation
+    codes = [pd.Categorical(answer.frame[name], categories=list(v.labels)).codes for name, v in columns]
+    return torch.stack([torch.from_numpy(column.copy()).long() for column in codes], 1)
 
 
 def _agrees(codes: torch.Tensor, read: JoinedRows, owner: torch.Tensor, joined: JoinedColumns) -> torch.Tensor:

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from ...core.law import Law
+from ...core.tables import beside_figures
 from ...errors import InputError, check_type, other_domain, unexpected
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
@@ -61,15 +62,16 @@ class ConditionalInferenceError:
     def to_pandas(self) -> pd.DataFrame:
         """One row per state of the given variables that is possible, the most common first.
 
-        Columns: the labels of each given variable, ``prob``, ``limit``, ``fc`` and ``kl``.
+        Columns: the labels of each given variable, ``prob``, ``limit``, ``fc`` and ``kl``. A variable with one of these
+        names is called ``name (column)``.
         """
         where = self.probs.nonzero()
         columns: dict[str, Any] = {
             v.name: [v.labels[int(code)] for code in where[:, i]] for i, v in enumerate(self.domain)
         }
         tables = {"prob": self.probs, "limit": self.limits, "fc": self.fc, "kl": self.kl}
-        columns |= {name: table[tuple(where.T)].numpy() for name, table in tables.items()}
-        return pd.DataFrame(columns).sort_values("prob", ascending=False, kind="stable", ignore_index=True)
+        table = beside_figures(columns, {name: values[tuple(where.T)].numpy() for name, values in tables.items()})
+        return table.sort_values("prob", ascending=False, kind="stable", ignore_index=True)
 
 
 def conditional_inference_error(

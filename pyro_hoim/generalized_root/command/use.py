@@ -22,6 +22,7 @@ from ...core.command.answers import (
 from ...core.family import Answer, Question, Stored
 from ...core.partition import LogPartition
 from ...core.scores import RowLogLikelihood, mean_gain
+from ...core.tables import beside_figures
 from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, option, plural, short_edge
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, out_of_range, refused
@@ -154,9 +155,8 @@ def predict(question: Question) -> Answer:
     model, table, target = model_of(question), question.rows, question["target"]
     check_support(table, model.energy.family)
     found = predict_roots(model, table, target, is_known=question.has_target)
-    frame = pd.DataFrame({"mean": found.mean, "std": found.std})
-    if found.values is not None:
-        frame.insert(0, target, found.values)
+    values = {} if found.values is None else {target: found.values}
+    frame = beside_figures(values, {"mean": found.mean, "std": found.std})
     json = {
         "target": target,
         "accuracy": None,

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from scipy.special import ndtr, ndtri
 
+from ...core.tables import beside_figures
 from ...errors import check_fraction, conflict, out_of_reach, size_text, unexpected
 from ..coding import Coding, parametrization
 from ..codings.references import Reference, entry_labels
@@ -26,21 +27,20 @@ def _quantile(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def _with_errors(
-    columns: Mapping[str, object], estimate: torch.Tensor, error: torch.Tensor, level: float
-) -> pd.DataFrame:
-    """Columns estimate, std_error, z, p_value, lower, upper added; without an error the interval is the whole line."""
+def _wald(estimate: torch.Tensor, error: torch.Tensor, level: float) -> dict[str, np.ndarray]:
+    """The figures estimate, std_error, z, p_value, lower and upper; without an error the interval is the whole line."""
     width = _quantile(level) * error
     identified = torch.isfinite(error)
     z = torch.where(identified & (error > 0), estimate / error, torch.nan)
-    added = {
+    figures = {
         "estimate": estimate,
         "std_error": error,
         "z": z,
         "p_value": 2 * torch.from_numpy(ndtr(-np.abs(z.numpy()))),
+        "lower": estimate - width,
+        "upper": estimate + width,
     }
-    added |= {"lower": estimate - width, "upper": estimate + width}
-    return pd.DataFrame({**columns, **{name: values.numpy() for name, values in added.items()}})
+    return {name: values.numpy() for name, values in figures.items()}
 
 
 def coefficient_table(
@@ -88,14 +88,14 @@ def coefficient_table(
         readings = torch.from_numpy(restriction.readings)
         named = {"interaction": list(restriction.terms), "levels": list(restriction.levels)}
         error = result.contrast_errors(readings, covariance)
-        found = _with_errors(named, readings @ result.theta, error, level)
+        found = pd.DataFrame({**named, **_wald(readings @ result.theta, error, level)})
         found.attrs = {"coding": "restricted", "penalty": None}
         return found
     estimate = result.coefficients(coding, reference)
     interactions, combinations = entry_labels(result.hypergraph, coding, reference)
     levels = [", ".join(combination) for combination in combinations]
     error = result.standard_errors(coding, covariance, reference)
-    found = _with_errors({"interaction": interactions, "levels": levels}, estimate, error, level)
+    found = pd.DataFrame({"interaction": interactions, "levels": levels, **_wald(estimate, error, level)})
     found.attrs = {"coding": coding, "penalty": None if result.penalty is None else repr(result.penalty)}
     return found
 
@@ -130,7 +130,8 @@ def odds_ratio_table(
 
     Returns:
         Columns: the two pairs of levels ("reference -> level"), one per modifier, log_odds_ratio, std_error, z,
-        p_value, lower, upper and odds_ratio.
+        p_value, lower, upper and odds_ratio. A variable with the name of one of these is called ``name (column)``;
+        ``attrs["columns"]`` says what each variable is called.
 
     Raises:
         UnknownNameError: an unknown variable or label.
@@ -173,14 +174,12 @@ def odds_ratio_table(
         )
     functions = parametrization(graph).mean_statistics(torch.from_numpy(np.array(contrasts)))
     estimate = functions @ result.theta
-    columns = {name: [record[name] for record in records] for name in records[0]}
-    frame = _with_errors(columns, estimate, result.contrast_errors(functions, covariance), level)
-    frame = frame.rename(columns={"estimate": "log_odds_ratio"})
-    limits = frame[["lower", "upper"]].to_numpy(float)
+    figures = _wald(estimate, result.contrast_errors(functions, covariance), level)
+    figures = {"log_odds_ratio": figures.pop("estimate"), **figures}
     with np.errstate(over="ignore"):
-        frame["odds_ratio"] = np.exp(frame["log_odds_ratio"])
-        frame[["lower", "upper"]] = np.exp(limits)
-    return frame
+        figures |= {name: np.exp(figures[name]) for name in ("lower", "upper")}
+        figures["odds_ratio"] = np.exp(figures["log_odds_ratio"])
+    return beside_figures({name: [record[name] for record in records] for name in records[0]}, figures)
 
 
 def _pairs(result: FitResult, name: str, chosen: tuple[str | int, str | int] | None) -> Sequence[tuple[int, int]]:
@@ -211,7 +210,8 @@ def cell_table(result: FitResult) -> pd.DataFrame:
 
     Returns:
         One row per possible cell, row-major: one column of labels per variable, then observed, expected, residual
-        and adjusted_residual. Cells fitted as zero have expectation 0 and no residuals.
+        and adjusted_residual. Variables of these names are called as in :func:`odds_ratio_table`. Cells fitted as zero
+        have expectation 0 and no residuals.
 
     Raises:
         InputError: a fit to sufficient statistics, a penalised one, or not of the likelihood.
@@ -255,6 +255,5 @@ def cell_table(result: FitResult) -> pd.DataFrame:
     columns: dict[str, object] = {
         v.name: pd.Categorical.from_codes(codes[:, i], categories=list(v.labels)) for i, v in enumerate(domain)
     }
-    columns |= {"observed": observed[cells], "expected": expected[cells]}
-    columns |= {"residual": residual[cells], "adjusted_residual": adjusted[cells]}
-    return pd.DataFrame(columns)
+    figures = {"observed": observed, "expected": expected, "residual": residual, "adjusted_residual": adjusted}
+    return beside_figures(columns, {name: values[cells] for name, values in figures.items()})
