@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -107,7 +108,9 @@ def _from_original(raw: bytes, info: FileInfo) -> CountTable:
     """Table in the published MATLAB file."""
     from scipy.io import loadmat
 
-    held = loadmat(io.BytesIO(raw))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The default value for `spmatrix`", DeprecationWarning)  # either will do
+        held = loadmat(io.BytesIO(raw))
     words = [str(cell.item()) for cell in held["labels"].reshape(-1)]
     return CountTable.from_matrix(held["Xt"], words, source=info.name)
 

@@ -28,8 +28,6 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_uniform_ranks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-
 REPLICATIONS = 2000
 DRAWS = 99
 THINNING = 3

@@ -31,10 +31,7 @@ from pyro_hoim.log_linear.laws.natural_parameters import solve_natural_parameter
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 EDGES = InteractionHypergraph.from_order(DOMAIN, 2)

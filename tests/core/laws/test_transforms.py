@@ -20,8 +20,6 @@ from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's, as it loads vmap's rules
-
 GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2]), 2)
 THETA = torch.randn(5, GRAPH.num_parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 ROWS = torch.tensor([[1, 2, 0], [0, 0, 1]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from typing import Any
@@ -300,31 +301,28 @@ def test_a_start_shortens_the_run_and_is_moved_into_the_balls() -> None:
         frank_wolfe(loss, BOTH, start=frank_wolfe(loss, balls({"sparse": 1.0})))
 
 
-class _Interrupted:
-    """A loss that is interrupted after some evaluations."""
+def interrupted(loss: PseudoLikelihoodLoss, calls: int) -> PseudoLikelihoodLoss:
+    """The loss, interrupted after some evaluations."""
+    left, found = iter(range(calls)), copy.copy(loss)
 
-    def __init__(self, loss: PseudoLikelihoodLoss, calls: int) -> None:
-        self._loss, self._calls = loss, calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loss, name)
-
-    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        self._calls -= 1
-        if self._calls < 0:
+    def evaluated(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        if next(left, None) is None:
             raise KeyboardInterrupt
-        return self._loss.value_and_gradient(theta)
+        return loss.value_and_gradient(theta)
+
+    found.value_and_gradient = evaluated
+    return found
 
 
 @pytest.mark.parametrize("method", ["standard", "fully-corrective"])
 def test_an_interrupted_run_gives_the_best_point_so_far(method: Any) -> None:
     loss = small()
-    found = frank_wolfe(_Interrupted(loss, 6), BOTH, method=method)  # pyright: ignore[reportArgumentType]
+    found = frank_wolfe(interrupted(loss, 6), BOTH, method=method)
     assert found.status == "interrupted"
     assert found.loss <= found.trace[:, 0].min()
     assert found.loss - frank_wolfe(loss, BOTH).loss <= found.gap
     with pytest.raises(KeyboardInterrupt):
-        frank_wolfe(_Interrupted(loss, 0), BOTH)  # pyright: ignore[reportArgumentType]
+        frank_wolfe(interrupted(loss, 0), BOTH)
 
 
 def test_arguments_without_meaning_are_refused_by_name() -> None:

@@ -64,7 +64,6 @@ def test_a_matrix_made_in_inference_mode_would_fail():
         torch.matmul(torch.ones(2, requires_grad=True), wrong)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised by PyTorch when it loads vmap's rules
 def test_vmap_equals_a_batch(backend):
     hypergraph = _hypergraph()
     tables = _tables(hypergraph, 5)

@@ -428,7 +428,6 @@ def test_the_message_names_the_kernel():
             run_chain(make(program), Noisy())
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_compiled_programs_refuse_estimates_seeded_or_not():
     for partition in (Noisy(), Noisy(seed=1)):
         with pytest.raises(ValueError, match=r"jit_compile=False|without a seed"):

@@ -473,7 +473,6 @@ def test_a_large_site_that_the_guide_draws_is_not_summed_over(monkeypatch):
 # Compilation
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_jit_elbo_and_traced_log_prob():
     def model(counts):
         theta = pyro.param("theta", lambda: draw_theta(PAIR))

@@ -158,16 +158,15 @@ def test_equals_the_algorithms_written_out(heredity, divide, empty):
 
 def test_settings_matter_to_the_sequence():
     # Control for the test above: neither heredity nor the division nor the number per round is without effect.
-    train, validation = two_parts(seed=11)
-
-    def sequence(per_round=2, **options):
+    def sequence(seed, per_round=2, **options):
+        train, validation = two_parts(seed)
+        options = {"heredity": 0.3, "score": "J", **options}
         rounds = select(train, validation, trainer_of(train), patience=50, per_round=per_round, **options).rounds
         return [edge for entry in rounds for edge in entry.changed]
 
-    base = sequence(heredity=0.3, score="J")
-    assert base != sequence(heredity=1.0, score="J")
-    assert base != sequence(heredity=0.3, score="J-per-parameter")
-    assert sequence(heredity=0.3, score="J", per_round=1) != sequence(heredity=0.3, score="J", per_round=5)
+    for options in ({"heredity": 1.0}, {"score": "J-per-parameter"}, {"per_round": 1}):
+        # Not of every table: strong interactions come first in any case.
+        assert any(sequence(seed) != sequence(seed, **options) for seed in (11, 12, 13, 14))
 
 
 @pytest.mark.parametrize("heredity", [0.5, 1.0])
