@@ -1,13 +1,19 @@
 # One verb per task. `make demo` and `make test` each work as the only command on a fresh machine with Python 3.11:
-# they make a virtual environment in .venv and install the versions of constraints.txt into it.
+# they make a virtual environment in .venv and install the versions of constraints.txt into it. With another Python,
+# such as `make test PYTHON=python3.13`, it is .venv-3.13 with the newest releases, those of constraints-latest.txt.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 2
 SHIFT ?= 1
-VENV := .venv
+# A shim of pyenv may stand for an interpreter that is not the chosen one: then the installed one is taken.
+INTERPRETER := $(shell for python in $(PYTHON) "$$(pyenv root 2>/dev/null)"/versions/*/bin/$(notdir $(PYTHON)); do \
+	"$$python" -c 1 2>/dev/null && echo "$$python" && break; done)
+VERSION := $(if $(INTERPRETER),$(shell $(INTERPRETER) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+VENV := .venv$(if $(filter 3.11,$(VERSION)),,-$(VERSION))
+CONSTRAINTS := $(if $(filter 3.11,$(VERSION)),constraints.txt,constraints-latest.txt)
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml constraints.txt
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := pyproject.toml $(CONSTRAINTS)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
 KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -16,14 +22,18 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # every worker and child process would compile the sources and the tests anew
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test offline shifted slow lint format types layers docs tutorials benchmarks clean
+.PHONY: help interpreter demo test offline shifted slow lint format types layers docs tutorials benchmarks clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
 
+interpreter:  ## The Python that PYTHON stands for, and its version; nothing where it cannot be run
+	@echo $(INTERPRETER) $(VERSION)
+
 $(VENV)/python.stamp: $(SOURCES)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv $(VENV)
+	@$(or $(INTERPRETER),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, $(PYTHON) is none: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(INTERPRETER) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/core.stamp: $(VENV)/python.stamp
@@ -82,5 +92,5 @@ tutorials: $(VENV)/core.stamp  ## Run each tutorial as a script
 benchmarks: $(VENV)/test.stamp  ## Run the benchmark scripts; they append to docs/benchmarks.md
 	@set -e; for file in tests/benchmarks/bench_*.py; do echo "$$file"; PYTHONPATH=tutorials $(BIN)/python $$file; done
 
-clean:  ## Remove the environment and everything built
-	rm -rf $(VENV) docs/_build docs/jupyter_execute dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## Remove the environments and everything built
+	rm -rf .venv .venv-* docs/_build docs/jupyter_execute dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
