@@ -74,7 +74,7 @@ class ImpossibleStates:
         left, tables = cells.copy(), dict[Edge, np.ndarray]()
 
         def empty(members: Iterable[int]) -> np.ndarray:
-            """Combinations of some variables all of whose cells are impossible, with axes of length 1 for the others."""
+            """Combinations of some variables whose cells are all impossible, with axes of length 1 for the others."""
             return cells.all(axis=tuple(set(range(cells.ndim)) - set(members)), keepdims=True)
 
         for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):

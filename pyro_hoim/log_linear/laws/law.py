@@ -48,10 +48,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     of any size by estimates, and :doc:`/exact_or_approximate` says what each rests on: ``log_prob``, moments and
     divergences are estimates, samples states of Gibbs chains; energies, conditioning and the table of a small model
     need no log Z and stay exact. One law makes one estimate of log Z and keeps it (one for gradients in every
-    thread, one without), so all its log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS, random-walk
-    kernels and importance weights need one function of theta: inside them a ``log_prob`` with fresh randomness raises
-    :class:`~pyro_hoim.errors.InputError`. Give the backend a ``seed`` to accept one biased estimate per theta, or use
-    SVI or :class:`~pyro_hoim.inference.Langevin`, for which fresh randomness is right.
+    thread, one without), so all its log-probabilities share one error, that of :attr:`log_partition`. HMC, NUTS,
+    random-walk kernels and importance weights need one function of theta: inside them a ``log_prob`` with fresh
+    randomness raises :class:`~pyro_hoim.errors.InputError`. Give the backend a ``seed`` to accept one biased estimate
+    per theta, or use SVI or :class:`~pyro_hoim.inference.Langevin`, for which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
