@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import torch
 from pyro import sample
-from pyro.distributions import Categorical, Delta
+from pyro.distributions import Categorical, Delta, MaskedDistribution
 from pyro.infer.reparam.reparam import Reparam
 
-from ..dependency_network.law import DependencyNetwork
+from ..core.laws.shared import FiniteLaw
 from ..errors import wrong_type
 from ..generalized_root.law import GeneralizedRoot
-from ..log_linear.laws.law import HierarchicalLogLinear
 
 __all__ = ["StateIndexReparam"]
 
@@ -21,46 +21,90 @@ __all__ = ["StateIndexReparam"]
 class StateIndexReparam(Reparam):
     """Replace a latent state x by its index among all states, ``<name>_index``, and x by a function of it.
 
-    Pyro's :func:`~pyro.infer.infer_discrete` (1.9) reads values of enumerated sites as if they had no event
-    dimensions, so it cannot sample the posterior of a vector-valued site. After this reparametrisation the enumerated
-    site is an ordinary :class:`~pyro.distributions.Categorical` over the states, last variable fastest, with the same
-    law. Exact; the number of states must be within
+    Pyro's :func:`~pyro.infer.infer_discrete` and ``TraceEnum_ELBO.compute_marginals`` (1.9) read enumerated sites as if
+    they had no event dimensions, so they cannot give the posterior of a vector-valued site. After this
+    reparametrisation the enumerated site is an ordinary :class:`~pyro.distributions.Categorical` over the states, last
+    variable fastest, with the same law, observation, mask, scale, plates and ``infer`` options, as
+    ``{"enumerate": "parallel"}``. A law may be masked or have batch dimensions turned into event dimensions. Exact; the
+    number of states must be within
     :attr:`HierarchicalLogLinear.max_enumerated_states <pyro_hoim.log_linear.HierarchicalLogLinear>` (the same of a
-    :class:`~pyro_hoim.generalized_root.GeneralizedRoot` over bounded counts), or the ``max_states`` of a dependency
-    network.
+    :class:`~pyro_hoim.boltzmann.BoltzmannMachine`, and of a :class:`~pyro_hoim.generalized_root.GeneralizedRoot` over
+    bounded counts), or the ``max_states`` of a dependency network.
 
     Raises:
-        InputTypeError: on use, the site's law is no HierarchicalLogLinear, GeneralizedRoot or DependencyNetwork.
-        InputError: on use, counts or reals without a bound.
+        InputTypeError: on use, the site's law is none of these.
+        InputError: on use, counts or reals without a bound; an observed state outside the support, when validating.
         IntractableError: on use, there are too many states.
 
     Example:
         >>> import pyro
-        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
         >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 2]))
         >>> def model():
-        ...     return pyro.sample("x", HierarchicalLogLinear(hypergraph, torch.zeros(3)))
+        ...     law = HierarchicalLogLinear(hypergraph, torch.zeros(3))
+        ...     return pyro.sample("x", law, infer={"enumerate": "parallel"})
         >>> reparametrised = pyro.poutine.reparam(model, config={"x": StateIndexReparam()})
         >>> list(pyro.poutine.trace(reparametrised).get_trace().stochastic_nodes)
         ['x_index']
+        >>> from pyro.infer import TraceEnum_ELBO
+        >>> TraceEnum_ELBO(max_plate_nesting=0).compute_marginals(reparametrised, lambda: None)["x_index"].probs
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
 
     def apply(self, msg: Any) -> Any:
         """Return the message of the deterministic site that takes the place of the state."""
-        law, value = msg["fn"], msg["value"]
-        if not isinstance(law, (HierarchicalLogLinear, GeneralizedRoot, DependencyNetwork)):
-            expected = "the law to be a HierarchicalLogLinear, a GeneralizedRoot or a DependencyNetwork"
-            raise wrong_type(f"site {msg['name']!r}", expected, law)
+        law, around = msg["fn"], list[Any]()
+        while isinstance(law, MaskedDistribution | torch.distributions.Independent):
+            around.append(law)
+            law = law.base_dist
+        logits = _logits(msg["name"], law)
+        index_law: Any = Categorical(logits=logits)
+        for fn in reversed(around):
+            is_mask = isinstance(fn, MaskedDistribution)
+            index_law = index_law.mask(fn._mask) if is_mask else index_law.to_event(fn.reinterpreted_batch_ndims)
         states = law.enumerate_support(expand=False).reshape(-1, len(law.domain))
-        cards = [int(largest) + 1 for largest in states.amax(0)]
-        if isinstance(law, GeneralizedRoot):
-            logits = law.log_prob(law.enumerate_support()).movedim(0, -1)
-        else:
-            logits = law.log_prob_table.reshape((*law.batch_shape, len(states)))
-        observed = None
+        value, observed = msg["value"], None
         if value is not None:
+            if law._validate_args:
+                law._validate_sample(value)
+            cards = [int(largest) + 1 for largest in states.amax(0)]
             strides = torch.tensor([math.prod(cards[k + 1 :]) for k in range(len(cards))], device=value.device)
             observed = (value.long() * strides).sum(-1)
-        index = sample(f"{msg['name']}_index", Categorical(logits=logits), obs=observed)
-        state = states[index] if value is None else value
-        return {"fn": Delta(state, event_dim=1).mask(False), "value": state, "is_observed": True}
+        options: Any = _infer_options(msg["name"])
+        if value is not None:
+            options["is_observed"] = msg["is_observed"]
+        index = sample(f"{msg['name']}_index", index_law, obs=observed, infer=options)
+        state: Any = value
+        if index is not observed:
+            # In a plate, enumerated indices have size one where the state has to have the size of the plate.
+            batch = torch.broadcast_shapes(index.shape, law.batch_shape)
+            state = states[index].expand(*batch, len(law.domain))
+        # Log-densities of the precision of the law, which Pyro sums with others; a mask that is no tensor loses it.
+        zeros: Any = logits.new_zeros(state.shape[: state.dim() - msg["fn"].event_dim])
+        known = Delta(state, zeros, msg["fn"].event_dim).mask(torch.zeros((), dtype=torch.bool, device=zeros.device))
+        return {"fn": known, "value": state, "is_observed": True}
+
+
+def _logits(name: str, law: Any) -> torch.Tensor:
+    """Log-probabilities of the states of a site's law, (*batch, num_states)."""
+    if isinstance(law, FiniteLaw):
+        law._require_enumerable()
+        return law.log_prob_table.flatten(len(law.batch_shape))
+    if isinstance(law, GeneralizedRoot):
+        return law.log_prob(law.enumerate_support()).movedim(0, -1)
+    expected = "the law to be a HierarchicalLogLinear, a BoltzmannMachine, a GeneralizedRoot or a DependencyNetwork"
+    raise wrong_type(f"site {name!r}", expected, law)
+
+
+def _infer_options(name: str) -> dict[str, Any]:
+    """The options ``infer`` of the site that is replaced: Pyro hands a reparametrisation everything else of it.
+
+    They are those of the message of Pyro's handler that called; what handlers note for themselves they note again.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        message: Any = frame.f_locals.get("msg")
+        if isinstance(message, dict) and message.get("name") == name and "infer" in message:
+            return {key: value for key, value in message["infer"].items() if not key.startswith("_")}
+        frame = frame.f_back
+    return {}

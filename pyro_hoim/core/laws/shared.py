@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, cast
@@ -10,6 +11,7 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 
 from ...checks import checked_sample_shape
+from ...errors import refused
 from ...schema import Domain
 from ..partition import LogPartition
 from .expansion import beside_their_origin, check_expandable, enumerated_states, split_expansion
@@ -34,6 +36,14 @@ class SharedLaw(TorchDistribution):
 
     _law: Any
     """What is shared; where tensors depend on parameters with a batch, ``_law.batch_shape`` is theirs."""
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:  # pyright: ignore[reportInconsistentConstructor]
+        """Refuse by name what ``TraceEnum_ELBO.compute_marginals`` of Pyro does, ``type(law)(logits=...)``."""
+        if "logits" in options and "logits" not in inspect.signature(cls.__init__).parameters:
+            problem = f"{cls.__name__} has none, and TraceEnum_ELBO.compute_marginals makes marginal laws from them"
+            hint = 'use pyro.poutine.reparam(program, {"x": StateIndexReparam()}), which gives the law of x_index'
+            raise refused("logits", problem, hint, code="no-method")
+        return super().__new__(cls)
 
     def _settle(self, batch_shape: torch.Size, event_size: int, validate_args: bool | None) -> None:
         """Fix the shapes; without a setting of its own the law validates by Pyro's setting of the moment of use."""

@@ -40,9 +40,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro site:
     put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro enumerate it
-    (``infer_discrete`` needs :class:`~pyro_hoim.inference.StateIndexReparam`). All is exact unless an annealed backend
-    was asked for, and costs what :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says. For N observed
-    rows use :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
+    (``infer_discrete`` and ``compute_marginals`` need :class:`~pyro_hoim.inference.StateIndexReparam`). All is exact
+    unless an annealed backend was asked for, and costs what
+    :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says. For N observed rows use
+    :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
 
     With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
     of any size by estimates, and :doc:`/exact_or_approximate` says what each rests on: ``log_prob``, moments and
