@@ -16,7 +16,7 @@ import pytest
 import torch
 from network_oracles import PAIR, fixed_law, laws, pair, update_matrix
 from pyro import poutine
-from pyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, config_enumerate, infer_discrete
+from pyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from pyro.infer.inspect import get_model_relations
 from pyro.optim import ClippedAdam
 
@@ -31,7 +31,6 @@ from pyro_hoim.dependency_network import (
     TableConditional,
 )
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
-from pyro_hoim.inference import StateIndexReparam
 from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -572,19 +571,6 @@ def test_trace_enum_elbo_sums_over_a_latent_network_exactly(expand):
         assert_close(-loss, expected, relative=1e-10)
     with pytest.raises(AssertionError):
         assert_close(-loss, expected + 1e-3, relative=1e-10)
-
-
-def test_infer_discrete_draws_the_posterior_of_a_latent_network():
-    network = DependencyNetwork(inconsistent())
-    size = required_draws(12, 0.05)
-    reading = torch.full((size,), 1.3, dtype=torch.float64)
-    model = poutine.reparam(latent, config={"x": StateIndexReparam()})
-    drawn = infer_discrete(config_enumerate(model), first_available_dim=-2)
-    trace = poutine.trace(drawn).get_trace(network, reading)
-    states = trace.nodes["x"]["value"]
-    prior = torch.from_numpy(SCANS[0][1]).reshape(-1)
-    weights = prior.log() + dist.Normal(network.enumerate_support().double() @ WEIGHTS, 1.0).log_prob(reading[0])
-    assert_exact_law(count_states(states, DOMAIN.cardinalities), weights.softmax(0).numpy())
 
 
 def test_a_program_beyond_the_budget_names_the_pseudo_likelihood():

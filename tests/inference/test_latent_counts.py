@@ -9,12 +9,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro import poutine
-from pyro.infer import TraceEnum_ELBO, config_enumerate, infer_discrete
+from pyro.infer import TraceEnum_ELBO, config_enumerate
 
 from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.generalized_root import GeneralizedRoot, NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.inference import MixedGibbs, StateIndexReparam, run_mcmc
+from pyro_hoim.inference import MixedGibbs, run_mcmc
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states
 
@@ -75,13 +74,6 @@ def test_sums_in_an_elbo_are_those_of_enumeration() -> None:
     assert_close(-loss, expected, absolute=1e-10)
     gradients = [torch.autograd.grad(value, psi)[0] for value in (-loss, expected)]
     assert_close(*gradients, absolute=1e-9)
-
-
-def test_infer_discrete_finds_the_most_probable_state() -> None:
-    data = torch.tensor([0.4, -1.0, 2.2], dtype=torch.float64)
-    model = config_enumerate(poutine.reparam(program, config={"x": StateIndexReparam()}))
-    found = infer_discrete(model, first_available_dim=-2, temperature=0)(data)
-    assert torch.equal(found, STATES[joint(data).argmax(0)])
 
 
 def draws(model: Any, num_draws: int) -> torch.Tensor:

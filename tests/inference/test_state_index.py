@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 from pyro_hoim.boltzmann import BoltzmannMachine, MachineStructure
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
-from pyro_hoim.errors import InputError
+from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import StateIndexReparam
 from pyro_hoim.log_linear import HierarchicalLogLinear
@@ -179,10 +179,11 @@ SITES = {
 }
 
 
-def _plated(law: Any, obs: Any) -> None:
+def _plated(law: Any, obs: Any) -> torch.Tensor:
     with pyro.plate("rows", 2):
         x = pyro.sample("x", law, obs=obs, infer={"enumerate": "parallel"})
         pyro.sample("y", dist.Normal(x.double() @ WEIGHTS, 1.0), obs=DATA[:, 0])
+    return x
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -235,5 +236,9 @@ def test_every_law_with_states(make):
     assert_close(loss(model, law, None), -log_sum(expected).sum())
     found = TraceEnum_ELBO(max_plate_nesting=1).compute_marginals(model, lambda *_: None, law, None)["x_index"]
     assert_close(found.probs, np.exp(expected - log_sum(expected)[:, None]))
+    drawn = infer_discrete(model, first_available_dim=-2, temperature=0)(law, None)
+    assert torch.equal(drawn, states[expected.argmax(-1)])
     with pytest.raises(InputError, match="StateIndexReparam"):
         TraceEnum_ELBO(max_plate_nesting=1).compute_marginals(_plated, lambda *_: None, law, None)
+    with pytest.raises(InputTypeError, match="received Categorical"):
+        loss(model, dist.Categorical(torch.ones(2)), None)

@@ -35,7 +35,7 @@ from pyro.infer.mcmc.util import initialize_model
 from torch.distributions import kl_divergence
 
 from pyro_hoim import MixedGibbs
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.inference import StateIndexReparam
 from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics, statistics_of
 from pyro_hoim.schema import Domain
@@ -279,23 +279,6 @@ def test_infer_discrete(temperature):
             assert_exact_law(count_states(drawn, (2, 3, 2, 2)), law.probs.numpy().reshape(-1))
     else:
         assert torch.equal(drawn, states[posterior.argmax()].expand(rows, 4))
-
-
-def test_state_index_reparametrisation_keeps_the_law():
-    law = law_of(CYCLE, 3)
-    value = law.sample()
-
-    def model(obs=None):
-        with pyro.plate("rows", 3):
-            return pyro.sample("x", law, obs=obs)
-
-    changed = poutine.reparam(model, config={"x": StateIndexReparam()})
-    assert_close(log_prob_sum(changed, value)[0], law.log_prob(value).sum())
-    total, trace = log_prob_sum(changed)
-    assert trace.nodes["x_index"]["value"].shape == (3,)
-    assert_close(total, law.log_prob(trace.nodes["_RETURN"]["value"]).sum())
-    with pytest.raises(InputTypeError, match="received Categorical"):
-        poutine.reparam(lambda: pyro.sample("c", dist.Categorical(torch.ones(2))), config={"c": StateIndexReparam()})()
 
 
 def test_a_site_too_large_to_enumerate_is_refused_unless_it_is_left_to_sampling():
