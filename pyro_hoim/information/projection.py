@@ -25,6 +25,7 @@ from ..errors import (
     wrong_type,
 )
 from ..log_linear.fitting.fit import fit
+from ..modes import plain_mode
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["Projection", "ProjectionMethod", "Projections", "project"]
@@ -158,15 +159,15 @@ class Projections:
     def project(self, hypergraph: InteractionHypergraph) -> Projection:
         """Projection on the family of a hierarchical collection, from memory if it was asked for before."""
         if hypergraph not in self._known:
-            self._known[hypergraph] = project(self.law, hypergraph, **self._options)
+            with plain_mode():
+                self._known[hypergraph] = project(self.law, hypergraph, **self._options)
         return self._known[hypergraph]
 
     def marginal(self, names: tuple[str, ...]) -> Projections:
         """Projections of a marginal law, kept as well."""
-        law = self.law.marginal(names)
-        if law.domain.names not in self._margins:
-            self._margins[law.domain.names] = Projections(law, **self._options)
-        return self._margins[law.domain.names]
+        with plain_mode():
+            law = self.law.marginal(names)
+        return self._margins.setdefault(law.domain.names, Projections(law, **self._options))
 
 
 def _as_law(law: Law | DataLike) -> Law:

@@ -5,11 +5,15 @@ and its quantities, functions of the object that give tensors which are the same
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pyro_hoim.boltzmann import BoltzmannMachine, MachineStructure, RestrictedBoltzmannMachine
+from pyro_hoim.core import Law
+from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
 from pyro_hoim.generalized_root import (
     GaussianFamily,
@@ -19,6 +23,7 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
 )
 from pyro_hoim.inference.structure.prior import StructurePrior
+from pyro_hoim.information import Projections
 from pyro_hoim.log_linear import (
     AnnealedImportance,
     DiaconisYlvisaker,
@@ -27,6 +32,7 @@ from pyro_hoim.log_linear import (
     MatrixEnumeration,
     SymmetricInteractionTensor,
     VariableElimination,
+    fit,
     statistics_of,
 )
 from pyro_hoim.schema import Domain, Variable
@@ -179,6 +185,27 @@ def _tensor(prefix: str, grad: bool) -> Made:
     return Made(SymmetricInteractionTensor(theta, 3, 3), (theta,), quantities)
 
 
+def _fit(prefix: str, grad: bool) -> Made:
+    del grad  # a fit has none
+    graph = InteractionHypergraph.from_order(_finite(prefix, 2, 3), 2)
+    data = Observations.from_table(graph.domain, np.array([[9, 2, 5], [4, 10, 3]]))
+    names = ["tables", "probs", "information", "covariance", "mean_statistics"]
+    quantities: Quantities = {name: attrgetter(name) for name in names}
+    quantities["energy"] = lambda found: found.model.energy(_CODES[:, :2])
+    return Made(fit(graph, data), (), quantities)
+
+
+def _projections(prefix: str, grad: bool) -> Made:
+    del grad  # a table has none
+    domain = _finite(prefix, 2, 2)
+    graph = InteractionHypergraph.from_order(domain, 1)
+    quantities: Quantities = {
+        "probs": lambda known: known.project(graph).probs,
+        "marginal": lambda known: known.marginal(domain.names[:1]).law.probs,
+    }
+    return Made(Projections(Law(domain, [[0.4, 0.2], [0.1, 0.3]])), (), quantities)
+
+
 MAKERS: dict[str, Callable[[str, bool], Made]] = {
     "log-linear": _log_linear,
     "corner": lambda prefix, grad: _log_linear(prefix, grad, "corner"),
@@ -196,4 +223,6 @@ MAKERS: dict[str, Callable[[str, bool], Made]] = {
     "network": _network,
     "structures": _structures,
     "tensor": _tensor,
+    "fit": _fit,
+    "projections": _projections,
 }

@@ -81,8 +81,15 @@ def _succeeds(mode, use):
     return True
 
 
+@pytest.fixture
+def of_a_mode():
+    """A function that lists the tensors alive that belong to a mode, those from before left out, which saves time."""
+    gc.freeze()
+    yield _of_a_mode
+    gc.unfreeze()
+
+
 def _of_a_mode():
-    """Tensors alive that belong to a mode."""
     gc.collect()
     tensors = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
     return [t for t in tensors if _is_of_a_mode(t)]
@@ -113,15 +120,15 @@ def expected():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_first_use_under_a_mode_leaves_nothing_of_it(mode, expected):
-    before, used = {id(t) for t in _of_a_mode()}, {}
+def test_the_first_use_under_a_mode_leaves_nothing_of_it(mode, expected, of_a_mode):
+    used = {}
     for (name, make), grad in itertools.product(MAKERS.items(), (False, True)):
         prefix = f"{mode} {grad} "
         made = used[name, grad, prefix] = make(prefix, grad)
         for quantity, use in made.quantities.items():
             succeeded = _succeeds(mode, partial(use, made.law))
             assert succeeded or mode == "fake" or REFUSED.get(name) == quantity, (name, quantity)
-    assert [t for t in _of_a_mode() if id(t) not in before] == []
+    assert of_a_mode() == []
     for (name, grad, prefix), made in used.items():
         for later in (made, MAKERS[name](prefix, grad)):  # the same object, and another one on the same names
             for quantity, tensors in _checked(later).items():
@@ -138,14 +145,14 @@ def test_the_first_use_under_a_mode_leaves_nothing_of_it(mode, expected):
 
 
 @pytest.mark.parametrize("mode", sorted(set(MODES) - {"no_grad", "vmap", "default dtype"}))
-def test_control_a_plain_cache_keeps_tensors_of_the_mode(mode):
+def test_control_a_plain_cache_keeps_tensors_of_the_mode(mode, of_a_mode):
     kept = []
 
     def use():
         kept.append(torch.ones(2, 2) @ torch.ones(2, 2))
 
     MODES[mode](use)
-    assert any(t is kept[0] for t in _of_a_mode())
+    assert any(t is kept[0] for t in of_a_mode())
 
 
 # Every cache is filled outside the modes
