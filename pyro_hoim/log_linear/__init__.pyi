@@ -56,6 +56,7 @@ from .goodness.goodness_of_fit import (
     likelihood_ratio_test as likelihood_ratio_test,
 )
 from .goodness.term_tests import adjust_p_values as adjust_p_values, term_tests as term_tests
+from .impossible import ImpossibleStates as ImpossibleStates
 from .imputation import impute as impute
 from .laws.horseshoe import HorseshoePrior as HorseshoePrior, horseshoe_prior as horseshoe_prior
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear, cell_log_likelihood as cell_log_likelihood

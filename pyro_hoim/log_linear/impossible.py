@@ -74,8 +74,9 @@ class ImpossibleStates:
         left, tables = cells.copy(), dict[Edge, np.ndarray]()
 
         def empty(members: Iterable[int]) -> np.ndarray:
-            """Combinations of some variables whose cells are all impossible, with axes of length 1 for the others."""
-            return cells.all(axis=tuple(set(range(cells.ndim)) - set(members)), keepdims=True)
+            """Combinations of some variables all of whose cells are impossible; axes of length 1 for the others."""
+            others = tuple(set(range(cells.ndim)) - set(members))
+            return np.asarray(cells.all(axis=others, keepdims=True))
 
         for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
             found = empty(members)

@@ -21,7 +21,7 @@ from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.result import FitResult
 from .given import check_energy, check_single, impossible_rows, row_log_weights
-from .infinite import has_cheap_covariance
+from .infinite import has_cheap_covariance, infinite_to_json, mark_infinite
 from .predictions import predict
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "RowScores",
     "coefficient_intervals",
     "gain_over_columns",
+    "infinite_interactions",
     "interaction_table",
     "num_impossible",
     "prediction_accuracy",
@@ -232,6 +233,24 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
             levels = [energy.domain[name].labels[int(code)] for name, code in zip(edge, codes, strict=True)]
             rows.append({**row, "coefficient": float(table.flatten()[flat]), "levels": levels, "position": flat})
     return sorted(rows, key=lambda row: (-row["value"], len(row["edge"])))
+
+
+def infinite_interactions(result: FitResult) -> list[dict[str, Any]]:
+    """What a model file keeps of the interactions of a fit that are infinite, because its tables are finite.
+
+    Example:
+        >>> import warnings
+        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> with warnings.catch_warnings(action="ignore"):  # no finite estimate
+        ...     result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[3, 0], [2, 4]]))
+        >>> [(row["edge"], row["levels"], row["sign"]) for row in infinite_interactions(result)][-1]
+        (['a', 'b'], ['0', '1'], -1)
+    """
+    if result.status != "infinite":
+        return []
+    rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
+    return [infinite_to_json(row) for row in mark_infinite(result, rows) if row["is_infinite"]]
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,6 @@ def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str
     told = f"mean log {measure} of the rows of data, in nats a row; gain over {next(iter(found))}"
     told += f"; estimated for {', '.join(estimated)}" if estimated else ""
     frame = pd.DataFrame.from_dict(lines, orient="index")
-    if frame["impossible_rows"].notna().any():
+    if bool(frame["impossible_rows"].notna().to_numpy().any()):
         frame["impossible_rows"] = frame["impossible_rows"].fillna(0)
     return frame, told

@@ -33,8 +33,10 @@ def test_rows_are_not_drawn_given_what_cannot_be(model, shell):
 
 def test_such_rows_are_not_completed(model, shell):
     Path("gaps.csv").write_text("Class,Sex,Age,Survived\nCrew,,Child,No\n1st,Male,Adult,\n")
-    told = shell.refused("sample", model, "-n", "1", "--complete", "gaps.csv")
-    assert "--complete: Class=Crew, Age=Child, Survived=No has probability zero" in told
+    shown = shell("sample", model, "-n", "1", "--complete", "gaps.csv")
+    assert "not filled: 1 row whose known cells have probability zero together" in shown.err
+    first, second = shown.out.splitlines()[1:]
+    assert first == "Crew,,Child,No" and second in ("1st,Male,Adult,No", "1st,Male,Adult,Yes")
 
 
 def test_a_row_whose_other_cells_cannot_be_gets_no_prediction(model, shell):

@@ -201,17 +201,6 @@ class FitResult(Fitted):
         basis = self.identified_by_possible
         return self.num_parameters if basis is None else basis.shape[1]
 
-    @cached_property
-    def infinite_interactions(self) -> list[dict[str, Any]]:
-        """What a model file keeps of interactions that are infinite, because its tables are finite."""
-        from ..infinite import infinite_to_json, mark_infinite
-        from ..scores import interaction_table
-
-        if self.status != "infinite":
-            return []
-        rows = interaction_table(LogLinearEnergy(self.hypergraph, self.tables))
-        return [infinite_to_json(row) for row in mark_infinite(self, rows) if row["is_infinite"]]
-
     @property
     def num_parameters_fitted(self) -> int:
         """Free parameters that the data identify (all, unless the estimate is infinite or cells are impossible)."""

@@ -25,6 +25,7 @@ from ...log_linear.goodness.term_tests import term_tests
 from ...log_linear.impossible import ImpossibleStates
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.learning.model import LearnResult
+from ...log_linear.scores import infinite_interactions
 from ...log_linear.search.result import SelectionResult
 from ...runs.container import LOG_LINEAR, check_single
 from ..files import column_shares, save_analysis, save_learned
@@ -68,7 +69,7 @@ def _stored(found: Any) -> Stored | None:
         info |= {} if found.penalty is None else {"penalty": repr(found.penalty)}
         if found.data is not None:
             info["independent"] = column_shares(found.data)
-        info["infinite_interactions"] = found.infinite_interactions
+        info["infinite_interactions"] = infinite_interactions(found)
         info["has_structural_zeros"] = found.possible is not None
         found = ModelFile(found.hypergraph, found.theta, found.coding, info, impossible=found.impossible)
     if not isinstance(found, ModelFile):
