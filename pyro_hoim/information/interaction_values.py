@@ -17,6 +17,7 @@ from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.given import check_energy
+from ..log_linear.impossible import check_possible
 from ..log_linear.synthetic import synthesise
 from ..runs.arguments import checked_seed, received
 from ..structure.hypergraph import InteractionHypergraph
@@ -109,7 +110,7 @@ def removal_values(
 
     Raises:
         InputError, InputTypeError: no single model, an edge that it does not have, samples or numbers that are not so,
-            or ``exact`` for a model that is not hierarchical.
+            ``exact`` for a model that is not hierarchical, or bounds for one with impossible states.
         IntractableError: ``exact`` beyond reach.
 
     Warns:
@@ -144,6 +145,7 @@ def removal_values(
         return _exact_values(model, wanted, groups)
     if not wanted:
         return []
+    check_possible(model, "model")
     if samples is not None and (not isinstance(samples, torch.Tensor) or samples.is_floating_point()):
         raise wrong_type("samples", "a tensor of level codes", received=received(samples))
     states: torch.Tensor = synthesise(model, num_samples, seed).codes if samples is None else samples

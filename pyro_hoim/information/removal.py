@@ -19,6 +19,7 @@ from ..errors import ConvergenceWarning, check_names, conflict, other_domain, un
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.given import check_energy
+from ..log_linear.impossible import check_possible
 from ..log_linear.predictions import predict
 from ..log_linear.synthetic import synthesise
 from ..runs.arguments import checked_seed
@@ -98,6 +99,8 @@ def log_z_difference(
     auto = Auto()
     if auto.plan(first.hypergraph).feasible and auto.plan(second.hypergraph).feasible:
         return float(auto.log_partition(second).value) - float(auto.log_partition(first).value), 0.0
+    check_possible(first, "first")
+    check_possible(second, "second")
     ratios = [
         (first.energy(codes) - second.energy(codes)).double()
         for codes in (synthesise(first, num_samples, seed).codes, synthesise(second, num_samples, seed + 1).codes)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..checks import check_exact_shape
-from ..errors import wrong_type
+from ..errors import unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .energy import LogLinearEnergy
@@ -127,6 +127,13 @@ class ImpossibleStates:
         for edge, where in self.structure.term_slices.items():
             tables[..., graph.term_slices[edge]].masked_fill_(self.excluded[where].to(tables.device), -math.inf)
         return LogLinearEnergy(graph, tables, validate=False)
+
+
+def check_possible(energy: LogLinearEnergy, argument: str) -> None:
+    """Raise :class:`InputError` for a model with impossible states, where these cannot be dealt with."""
+    if bool(torch.isneginf(energy.tables).any()):
+        hint = "LogLinearEnergy(result.hypergraph, result.tables) has finite tables, in which they are improbable"
+        raise unexpected(argument, "a model without impossible states", hint=hint, received="-inf", code="impossible")
 
 
 def walled(energy: LogLinearEnergy) -> LogLinearEnergy:

@@ -21,6 +21,7 @@ from pyro_hoim import InteractionHypergraph, LogLinearEnergy, Observations
 from pyro_hoim.cli import run
 from pyro_hoim.errors import InputError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
+from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import ModelFile, impute as impute_rows, load_model, predict as predict_rows, synthesise
 from pyro_hoim.schema import Domain
 
@@ -309,6 +310,9 @@ def test_interactions_that_are_infinite_are_marked_and_those_of_structural_zeros
     pd.testing.assert_frame_equal(found, kept)
     assert bool(found["is_infinite"].any()) == (result.status == "infinite")
     assert np.isinf(found.loc[found["is_infinite"], "value"]).all()
+    if result.impossible is not None:
+        with pytest.raises(InputError, match="expected a model without impossible states"):
+            removal_values(result.model, exact=False)
     assert ("refined_information" in result.interactions(information=True)) == (result.possible is None)
 
 
