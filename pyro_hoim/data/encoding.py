@@ -31,6 +31,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Kind, Variable
+from .arrow_tables import plain_dictionary
 
 __all__ = [
     "LARGEST_COUNT",
@@ -199,14 +200,21 @@ def level_order(label: str) -> tuple[int, float, str]:
 
 def has_levels(dtype: Any) -> bool:
     """Whether a type says its levels."""
-    return isinstance(dtype, pd.CategoricalDtype)
+    return isinstance(dtype, pd.CategoricalDtype) or _is_arrow_dictionary(dtype)
+
+
+def _is_arrow_dictionary(dtype: Any) -> bool:
+    return isinstance(dtype, pd.ArrowDtype) and str(dtype.pyarrow_dtype).startswith("dictionary<")
 
 
 def factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
     """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any."""
     dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, pd.CategoricalDtype):
+    if has_levels(dtype):
+        if _is_arrow_dictionary(dtype):
+            values = plain_dictionary(pd.Series(values).array.__arrow_array__()).to_pandas()
         categorical = pd.Categorical(values)
+        dtype = categorical.dtype
         return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), dtype
     array = values if isinstance(values, (pd.Series, np.ndarray)) else np.asarray(values, dtype=object)
     positions, distinct = pd.factorize(array)

@@ -12,6 +12,7 @@ import torch
 
 from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
 from ..schema import Domain, NumberKind, Variable
+from .arrow_tables import frame_of
 from .columns import check_columns
 from .counts import CountTable
 from .encoding import code_reader, label_of, meaning_of
@@ -85,8 +86,11 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
     """A data frame of pandas: itself, or a copy of one of polars and other libraries, numbered from 0.
 
     Raises:
-        InputError: a frame of another library, and pyarrow is not installed, or a column of lists or mappings that
+        InputError: a frame of another library, and pyarrow is not installed, or a column of a type that Arrow or
             pandas cannot hold.
+
+    Warns:
+        DataWarning: columns whose levels were lost when pandas saved them.
     """
     if isinstance(data, pd.DataFrame):
         return data
@@ -96,15 +100,23 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
         library = type(data).__module__.partition(".")[0]
         problem = f"a data frame of {library} is read through pyarrow, which is not installed"
         raise refused(argument, problem, _ARROW_HINT, "missing-part") from error
-    table = arrow.table(data)
+    return frame_of(argument, _table(data, arrow, argument))
+
+
+def _table(data: Any, arrow: Any, argument: str) -> Any:
+    """A frame of another library as a table of Arrow, whole numbers of 128 bits as their texts."""
     try:
-        return table.to_pandas()
-    except arrow.lib.ArrowNotImplementedError as error:
-        nested = [field for field in table.schema if arrow.types.is_nested(field.type)]
-        if not nested:
-            raise
-        expected = "a text, number, date or boolean in every cell"
-        raise unexpected(f"{argument} column {nested[0].name!r}", expected, received=nested[0].type) from error
+        try:
+            return arrow.table(data)
+        except arrow.ArrowInvalid:
+            polars: Any = importlib.import_module("polars")
+            if not isinstance(data, polars.DataFrame):
+                raise
+            wide = [kind for kind in ("Int128", "UInt128") if hasattr(polars, kind)]
+            return arrow.table(data.cast({getattr(polars, kind): polars.String for kind in wide}))
+    except (arrow.ArrowException, ImportError, TypeError, ValueError, NotImplementedError) as error:
+        problem = f"its columns are not of types that Arrow knows ({' '.join(str(error).split())[:120]})"
+        raise refused(argument, problem, "turn them into text or numbers first", code="wrong-type") from None
 
 
 def column_named(frame: pd.DataFrame, name: str) -> pd.Series | None:

@@ -190,7 +190,7 @@ def test_missing_labels_keep_the_type_where_it_can_be():
 
 def test_lists_of_polars_and_repeated_columns_to_cut_are_refused_in_one_line():
     frame = pl.DataFrame({"a": ["x", "y"], "c": [["y", "z"], ["x"]]})
-    with raises("invalid-value", "data column 'c'"):
+    with raises("wrong-type", "data column 'c'"):
         as_observations(frame)
     twice = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
     with raises("repeated-name", "frame columns"):

@@ -1,4 +1,4 @@
-"""Files that are packed or typed: gz, bz2, xz, zip, Excel, Parquet, Feather, Stata, npz and vocabulary, and bombs."""
+"""Files that are packed or typed: gz, bz2, xz, zip, Excel, Parquet, Arrow, Stata, npz and vocabulary, and bombs."""
 
 import bz2
 import functools
@@ -9,6 +9,7 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import polars as pl
 from harness import Reader
 from mutations import NUMBERS, mutate_bytes, mutate_zip, zeros
 from scipy import sparse
@@ -38,6 +39,8 @@ def made(kind):
         FRAME.to_parquet(out)
     elif kind == ".feather":
         FRAME.to_feather(out)
+    elif kind == ".arrows":
+        pl.from_pandas(FRAME).write_ipc_stream(out, compression="zstd")
     elif kind == ".dta":
         FRAME.fillna("").to_stata(out, write_index=False)
     else:
@@ -143,6 +146,7 @@ READERS = [
             ("Excel", ".xlsx", 0.2),
             ("Parquet", ".parquet", 0.6),
             ("Feather", ".feather", 0.6),
+            ("Arrow streams", ".arrows", 0.3),
             ("Stata", ".dta", 0.3),
         )
     ),

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +12,9 @@ from .source_file import check_ratio, check_size
 
 __all__ = ["read_sheet"]
 
-_MOST_SHEET, _MOST_WHOLE, _MOST_BOOK = 2**29, 2**25, 2**22  # bytes of parts that are read row by row, whole, and first
+_MOST_SHEET, _MOST_WHOLE = 2**29, 2**25  # bytes of parts that are read row by row, and whole
 _CONTENT = "[Content_Types].xml"
-_WHOLE = {"xl/sharedStrings.xml", "xl/styles.xml", "xl/theme/theme1.xml", "docProps/core.xml", "docProps/custom.xml"}
 _MOST_CELLS, _MOST_ROWS = 2**25, 2**20
-_PIECE = 2**14
 
 
 def read_sheet(path: Any, raw: bytes) -> tuple[str, list[list[Any]], tuple[int, ...], int]:
@@ -84,40 +79,27 @@ def _rows(sheet: Any, budget: _Budget) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _check_parts(path: Any, raw: bytes) -> None:
-    """Refuse a workbook whose parts are too large, or not as long as they say."""
+    """Refuse a workbook whose parts are too large, or not as long as they say.
+
+    Sheets are read row by row; all other parts of XML are read whole, also under the names that openpyxl reports.
+    """
+    from openpyxl.reader.excel import ExcelReader
+
     with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        parts = {part.filename: part for part in held.infolist()}
-        for part in parts.values():
-            _check_part(path, raw, part, _MOST_SHEET)
-        check_ratio(path, sum(part.file_size for part in parts.values()), len(raw))
-        check_size(f"{path} {_CONTENT}", parts[_CONTENT].file_size, _MOST_BOOK)
-        kinds = re.findall(rb"<[^>]*>", held.read(_CONTENT))
-    for part in parts.values():
-        told = [kind for kind in kinds if part.filename.encode() in kind]
-        if any(b"main+xml" in kind for kind in told):
-            check_size(f"{path} {part.filename}", part.file_size, _MOST_BOOK)
-        elif part.filename in _WHOLE or any(b"sharedStrings" in kind for kind in told):
-            check_size(f"{path} {part.filename}", part.file_size, _MOST_WHOLE)
-
-
-def _check_part(path: Any, raw: bytes, part: zipfile.ZipInfo, most: int) -> None:
-    check_size(f"{path} {part.filename}", part.file_size, most)
-    if part.flag_bits & 1 or part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{part.filename} is encrypted, or packed as Excel does not")
-    if _true_size(raw, part) != part.file_size:
-        raise ValueError(f"{part.filename} is not as long as it says")
-
-
-def _true_size(raw: bytes, part: zipfile.ZipInfo) -> int:
-    """Bytes of a part once it is unpacked, up to one more than it says."""
-    start = part.header_offset + 30 + sum(struct.unpack_from("<HH", raw, part.header_offset + 26))
-    stop = start + part.compress_size
-    if part.compress_type == zipfile.ZIP_STORED:
-        return part.compress_size
-    stream, size = zlib.decompressobj(-zlib.MAX_WBITS), 0
-    for place in range(start, stop, _PIECE):
-        packed = raw[place : min(stop, place + _PIECE)]
-        while packed and size <= part.file_size:
-            size += len(stream.decompress(packed, 64 * _PIECE))
-            packed = stream.unconsumed_tail
-    return size
+        parts = held.infolist()
+        check_ratio(path, sum(part.file_size for part in parts), len(raw))
+        told: dict[str, set[bool]] = {}
+        for part in sorted(parts, key=lambda part: part.filename != _CONTENT):
+            is_sheet = told.get(part.filename, set()) == {True}
+            is_read = part.filename in told or part.filename.endswith((".xml", ".rels"))
+            most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
+            check_size(f"{path} {part.filename}", part.file_size, most)
+            if part.flag_bits & 1 or part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{part.filename} is encrypted, or packed as Excel does not")
+            if part.filename == _CONTENT:
+                reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
+                reader.read_manifest()
+                for one in reader.package.Override:
+                    told.setdefault(one.PartName.lstrip("/"), set()).add(one.ContentType.endswith("worksheet+xml"))
+        if (damaged := held.testzip()) is not None:  # piece by piece, up to the length that a part says
+            raise ValueError(f"{damaged} is not as long as it says")

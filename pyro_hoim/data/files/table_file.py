@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ import pandas as pd
 
 from ...errors import check_unique, unexpected
 from ..csv_file import CsvColumns, parse_csv, read_bytes
-from ..encoding import labels_of_values, values_of
+from ..encoding import factorise, labels_of_values
 from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
 from .safe_cells import restored
 from .text_format import TextFormat, as_text, check_header, comma_numbers, named_columns, text_format
-from .typed_file import TYPED, not_plain, read_frame
+from .typed_file import TYPED, TypedRows, not_plain, read_frame
 
 __all__ = ["is_text_name", "read_table_file"]
 
@@ -32,7 +32,13 @@ _OTHERS = {
     ".pdf": "a PDF file",
     ".safetensors": "a model file",
 }
-_SIGNATURES = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"%PDF": ".pdf", b"\xd0\xcf\x11\xe0": ".xls"}
+_SIGNATURES = {
+    b"PAR1": ".parquet",
+    b"ARROW1": ".feather",
+    b"\xff\xff\xff\xff": ".arrows",
+    b"%PDF": ".pdf",
+    b"\xd0\xcf\x11\xe0": ".xls",
+}
 
 
 class _Rows(NamedTuple):
@@ -75,7 +81,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
         hint = "save it as CSV (UTF-8), .xlsx or .parquet"
         raise unexpected(path, "a table", received=_OTHERS[kind], hint=hint, code="damaged-file")
     if kind in TYPED:
-        return _typed(path, *read_frame(path, raw, kind))
+        return _typed(path, read_frame(path, raw, kind))
     if is_excel(raw):
         return _of_rows(path, _excel(path, raw))
     raw = unpacked(path, raw)
@@ -110,35 +116,27 @@ def _excel(path: Any, raw: bytes) -> _Rows:
     return _Rows(header, tuple(column[1:] for column in held), lines[1:], notes, unit="row")
 
 
-def _typed(path: Any, frame: pd.DataFrame, categorical: Collection[str]) -> CsvColumns:
+def _typed(path: Any, read: TypedRows) -> CsvColumns:
     """A file that names the types of its columns; categorical ones keep their levels."""
+    frame = read.frame
     if not len(frame) or not len(frame.columns):
         raise unexpected(path, "columns and rows", received=f"{len(frame.columns)} and {len(frame)}", code="empty")
     header = tuple(str(name).strip() for name in frame.columns)
     check_unique(header, f"{path} columns")
-    columns = tuple(_typed_cells(f"{path} column {name!r}", frame.iloc[:, i]) for i, name in enumerate(header))
-    types = {
-        name: _categories(f"{path} column {name!r}", kind) for name, kind in zip(header, frame.dtypes, strict=True)
-    }
-    held = {name: dtype for name, dtype in types.items() if dtype is not None and name in categorical}
-    return CsvColumns(str(path), header, columns, tuple(range(1, len(frame) + 1)), (), held, "row")
-
-
-def _typed_cells(place: str, values: pd.Series) -> tuple[str, ...]:
-    try:
-        codes, distinct = pd.factorize(values)
-    except TypeError:
-        raise not_plain(place) from None
-    texts = [*labels_of_values(place, values_of(distinct, values.dtype)), ""]
-    return tuple(texts[code] for code in codes)
-
-
-def _categories(place: str, dtype: Any) -> pd.CategoricalDtype | None:
-    if not isinstance(dtype, pd.CategoricalDtype):
-        return None
-    labels = labels_of_values(place, dtype.categories)
-    check_unique(labels, f"{place} categories")
-    return pd.CategoricalDtype(labels, dtype.ordered)
+    columns: list[tuple[str, ...]] = []
+    levels: dict[str, pd.CategoricalDtype] = {}
+    for i, name in enumerate(header):
+        place = f"{path} column {name!r}"
+        try:
+            codes, distinct, dtype = factorise(frame.iloc[:, i])
+        except TypeError:
+            raise not_plain(place) from None
+        labels = labels_of_values(place, distinct)
+        columns.append(tuple(map([*labels, ""].__getitem__, codes.tolist())))
+        if dtype is not None and name in read.categorical:
+            check_unique(labels, f"{place} categories")
+            levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
+    return CsvColumns(str(path), header, tuple(columns), tuple(range(1, len(frame) + 1)), read.notes, levels, "row")
 
 
 def _of_rows(path: Any, read: _Rows) -> CsvColumns:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from ...errors import InputError, check_unique, refused, unexpected
@@ -25,6 +27,17 @@ _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
 _NAMELESS = re.compile(r"Unnamed: 0(\.\d+)*")  # what pandas calls a column without a name, once written
+_NO_TABLES = {
+    "HTML or XML": re.compile(
+        r"\s*<(?:!--|!doctype|\?xml|html|head|body|table)[\s>-]|\s*<[a-z][^<>]*>.*>\s*\Z", re.I | re.S
+    ),
+    "JSON": re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"\]])'),
+    "Weka's ARFF": re.compile(r"(?:\s*%[^\r\n]*[\r\n]+)*\s*@relation\s", re.I),
+    "a model in UAI format": re.compile(r"\s*(?:MARKOV|BAYES)\s+\d+\s"),
+    "a network in BIF format": re.compile(r"\s*network\s+\S+\s*\{"),
+    "an object of R, as dput writes it": re.compile(r"\s*structure\("),
+}
+_GAP = re.compile(r"^[ ]{2,}\S|\S[ ]{2,}\S")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -79,8 +92,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
         head = _head(stream)
     if not head.strip():
         raise _empty(path)
-    if head.lstrip()[:1] in ("{", "[", "<") and sep is None:
-        received = "HTML or XML" if head.lstrip().startswith("<") else "JSON"
+    if sep is None and (received := _other_text(head)) is not None:
         hint = "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
     above = _lines_above(head)
@@ -107,6 +119,22 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     return TextFormat(
         name, delimiter, header, above.end, first_line, last_line, spare, has_rows, above.is_safe, tuple(told)
     )
+
+
+def _other_text(head: str) -> str | None:
+    """What a text is that is unmistakably no table, such as JSON; a header may begin with ``<18`` or ``[0, 5)``."""
+    if named := next((name for name, form in _NO_TABLES.items() if form.match(head)), None):
+        return named
+    if head.lstrip().startswith(("{", "[")):
+        with suppress(ValueError):
+            json.loads(head)
+            return "JSON"
+    first, *below = filter(str.strip, head.splitlines())
+    gaps = [_GAP.search(line) is not None for line in below[:_SAMPLE_ROWS]]
+    is_aligned = _GAP.search(first) is not None and len(gaps) > 1 and sum(gaps) > 0.9 * len(gaps)
+    if is_aligned and _found_delimiter(head) == "," and "," not in first:
+        return "columns of a fixed width, as R prints tables"
+    return None
 
 
 def _empty(path: Any) -> InputError:

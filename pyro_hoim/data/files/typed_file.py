@@ -1,43 +1,64 @@
-"""Parquet, Feather and Stata: what their headers say of rows and bytes is judged before a column is read."""
+"""Parquet, Arrow (Feather) and Stata, judged by what their libraries report, or decoded part by part up to a limit."""
 
 from __future__ import annotations
 
 import io
 import re
-import struct
-from collections.abc import Callable
-from typing import Any, cast
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pandas as pd
 
 from ...errors import HoimError, refused, unexpected
+from ..arrow_tables import frame_of
+from ..encoding import label_of
 from .source_file import check_cells, check_size
 
-__all__ = ["ROW_NAMES", "TYPED", "read_frame"]
+__all__ = ["ROW_NAMES", "TYPED", "TypedRows", "not_plain", "read_frame"]
 
 ROW_NAMES = re.compile(r"__index_level_\d+__")
 """What pandas calls an index without a name in a file."""
+_CHUNK = 2**16  # rows of Stata that are decoded at a time
+_MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing cells
 
 
-def read_frame(path: Any, raw: bytes, kind: str) -> tuple[pd.DataFrame, frozenset[str]]:
-    """The rows in the bytes of a file of a kind of ``TYPED``, and the names of its categorical columns.
+class TypedRows(NamedTuple):
+    """The rows of a file that names the types of its columns.
+
+    Attributes:
+        frame: the rows.
+        categorical: names of columns whose levels the file says.
+        notes: how the file was read, where that is not as it stands there.
+    """
+
+    frame: pd.DataFrame
+    categorical: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
+    """The rows in the bytes of a file of a kind of ``TYPED``.
 
     Raises:
         InputError: a damaged file, columns of lists or mappings, or pyarrow is not installed.
         IntractableError: more bytes or cells than are read.
     """
     try:
-        frame, categorical = TYPED[kind](path, raw)
-        frame = _with_index(frame)
+        found = TYPED[kind](path, raw)
+        return found._replace(frame=_with_index(found.frame), categorical=frozenset(map(str.strip, found.categorical)))
     except HoimError:
         raise
     except ImportError:
         hint = "pip install 'pyro-hoim[parquet]'"
         raise refused(path, f"a {kind} file needs pyarrow", hint, code="no-method") from None
+    except NotImplementedError as error:  # also of Arrow
+        problem = f"holds what its reader does not know ({' '.join(str(error).split())[:80]})"
+        raise refused(path, problem, "save these columns as text or numbers", code="wrong-type") from None
     except Exception as error:  # noqa: BLE001 (a damaged file raises what its reader raises)
         problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
-    return frame, frozenset(name.strip() for name in categorical)
 
 
 def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
@@ -48,7 +69,7 @@ def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[:, [ROW_NAMES.fullmatch(str(name)) is None for name in frame.columns]]
 
 
-def _parquet(path: Any, raw: bytes) -> tuple[pd.DataFrame, list[str]]:
+def _parquet(path: Any, raw: bytes) -> TypedRows:
     """A Parquet file; texts are read as the codes that they mostly are in it, not one by one."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -60,8 +81,8 @@ def _parquet(path: Any, raw: bytes) -> tuple[pd.DataFrame, list[str]]:
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_size(path, sum(max(0, group.total_byte_size) for group in groups))
     texts = [field.name for field in schema if _is_text(field.type)]
-    categorical = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    return pd.read_parquet(io.BytesIO(raw), engine="pyarrow", read_dictionary=texts), categorical
+    table = parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=texts).read()
+    return TypedRows(frame_of(path, table), _dictionaries(schema))
 
 
 def _is_text(kind: Any) -> bool:
@@ -70,74 +91,48 @@ def _is_text(kind: Any) -> bool:
     return any(judge(kind) for judge in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary))
 
 
-def _feather(path: Any, raw: bytes) -> tuple[pd.DataFrame, list[str]]:
-    """A Feather file of version 2, which is a file of Arrow."""
+def _arrow(path: Any, raw: bytes) -> TypedRows:
+    """A file or a stream of Arrow, decoded batch by batch up to the limits; Feather of version 2 is such a file."""
     import pyarrow as pa
 
-    if not raw.startswith(b"ARROW1"):
-        raise ValueError("no Feather file of version 2")
-    held = pa.ipc.open_file(pa.BufferReader(raw))
+    if raw.startswith(b"FEA1"):
+        raise refused(path, "a Feather file of version 1", "save it again, or as Parquet", code="file-version")
+    if raw.startswith(b"ARROW1"):
+        held = pa.ipc.open_file(pa.BufferReader(raw))
+        check_cells(path, cast(Any, held).count_rows(), len(held.schema))
+        batches: Iterable[Any] = map(held.get_batch, range(held.num_record_batches))
+    else:
+        batches = held = pa.ipc.open_stream(pa.BufferReader(raw))
     _check_flat(path, held.schema)
-    rows, size, batches = 0, 0, 0
-    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(raw).slice(8))):
-        if message.type in ("record batch", "dictionary"):
-            length, needed = _batch_size(message.metadata.to_pybytes(), message.body)
-            size += needed
-            if message.type == "record batch":
-                rows, batches = rows + length, batches + 1
-    if held.num_record_batches != batches:
-        raise ValueError(f"{held.num_record_batches} parts in its directory, {batches} in the file")
-    check_cells(path, rows, len(held.schema))
-    check_size(path, size)
-    held.read_all().validate(full=True)  # pandas follows wrong offsets and codes out of its memory
-    categorical = [field.name for field in held.schema if pa.types.is_dictionary(field.type)]
-    return pd.read_feather(io.BytesIO(raw)), categorical
+    parts: list[Any] = []
+    rows, sizes = 0, dict[int, int]()
+    for batch in batches:
+        rows += batch.num_rows
+        check_cells(path, rows, len(held.schema))
+        for column in batch.columns:
+            parted = column.dictionary.buffers() if pa.types.is_dictionary(column.type) else ()
+            sizes |= {buffer.address: buffer.size for buffer in (*column.buffers(), *parted) if buffer is not None}
+        check_size(path, sum(sizes.values()))
+        batch.validate(full=True)  # pandas follows wrong offsets and codes out of its memory
+        parts.append(batch)
+    return TypedRows(frame_of(path, pa.Table.from_batches(parts, held.schema)), _dictionaries(held.schema))
 
 
-def _batch_size(flat: bytes, body: Any) -> tuple[int, int]:
-    """Rows of a batch of Arrow, and bytes of its buffers once they are unpacked.
+def _dictionaries(schema: Any) -> frozenset[str]:
+    import pyarrow as pa
 
-    The header is a FlatBuffer (Message.fbs of Arrow): field 1 of Message is the type of header, field 2 the header; of
-    DictionaryBatch field 1 is a RecordBatch, whose fields are length, nodes, buffers and compression.
-    """
-
-    def number(kind: str, place: int) -> int:
-        return struct.unpack_from(f"<{kind}", flat, place)[0]
-
-    def field(table: int, index: int) -> int | None:
-        """Place of a field of a table; None where it is left out."""
-        found = table - number("i", table)
-        place = number("H", found + 4 + 2 * index) if 4 + 2 * index < number("H", found) else 0
-        return table + place if place else None
-
-    def followed(place: int | None) -> int:
-        """Where an offset leads."""
-        if place is None:
-            raise ValueError("a batch without a part")
-        return place + number("I", place)
-
-    message = followed(0)
-    kind = field(message, 1)
-    batch = followed(field(message, 2))
-    if kind is not None and number("B", kind) == 2:  # a dictionary
-        batch = followed(field(batch, 1))
-    length, buffers = field(batch, 0), followed(field(batch, 2))
-    is_packed = field(batch, 3) is not None
-    needed = 0
-    for i in range(number("I", buffers)):
-        start, size = struct.unpack_from("<qq", flat, buffers + 4 + 16 * i)
-        if is_packed and size >= 8:
-            size = max(struct.unpack_from("<q", body, start)[0], size - 8)
-        needed += max(0, size)
-    return max(0, number("q", length)) if length is not None else 0, needed
+    return frozenset(field.name for field in schema if pa.types.is_dictionary(field.type))
 
 
 def _check_flat(path: Any, schema: Any) -> None:
     """Refuse columns whose cells hold several values, of which a few bytes may say billions."""
     import pyarrow as pa
 
+    pa.array(pd.array(["2020"], dtype="period[Y]"))  # makes types of pandas known, which are numbers otherwise
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if getattr(kind, "extension_name", "") == "pandas.interval":  # two numbers, which are one label
+            continue
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
             raise not_plain(f"{path} column {field.name!r}")
@@ -150,26 +145,46 @@ def not_plain(place: str) -> Exception:
     return unexpected(place, expected, received="lists or mappings", hint=hint, code="damaged-file")
 
 
-def _stata(path: Any, raw: bytes) -> tuple[pd.DataFrame, list[str]]:
-    """A Stata file, which is not packed: every cell has a byte at least."""
-    if raw.startswith(b"<"):
-        release, order = int(raw[28:31]), ">" if raw[52:55] == b"MSF" else "<"
-        kinds, places = ("H" if release < 119 else "I", "Q" if release > 117 else "I"), (70, 79 + 2 * (release > 118))
-    else:
-        order, kinds, places = ">" if raw[1] == 1 else "<", ("H", "I"), (4, 6)
-    columns, rows = (struct.unpack_from(order + kind, raw, place)[0] for kind, place in zip(kinds, places, strict=True))
-    if columns * max(1, rows) > len(raw):
-        raise ValueError(f"{rows} rows of {columns} columns in {len(raw)} bytes")
-    check_cells(path, rows, columns)
-    frame = cast(pd.DataFrame, pd.read_stata(io.BytesIO(raw)))
-    return frame, [str(name) for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.CategoricalDtype)]
+def _stata(path: Any, raw: bytes) -> TypedRows:
+    """A Stata file; columns with value labels get them as levels, in the order of their codes, which asserts none."""
+    parts, rows = list[pd.DataFrame](), 0
+    with cast(Any, pd.read_stata(io.BytesIO(raw), chunksize=_CHUNK, convert_categoricals=False)) as reader:
+        for part in reader:
+            rows += len(part)
+            check_cells(path, rows, part.shape[1])
+            parts.append(part)
+        labels, names = reader.value_labels(), vars(reader)["_lbllist"]
+    frame = pd.concat(parts, ignore_index=True)
+    categorical, notes = list[str](), list[str]()
+    for name, key in zip([*frame.columns], names, strict=True):
+        known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
+        if known and frame[name].dtype.kind in "iuf":
+            frame[name], apart = _labelled(frame[name], known)
+            categorical.append(str(name))
+            if apart:
+                notes.append(f"codes of {name!r} that share a label are kept apart, such as {apart!r}")
+    return TypedRows(frame, frozenset(categorical), tuple(notes))
 
 
-TYPED: dict[str, Callable[[Any, bytes], tuple[pd.DataFrame, list[str]]]] = {
-    ".parquet": _parquet,
-    ".pq": _parquet,
-    ".feather": _feather,
-    ".arrow": _feather,
+def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, str]:
+    """Codes as levels, also those without a row or without a label, and the first that bears its code behind its text.
+
+    So do all of several codes with one text.
+    """
+    values = sorted({*codes.dropna().unique().tolist(), *known})
+    told = [label_of(value) for value in values]
+    texts = [known.get(value, "") or code for value, code in zip(values, told, strict=True)]
+    apart = ""
+    while repeated := {text for text, times in Counter(texts).items() if times > 1}:
+        apart = apart or next(f"{text} ({code})" for text, code in zip(texts, told, strict=True) if text in repeated)
+        texts = [f"{text} ({code})" if text in repeated else text for text, code in zip(texts, told, strict=True)]
+    places = np.where(codes.isna(), -1, np.searchsorted(values, codes.to_numpy(dtype=float, na_value=0)))
+    return pd.Series(pd.Categorical.from_codes(places, texts)), apart
+
+
+TYPED: dict[str, Callable[[Any, bytes], TypedRows]] = {
+    **dict.fromkeys((".parquet", ".pq"), _parquet),
+    **dict.fromkeys((".feather", ".arrow", ".arrows", ".ipc"), _arrow),
     ".dta": _stata,
 }
 """Readers by the ends of names of files."""
