@@ -73,6 +73,9 @@ class Reading:
         The number of rows is None where they bear counts.
         """
         files = self.pieces.files(source)
+        is_open = chosen is None and self.count_column is None and self.weight_column is None
+        if is_open and (wide := files.wide_table(option("count_column", _NONE))) is not None:
+            return Observations.from_csv(wide, missing_values=("", *missing)), "".join(wide.note), {}, None
         header = files.header
         weight = None if self.weight_column == _NONE else self.weight_column
         check_names([] if weight is None else [weight], header, "weight_column", noun="column")

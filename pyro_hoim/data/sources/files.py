@@ -11,13 +11,16 @@ from typing import Any
 from urllib.parse import unquote
 
 from ...errors import conflict, none_received, refused, unexpected
-from ..files.table_file import is_text_name
+from ..csv_file import CsvColumns
+from ..files.table_file import is_text_name, read_table_file
+from ..wide import long_cells
 from .file_pieces import FilePiece, TextPiece, guarded, parquet_pieces, text_pieces, with_commas
 
 __all__ = ["RowFiles", "open_files"]
 
 _ENDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "text", ".tsv": "text", ".txt": "text"}
 _PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4")
+_MOST_WIDE, _MOST_ROWS = 2**20, 1000  # bytes and rows of a table of counts in wide form
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -89,6 +92,22 @@ class RowFiles:
     def header(self) -> tuple[str, ...]:
         """Names of the columns."""
         return self.pieces[0].header
+
+    def wide_table(self, keep: str = "count=None") -> CsvColumns | None:
+        """The cells of a small table of counts in wide form, which is made long as where it is read whole.
+
+        None for anything else; ``keep`` says in messages what makes its columns variables.
+        """
+        path = self.pieces[0].path
+        is_alone = all(piece.path == path for piece in self.pieces) and not path.lower().endswith((".zst", ".lz4"))
+        is_small = is_alone and os.path.getsize(path) < _MOST_WIDE
+        if not (is_small and 0 < sum(piece.num_rows() for piece in self.pieces) <= _MOST_ROWS):
+            return None
+        form = getattr(self.pieces[0], "form", None)
+        sep, encoding = (None, None) if form is None else (form.delimiter, form.encoding)
+        cells = read_table_file(path, sep=sep, encoding=encoding)
+        found = long_cells(cells, keep)
+        return None if found is cells else found
 
     @property
     def is_text(self) -> bool:

@@ -16,7 +16,7 @@ from ...budgets import check_size
 from ...errors import check_names, conflict, out_of_range, unexpected
 from ...schema import Kind, Variable
 from ..bins import Bins
-from ..encoding import LARGEST_COUNT, check_alike, code_reader, labels_of_values, level_order, values_of
+from ..encoding import LARGEST_COUNT, check_alike, code_reader, factorise, labels_of_values, level_order, values_of
 from ..files.typed_file import not_plain
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "joined_files", "merged_levels"]
@@ -192,6 +192,9 @@ class LabelReader:
         from pyarrow import compute
 
         kind = column.type
+        if str(getattr(kind, "extension_name", "")) == "pandas.interval":  # two numbers, which are one label
+            positions, found, _ = factorise(column.to_pandas())
+            return frozen(np.maximum(positions, 0)), frozen(positions >= 0), 0, found
         cells = column.storage if isinstance(column, pa.ExtensionArray) else column
         if pa.types.is_nested(cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type):
             raise not_plain(f"{self.source} column {name!r}")

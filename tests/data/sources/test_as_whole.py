@@ -98,6 +98,16 @@ def test_text_by_pieces_is_text_read_whole(tmp_path, name):
         assert said(whole) == said(Observations.from_pandas(frame))
 
 
+@pytest.mark.parametrize("cluster", [None, "local"])
+def test_a_small_table_of_counts_in_wide_form_is_made_long(tmp_path, cluster):
+    """As R writes one; the oracle is the file read whole, and the counts as they stand there."""
+    (tmp_path / "t.csv").write_text('"","yes","no"\n"A",601,332\n"B",370,215\n"C",322,596\n', encoding="utf-8")
+    rows = open_rows(tmp_path / "t.csv", cluster=cluster).observations()
+    assert said(rows) == said(Observations.from_csv(tmp_path / "t.csv"))
+    assert rows.counts.tolist() == [601, 332, 370, 215, 322, 596]
+    assert open_rows(tmp_path / "t.csv", count=None).domain.names == ("yes", "no")  # control
+
+
 def packed(kind, content):
     if kind != "zip":
         return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[kind](content)
