@@ -19,7 +19,7 @@ from ..schema import Domain
 from .page import Page
 from .partition import LogPartition
 from .scores import Figures, RowLogLikelihood
-from .words import option, plural, with_options
+from .words import option, plural, rows_text, with_options
 
 __all__ = [
     "Answer",
@@ -148,7 +148,7 @@ class Source:
 
     def size(self) -> str:
         """How large the rows are."""
-        return f"{plural(self.rows.total_count, 'row')}, {plural(len(self.rows.domain), 'column')}"
+        return f"{rows_text(self.rows)}, {plural(len(self.rows.domain), 'column')}"
 
     def warn(self) -> None:
         """Warn of what a reader may not expect of the rows, once."""

@@ -186,6 +186,7 @@ class Page:
         about: sentences on the data.
         sections: in reading order.
         seed: of everything random.
+        has_weights: whether the numbers of rows are sums of weights.
 
     Example:
         >>> page = Page("Admissions", {"train": 4526.0}, ["Admit", "Dept"], [], [], [], [Section("Fit")], seed=0)
@@ -201,3 +202,4 @@ class Page:
     about: Sequence[str]
     sections: Sequence[Section]
     seed: int
+    has_weights: bool = False

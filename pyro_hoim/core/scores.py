@@ -8,6 +8,8 @@ from typing import Literal
 
 import torch
 
+from .words import plural
+
 __all__ = ["Figures", "RowLogLikelihood", "mean_gain", "rows_are_distinct"]
 
 
@@ -76,6 +78,7 @@ class Figures:
         num_interactions: of two and more variables.
         num_parameters: free parameters, those that the rows identify.
         num_rows: observations, the sum of their counts.
+        has_weights: whether that is a sum of weights.
         log_likelihood: of all these rows, in nats.
         log_pseudo_likelihood: likewise, the sum over the variables given all others.
         deviance: twice the log-likelihood lost against the saturated model.
@@ -98,6 +101,7 @@ class Figures:
     num_interactions: int
     num_parameters: int | None = None
     num_rows: float | None = None
+    has_weights: bool = False
     log_likelihood: float | None = None
     log_pseudo_likelihood: float | None = None
     deviance: float | None = None
@@ -105,3 +109,10 @@ class Figures:
     is_maximum: bool = False
     status: str = ""
     method: str = ""
+
+    @property
+    def rows_text(self) -> str:
+        """The number of rows, or what their weights add up to; empty where that is not known."""
+        if self.num_rows is None:
+            return ""
+        return f"weights that add up to {self.num_rows:g}" if self.has_weights else plural(self.num_rows, "row")

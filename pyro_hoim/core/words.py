@@ -32,6 +32,7 @@ __all__ = [
     "plain",
     "plural",
     "possible_rows",
+    "rows_text",
     "short_edge",
     "short_labels",
     "shorten",
@@ -144,6 +145,19 @@ def plural(count: float, noun: str, many: str = "") -> str:
     """A count with its noun: ``1 row``, ``2 rows``, ``1,200 rows``."""
     shown = f"{int(count):,}" if float(count).is_integer() else f"{count:g}"
     return f"{shown} {noun if count == 1 else many or noun + 's'}"
+
+
+def rows_text(rows: Any, total: float | None = None) -> str:
+    """How many rows there are (those of a table of counts by their counts), and what weights of theirs add up to.
+
+    Args:
+        rows: observations, rows that need not be in memory, or a table of numbers; None for a ``total`` alone.
+        total: sum of counts or weights, by default that of the rows.
+    """
+    total = rows.total_count if total is None else total
+    if getattr(rows, "has_whole_counts", True):
+        return plural(total, "row")
+    return f"{plural(rows.num_rows, 'row')} with weights that add up to {total:g}"
 
 
 def parameters_text(identified: int | None, family: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +15,6 @@ import torch
 
 from ..checks import array_of, check_exact_shape
 from ..errors import (
-    DataWarning,
-    caller_level,
     check_type,
     check_unique,
     out_of_reach,
@@ -44,6 +41,7 @@ from .readers import (
     row_position,
     tensor_of_codes,
 )
+from .roles import warn_of_missing_words
 from .wide import long_cells, long_table
 
 __all__ = ["Observations"]
@@ -105,7 +103,12 @@ class Observations:
 
         Raises:
             UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
-            InputError: repeated column names, no rows, bad counts, or a column of missing cells only.
+            InputError: repeated column names, no rows, bad counts, a column of missing cells only, or one that seems to
+                hold counts or weights where nothing was said of either.
+
+        Warns:
+            DataWarning: levels such as ``?`` and ``NA`` that mostly mean missing; tables read as :func:`long_table`
+                does.
 
         Example:
             >>> import pandas as pd
@@ -117,7 +120,7 @@ class Observations:
         if domain is None and columns is None and count == "count" and weights is None:
             check_type(frame, pd.DataFrame, "from_pandas frame")
             frame = long_table(frame)
-        return cls(*encode_columns(Source.of_frame(frame), domain, count, weights, columns, missing_values))
+        return cls._read(Source.of_frame(frame), domain, count, weights, columns, missing_values)
 
     @classmethod
     def from_csv(
@@ -156,7 +159,7 @@ class Observations:
         read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=delimiter, encoding=encoding)
         if domain is None and columns is None and count == "count" and weights is None:
             read = long_cells(read)
-        return cls(*encode_columns(Source.of_csv(read), domain, count, weights, columns, missing_values))
+        return cls._read(Source.of_csv(read), domain, count, weights, columns, missing_values)
 
     @classmethod
     def from_numpy(
@@ -185,9 +188,9 @@ class Observations:
             UnknownNameError: a name or label that is not in ``domain``; the closest are listed.
 
         Warns:
-            DataWarning: the text ``nan`` or ``None``, as NumPy writes missing cells into an array of text.
+            DataWarning: as :meth:`from_pandas`; an array of text holds missing cells as the words ``nan`` and ``None``.
         """
-        array = _array_of_labels(values, missing_values)
+        array = _array_of_labels(values)
         if array.ndim != 2:
             raise wrong_shape("from_numpy values", "(rows, variables)", array)
         if names is None:
@@ -197,8 +200,16 @@ class Observations:
             raise unexpected("from_numpy names", f"{array.shape[1]} names", received=len(header), code="wrong-shape")
         check_unique(header, "from_numpy names")
         held = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
-        domain, codes, _ = encode_columns(held, domain, None, None, None, missing_values)
-        return cls(domain, codes, row_counts(counts, weights, len(array)))
+        read = cls._read(held, domain, None, None, None, missing_values)
+        return cls(read.domain, read.codes, row_counts(counts, weights, len(array)))
+
+    @classmethod
+    def _read(cls, table: Source, domain: Domain | None, *how: Any) -> Observations:
+        """The rows of a table; a warning of words for missing that became levels."""
+        read = cls(*encode_columns(table, domain, *how))
+        if domain is None:
+            warn_of_missing_words(read.domain.variables)
+        return read
 
     @classmethod
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
@@ -368,7 +379,7 @@ class Observations:
         return frame
 
 
-def _array_of_labels(values: Any, missing_values: Collection[str]) -> np.ndarray:
+def _array_of_labels(values: Any) -> np.ndarray:
     """Labels as an array, None where they are masked; rows of Python keep the types of their cells."""
     if isinstance(values, pd.DataFrame):
         raise wrong_type("from_numpy values", "an array", values, "use Observations.from_pandas(frame)")
@@ -376,10 +387,4 @@ def _array_of_labels(values: Any, missing_values: Collection[str]) -> np.ndarray
         labels = values.data.astype(object)
         labels[np.ma.getmaskarray(values)] = None
         return labels
-    array = array_of(values if hasattr(values, "__array__") else np.array(values, dtype=object), "from_numpy values")
-    lost = [word for word in ("nan", "None") if array.dtype.kind == "U" and word not in missing_values]
-    if lost := [word for word in lost if (array == word).any()]:
-        problem = f"from_numpy values: {lost[0]!r} in an array of text is read as a label, not as a missing cell"
-        hint = f"pass an array of dtype object, or missing_values=('', {lost[0]!r}), if it is missing"
-        warnings.warn(DataWarning(f"{problem}; {hint}"), stacklevel=caller_level())
-    return array
+    return array_of(values if hasattr(values, "__array__") else np.array(values, dtype=object), "from_numpy values")

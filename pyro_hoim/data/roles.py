@@ -55,11 +55,15 @@ class Counting:
     odd: str = ""
     remedy: str = ""
 
+    @property
+    def problem(self) -> str:
+        """What it seems to be."""
+        what = "how often each row was seen" if self.role == "count" else "weights of the rows"
+        return f"column {self.name!r} seems to hold {what}{self.odd}"
+
     def error(self, source: object, say: str) -> InputError:
         """An error, where ``say`` is the way on of a column without odd cells."""
-        what = "how often each row was seen" if self.role == "count" else "weights of the rows"
-        problem = f"column {self.name!r} seems to hold {what}{self.odd}"
-        return conflict(source, problem, f"{self.remedy}; {say}" if self.remedy else say)
+        return conflict(source, self.problem, f"{self.remedy}; {say}" if self.remedy else say)
 
 
 def is_count_name(name: str) -> bool:

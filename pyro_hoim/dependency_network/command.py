@@ -33,6 +33,7 @@ from ..core.words import (
     num_states_text,
     option,
     plural,
+    rows_text,
     short_labels,
     whole,
 )
@@ -104,7 +105,7 @@ class _NetworkPlan:
         """Learn from the training rows."""
         rows: Observations = request.source.rows
         about, asked = request.about, self.asked
-        learned = plural(request.parts["train"].total_count, "row"), plural(len(rows.domain), "column")
+        learned = rows_text(request.parts["train"]), plural(len(rows.domain), "column")
         request.begin(f"learning {learned[1]} from {learned[0]}")
         if rows.has_missing:
             about.append(

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.family import Family, family_named
+from ..core.operations import READING
 from ..core.scores import RowLogLikelihood
 from ..data.counts import CountTable
 from ..data.frames import as_frame, is_frame
@@ -155,6 +156,7 @@ class InteractionEstimator(BaseEstimator):
             codes = np.column_stack([codes, target[kept]])
         rows = self._columns.observations(codes, weights, variable)
         self.result_ = self._estimate(family, rows)
+        object.__setattr__(self.result_, READING, self._columns.reading())  # so that its file reads numbers, too
         self.domain_ = rows.domain
 
     def _rows(self, X: Any, more: Variable | None = None) -> tuple[pd.DataFrame, Any]:

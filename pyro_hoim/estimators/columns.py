@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,8 @@ from ..data.encoding import encode_column, label_of
 from ..data.frames import as_observations
 from ..data.observations import Observations
 from ..data.readers import row_position
-from ..errors import out_of_range, refused
+from ..data.roles import seeming_counting, warn_of_missing_words
+from ..errors import DataWarning, caller_level, out_of_range, refused
 from ..schema import Domain, Variable
 
 __all__ = ["Column", "Columns", "Unknown"]
@@ -113,7 +115,19 @@ class Columns:
     def learn(cls, frame: pd.DataFrame, weights: np.ndarray, bins: int | None) -> Columns:
         """Of a data frame with weights (N,) of its rows."""
         names = [str(name) for name in frame.columns]
-        return cls(tuple(Column.learn(n, frame.iloc[:, i], weights, bins) for i, n in enumerate(names)))
+        found = tuple(Column.learn(n, frame.iloc[:, i], weights, bins) for i, n in enumerate(names))
+        for i, name in enumerate(names):
+            if counting := seeming_counting(name, frame.iloc[:, i], where=row_position):
+                problem = f"{counting.problem}, and is read as a variable; pass it as sample_weight if it does"
+                warnings.warn(DataWarning(problem), stacklevel=caller_level())
+        warn_of_missing_words([c.variable for c in found], lambda words: f"put None in place of {', '.join(words)}")
+        return cls(found)
+
+    def reading(self) -> dict[str, Any]:
+        """How the columns are read, as model files keep it: those that were cut."""
+        cuts = {c.variable.name: c.cuts.tolist() for c in self.columns if c.cuts is not None and len(c.cuts)}
+        rule = {"kind": "numbers", "rule": "quantiles"}
+        return {"bins": {name: {"cuts": points, **rule} for name, points in cuts.items()}} if cuts else {}
 
     def read(self, frame: pd.DataFrame, unknown: Unknown) -> np.ndarray:
         """Codes (N, d) of the rows of a data frame with these columns in this order."""

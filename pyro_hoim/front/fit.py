@@ -94,10 +94,11 @@ def fit(
             (:func:`~pyro_hoim.log_linear.restricted_interactions`); an :class:`~pyro_hoim.InteractionHypergraph`;
             the largest size of a set; or sets of names. Subsets of a set belong to the model. With ``order`` or
             ``edges`` it is left out: ``fit(frame, order=2)``.
-        data: a data frame of pandas or polars, one row per observation or per cell with its count;
-            :class:`~pyro_hoim.Observations`; rows that need not be in memory (:func:`~pyro_hoim.data.open_rows`), of
-            which the distinct ones, or margins, are held; or, with a hypergraph, flat marginal counts. Of a formula
-            and of sets the columns that they name are used, ``.`` standing for all; of an order all columns.
+        data: a data frame of pandas or polars, one row per observation or per cell with its count; a cross-tabulation
+            or counts by combination (``pd.crosstab``, ``groupby().size()``); :class:`~pyro_hoim.Observations`; rows
+            that need not be in memory (:func:`~pyro_hoim.data.open_rows`), of which the distinct ones, or margins, are
+            held; or, with a hypergraph, flat marginal counts. Of a formula and of sets the columns that they name are
+            used, ``.`` standing for all; of an order all columns.
         order: sets of up to so many variables.
         edges: sets of names, or ``"a:b"``, of which subsets belong to the model.
         prior: ``"unit"``, ``"unit:M"``, ``"normal:S"``, ``"ridge:S"``, ``"conjugate:N"`` or ``"none"`` as
@@ -136,6 +137,8 @@ def fit(
     """
     if data is None and not isinstance(structure, str | Interactions) and not is_whole(structure):
         structure, data = None, structure  # type: ignore[assignment]
+    if data is None:
+        raise none_received("data", "a data frame or observations", "write fit('a*b', frame) or fit(frame, order=2)")
     data = long_table(data) if isinstance(data, pd.Series) else data
     if is_frame(structure):
         raise conflict(

@@ -27,11 +27,14 @@ _CELLS = (44, 36)  # of them in a cell of text: in the first column, in others
 _STEM = 60  # characters of a file's name
 
 
-def _rows_text(rows: Mapping[str, float]) -> str:
+def _rows_text(rows: Mapping[str, float], has_weights: bool) -> str:
     """Numbers of rows of the parts that hold some, empty where there are none."""
     held = [(part, count) for part, count in rows.items() if count]
     if not held:
         return ""
+    if has_weights:
+        parts = [f"{count:g}{f' ({part})' if len(held) > 1 else ''}" for part, count in held]
+        return f"weights that add up to {', '.join(parts)}"
     if [part for part, _ in held] == ["train"]:
         return plural(held[0][1], "row")
     words = [plural(count, part, part) for part, count in held]
@@ -42,7 +45,7 @@ def _rows_text(rows: Mapping[str, float]) -> str:
 def _subtitle(page: Page) -> str:
     names = list(page.names)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    rows = _rows_text(page.rows)
+    rows = _rows_text(page.rows, page.has_weights)
     return f"{rows}{' of ' * bool(rows)}{plural(len(names), 'variable')}: {', '.join(names[:_NAMED])}{more}"
 
 

@@ -220,7 +220,7 @@ class Fitted:
             plural(found.num_interactions, "interaction"),
             *([] if found.num_parameters is None else [plural(found.num_parameters, "parameter")]),
         ]
-        second = [] if found.num_rows is None else [plural(found.num_rows, "row")]
+        second = [] if found.num_rows is None else [found.rows_text]
         if found.log_likelihood is not None:
             second.append(f"log-likelihood {found.log_likelihood:.2f}")
         elif found.log_pseudo_likelihood is not None:

@@ -28,8 +28,7 @@ def result_page(result: Any) -> Page:
     size += [] if found.num_parameters is None else [plural(found.num_parameters, "parameter")]
     sentences = [f"A {family.name} of {plural(found.num_variables, 'variable')} with {' and '.join(size)}."]
     if found.num_rows is not None and found.log_likelihood is not None:
-        rows = plural(found.num_rows, "row")
-        sentences.append(f"Its log-likelihood on its {rows} is {found.log_likelihood:.2f} nats.")
+        sentences.append(f"Its log-likelihood on its {found.rows_text} is {found.log_likelihood:.2f} nats.")
     if found.deviance is not None and found.df is not None:
         words = f"{found.deviance:.2f} on {plural(found.df, 'degree')} of freedom"
         sentences.append(f"Its deviance from the saturated model is {words}.")
@@ -42,6 +41,7 @@ def result_page(result: Any) -> Page:
     return Page(
         title=f"{family.name[0].upper()}{family.name[1:]} of {stored.info.get('data', 'data')}",
         rows={"train": found.num_rows or 0},
+        has_weights=found.has_weights,
         names=stored.domain.names,
         summary=sentences,
         warnings=[],

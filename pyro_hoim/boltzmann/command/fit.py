@@ -11,7 +11,7 @@ from ...core.command.guards import warn_of_size
 from ...core.command.options import LABELLED
 from ...core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
 from ...core.family import Asked, Option, Request, Study
-from ...core.words import num_states_text, option, plural
+from ...core.words import num_states_text, option, plural, rows_text
 from ...data.observations import Observations
 from ...errors import check_names, conflict
 from ...runs.options import RunOptions
@@ -84,7 +84,7 @@ class MachinePlan:
             patience=None if validation is None else _PATIENCE,
         )
         warn_of_size(rows, structure.num_parameters, f"fewer {option('hidden')} units, or {option('decay')}")
-        size = plural(structure.num_hidden, "hidden unit"), plural(rows.total_count, "row")
+        size = plural(structure.num_hidden, "hidden unit"), rows_text(rows)
         request.begin(f"learning {size[0]} from {size[1]}")
         result = fit_machine(
             rows,

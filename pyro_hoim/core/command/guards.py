@@ -14,7 +14,7 @@ from ...data.observations import Observations
 from ...errors import DataWarning, caller_level, check_names, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..partition import Cost
-from ..words import listed, option, plural, shorten
+from ..words import listed, option, plural, rows_text, shorten
 
 __all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_size", "warn_of_uniform"]
 
@@ -131,7 +131,7 @@ def warn_of_size(rows: Observations, num_parameters: int, hint: str = "") -> Non
     Warns:
         DataWarning: with both numbers.
     """
-    if num_parameters > rows.total_count:
+    if num_parameters > (rows.total_count if rows.has_whole_counts else rows.num_rows):
         hint = hint or f"{option('prior', 'unit')}, a lower {option('order')} or fewer {option('columns')}"
         sizes = f"{plural(num_parameters, 'parameter')} for {rows_text(rows)}"
         told = f"{sizes}: estimates will be poor or infinite; use {hint}"

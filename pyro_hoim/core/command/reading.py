@@ -14,14 +14,14 @@ from ...data.csv_file import CsvColumns
 from ...data.encoding import parse_counts, select_columns
 from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
-from ...data.readers import Source, check_counting
+from ...data.readers import Source, check_counting, encode_columns
 from ...data.roles import Counting, missing_sentence, seeming_countings
 from ...datasets.tables import load_table, tables
 from ...errors import check_names, conflict
 from ..words import option
 from .pieces import Pieces, distinct_rows
 
-__all__ = ["Reading", "cells_of", "cut_columns", "missing_words", "read_cells"]
+__all__ = ["Reading", "cells_of", "cut_columns", "encoded", "missing_words", "read_cells"]
 
 _NONE = "none"
 
@@ -171,6 +171,13 @@ def read_cells(source: Path | str, sep: str | None = None, encoding: str | None 
         Reading(sep, encoding).check_unused(str(source))
         return cells_of(load_table(str(source)), str(source))
     return read_table_file(source, sep=sep, encoding=encoding)
+
+
+def encoded(
+    table: CsvColumns, count: str | None, weights: str | None, chosen: Any, missing: Collection[str]
+) -> Observations:
+    """The rows of cells that were read; :func:`missing_words` tells of their labels."""
+    return Observations(*encode_columns(Source.of_csv(table), None, count, weights, chosen, ("", *missing)))
 
 
 def missing_words(rows: Observations) -> str | None:

@@ -31,9 +31,9 @@ from ...errors import (
 )
 from ...schema import Variable
 from ..family import Asked, Source
-from ..words import listed, option, plural, possible_rows, whole
+from ..words import listed, option, plural, possible_rows, rows_text, whole
 from .guards import check_rows, warn_of_columns
-from .reading import Reading, cells_of, cut_columns, missing_words, read_cells
+from .reading import Reading, cells_of, cut_columns, encoded, missing_words, read_cells
 
 __all__ = [
     "ALL_TRAIN",
@@ -125,8 +125,9 @@ class Table(Source):
         found: list[str] = []
         if self.dropped_rows:
             verb = "was" if self.dropped_rows == 1 else "were"
-            left = plural(self.rows.total_count, "row")
-            dropped = plural(self.dropped_rows, "row")
+            left = rows_text(self.rows)
+            is_counted = self.rows.has_whole_counts
+            dropped = plural(self.dropped_rows, "row") if is_counted else f"Weights of {self.dropped_rows:g}"
             found.append(f"{dropped} with missing cells {verb} left out ({option('missing', 'drop')}); {left} stayed.")
         if self.summed_cells:
             cells, policy = plural(self.summed_cells, "missing cell"), option("missing", "marginalise")
@@ -177,6 +178,8 @@ class Table(Source):
             left_out = rows.total_count - complete.total_count
             policy = option("missing", "drop")
             drop = f"{policy} to leave out {left_out:,g} of {plural(rows.total_count, 'row')}"
+            if not rows.has_whole_counts:
+                drop = f"{policy} to leave out weights of {left_out:g} of {rows.total_count:g}"
             if missing.policy is None:
                 other = "" if reason else f", or {option('missing', 'marginalise')} to sum over them"
                 verb = "is" if rows.num_missing_cells == 1 else "are"
@@ -260,7 +263,7 @@ def _read_source(
         problem = f"no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}"
         raise refused(source, problem, code="no-file")
     table, cuts = cut_columns(table, reading.bins, missing, count or weights)
-    rows = Observations.from_csv(table, count=count, weights=weights, columns=chosen, missing_values=("", *missing))
+    rows = encoded(table, count, weights, chosen, missing)
     return rows, list(table.note), _kept(cuts, reading), None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal, get_args
@@ -34,14 +34,16 @@ class _Marks:
 
     Attributes:
         names: of the columns, in schema order.
-        never_set: names of columns of two levels that are set in no row.
+        never_set: names of columns that are set in no row, each with its unset label.
+        single: those of them that have that level alone.
         is_set: distinct rows and columns (U, b).
         counts: of the rows (U,).
         totals: observations in which each column is set (b,).
     """
 
     names: tuple[str, ...]
-    never_set: tuple[str, ...]
+    never_set: Mapping[str, str]
+    single: frozenset[str]
     is_set: np.ndarray
     counts: np.ndarray
     totals: np.ndarray
@@ -53,14 +55,27 @@ class _Marks:
     def only(self, places: Sequence[int]) -> _Marks:
         """Some of the columns."""
         names = tuple(self.names[place] for place in places)
-        return _Marks(names, self.never_set, self.is_set[:, places], self.counts, self.totals[places])
+        return _Marks(names, self.never_set, self.single, self.is_set[:, places], self.counts, self.totals[places])
 
-    def group(self, places: Sequence[int], may_be_none: bool) -> ColumnGroup:
-        """A group, with the columns that are never set and whose names begin as those of the group do."""
-        found = [self.names[place] for place in places]
-        prefix = prefix_of(found)
-        found += [name for name in self.never_set if prefix and name.startswith(prefix)]
-        return ColumnGroup.exclusive(found, may_be_none=may_be_none)
+    def groups(self, found: Sequence[tuple[Sequence[int], bool]], unset: Mapping[str, str]) -> Iterator[ColumnGroup]:
+        """Groups, each with the columns that are never set and whose names begin as those of the group do."""
+        members = [[self.names[place] for place in places] for places, _ in found]
+        prefixes = [prefix_of(names) for names in members]
+        joined: dict[str, list[str]] = {}
+        for name, label in self.never_set.items():
+            fits = [
+                p
+                for p, own in zip(prefixes, members, strict=True)
+                if p and name.startswith(p) and unset[own[0]] == label
+            ]
+            if fits:
+                joined.setdefault(max(fits, key=len), []).append(name)
+        for names, prefix, (_, may_be_none) in zip(members, prefixes, found, strict=True):
+            more = joined.pop(prefix, [])
+            group = ColumnGroup.exclusive([*names, *(n for n in more if n not in self.single)], may_be_none=may_be_none)
+            single = [name for name in more if name in self.single]
+            levels = tuple((*level, *(0,) * len(single)) for level in group.levels)
+            yield replace(group, columns=(*group.columns, *single), levels=levels)
 
 
 def _rows(data: Observations) -> tuple[np.ndarray, np.ndarray]:
@@ -80,8 +95,10 @@ def _marks(data: Observations) -> _Marks:
     totals = counts @ is_set
     used = np.flatnonzero((totals > 0) & (totals < counts.sum()))
     names = [data.domain.names[i] for i in binary]
-    never = tuple(name for name, total in zip(names, totals.tolist(), strict=True) if not total)
-    return _Marks(tuple(names), never, is_set, counts, totals).only(used.tolist())
+    single = [variable.name for variable in data.domain if variable.cardinality == 1]
+    never = [*(name for name, total in zip(names, totals.tolist(), strict=True) if not total), *single]
+    unset = {name: data.domain[name].labels[0] for name in never}
+    return _Marks(tuple(names), unset, frozenset(single), is_set, counts, totals).only(used.tolist())
 
 
 def _log_choose(n: np.ndarray | float, k: np.ndarray | float) -> np.ndarray:
@@ -133,7 +150,7 @@ def find_exclusive_groups(
         left = [place for place in range(len(marks.names)) if place not in used]
         found += [([left[i] for i in group], True) for group in _loose_groups(marks.only(left), error)]
     found.sort(key=lambda entry: entry[0][0])
-    return tuple(marks.group(group, loose) for group, loose in found)
+    return tuple(marks.groups(found, {variable.name: variable.labels[0] for variable in rows.domain}))
 
 
 def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:

@@ -16,7 +16,7 @@ from ..encoding import select_columns
 from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
-from ..roles import seeming_countings
+from ..roles import seeming_countings, warn_of_missing_words
 from .chunked import ChunkedRows, in_threads
 from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
 from .files import RowFiles, open_files
@@ -148,6 +148,8 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
             refuse_identifiers(sizes, sum(options["lengths"]))
         if how.is_checked and not is_told:
             _check_told(domain, labels.source)
+        if how.is_checked:
+            warn_of_missing_words(domain.variables)
     else:
         if columns is not None:
             domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))

@@ -230,6 +230,7 @@ def fit_figures(result: FitResult) -> Figures:
         num_interactions=graph.num_interactions,
         num_parameters=result.num_parameters_fitted,
         num_rows=result.num_rows,
+        has_weights=result.data is not None and not result.data.has_whole_counts,
         log_likelihood=result.log_likelihood,
         deviance=deviance,
         df=df,

@@ -18,7 +18,7 @@ from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.encoding import LARGEST_COUNT
 from ...data.frames import DataLike, as_observations
-from ...errors import other_domain, out_of_range, out_of_reach, size_text, wrong_shape, wrong_type
+from ...errors import check_type, other_domain, out_of_range, out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..margins import margin_fault
@@ -278,6 +278,7 @@ def statistics_of(observations: DataLike | torch.Tensor, hypergraph: Interaction
     Raises:
         MissingDataError: the observations have missing cells.
         InputError: another domain, or codes outside it.
+        InputTypeError: ``hypergraph`` is none, as where the arguments are swapped.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -285,6 +286,7 @@ def statistics_of(observations: DataLike | torch.Tensor, hypergraph: Interaction
         >>> statistics_of(torch.tensor([[0, 1], [1, 1], [1, 1]]), graph).tolist()  # of a, b and both
         [1.0, 2.0, 0.0, 3.0, 0.0, 1.0, 0.0, 2.0]
     """
+    check_type(hypergraph, InteractionHypergraph, "hypergraph, the second argument")
     if isinstance(observations, torch.Tensor):
         d = len(hypergraph.domain)
         if observations.dim() < 2 or observations.shape[-1] != d:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ class _Plan(NamedTuple):
     terms: Floats
     parameters: Floats
     axes: NDArray[np.int64]
+
+
+_SHOWN = 3  # sets of variables in a repr
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,19 @@ class InteractionRidge:
         object.__setattr__(self, "by_order", orders)
         object.__setattr__(self, "by_edge", edges)
         object.__setattr__(self, "smoothness", float(self.smoothness))
+
+    def __repr__(self) -> str:
+        """The arguments that are none of the defaults; of many sets the first."""
+        sets = [f"{edge!r}: {strength!r}" for edge, strength in islice(self.by_edge.items(), _SHOWN)]
+        more = f", ... ({len(self.by_edge)} sets)" if len(self.by_edge) > _SHOWN else ""
+        words = [
+            f"default={self.default!r}" if self.default else "",
+            f"by_order={self.by_order!r}" if self.by_order else "",
+            f"by_edge={{{', '.join(sets)}{more}}}" if sets else "",
+            f"smoothness={self.smoothness!r}" if self.smoothness else "",
+            "smooth_singles=True" if self.smooth_singles else "",
+        ]
+        return f"{type(self).__name__}({', '.join(filter(None, words))})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # nothing that is cached

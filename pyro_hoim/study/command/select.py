@@ -14,7 +14,7 @@ from ...core.command.answers import accuracy_by_part, by_part, log_partition_jso
 from ...core.command.options import only
 from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
-from ...core.words import num_states_text, option, plural
+from ...core.words import num_states_text, option, plural, rows_text
 from ...data.columns import check_columns
 from ...data.joined.find import Join, join_columns
 from ...errors import refused, unexpected
@@ -142,7 +142,7 @@ class SelectPlan:
                 run=RunOptions(checkpoint=checkpoint, resume=request.resume, progress=True),
             )
 
-        rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
+        rows = [rows_text(parts[part]) for part in ("train", "validation")]
         stage = f"learning from {rows[0]}, judged on {rows[1]} of validation"
         if not joined:
             return _study(work, asked, request, stage)
@@ -208,7 +208,7 @@ def train_given(
             regularisation=strengths,
         )
 
-    rows = plural(request.parts["train"].total_count, "row")
+    rows = rows_text(request.parts["train"])
     sizes = plural(hypergraph.num_interactions, "interaction"), plural(hypergraph.num_parameters, "parameter")
     return _study(work, asked, request, f"fitting {rows} by sampled gradients: {', '.join(sizes)}", told)
 
