@@ -34,7 +34,8 @@ _WEIGHTS = re.compile(
 )
 _DIFFER = 0.9
 _MISSING = re.compile(
-    r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|none|nil|missing|unknown|\.+|-+|\?+|\*+|\\n", re.IGNORECASE
+    r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|(?-i:None)|nil|missing|unknown|\.+|-+|\?+|\*+|\\n",
+    re.IGNORECASE,
 )
 """Words that mostly mean missing."""
 
@@ -139,7 +140,7 @@ def words_for_missing(variables: Iterable[Variable]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for variable in variables:
         for label in variable.labels:
-            if _MISSING.fullmatch(label):
+            if _MISSING.fullmatch(label) and not (label == "-" and "+" in variable.labels):
                 found.setdefault(label, []).append(variable.name)
     return found
 

@@ -13,7 +13,9 @@ import torch
 from ..data.columns import relabelled
 from ..data.csv_file import CsvColumns, read_csv
 from ..data.encoding import encode_column
+from ..data.files.table_file import read_table_file
 from ..data.observations import Observations
+from ..data.readers import Source, encode_columns
 from ..errors import out_of_range, unexpected
 from ..schema import Domain, Variable
 from .files import data_file
@@ -175,7 +177,13 @@ def load_mushroom() -> Observations:
 
     Found, cached and verified by :func:`data_file`, with its errors. There are 243,799,621,632,000 states.
     """
-    return Observations.from_csv(data_file("mushroom"), count=None)
+    return _levels_of("mushroom")
+
+
+def _levels_of(name: str) -> Observations:
+    """The rows of a file, among whose levels ``?`` is known to be."""
+    table = Source.of_csv(read_table_file(data_file(name)))
+    return Observations(*encode_columns(table, None, None, None, None, ("",)))
 
 
 def load_breast_cancer() -> Observations:
@@ -184,5 +192,5 @@ def load_breast_cancer() -> Observations:
     M. Zwitter and M. Soklic (1988); found, cached and verified by :func:`data_file`, with its errors. Age, tumor-size,
     inv-nodes and deg-malig are ordinal; levels are those that occur.
     """
-    rows = Observations.from_csv(data_file("breast_cancer"), count=None)
+    rows = _levels_of("breast_cancer")
     return relabelled(rows, [Variable(name, labels, "ordinal") for name, labels in _BREAST_CANCER_ORDER.items()])

@@ -87,6 +87,7 @@ def test_categories_of_two_types_are_refused():
         Observations.from_pandas(frame)
 
 
+@pytest.mark.filterwarnings("ignore:levels like others")
 @pytest.mark.parametrize(
     ("cells", "labels", "codes"),
     [
@@ -156,7 +157,7 @@ def test_labels_and_names_that_look_alike_are_told(pair):
 
 
 def test_text_of_missing_cells_in_an_array_is_told():
-    with pytest.warns(DataWarning, match="'nan' in an array of text is read as a label"):
+    with pytest.warns(DataWarning, match="levels like others are 'nan' of 'x0'"):
         read = Observations.from_numpy(np.array([["a"], [np.nan]]))
     assert read.domain["x0"].labels == ("a", "nan")
     assert Observations.from_numpy(np.array([["a"], [np.nan]]), missing_values=("", "nan")).num_missing_cells == 1

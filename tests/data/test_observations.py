@@ -222,6 +222,7 @@ def test_csv_equals_pandas(tmp_path_factory, data):
         assert torch.equal(found.codes, same.codes)
 
 
+@pytest.mark.filterwarnings("ignore:levels like others")
 def test_csv_rows_cells_and_weights(tmp_path):
     rows = Observations.from_csv(write(tmp_path, "a,b\nx,1\ny,\nx,?\n"))
     assert rows.counts.tolist() == [1, 1, 1]

@@ -57,6 +57,7 @@ def table(labels):
 LABELS = st.text(st.sampled_from("'=+-@ab1"), min_size=1, max_size=5)
 
 
+@pytest.mark.filterwarnings("ignore:levels like others")
 @settings(max_examples=30)
 @given(st.lists(LABELS, min_size=2, max_size=5, unique=True))
 def test_files_made_safe_are_read_back(tmp_path_factory, labels):

@@ -112,6 +112,7 @@ def test_a_penalty_is_a_prior_and_shrinks(frame):
     assert float(found.theta.norm()) < 0.95 * float(hoim.fit("smoke*mental", frame).theta.norm())
 
 
+@pytest.mark.filterwarnings("ignore:levels like others")
 def test_missing_cells_are_dropped_or_summed_over_as_asked(frame):
     gaps = frame[["smoke", "mental"]].copy()
     gaps.iloc[:200, 0] = None
