@@ -1,4 +1,4 @@
-from . import plots as plots
+from . import data as data, inference as inference, information as information, log_linear as log_linear, plots as plots
 from ._version import __version__ as __version__
 from .boltzmann import RestrictedBoltzmannMachine as RestrictedBoltzmannMachine
 from .compilation import warm_up as warm_up

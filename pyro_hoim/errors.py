@@ -39,6 +39,7 @@ __all__ = [
     "check_unique",
     "check_whole",
     "conflict",
+    "is_real",
     "is_whole",
     "none_received",
     "other_domain",
@@ -357,23 +358,24 @@ def check_whole(value: object, argument: str, least: int = 1, most: int | None =
 
 def check_positive(value: object, argument: str) -> None:
     """Raise :class:`InputError` unless a value is a finite number above 0."""
-    if not (_is_real(value) and 0 < value < math.inf):
+    if not (is_real(value) and 0 < value < math.inf):
         raise out_of_range(argument, "a positive finite number", value)
 
 
 def check_not_negative(value: object, argument: str) -> None:
     """Raise :class:`InputError` unless a value is a finite number from 0."""
-    if not (_is_real(value) and 0 <= value < math.inf):
+    if not (is_real(value) and 0 <= value < math.inf):
         raise out_of_range(argument, "a finite number from 0", value)
 
 
 def check_fraction(value: object, argument: str) -> None:
     """Raise :class:`InputError` unless a value is a number between 0 and 1, which are excluded."""
-    if not (_is_real(value) and 0 < value < 1):
+    if not (is_real(value) and 0 < value < 1):
         raise out_of_range(argument, "a number between 0 and 1", value)
 
 
-def _is_real(value: object) -> TypeGuard[float]:
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether a value is a real number, of Python or of NumPy, and no boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

@@ -32,7 +32,7 @@ class Reverse(NamedTuple):
 
 def derived(seed: int, purpose: int) -> int:
     """Another seed for another part of the same call."""
-    return (seed + purpose * 0x9E3779B97F4A7C15) % 2**62
+    return (int(seed) + purpose * 0x9E3779B97F4A7C15) % 2**62
 
 
 def drawn_seed(generator: torch.Generator | None) -> int:

@@ -34,6 +34,7 @@ from ..errors import (
     check_names,
     check_type,
     check_whole,
+    is_whole,
     none_received,
     other_domain,
     out_of_reach,
@@ -417,7 +418,9 @@ def _question(command: str, model: object, options: Mapping[str, Any], **values:
     check_names(options, list(known), "options", noun=f"option of {command}")
     for name, value in options.items():
         known[name].check(value)
-    values |= {name: option.unset for name, option in known.items()} | dict(options)
+    given = {name: int(value) if is_whole(value) else value for name, value in options.items()}
+    values = {name: int(value) if is_whole(value) else value for name, value in values.items()}
+    values |= {name: option.unset for name, option in known.items()} | given
     return family, Question(stored, Path("model"), values, frozenset(options))
 
 

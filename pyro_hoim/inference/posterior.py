@@ -16,7 +16,7 @@ from ..checks import check_exact_shape, check_finite
 from ..core.partition import PartitionBackend
 from ..data.frames import DataLike, as_observations, is_frame
 from ..data.observations import Observations
-from ..errors import check_choice, check_type, conflict, out_of_range, refused, wrong_type
+from ..errors import check_choice, check_type, conflict, is_real, out_of_range, refused, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
@@ -209,7 +209,7 @@ def sample_posterior(
         metric = "laplace" if has_curvature and hypergraph.num_parameters <= MAX_DENSE_PARAMETERS else "adapt"
     state = get_rng_state()
     try:
-        set_rng_seed(seed)
+        set_rng_seed(int(seed))
         if isinstance(law, DiaconisYlvisaker):
             # One log Z per step instead of two: the posterior is known and needs no likelihood.
             model = partial(pyro.sample, "theta", law.posterior(counts, total))
@@ -276,7 +276,7 @@ def is_normal(prior: object) -> TypeGuard[Independent]:
 
 def prior_of(hypergraph: InteractionHypergraph, prior: Any) -> Any:
     """The prior as a distribution in double precision over the free coordinates."""
-    if isinstance(prior, int | float) and not isinstance(prior, bool):
+    if is_real(prior):
         return normal_prior(hypergraph, float(prior), dtype=torch.float64)
     if not isinstance(prior, torch.distributions.Distribution):
         raise wrong_type("prior", "a positive number or a distribution", prior)

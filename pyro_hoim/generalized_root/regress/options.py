@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ...errors import check_choice, check_positive, check_type, check_whole, is_whole, out_of_range, wrong_type
+from ...errors import check_choice, check_positive, check_type, check_whole, is_real, is_whole, out_of_range, wrong_type
 
 __all__ = ["Candidates", "L1Rule", "Refit", "RootSettings", "Symmetrize", "checked_settings"]
 
@@ -73,7 +73,7 @@ class RootSettings:
 
     def __post_init__(self) -> None:
         check_choice(self.symmetrize, get_args(Symmetrize), "symmetrize")
-        if isinstance(self.refit_share, bool) or not isinstance(self.refit_share, int | float):
+        if not is_real(self.refit_share):
             raise wrong_type("refit_share", "a number", received=repr(self.refit_share))
         if not 0 <= self.refit_share <= 1:
             raise out_of_range("refit_share", "a share from 0 to 1", self.refit_share)

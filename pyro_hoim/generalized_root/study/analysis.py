@@ -16,7 +16,7 @@ from ...core.partition import LogPartition
 from ...core.parts import PARTS, StudyRecord, check_part_names
 from ...core.scores import mean_gain
 from ...data.counts import CountTable
-from ...errors import conflict, none_received, other_domain, refused
+from ...errors import conflict, is_real, none_received, other_domain, refused
 from ...schema import Domain
 from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
@@ -230,7 +230,7 @@ def analyse_roots(
         >>> analyse_roots({"train": table}, PoissonFamily(), order=2).fit.num_interactions
         1
     """
-    penalties = [l1] if isinstance(l1, int | float) else list(l1)
+    penalties = [l1] if is_real(l1) else list(l1)
     check_part_names(parts)
     held = {name: rows for name, rows in parts.items() if rows.num_rows}
     if "train" not in held:

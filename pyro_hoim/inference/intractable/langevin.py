@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from typing_extensions import override
 
-from ...errors import check_choice, check_positive, check_whole, out_of_range, refused
+from ...errors import check_choice, check_positive, check_whole, is_real, out_of_range, refused
 from ._kernel import IntractableKernel, where
 from ._program import Evaluation, IntractableProgram, Values
 from ._proposals import Coordinates, laplace
@@ -122,7 +122,7 @@ class Langevin(IntractableKernel):
         check_choice(gradient, ("auto", "backend", "persistent"), "gradient")
         check_choice(preconditioner, ("pseudo-likelihood", "none"), "preconditioner")
         check_positive(step_size, "step_size")
-        if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 <= decay <= 1:
+        if not is_real(decay) or not 0 <= decay <= 1:
             raise out_of_range("decay", "a number from 0 to 1", decay)
         self.num_particles = check_whole(num_particles, "num_particles")
         self.num_sweeps = check_whole(num_sweeps, "num_sweeps")

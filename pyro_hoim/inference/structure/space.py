@@ -20,6 +20,7 @@ from ...errors import (
     check_type,
     check_whole,
     conflict,
+    is_real,
     none_received,
     other_domain,
     out_of_range,
@@ -89,7 +90,7 @@ class StructureSpace:
             raise none_received("domain", "at least one variable")
         if space != "hierarchical" and heredity != 1:
             raise conflict("heredity", f"space={space!r} has rules of its own", "leave it out, or use 'hierarchical'")
-        if isinstance(heredity, bool) or not isinstance(heredity, int | float) or not 0 <= heredity <= 1:
+        if not is_real(heredity) or not 0 <= heredity <= 1:
             raise out_of_range("heredity", "a number from 0 to 1", heredity)
         least = min(2, len(cards))
         if max_order is None:

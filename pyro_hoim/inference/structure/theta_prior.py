@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pyro.distributions import Independent, Normal
 
-from ...errors import conflict, wrong_type
+from ...errors import conflict, is_real, wrong_type
 from ...log_linear.laws.normal import normal_prior, unit_information_prior
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.named_priors import Prior
@@ -29,7 +29,7 @@ def checked_prior(prior: Any) -> Any:
     """A prior with texts and numbers made a named one; refuses what is none."""
     if isinstance(prior, str):
         prior = Prior.parse(prior)
-    elif isinstance(prior, int | float) and not isinstance(prior, bool):
+    elif is_real(prior):
         prior = Prior.parse(f"normal:{float(prior)!r}")
     elif not isinstance(prior, Prior | torch.distributions.Distribution) and not callable(prior):
         expected = "a number, a text such as 'unit', a Prior, a distribution or a function of the hypergraph"

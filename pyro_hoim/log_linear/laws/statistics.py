@@ -18,7 +18,7 @@ from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.encoding import LARGEST_COUNT
 from ...data.frames import DataLike, as_observations
-from ...errors import check_type, other_domain, out_of_range, out_of_reach, size_text, wrong_shape, wrong_type
+from ...errors import check_type, is_real, other_domain, out_of_range, out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..margins import margin_fault
@@ -345,7 +345,7 @@ def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
             received = total_count[~valid].flatten()[0].item()
             raise out_of_range("total_count", f"whole numbers from 0 to {LARGEST_COUNT}", received=received)
         return total_count
-    if isinstance(total_count, bool) or not isinstance(total_count, int | float):
+    if not is_real(total_count):
         raise wrong_type("total_count", "a number or a tensor", total_count)
     if not (0 <= total_count <= LARGEST_COUNT and float(total_count).is_integer()):
         raise out_of_range("total_count", f"a whole number from 0 to {LARGEST_COUNT}", total_count)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.rows import check_count
-from ...errors import out_of_range, refused, unexpected, wrong_type
+from ...errors import is_real, out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import Edge
 
@@ -148,7 +148,7 @@ def checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity |
     if isinstance(heredity, str):
         if heredity == "semi-strong":
             return heredity
-    elif isinstance(heredity, int | float) and not isinstance(heredity, bool) and 0 < heredity <= 1:
+    elif is_real(heredity) and 0 < heredity <= 1:
         return float(heredity)
     raise out_of_range("heredity", "a number in (0, 1] or 'semi-strong'", heredity)
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.frames import DataLike
-from ...errors import out_of_range
+from ...errors import is_real, out_of_range
 from ...runs.options import RunOptions, checked_run
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import Heredity, checked_heredity, is_admitted
@@ -92,7 +92,7 @@ def select(
     pool = search.pool(train.domain)
     scored = checked_score(search.score)[1]
     begin = singles(train.domain) if init is None else checked_start(init, trainer)
-    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or math.isnan(min_score):
+    if not is_real(min_score) or math.isnan(min_score):
         raise out_of_range("min_score", "a number", min_score)
     settings: dict[str, Any] = {
         **search.settings(train.domain),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import check_exact_shape
-from ...errors import check_positive, check_type, check_whole, out_of_range
+from ...errors import check_positive, check_type, check_whole, is_real, out_of_range
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .ridge import InteractionRidge, contrast_spectrum
 
@@ -141,7 +141,7 @@ def num_effective(
 
 def check_damping(damping: object, argument: str) -> float:
     """Raise unless a number above 0 and at most 1."""
-    if isinstance(damping, bool) or not isinstance(damping, int | float) or not 0 < damping <= 1:
+    if not is_real(damping) or not 0 < damping <= 1:
         raise out_of_range(argument, "a number above 0, at most 1", damping)
     return float(damping)
 
