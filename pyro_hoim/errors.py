@@ -69,6 +69,7 @@ ErrorCode = Literal[
     "conflict",
     "other-domain",
     "other-run",
+    "unknown-order",
     "impossible",
     "not-normalizable",
     "over-budget",

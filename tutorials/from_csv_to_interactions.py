@@ -32,11 +32,8 @@ import numpy as np
 import pandas as pd
 
 from pyro_hoim import Observations
-from pyro_hoim.data.columns import (
-    check_columns,
-    ordered_columns,
-    with_ordinal,
-)
+from pyro_hoim.data.columns import check_columns
+from pyro_hoim.data.order import ordered_columns, with_ordinal
 from pyro_hoim.information.removal import removal_effect
 from pyro_hoim.log_linear import Regularisation, fit_collection, learn
 from pyro_hoim.log_linear.imputation import impute
@@ -88,13 +85,13 @@ except ValueError as error:
 rows = rows.project([name for name in rows.domain.names if name != "person"])
 
 # %% [markdown]
-# Labels that are numbers or ranges of numbers have an order, and neighbouring levels are probably alike. The model
-# makes use of that, so that a column of many levels costs few parameters.
+# Labels that are numbers, ranges of numbers or words of a common scale have an order, and neighbouring levels are
+# probably alike. The model makes use of that, so that a column of many levels costs few parameters.
 
 # %%
 ordered = ordered_columns(rows)
 rows = with_ordinal(rows, ordered)
-print("ordered:", ordered, rows.domain["age"].labels)
+print("ordered:", {name: rows.domain[name].labels for name in ordered})
 
 # %% [markdown]
 # ## 2. Learn
@@ -238,7 +235,7 @@ print(effect.text)
 planted = {("age", "smokes"), ("age", "sport"), ("sport", "weight"), ("smokes", "asbestos", "lung")}
 idle = [value for edge, value in worth.items() if {"coin", "city"} & set(edge)]
 assert "'person'" in refusal
-assert ordered == ("age",)
+assert ordered == ("age", "weight")
 assert planted <= set(learned.hypergraph.edges)
 assert planted <= set(learned.structure.hypergraph.edges)
 assert len(idle) <= 1

@@ -21,7 +21,7 @@
 import numpy as np
 import pandas as pd
 
-from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, goodness_of_fit
+from pyro_hoim import Domain, InteractionHypergraph, Observations, Variable, fit, goodness_of_fit
 from pyro_hoim.log_linear import (
     coefficient_table,
     likelihood_ratio_test,
@@ -40,7 +40,7 @@ seed = 0
 wrong = ("always wrong", "almost always", "sometimes", "not wrong")
 agree = ("strongly disagree", "disagree", "agree", "strongly agree")
 opinions = Observations.from_table(
-    Domain.from_labels({"premarital": wrong, "teenage": agree}),
+    Domain([Variable("premarital", wrong, kind="ordinal"), Variable("teenage", agree, kind="ordinal")]),
     [[81, 68, 60, 38], [24, 26, 29, 14], [18, 41, 74, 42], [36, 57, 161, 157]],
 )
 independent = fit("premarital + teenage", opinions)

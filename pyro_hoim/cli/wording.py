@@ -36,6 +36,7 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
     ("over-budget", "number"): "use a smaller -n: parts with a --seed of their own may be drawn one by one",
     ("over-budget", "hidden"): "use fewer --hidden units or --columns",
     ("over-budget", None): None,
+    ("unknown-order", None): "say it by --levels FILE with the levels in the right order, as JSON: {received}",
 }
 """By code and argument, or any argument: what to do here in the place of a hint about calls in Python."""
 _SMALLER = {
@@ -61,6 +62,7 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
     for key in ((error.code, (argument or "").partition(" ")[0]), (error.code, None)):
         if key in _HINTS and "--" not in (hint or ""):
             hint = _HINTS[key]
+            hint = hint and hint.replace("{received}", str(error.received))
             break
     if error.code == "over-budget" and "--" not in f"{error.problem} {hint}" and command is not None:
         hint = _SMALLER.get(str(command.name), hint)

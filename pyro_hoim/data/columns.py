@@ -1,35 +1,24 @@
-"""Columns before anything is learned: which cannot be, and which have levels in an order."""
+"""Columns before anything is learned: which name rows instead of describing them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-import torch
-
-from ..errors import check_names, refused
-from ..schema import Domain, Variable
+from ..errors import refused
 from .observations import Observations
+from .order import place_of
 
 __all__ = [
     "check_columns",
     "identifier_columns",
-    "ordered_columns",
     "place_of",
     "refuse_identifiers",
-    "relabelled",
     "rows_seen",
-    "with_ordinal",
 ]
 
 _FEW_ROWS = 20
 _MANY_LEVELS = 1000
 _SHOWN = 6
-_NUMBER = r"[-+]?\d+(?:\.\d+)?"
-_RANGE = re.compile(rf"[\[(]?\s*({_NUMBER})\s*(?:-|–|to|,|\.\.)\s*({_NUMBER})\s*[\])]?")
-_BELOW = re.compile(rf"(?:<=?|under|up to)\s*({_NUMBER})")
-_ABOVE = re.compile(rf"(?:>=?|over|from)\s*({_NUMBER})|({_NUMBER})\s*\+")
 
 
 def check_columns(data: Observations, *, weighted: bool = False) -> None:
@@ -88,50 +77,3 @@ def identifier_columns(data: Observations, *, weighted: bool = False, seen: int 
         if _names_rows(levels, variable.cardinality, total):
             found.append((variable.name, levels))
     return found
-
-
-def place_of(label: str) -> float | None:
-    """Where a label stands on the number line; None for words."""
-    text = label.strip().lower()
-    if re.fullmatch(_NUMBER, text):
-        return float(text)
-    if found := _RANGE.fullmatch(text):
-        low, high = float(found[1]), float(found[2])
-        return (low + high) / 2 if low <= high else None
-    if found := _BELOW.fullmatch(text):
-        return float(found[1]) - 1e-9 * max(1.0, abs(float(found[1])))
-    if found := _ABOVE.fullmatch(text):
-        value = float(found[1] or found[2])
-        return value + 1e-9 * max(1.0, abs(value))
-    return None
-
-
-def ordered_columns(data: Observations) -> tuple[str, ...]:
-    """Nominal variables of three levels or more whose labels are all numbers or ranges of numbers, all different."""
-    found: list[str] = []
-    for variable in data.domain:
-        places = [place_of(label) for label in variable.labels]
-        if variable.kind == "nominal" and len(places) > 2 and None not in places and len(set(places)) == len(places):
-            found.append(variable.name)
-    return tuple(found)
-
-
-def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
-    """The same rows with some variables ordinal: numbers and ranges in their order, words as they are."""
-    check_names(list(names), data.domain.names, "names", noun="column")
-    variables: list[Variable] = []
-    for name in names:
-        places = {label: place_of(label) for label in data.domain[name].labels}
-        labels = places if None in places.values() else sorted(places, key=lambda label: places[label] or 0.0)
-        variables.append(replace(data.domain[name], labels=tuple(labels), kind="ordinal"))
-    return relabelled(data, variables)
-
-
-def relabelled(data: Observations, variables: Iterable[Variable]) -> Observations:
-    """The same rows with some columns over other levels; cells whose label is none of these are missing."""
-    known = {variable.name: variable for variable in variables}
-    codes = data.codes.clone()
-    for column, old in enumerate(data.domain):
-        place = {label: code for code, label in enumerate(known.get(old.name, old).labels)}
-        codes[:, column] = torch.tensor([*(place.get(label, -1) for label in old.labels), -1])[codes[:, column]]
-    return Observations(Domain(known.get(old.name, old) for old in data.domain), codes, data.counts)

@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..data.columns import relabelled
 from ..data.csv_file import CsvColumns, read_csv
 from ..data.encoding import encode_column
 from ..data.files.table_file import read_table_file
 from ..data.observations import Observations
+from ..data.order import relabelled
 from ..data.readers import Source, encode_columns
 from ..errors import out_of_range, unexpected
 from ..schema import Domain, Variable

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.command.guards import warn_of_columns, warn_of_size
+from ..core.command.guards import warn_of_columns, warn_of_ranks, warn_of_size
 from ..core.words import plural
 from ..data.encoding import plain_numbers
 from ..data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
@@ -41,7 +41,7 @@ from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.named_priors import Prior
-from ..log_linear.restricted.interactions import Interactions, graph_of
+from ..log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from ..log_linear.restricted.terms import FUNCTIONS, restricted_interactions
 from ..schema import Domain
 from ..structure.formula import FunctionTerm, parse_terms, split_formula
@@ -118,14 +118,15 @@ def fit(
     Raises:
         UnknownNameError: a column, label or option that does not exist; the closest are listed.
         MissingDataError: missing cells, and ``missing`` does not say what to do with them.
-        InputError: interactions that are not said, or twice; columns that are almost unique per row; a column such as
-            ``Freq`` or ``weight`` of which neither formula, ``count`` nor ``weights`` tells; no rows; or as
-            :func:`pyro_hoim.log_linear.fit`.
+        InputError: interactions that are not said, or twice; scores of levels whose order is not known; columns that
+            are almost unique per row; a column such as ``Freq`` or ``weight`` of which neither formula, ``count`` nor
+            ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
         InputTypeError: data or a prior of another type.
         IntractableError: log Z is out of reach.
 
     Warns:
-        DataWarning: of a data frame, constant columns, or more parameters than rows without a prior.
+        DataWarning: ``linear`` takes the ranks of levels that are numbers not equally far apart; of a data frame,
+            constant columns, or more parameters than rows without a prior.
         ConvergenceWarning, NonexistentEstimateWarning: as :func:`pyro_hoim.log_linear.fit`.
 
     Example:
@@ -168,6 +169,8 @@ def fit(
         if penalty is not None:
             raise conflict("prior, penalty", "at most one of them", "a penalty may be given as the prior")
         penalty = _penalty(prior, interactions)
+    if isinstance(interactions, RestrictedInteractions):
+        warn_of_ranks(interactions.orders)
     if is_frame(data) and isinstance(rows, Observations):
         warn_of_columns(rows)
         if penalty is None and weights is None:

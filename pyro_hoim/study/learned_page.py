@@ -16,6 +16,7 @@ from ..core.words import (
     plural,
     possible_rows,
 )
+from ..data.order import ordinal_orders
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.search.figures import capacity_figure
 from ..plots.drawing import figure_of
@@ -323,7 +324,9 @@ def _making(analysis: LearnedAnalysis) -> Section:
         + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
         + f"; together {sum(learned.seconds.values()):.1f} s."
     )
-    for words in learned.notes:
+    orders = ordinal_orders(learned.hypergraph.domain) if learned.ridge.smoothness > 0 else {}
+    notes = [f"Neighbouring levels of {name} are taken to be alike: {order.shown}." for name, order in orders.items()]
+    for words in (*notes, *learned.notes):
         section.note(words)
     return section
 

@@ -1,21 +1,31 @@
 """``--edges`` with scores of ordered levels, symmetry and diagonals: fitted and compared as the library does it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pyro_hoim import InteractionHypergraph, fit, load, load_table
+from pyro_hoim.data.order import relabelled
 from pyro_hoim.log_linear import goodness_of_fit, likelihood_ratio_test, restricted_interactions
 
 LINEAR, NONE, WHOLE = "linear(Class):Sex", "Class + Sex", "Class*Sex"
 EDGES = [word for formula in (LINEAR, NONE, WHOLE) for word in ("--edges", formula)]
 COLUMNS = ("--columns", "Class,Sex")
+LEVELS = ("--levels", "class.json")
+
+
+@pytest.fixture(autouse=True)
+def order_of_class(shell):
+    """A file with the order of the classes, which their labels do not say."""
+    Path("class.json").write_text('{"Class": ["1st", "2nd", "3rd", "Crew"]}')
 
 
 def test_a_formula_with_functions_is_fitted_and_compared_as_in_the_library(shell):
-    found = shell.json("fit", "titanic", *COLUMNS, *EDGES, "--out", "o")
+    found = shell.json("fit", "titanic", *COLUMNS, *EDGES, *LEVELS, "--out", "o")
     data = load_table("titanic").project(["Class", "Sex"])
+    data = relabelled(data, [replace(data.domain["Class"], kind="ordinal")])
     structures = {
         LINEAR: restricted_interactions(data.domain, LINEAR),
         NONE: InteractionHypergraph.from_formula(data.domain, NONE),
@@ -38,7 +48,7 @@ def test_a_formula_with_functions_is_fitted_and_compared_as_in_the_library(shell
 
 def test_files_of_restricted_models_are_not_taken_for_whole_ones(shell):
     for name, formula in (("small", "Class + Sex + Age"), ("whole", "Class*Sex + Age"), ("big", LINEAR + " + Age")):
-        shell("fit", "titanic", "--edges", formula, "--out", name)
+        shell("fit", "titanic", "--edges", formula, *LEVELS, "--out", name)
     found = shell.json("compare", "small", "big")
     assert found["notes"] == [
         "big is not tested against small: its file does not say which tables the functions of its formula allow"
@@ -63,4 +73,4 @@ def test_files_of_restricted_models_are_not_taken_for_whole_ones(shell):
     ],
 )
 def test_wrong_formulas_are_refused(words, told, shell):
-    shell.refused("fit", "titanic", *words, says=[told])
+    shell.refused("fit", "titanic", *LEVELS, *words, says=[told])

@@ -13,7 +13,9 @@ import pyro_hoim as hoim
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming_from_r.md").read_text(encoding="utf-8")
 ADVICE = dict.fromkeys(
-    span for line in PAGE.splitlines() for span in re.findall(r"`([^`]+)`", line.rpartition("| ")[0] and line.split("|")[2])
+    span
+    for line in PAGE.splitlines()
+    for span in re.findall(r"`([^`]+)`", line.rpartition("| ")[0] and line.split("|")[2])
 )
 CALLS = [span for span in ADVICE if re.match(r"(result = )?(hoim|result)\.", span)]
 
@@ -37,4 +39,4 @@ def test_advice_runs(call):
         named["df"] = df.assign(weight=random.gamma(2, 1, 300), village=village, region=village % 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(call, named)  # noqa: S102
+        exec(call, named)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...data.bins import is_dates
 from ...data.columns import identifier_columns, rows_seen
 from ...data.observations import Observations
+from ...data.order import Order
 from ...errors import DataWarning, caller_level, check_names, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..partition import Cost
 from ..words import listed, option, plural, rows_text, shorten
 
-__all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_size", "warn_of_uniform"]
+__all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_ranks", "warn_of_size", "warn_of_uniform"]
 
 _MOST_DATES = 12
 _MOST_NUMBERS = 30
@@ -123,6 +124,15 @@ def size_words(num_parameters: int, cost: Cost) -> str:
         return told
     shown = plural(round(seconds), "second") if seconds < 100 else plural(round(seconds / 60), "minute")
     return f"{told}, very roughly {shown} (by the operations of log Z)"
+
+
+def warn_of_ranks(orders: Mapping[str, Order]) -> None:
+    """Warn of levels that are numbers not equally far apart, of which scores are the ranks."""
+    for name, order in orders.items():
+        if order.has_gaps:
+            told = f"the levels {listed(order.labels)} of {name!r} are not equally far apart, and linear({name}) takes"
+            told += f" their ranks; linear({name}, labels) takes the numbers"
+            warnings.warn(DataWarning(told), stacklevel=caller_level())
 
 
 def warn_of_size(rows: Observations, num_parameters: int, hint: str = "") -> None:

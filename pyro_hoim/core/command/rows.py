@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
 from ...data.bins import Bins
-from ...data.columns import identifier_columns, ordered_columns, relabelled, with_ordinal
+from ...data.columns import identifier_columns
 from ...data.csv_file import read_text
 from ...data.encoding import label_of, level_order
 from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
+from ...data.order import Order, ordered_columns, ordinal_orders, relabelled, required_order, with_ordinal
 from ...data.wide import long_cells
 from ...datasets.tables import load_table, table_info, tables
 from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
@@ -86,7 +87,9 @@ class Table(Source):
     Attributes:
         dropped_rows: observations left out because of missing cells.
         summed_cells: missing cells of the rows that stayed, which are summed over.
-        ordinal_columns: columns taken as ordered at the command line.
+        orders: by column taken as ordered, or whose levels have scores, the order that is used.
+        has_ordinal_option: whether the option of ordered columns was asked for these.
+        said_levels: columns whose levels a file of levels says, in its order.
         empty_levels: levels that were given and that no row has, as ``column=level``.
         num_read: number of rows that were read where only the different ones are held.
     """
@@ -94,7 +97,9 @@ class Table(Source):
     rows: Observations
     dropped_rows: float = 0.0
     summed_cells: int = 0
-    ordinal_columns: tuple[str, ...] = ()
+    orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
+    has_ordinal_option: bool = False
+    said_levels: tuple[str, ...] = ()
     empty_levels: tuple[str, ...] = ()
     num_read: int | None = None
 
@@ -147,9 +152,10 @@ class Table(Source):
                 f"{noun} that no row has: {listed(self.empty_levels)}. Maximum likelihood gives such rows probability "
                 f"zero; {option('prior')}, {option('select')} and the {option('alpha')} of a dependency network do not."
             )
-        if self.ordinal_columns:
-            none = option("ordinal", "none")
-            found.append(f"Taken as ordered: {listed(self.ordinal_columns)} ({none} takes no column so).")
+        if self.orders:
+            shown = "; ".join(f"{name}: {order}" for name, order in self.orders.items())
+            none = f"; {option('ordinal', 'none')} takes no column so" if self.has_ordinal_option else ""
+            found.append(f"Taken as ordered: {shown}{none}.")
         return tuple(found)
 
     @override
@@ -166,7 +172,8 @@ class Table(Source):
             "dropped_rows": whole(self.dropped_rows),
             "summed_cells": self.summed_cells,
             "constant_columns": list(self.constant_columns),
-            "ordinal_columns": list(self.ordinal_columns),
+            "ordinal_columns": list(self.orders),
+            "orders": {name: list(order.labels) for name, order in self.orders.items()},
         }
 
     def complete(self, missing: Missing, reason: str | None) -> Table:
@@ -200,12 +207,13 @@ class Table(Source):
 
     def with_levels(self, levels: Path | None, levels_from: Path | None, missing: Sequence[str]) -> Table:
         """The table over the levels of a file, and those of the rows of another."""
-        rows = self.rows
+        rows, said = self.rows, dict[str, list[str]]()
         if levels is not None:
-            rows = _with_levels(rows, _read_levels(levels), "levels")
+            said = _read_levels(levels)
+            rows = _with_levels(rows, said, "levels")
         if levels_from is not None:
             rows = _with_levels(rows, _levels_from_rows(levels_from, rows, missing), "levels_from")
-        if rows is self.rows:
+        if levels is None and levels_from is None:
             return self
         empty = [
             f"{v.name}={label}"
@@ -213,18 +221,31 @@ class Table(Source):
             for label in v.labels
             if label not in old.labels
         ]
-        return replace(self, rows=rows, empty_levels=tuple(empty))
+        return replace(self, rows=rows, said_levels=tuple(said), empty_levels=tuple(empty))
 
     def with_ordinal(self, text: str) -> Table:
-        """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas."""
+        """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas.
+
+        Those that the source declares stay ordinal, but with ``none``.
+        """
         if text == "none":
-            return self
+            nominal = [replace(variable, kind="nominal") for variable in self.rows.domain]
+            return replace(self, rows=relabelled(self.rows, nominal))
         if text == "auto":
             names = ordered_columns(self.rows)
         else:
             names = tuple(name.strip() for name in text.split(","))
             check_names(list(names), self.rows.domain.names, "ordinal", noun="column")
-        return replace(self, rows=with_ordinal(self.rows, names), ordinal_columns=names)
+        before = self.in_said_order(names).rows
+        rows = with_ordinal(before, names)
+        orders = {name: required_order(before.domain[name], name) for name in ordinal_orders(rows.domain)}
+        return replace(self, rows=rows, orders=orders, has_ordinal_option=True)
+
+    def in_said_order(self, names: Collection[str]) -> Table:
+        """The table with those of some columns ordinal whose levels were said in an order."""
+        domain = self.rows.domain
+        ordinal = [replace(domain[name], kind="ordinal") for name in self.said_levels if name in names]
+        return replace(self, rows=relabelled(self.rows, ordinal))
 
     def _gaps(self) -> str:
         """Advice with the columns that miss most."""

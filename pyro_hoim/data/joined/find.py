@@ -12,8 +12,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from ...errors import check_choice, check_fraction, check_type
-from ..columns import place_of
+from ...schema import Variable
 from ..observations import Observations
+from ..order import known_order
 from .columns import ColumnGroup, JoinedColumns, common_start, prefix_of
 
 __all__ = ["Join", "find_determined_groups", "find_exclusive_groups", "join_columns"]
@@ -354,8 +355,9 @@ def _determined(rows: Observations, columns: Sequence[int], levels: Sequence[Seq
 def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERROR) -> JoinedColumns:
     """The columns of some rows that say one thing together, joined.
 
-    Where exactly one column is set, and their names end in different numbers or ranges of numbers, such as
-    ``age=20-29``, the joined variable is ordinal and has its levels in that order.
+    Where exactly one column is set, and their names end in labels whose order is known
+    (:func:`~pyro_hoim.data.order.known_order`), such as ``age=20-29``, the joined variable is ordinal and has its
+    levels in that order.
 
     Args:
         rows: from which the groups are found.
@@ -395,11 +397,14 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
 
 
 def _ordered(group: ColumnGroup) -> ColumnGroup:
-    """The group with its levels in their order, where these are columns named by numbers or ranges of numbers."""
+    """The group with its levels in their order, where the names of its columns say one."""
     prefix = prefix_of(group.columns)
-    places = [place_of(name.removeprefix(prefix).rstrip("])")) for name in group.columns]
-    if len(group.levels) != len(places) or len(places) < 3 or None in places or len(set(places)) < len(places):
+    names = [name.removeprefix(prefix) for name in group.columns]
+    if prefix.endswith("["):  # age[5-9], or age_[5, 10)
+        names = [name.removesuffix("]") if name.endswith("]") else f"[{name}" for name in names]
+    known = known_order(Variable(group.name, tuple(names)))
+    if len(group.levels) != len(names) or len(names) < 3 or known is None:
         return group
-    order = sorted(range(len(places)), key=lambda i: places[i] or 0.0)
+    order = [names.index(label) for label in known.labels]
     levels, labels = ([held[i] for i in order] for held in (group.levels, group.labels))
     return replace(group, levels=tuple(levels), labels=tuple(labels), kind="ordinal")

@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 
 from ...core.scores import Figures
 from ...core.words import plural
+from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
@@ -61,7 +62,9 @@ def fit_summary(
     graph = result.hypergraph
     coding = _coding(graph, coding)
     check_corner(coding, reference)
-    notes = [_meaning(coding, reference) if result.restriction is None else _TERMS]
+    notes = [_meaning(coding, reference)]
+    if result.restriction is not None:
+        notes = [_TERMS, *(f"order of {name}: {order}" for name, order in result.restriction.orders.items())]
     problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
     frame = None
     if not problem:
@@ -105,6 +108,10 @@ def model_summary(file: ModelFile, coding: Coding | None = None, reference: Refe
     if reference is not None:
         theta = to_reference(graph, theta, reference)
     notes = [_meaning(coding, reference), "no standard errors: a model file does not hold them"]
+    if file.info.get("ridge", {}).get("smoothness", 0) > 0:
+        orders = ordinal_orders(graph.domain)
+        alike = "neighbouring levels of {} are taken to be alike: {}"
+        notes += [alike.format(name, order.shown) for name, order in orders.items()]
     infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
     if infinite:
         notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")

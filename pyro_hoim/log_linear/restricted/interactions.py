@@ -2,13 +2,14 @@ r"""A collection of interactions whose tables lie in a linear subspace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from ...checks import check_exact_shape
+from ...data.order import Order
 from ...errors import check_type, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
@@ -32,9 +33,10 @@ class RestrictedInteractions:
         terms: of the coefficients, such as "linear(a):b".
         levels: of the coefficients, such as "2"; empty for one of all levels.
         directions: D, in the free coding.
+        orders: by variable the order of the levels that its scores go by.
 
     Attributes:
-        hypergraph, terms, levels, directions: as given, without dependent columns.
+        hypergraph, terms, levels, directions, orders: as given, without dependent columns.
 
     Shape:
         directions (num_parameters of the hypergraph, number of coefficients).
@@ -54,6 +56,7 @@ class RestrictedInteractions:
     terms: tuple[str, ...]
     levels: tuple[str, ...]
     directions: np.ndarray
+    orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
 
     def __post_init__(self) -> None:
         check_type(self.hypergraph, InteractionHypergraph, "hypergraph")
@@ -126,7 +129,7 @@ class RestrictedInteractions:
         rows = [np.arange(slices[edge].start, slices[edge].stop) for edge in left.edges]
         where, columns = np.concatenate([np.zeros(0, dtype=np.int64), *rows]), np.flatnonzero(kept)
         terms, levels = (tuple(of[i] for i in columns) for of in (self.terms, self.levels))
-        return RestrictedInteractions(left, terms, levels, self.directions[where][:, columns])
+        return RestrictedInteractions(left, terms, levels, self.directions[where][:, columns], self.orders)
 
 
 Interactions = InteractionHypergraph | RestrictedInteractions

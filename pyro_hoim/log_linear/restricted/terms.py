@@ -4,7 +4,7 @@ r"""Formulas with scores of ordered categories, symmetry and diagonals, as linea
 factor of a term     tables that it allows
 ===================  ===================================================================================================
 ``a``                any
-``linear(a)``        proportional to scores of the levels: 1, 2, ... by default
+``linear(a)``        proportional to scores of the levels, 1, 2, ... by default, in their order (below)
 ``symmetric(a, b)``  symmetric ones of two variables with the same levels: with both variables, quasi-symmetry
 ``diagonal(a, b)``   any on the diagonal, zero off it: with both variables, quasi-independence
 ``tied(a, b)``       those of ``symmetric(a, b)`` and one table for both variables: complete symmetry; a term of its own
@@ -18,28 +18,45 @@ The factors of a term are multiplied: ``linear(a):linear(b)`` is linear-by-linea
 and ``linear(a):b`` gives every level of b a slope along the scores of a (column effects). Spaces of terms over the same
 variables are added. Sets of variables that only functions name are restricted; subsets that no term names have any
 table, so that ``linear(a):linear(b)`` keeps the single variables a and b whole, and ``linear(a)*linear(b)`` does not.
+
+Scores go by the order of the levels, which is that of :func:`~pyro_hoim.data.order.known_order`: of an ordinal variable
+the declared one, else that of numbers, ranges of numbers, dates, or words of a common scale. Where none is known the
+formula is refused, unless ``linear(a, labels)`` or scores by label say a number for each level.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from ...data.frames import DataLike, as_observations
-from ...errors import check_names, check_type, conflict, refused, unexpected, wrong_type
-from ...schema import Domain
+from ...data.order import Order, required_order
+from ...errors import (
+    HoimError,
+    check_names,
+    check_type,
+    conflict,
+    refused,
+    unexpected,
+    wrong_type,
+)
+from ...schema import Domain, Variable
 from ...structure.formula import FunctionTerm, parse_terms
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .._kronecker import level_contrasts
 from .interactions import RestrictedInteractions
 
-__all__ = ["FUNCTIONS", "interactions_of", "midranks", "restricted_interactions"]
+__all__ = ["FUNCTIONS", "Scores", "interactions_of", "midranks", "restricted_interactions", "score_names"]
 
 FUNCTIONS = {"linear": 1, "symmetric": 2, "diagonal": 2, "tied": 2}
 """Functions of a formula and the number of their variables."""
+
+Scores = Mapping[str, Sequence[float] | Mapping[str, float] | str]
+"""By variable: numbers in the order of the levels, numbers by label, or "labels"."""
 
 _Part = tuple[Edge, list[tuple[str, str]], np.ndarray]
 """Variables, term and level of the columns, and their free coordinates (n - 1 of every variable, columns)."""
@@ -52,8 +69,12 @@ def midranks(data: DataLike, name: str) -> list[float]:
         data: rows, whose weights count.
         name: a variable.
 
+    Returns:
+        The scores in the order of the levels, as ``linear(name)`` takes them.
+
     Raises:
         UnknownNameError: an unknown variable.
+        InputError: a variable whose levels have no known order.
         MissingDataError: it has missing cells.
 
     References:
@@ -65,12 +86,15 @@ def midranks(data: DataLike, name: str) -> list[float]:
         >>> midranks(data, "a")
         [1.5, 4.5, 8.5]
     """
-    counts = as_observations(data).marginal_counts([(name,)]).numpy()
+    rows = as_observations(data)
+    variable = rows.domain[name]
+    places = [variable.labels.index(label) for label in required_order(variable, "midranks").labels]
+    counts = rows.marginal_counts([(name,)]).numpy()[places]
     return (np.cumsum(counts) - counts + (counts + 1) / 2).tolist()
 
 
 def interactions_of(
-    domain: Domain, formula: str, *, scores: Mapping[str, Sequence[float] | str] | None = None
+    domain: Domain, formula: str, *, scores: Scores | None = None
 ) -> InteractionHypergraph | RestrictedInteractions:
     """The interactions of a formula, closed under subsets; restricted ones where it has functions.
 
@@ -88,21 +112,27 @@ def interactions_of(
     return InteractionHypergraph.from_formula(domain, formula, closure=True)
 
 
-def restricted_interactions(
-    domain: Domain, formula: str, *, scores: Mapping[str, Sequence[float] | str] | None = None
-) -> RestrictedInteractions:
+def score_names(domain: Domain, formula: str) -> set[str]:
+    """The variables of a formula that have scores."""
+    factors = [f for term in parse_terms(formula, domain.names, FUNCTIONS, closure=True) for f in term]
+    return {f.variables[0] for f in factors if isinstance(f, FunctionTerm) and f.function == "linear"}
+
+
+def restricted_interactions(domain: Domain, formula: str, *, scores: Scores | None = None) -> RestrictedInteractions:
     r"""The interactions of a formula with functions, such as ``a*c + linear(a):linear(b)`` (see the module).
 
     Args:
         domain: the finite variables.
         formula: as of :meth:`InteractionHypergraph.from_formula`, closed under subsets, with the functions above.
-        scores: of the levels of ``linear(name)``: a number for each, or "labels" for the labels read as numbers;
-            1, 2, ... by default. ``linear(a, 1, 2, 4)`` and ``linear(a, labels)`` say them in the formula.
+        scores: of the levels of ``linear(name)``: a number for each, from the lowest level to the highest; numbers by
+            label; or "labels" for the labels read as numbers; 1, 2, ... by default. ``linear(a, 1, 2, 4)`` and
+            ``linear(a, labels)`` say them in the formula.
 
     Raises:
         InputError: a formula that cannot be read; a variable twice in a term; scores that are no finite numbers, of
-            another number than the levels or all equal; two variables with other levels; ``tied`` beside factors.
-        UnknownNameError: an unknown variable or function.
+            another number than the levels or all equal; levels whose order is needed and not known; two variables with
+            other levels; ``tied`` beside factors.
+        UnknownNameError: an unknown variable, function or label.
 
     References:
         Leo Goodman, Simple models for the analysis of association in cross-classifications having ordered categories,
@@ -117,6 +147,7 @@ def restricted_interactions(
     check_type(domain, Domain, "domain")
     given = dict(scores or {})
     check_names(given, domain.names, "scores")
+    orders: dict[str, Order] = {}
     terms = parse_terms(formula, domain.names, FUNCTIONS, closure=True)
     whole, parts = set[frozenset[str]](), list[tuple[frozenset[str], list[_Part]]]()
     for term in sorted(terms, key=lambda term: sorted(map(str, term))):
@@ -132,15 +163,15 @@ def restricted_interactions(
                 raise conflict(f"formula {formula!r}", f"{factors[0]} is no factor", "use symmetric(...)")
             parts.append((frozenset(names), _tied(domain, factors[0])))
         else:
-            found = [_factor(domain, factor, given) for factor in factors]
+            found = [_factor(domain, factor, given, orders) for factor in factors]
             parts.append((frozenset(names), [reduce(lambda a, b: _product(domain, a, b), found)]))
     hypergraph = InteractionHypergraph(domain, [*whole, *(names for names, _ in parts)], closure=True)
     restricted = {frozenset(edge) for _, part in parts for edge, _, _ in part} - whole
     for edge in hypergraph.edges:
         if frozenset(edge) not in restricted:
-            found = [_factor(domain, name, given) for name in edge]
+            found = [_factor(domain, name, given, orders) for name in edge]
             parts.append((frozenset(edge), [reduce(lambda a, b: _product(domain, a, b), found)]))
-    return _assembled(hypergraph, parts)
+    return replace(_assembled(hypergraph, parts), orders=orders)
 
 
 def _variables(factor: str | FunctionTerm) -> tuple[str, ...]:
@@ -164,14 +195,14 @@ def _assembled(
     return RestrictedInteractions(hypergraph, tuple(labels[0]), tuple(labels[1]), directions)
 
 
-def _factor(domain: Domain, factor: str | FunctionTerm, scores: Mapping[str, Sequence[float] | str]) -> _Part:
-    """Free coordinates of the tables that a factor of a term allows."""
+def _factor(domain: Domain, factor: str | FunctionTerm, scores: Scores, orders: dict[str, Order]) -> _Part:
+    """Free coordinates of the tables that a factor of a term allows; the order that scores went by is added."""
     if not isinstance(factor, FunctionTerm):
         labels = domain[factor].labels
         return (factor,), [(factor, label) for label in labels[1:]], level_contrasts(len(labels)).T[:, 1:]
     if factor.function == "linear":
         (name,) = factor.variables
-        values = _scores(domain, name, factor.arguments or scores.get(name, ()))
+        values = _scores(domain[name], factor, factor.arguments or scores.get(name, ()), orders)
         return (name,), [(str(factor), "")], level_contrasts(len(values)).T @ values[:, None]
     first, second, labels = _alike(domain, factor)
     contrasts = level_contrasts(len(labels)).T
@@ -190,7 +221,7 @@ def _tied(domain: Domain, factor: str | FunctionTerm) -> list[_Part]:
     """The same columns for both variables, and zeros for the pair, then those of the symmetric pair."""
     assert isinstance(factor, FunctionTerm)
     first, second, labels = _alike(domain, factor)
-    edge, pair_names, pair = _factor(domain, factor._replace(function="symmetric"), {})
+    edge, pair_names, pair = _factor(domain, factor._replace(function="symmetric"), {}, {})
     names = [(str(factor), label) for label in [*labels[1:], *(label for _, label in pair_names)]]
     number = len(labels) - 1
     single = np.column_stack([level_contrasts(len(labels)).T[:, 1:], np.zeros((number, pair.shape[-1]))])
@@ -209,25 +240,44 @@ def _alike(domain: Domain, factor: FunctionTerm) -> tuple[str, str, tuple[str, .
     return first, second, domain[first].labels
 
 
-def _scores(domain: Domain, name: str, given: Sequence[float] | str) -> np.ndarray:
-    """Scores of the levels of a variable."""
-    labels, where = domain[name].labels, f"scores of {name!r}"
-    if isinstance(given, str):
-        if given != "labels":
-            raise unexpected(where, "numbers, or 'labels'", given, code="unknown-choice")
-        try:
+def _scores(
+    variable: Variable,
+    factor: FunctionTerm,
+    given: Sequence[float] | Mapping[str, float] | str,
+    orders: dict[str, Order],
+) -> np.ndarray:
+    """Scores of the levels of a variable as they are stored."""
+    labels, where = variable.labels, f"scores of {variable.name!r}"
+    if isinstance(given, str) and given != "labels":
+        raise unexpected(where, "numbers, or 'labels'", given, code="unknown-choice")
+    try:
+        if isinstance(given, str):
             values = np.array([float(label) for label in labels])
-        except ValueError as error:
-            raise refused(where, f"labels that are no numbers: {str(error).rpartition(': ')[2]}") from error
-    else:
-        try:
+        elif isinstance(given, Mapping):
+            check_names(given, labels, where, noun="label")
+            values = np.array([given[label] for label in labels if label in given], dtype=float)
+        else:
             values = np.asarray(given if len(given) else range(1, len(labels) + 1), dtype=float)
-        except (TypeError, ValueError) as error:
-            raise wrong_type(where, "numbers", given) from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, HoimError):
+            raise
+        if isinstance(given, str):
+            raise refused(where, f"labels that are no numbers: {str(error).rpartition(': ')[2]}") from error
+        raise wrong_type(where, "numbers", given) from error
     if values.shape != (len(labels),):
         raise unexpected(where, f"{len(labels)} numbers, one a level", received=values.size, code="wrong-shape")
     if not np.isfinite(values).all() or (len(values) > 1 and math.isclose(values.min(), values.max())):
         raise refused(where, f"finite numbers that are not all equal are needed, received {values.tolist()}")
+    if isinstance(given, str | Mapping):
+        source = "by the labels as numbers" if given == "labels" else "by their scores"
+        order = Order(tuple(labels[i] for i in np.argsort(values, kind="stable")), source)
+    else:
+        order = required_order(variable, str(factor))
+        values = values[[order.labels.index(label) for label in labels]]
+        if len(given):
+            said = ", ".join(f"{score:g}" for score in given)
+            order = Order(order.labels, f"{order.source}; scores {said}")
+    orders.setdefault(variable.name, order)
     return values
 
 

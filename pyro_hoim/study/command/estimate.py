@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from ...core.command.guards import warn_of_ranks
 from ...core.family import Stored
 from ...core.scores import RowLogLikelihood
 from ...data.observations import Observations
@@ -16,7 +17,7 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.named_priors import Prior
-from ...log_linear.restricted.interactions import graph_of
+from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
 from ...log_linear.restricted.terms import interactions_of
 from ...log_linear.scores import row_log_pseudo_prob
 from ...structure.hypergraph import InteractionHypergraph
@@ -52,6 +53,8 @@ def estimate(
         raise conflict("order, edges", "at most one of them says the interactions")
     elif isinstance(edges, str):
         structure = interactions_of(domain, edges)
+        if isinstance(structure, RestrictedInteractions):
+            warn_of_ranks(structure.orders)
     else:
         structure = InteractionHypergraph(domain, edges, closure=True)
     graph = graph_of(structure)

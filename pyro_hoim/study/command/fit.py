@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
-from ...core.command.guards import size_words, warn_of_size, warn_of_uniform
+from ...core.command.guards import size_words, warn_of_ranks, warn_of_size, warn_of_uniform
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.parts import PARTS
 from ...core.words import option, plural
 from ...data.observations import Observations
+from ...data.order import Order
 from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
-from ...log_linear.restricted.interactions import Interactions, graph_of, is_within
-from ...log_linear.restricted.terms import interactions_of
+from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
+from ...log_linear.restricted.terms import interactions_of, score_names
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.cells import check_tables
@@ -110,9 +111,14 @@ class _LogLinearPlan:
             else None
         )
         table = source.complete(Missing.parse(self.asked["missing"]), reason)
+        scored = [score_names(table.rows.domain, text) for text in self.asked["edges"]]
+        table = table.in_said_order({name for names in scored for name in names})
+        orders: dict[str, Order] = {}
         for name, structure in self._structures(table.rows).items():
             warn_of_uniform(graph_of(structure), name)
-        return table
+            orders |= structure.orders if isinstance(structure, RestrictedInteractions) else {}
+        warn_of_ranks(orders)
+        return replace(table, orders=orders)
 
     def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
         """All rows are fitted."""

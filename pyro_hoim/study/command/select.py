@@ -66,7 +66,8 @@ SELECT_OPTIONS = (
     ),
     Option(
         "ordinal",
-        "With {select}: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
+        "With {select}: columns whose neighbouring levels are alike; auto takes those whose order is declared or known "
+        "(numbers, ranges, dates, common scales); none takes none, also none that a file declares.",
         default="auto",
         metavar="auto|none|NAMES",
     ),

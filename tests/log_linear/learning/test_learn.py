@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
-from pyro_hoim.data.columns import check_columns, ordered_columns, with_ordinal
+from pyro_hoim.data.columns import check_columns
 from pyro_hoim.errors import InputTypeError
 from pyro_hoim.log_linear import (
     InteractionRidge,
@@ -311,19 +311,6 @@ def test_columns_unique_per_row():
     with pytest.raises(InputError, match="'zip' \\(1001 levels in 2001 rows\\)"):
         check_columns(Observations.from_tensor(codes, many))
     check_columns(Observations.from_tensor(torch.arange(2002)[:, None] % 1001, many))
-
-
-def test_ranges_are_put_in_order():
-    domain = Domain.from_labels(
-        {"size": ["10-14", "15-19", "5-9"], "age": ["30+", "<20", "20-29"], "name": ["a", "b", "c"], "yes": ["0", "1"]}
-    )
-    rows = Observations.from_tensor(torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 0]]), domain)
-    assert ordered_columns(rows) == ("size", "age")
-    sorted_rows = with_ordinal(rows, ("size", "age", "name"))
-    assert sorted_rows.domain["size"].labels == ("5-9", "10-14", "15-19")
-    assert sorted_rows.domain["age"].labels == ("<20", "20-29", "30+")
-    assert [v.kind for v in sorted_rows.domain] == ["ordinal", "ordinal", "ordinal", "nominal"]
-    assert sorted_rows.to_pandas().astype(str).equals(rows.to_pandas().astype(str))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
