@@ -49,17 +49,14 @@ def _names_rows(levels: int, cardinality: int, total: float) -> bool:
 def rows_seen(data: Observations, *, weighted: bool = False) -> int:
     """How many rows tell of the levels of a column: those of positive weight, whatever their weights add up to.
 
-    Whole counts that vary, or those of one column alone, are of cells that were seen so often; they are halved, since
-    persons may be counted twice each.
+    Whole counts are of cells that were seen so often; they are halved, since persons may be counted twice each.
 
     Args:
         data: the rows.
         weighted: whether what they bear are known to be weights of rows.
     """
-    counts = data.counts[data.counts > 0]
-    rows = len(counts)
-    is_cells = data.has_whole_counts and (len(data.domain) == 1 or bool((counts != counts[:1]).any()))
-    return max(rows, int(data.total_count / 2)) if is_cells and not weighted else rows
+    rows = int((data.counts > 0).sum())
+    return max(rows, int(data.total_count / 2)) if data.has_whole_counts and not weighted else rows
 
 
 def identifier_columns(data: Observations, *, weighted: bool = False, seen: int | None = None) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from ..errors import DataWarning, caller_level, refused, wrong_type
 from .csv_file import CsvColumns
 from .roles import is_count_name, is_counting_name
 
-__all__ = ["long_cells", "long_table"]
+__all__ = ["long_cells", "long_table", "with_index"]
 
 _SUMS = re.compile(r"all|sums?|totals?|margins?|gesamt|summe|ensemble", re.IGNORECASE)
 _MOST_ROWS, _MOST_PLAIN_ROWS = 2**16, 1000
@@ -66,7 +66,7 @@ class _Wide(NamedTuple):
         equal = [part.size > 0 and np.allclose(part.sum(i), self._last(i)) for i, part in enumerate(rest)]
         is_both = all(equal) and min(self.numbers.shape) > 2
         for i, labels in enumerate((self.rows, self.columns)):
-            if named[i] and self.is_whole and not equal[i]:
+            if named[i] and not equal[i] and self.columns.names[0] is not None:
                 problem = f"expected sums under {_first(labels)!r} of {self.shown}, received other numbers"
                 raise refused(argument, problem, "remove that row or column")
             if equal[i] and (named[i] or is_both):
@@ -83,7 +83,7 @@ class _Wide(NamedTuple):
     def long(self) -> pd.DataFrame:
         """One row per cell, with its count."""
         n, m = self.numbers.shape
-        rows, columns = (labels.to_frame(index=False, name=None) for labels in (self.rows, self.columns))
+        rows, columns = (labels.to_frame(index=False) for labels in (self.rows, self.columns))
         rows = rows.take(np.repeat(np.arange(n), m)).reset_index(drop=True)
         columns = columns.take(np.tile(np.arange(m), n)).reset_index(drop=True)
         frame = pd.concat([rows, columns], axis=1)
@@ -131,12 +131,11 @@ def long_table(
     is_indexed = len(levels) == data.index.nlevels
     if len(header) == 1 and is_indexed and (is_count_name(header[0]) or header[0] == "0"):
         return data.rename_axis(columns=None).reset_index()
-    asked = [name for name in levels if is_meant(str(name))]
     found = _table_of(data, is_indexed)
     is_long = found is None or any(is_meant(str(name)) for name in found.columns)
     wide = None if is_long or found is None else _numbers_of(found, argument, keep)
     if wide is None:
-        return data.reset_index(level=asked) if asked else data
+        return with_index(data, is_meant)
     is_named, is_asked = data.columns.names[0] is not None, any(map(is_meant, wide.names))
     stacked = "frame.stack()" if found is data else f"frame.set_index({_listed(found.index.names)}).stack()"
     if not wide.is_whole:
@@ -156,11 +155,16 @@ def long_table(
         raise refused(argument, f"seems to be {wide.shown}", hint)
     if wide.sums or not is_named:
         left_out = f", without the sums under {' and '.join(map(repr, wide.sums))}" if wide.sums else ""
-        note = (
-            f"{argument}: read as {wide.shown}, {wide.numbers.sum():.17g} rows in {wide.numbers.size} cells{left_out}"
-        )
-        warnings.warn(DataWarning(note), stacklevel=caller_level())
+        note = f"read as {wide.shown}, {wide.numbers.sum():.17g} rows in {wide.numbers.size} cells{left_out}"
+        warnings.warn(DataWarning(f"{argument}: {note}"), stacklevel=caller_level())
     return wide.long()
+
+
+def with_index(data: pd.DataFrame, is_meant: Callable[[str], bool]) -> pd.DataFrame:
+    """The frame with those levels of its index as columns that are meant, and no columns yet."""
+    header = [str(name) for name in data.columns]
+    asked = [n for n in data.index.names if n is not None and str(n) not in header and is_meant(str(n))]
+    return data.reset_index(level=asked) if asked else data
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -173,7 +177,8 @@ def _table_of(data: pd.DataFrame, is_indexed: bool) -> pd.DataFrame | None:
     if not 0 < len(data) <= (_MOST_ROWS if is_named else _MOST_PLAIN_ROWS) or not len(data.columns):
         return None
     is_row_names = data.index.nlevels == 1 and all(isinstance(label, str) for label in data.index)
-    if not is_named and any(is_counting_name(str(name)) and not _SUMS.fullmatch(str(name)) for name in data.columns):
+    counting = [name for name in map(str, data.columns) if is_counting_name(name) and not _SUMS.fullmatch(name)]
+    if not is_named and (counting or data.shape[1] < 2):
         return None
     if is_indexed or (is_row_names and not is_named):
         is_numbers = not is_indexed and all(map(_NUMBER.fullmatch, data.index))
@@ -184,9 +189,8 @@ def _table_of(data: pd.DataFrame, is_indexed: bool) -> pd.DataFrame | None:
     if not (is_named or texts[0]):
         return None
     for number in range(max(1, texts.index(False) if False in texts else len(texts)), len(texts)):
-        if not data.iloc[:, :number].duplicated().any() and not (data.iloc[:, :number].astype(str) == "").any(
-            axis=None
-        ):
+        keys = data.iloc[:, :number].astype(str)
+        if not keys.duplicated().any() and not (keys == "").any(axis=None):
             names = [name[0] if isinstance(name, tuple) else name for name in data.columns[:number]]
             return data.set_index(list(data.columns[:number])).rename_axis(index=names)
     return None

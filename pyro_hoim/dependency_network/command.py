@@ -94,7 +94,7 @@ class _NetworkPlan:
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with, refused where no column can be learned."""
         table = source.complete(Missing.parse(self.asked["missing"]), None)
-        check_columns(table.rows)
+        check_columns(table.rows, weighted=table.is_weighted)
         return table
 
     def split(self, source: Table) -> Fractions:

@@ -21,7 +21,7 @@ from ..data.observations import Observations
 from ..data.readers import Source, check_counting
 from ..data.roles import is_count_name, mostly_differ
 from ..data.sources import RowSource
-from ..data.wide import long_table
+from ..data.wide import long_table, with_index
 from ..errors import (
     MissingDataError,
     UnknownNameError,
@@ -206,8 +206,8 @@ def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interact
     left = None
     if isinstance(said, str):
         left, said = split_formula(said)
-    if left is None and columns.weights is None and columns.count == "count":
-        frame = long_table(frame, lambda name: name in _named(said, [name]))
+    how = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
+    frame = how(frame, lambda name: name in _named(said, [name]))
     if left is not None:
         check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
         if columns.count not in (None, "count", left) or columns.weights is not None:

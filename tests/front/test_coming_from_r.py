@@ -4,7 +4,7 @@ import re
 import warnings
 from pathlib import Path
 
-import matplotlib
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,11 +12,8 @@ import pytest
 import pyro_hoim as hoim
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming_from_r.md").read_text(encoding="utf-8")
-ADVICE = dict.fromkeys(
-    span
-    for line in PAGE.splitlines()
-    for span in re.findall(r"`([^`]+)`", line.rpartition("| ")[0] and line.split("|")[2])
-)
+ANSWERS = [line.split("|")[2] for line in PAGE.splitlines() if line.startswith("|")]
+ADVICE = dict.fromkeys(span for answer in ANSWERS for span in re.findall(r"`([^`]+)`", answer))
 CALLS = [span for span in ADVICE if re.match(r"(result = )?(hoim|result)\.", span)]
 
 
@@ -26,7 +23,7 @@ def test_the_page_advises_calls():
 
 @pytest.mark.parametrize("call", CALLS)
 def test_advice_runs(call):
-    matplotlib.use("Agg")
+    mpl.use("Agg")
     random = np.random.default_rng(0)
     df = pd.DataFrame({name: random.choice(["1", "2", "3"], 300) for name in "ab"})
     df["c"] = random.choice(["u", "v"], 300)

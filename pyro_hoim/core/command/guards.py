@@ -29,11 +29,14 @@ _SHORT = 2.0  # seconds
 _SECONDS_PER_OPERATION = 2e-7  # of a fit, per operation of log Z: measured on tables of 2^16 to 2^19 cells, and doubled
 
 
-def check_rows(rows: Observations, allow: Sequence[str] = (), seen: int | None = None) -> None:
+def check_rows(
+    rows: Observations, allow: Sequence[str] = (), *, seen: int | None = None, weighted: bool = False
+) -> None:
     """Refuse columns whose levels say nothing or cannot be learned.
 
     These are identifiers, dates and numbers that nearly all differ, free text, and more than 100 levels; columns that
-    are allowed by name pass. ``seen`` is the number of rows that were read, where only different ones are held.
+    are allowed by name pass. ``seen`` is the number of rows that were read, where only different ones are held; rows of
+    weights that are ``weighted`` count once each.
 
     Raises:
         UnknownNameError: an allowed column that is not there.
@@ -41,8 +44,8 @@ def check_rows(rows: Observations, allow: Sequence[str] = (), seen: int | None =
     """
     names = rows.domain.names
     check_names(list(allow), names, "allow", noun="column")
-    identifiers = dict(identifier_columns(rows, seen=seen))
-    total = rows_seen(rows) if seen is None else seen
+    identifiers = dict(identifier_columns(rows, weighted=weighted, seen=seen))
+    total = rows_seen(rows, weighted=weighted) if seen is None else seen
     faults = {name: _fault(rows, name, total, name in identifiers) for name in names if name not in allow}
     bad = {name: fault for name, fault in faults.items() if fault is not None}
     if bad:

@@ -114,6 +114,12 @@ class Table(Source):
         return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {}, num_read=num_read)
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether what the rows bear are weights."""
+        reading = self.kept.get("reading") or {}
+        return reading.get("weight_column") not in (None, "none")
+
+    @property
     def constant_columns(self) -> tuple[str, ...]:
         """Columns with one level among the rows."""
         rows = self.rows
@@ -140,7 +146,8 @@ class Table(Source):
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
             found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
-        if identifiers := [f"{name} ({levels:,} levels)" for name, levels in identifier_columns(self.rows)]:
+        named = identifier_columns(self.rows, weighted=self.is_weighted)
+        if identifiers := [f"{name} ({levels:,} levels)" for name, levels in named]:
             verb = "is" if len(identifiers) == 1 else "are"
             found.append(
                 f"{listed(identifiers)} {verb} (almost) unique per row, like an identifier, so that nothing can be "
@@ -396,7 +403,7 @@ def read_labelled(asked: Asked) -> Table:
     missing = Missing.parse(asked["missing"])
     reading = Reading.of(asked.values)
     table = Table.read(asked.source, asked.columns, missing.labels, reading)
-    check_rows(table.rows, reading.allow, table.num_read)
+    check_rows(table.rows, reading.allow, seen=table.num_read, weighted=table.is_weighted)
     if note := missing_words(table.rows):
         table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
     table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pandas as pd
+
 from ...budgets import MAX_COLUMNS, check_size
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
@@ -17,6 +19,7 @@ from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
 from ..roles import seeming_countings, warn_of_missing_words
+from ..wide import long_table
 from .chunked import ChunkedRows, in_threads
 from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
 from .files import RowFiles, open_files
@@ -111,6 +114,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     if isinstance(how.missing_values, str):
         raise wrong_type("missing_values", "a collection of labels", received=repr(how.missing_values))
     domain, columns, count = how.domain, how.columns, how.count
+    data = long_table(data) if isinstance(data, pd.Series) else data
     if isinstance(data, Observations) or (is_frame(data) and not is_dask(data)):
         known = _cut(data, how.bins) if how.bins else cast(FrameLike, data)
         held = as_observations(known, domain=domain, count=count, columns=columns, missing_values=how.missing_values)
@@ -143,8 +147,8 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         if labels.is_text:
             check_header(labels.source, header, lambda name: name in held and name in held[name].labels)
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
+        sizes = [(name, len(levels.labels)) for name, levels in held.items()]
         if how.is_checked and count is None:
-            sizes = [(name, len(levels.labels)) for name, levels in held.items()]
             refuse_identifiers(sizes, sum(options["lengths"]))
         if how.is_checked and not is_told:
             _check_told(domain, labels.source)
@@ -158,8 +162,12 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         raise none_received(labels.source, "at least one variable besides the counts")
     options["view"] = View(domain.names)
     if client is None:
-        return ChunkedRows(domain, **options)
-    return DaskRows(domain, client=client, **options)
+        rows: RowSource = ChunkedRows(domain, **options)
+    else:
+        rows = DaskRows(domain, client=client, **options)
+    if how.is_checked and how.domain is None and count is not None:
+        refuse_identifiers(sizes, max(sum(options["lengths"]), int(rows.total_count / 2)))
+    return rows
 
 
 def files_of(data: Any, how: HowRead) -> RowFiles:

@@ -99,7 +99,7 @@ class SelectPlan:
         """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
         reason = f"{option('select', True)}, whose validation rows must be complete"
         table = source.complete(Missing.parse(self.asked["missing"]), reason)
-        check_columns(table.rows)
+        check_columns(table.rows, weighted=table.is_weighted)
         table = table.with_ordinal(self.asked["ordinal"])
         self._max_order(table.rows.domain)
         return table
