@@ -11,6 +11,7 @@ from .order import place_of
 __all__ = [
     "check_columns",
     "identifier_columns",
+    "names_rows",
     "place_of",
     "refuse_identifiers",
     "rows_seen",
@@ -26,9 +27,14 @@ def check_columns(data: Observations, *, weighted: bool = False) -> None:
     _refuse(identifier_columns(data, weighted=weighted), rows_seen(data, weighted=weighted))
 
 
+def names_rows(levels: Sequence[tuple[str, int]], total: float) -> list[tuple[str, int]]:
+    """Columns that name rows, of the names of columns and their numbers of levels that were seen."""
+    return [(name, number) for name, number in levels if _names_rows(number, number, total)]
+
+
 def refuse_identifiers(levels: Sequence[tuple[str, int]], total: float) -> None:
     """As :func:`check_columns`, of the names of columns and their numbers of levels that were seen."""
-    _refuse([(name, number) for name, number in levels if _names_rows(number, number, total)], total)
+    _refuse(names_rows(levels, total), total)
 
 
 def _refuse(found: Sequence[tuple[str, int]], total: float) -> None:

@@ -13,7 +13,7 @@ from ...budgets import MAX_COLUMNS, check_size
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
-from ..columns import refuse_identifiers
+from ..columns import names_rows, refuse_identifiers
 from ..encoding import select_columns
 from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
@@ -140,6 +140,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     check_names(exclude, header, f"count of {labels.source}", noun="column")
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
+    sizes: list[tuple[str, int]] = []
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=labels.source)
         check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
@@ -148,8 +149,6 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
             check_header(labels.source, header, lambda name: name in held and name in held[name].labels)
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
         sizes = [(name, len(levels.labels)) for name, levels in held.items()]
-        if how.is_checked and count is None:
-            refuse_identifiers(sizes, sum(options["lengths"]))
         if how.is_checked and not is_told:
             _check_told(domain, labels.source)
         if how.is_checked:
@@ -165,8 +164,9 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         rows: RowSource = ChunkedRows(domain, **options)
     else:
         rows = DaskRows(domain, client=client, **options)
-    if how.is_checked and how.domain is None and count is not None:
-        refuse_identifiers(sizes, max(sum(options["lengths"]), int(rows.total_count / 2)))
+    if how.is_checked and names_rows(sizes, total := sum(options.get("lengths", ()))):
+        # Rows may be cells of many observations; the sum of their counts costs a pass, so it is asked for only here.
+        refuse_identifiers(sizes, total if count is None else max(total, int(rows.total_count / 2)))
     return rows
 
 
