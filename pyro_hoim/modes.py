@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .checks import is_transformed
 
-__all__ = ["is_in_mode", "plain_mode"]
+__all__ = ["plain_mode"]
 
 _C: Any = torch._C
 
@@ -38,14 +38,17 @@ def plain_mode(*inputs: torch.Tensor, gradients: bool = False) -> Generator[None
         ...     table().is_inference(), torch.arange(3.0).is_inference()
         (False, True)
     """
-    with ExitStack() as modes:
-        if is_in_mode() and all(map(_is_plain, inputs)):
-            modes.enter_context(temporarily_clear_interpreter_stack())
-            modes.enter_context(_disable_current_modes())
-            modes.enter_context(_C.DisableTorchFunction())
-            modes.enter_context(_C._DisableAutocast())
-            modes.enter_context(torch.inference_mode(False))
-            modes.enter_context(torch.set_grad_enabled(gradients))
+    if not _is_in_mode() or not all(map(_is_plain, inputs)):
+        yield
+        return
+    with (
+        temporarily_clear_interpreter_stack(),
+        _disable_current_modes(),
+        _C.DisableTorchFunction(),
+        _C._DisableAutocast(),
+        torch.inference_mode(False),
+        torch.set_grad_enabled(gradients),
+    ):
         yield
 
 
@@ -53,7 +56,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not is_transformed(tensor)
 
 
-def is_in_mode() -> bool:
+def _is_in_mode() -> bool:
     """Whether any mode is active but that of gradients."""
     return (
         torch.is_inference_mode_enabled()

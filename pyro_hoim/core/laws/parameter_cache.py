@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...modes import is_in_mode, plain_mode
+from ...modes import plain_mode
 
 __all__ = ["ParameterCache", "version_of"]
 
@@ -90,8 +90,6 @@ class ParameterCache(ABC):
     ) -> _Value:
         if (found := values.get(name)) is not None:
             return found
-        if not is_in_mode():
-            return values.setdefault(name, compute())
         with plain_mode(self.parameters, gradients=gradients):
             return values.setdefault(name, compute())
 
