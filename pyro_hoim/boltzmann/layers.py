@@ -15,11 +15,11 @@ import networkx as nx
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from .._modes import plain_mode
 from ..core.laws.expansion import list_states
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.energy import LogLinearEnergy
-from ..modes import plain_mode
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._modes import plain_mode
 from ..budgets import MAX_SETS, check_size
 from ..errors import (
     check_names,
@@ -22,7 +23,6 @@ from ..errors import (
     refused,
     unexpected,
 )
-from ..modes import plain_mode
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 from .layers import PairGraph

@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from .._modes import plain_mode
 from ..checks import check_exact_shape
 from ..data.frames import DataLike, as_observations
 from ..data.information import InformationTable
 from ..data.observations import Observations
 from ..errors import check_type, other_domain, out_of_range, out_of_reach, size_text, unexpected, wrong_type
-from ..modes import plain_mode
 from ..schema import Domain
 
 __all__ = ["Law", "check_cells"]

@@ -11,10 +11,10 @@ from typing import Literal
 import pandas as pd
 import torch
 
+from .._modes import plain_mode
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_names, out_of_range, refused
-from ..modes import plain_mode
 from ..schema import Domain
 from .tables import numbered
 

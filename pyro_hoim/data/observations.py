@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from .._modes import plain_mode
 from ..checks import array_of, check_exact_shape
 from ..errors import (
     check_type,
@@ -24,7 +25,6 @@ from ..errors import (
     wrong_shape,
     wrong_type,
 )
-from ..modes import plain_mode
 from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import CsvColumns

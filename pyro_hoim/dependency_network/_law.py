@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from .._modes import plain_mode
 from ..core.laws.expansion import list_states
 from ..core.laws.traces import refuse_traced
 from ..errors import check_choice, check_whole, out_of_reach, refused, size_text
-from ..modes import plain_mode
 from .adapted_conditionals import device_of, tables_of
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .._modes import plain_mode
 from ..errors import (
     check_type,
     check_unique,
@@ -27,7 +28,6 @@ from ..errors import (
     wrong_shape,
     wrong_type,
 )
-from ..modes import plain_mode
 from ..schema import Domain
 
 __all__ = ["RootStructure", "TermGroup"]

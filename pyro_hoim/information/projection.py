@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
+from .._modes import plain_mode
 from ..core.law import Law
 from ..data.frames import DataLike, is_frame
 from ..data.observations import Observations
@@ -25,7 +26,6 @@ from ..errors import (
     wrong_type,
 )
 from ..log_linear.fitting.fit import fit
-from ..modes import plain_mode
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["Projection", "ProjectionMethod", "Projections", "project"]

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from ..modes import plain_mode
+from .._modes import plain_mode
 from ..structure.hypergraph import Edge, InteractionHypergraph
 
 Array = np.ndarray

@@ -9,10 +9,10 @@ from functools import lru_cache
 import torch
 from typing_extensions import override
 
+from .._modes import plain_mode
 from ..core.model import LogLinearModel
 from ..core.partition import Cost, LogPartition
 from ..errors import IntractableError, check_type, size_text
-from ..modes import plain_mode
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed.importance import AnnealedImportance
 from .exact.base import PlannedBackend

@@ -29,9 +29,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
+from .._modes import plain_mode
 from ..checks import check_shape, checked_floating, is_hidden
 from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected
-from ..modes import plain_mode
 from ..structure.cells import cell_index, check_codes, check_tables
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._kronecker import Factor, KroneckerMap, Layout, LinearMap, corner_embedding, edge_blocks, level_contrasts

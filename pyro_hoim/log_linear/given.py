@@ -9,11 +9,11 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from .._modes import plain_mode
 from ..core.rows import METHODS, ClampedGibbs, RowMethod, row_patterns
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, check_choice, other_domain, out_of_reach, unexpected, wrong_type
-from ..modes import plain_mode
 from ..schema import Domain
 from ..structure.cells import row_strides
 from ..structure.hypergraph import InteractionHypergraph

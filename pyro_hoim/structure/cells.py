@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from .._modes import plain_mode
 from ..budgets import MAX_ENTRIES, MAX_LEVELS, check_size
 from ..checks import check_shape, is_hidden
 from ..errors import check_type, out_of_range, unexpected, wrong_type
-from ..modes import plain_mode
 from ..schema import Domain
 from .hypergraph import InteractionHypergraph
 

@@ -189,7 +189,7 @@ def pretend() -> Iterator[Counter[str]]:
         mock.patch("torch.Generator", _Random),
         mock.patch("torch.tensor", _sent(torch.tensor)),
         mock.patch("torch.as_tensor", _sent(torch.as_tensor)),
-        mock.patch("pyro_hoim.modes._is_in_mode", lambda: False),  # a mode stands for the device: it must not be left
+        mock.patch("pyro_hoim._modes._is_in_mode", return_value=False),  # the device is a mode, not to be left
         _Generators(),
         _Device(waits),
     ):

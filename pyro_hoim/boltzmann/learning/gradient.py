@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import torch
 
+from ..._modes import plain_mode
 from ...core.laws.expansion import list_states
-from ...modes import plain_mode
 from ..energy import MarginalEnergy
 from ..layers import softplus
 from ..restricted import sweep_layers

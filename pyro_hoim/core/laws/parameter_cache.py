@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...modes import plain_mode
+from ..._modes import plain_mode
 
 __all__ = ["ParameterCache", "version_of"]
 
@@ -37,7 +37,7 @@ class ParameterCache(ABC):
     A change of the parameters in place empties the cache, and values that carry a graph are dropped as soon as a
     backward pass runs through them (their buffers are gone), so that the same law can be differentiated again. Values
     without a graph are kept apart from those with one, of which every thread has its own. They are found outside the
-    modes of the moment (:func:`~pyro_hoim.modes.plain_mode`). A copy by pickle starts with an empty cache.
+    modes of the moment (:func:`~pyro_hoim._modes.plain_mode`). A copy by pickle starts with an empty cache.
     """
 
     @property

@@ -9,8 +9,8 @@ from functools import lru_cache
 import torch
 from torch.distributions import constraints
 
+from ..._modes import plain_mode
 from ...checks import check_shape
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MarginalCounts", "StateSpace"]

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from ..._modes import plain_mode
 from ...budgets import HELD_CELLS, MAX_CELLS
 from ...errors import IntractableError, none_received
-from ...modes import plain_mode
 from ...schema import Domain
 from ..frames import RowsLike
 from ..observations import Observations

@@ -11,10 +11,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from typing_extensions import override
 
+from ..._modes import plain_mode
 from ...checks import check_finite, checked_sample_shape, refuse_transforms
 from ...core.partition import Cost, LogPartition
 from ...errors import refused
-from ...modes import plain_mode
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..normalizability.check import check_normalizable

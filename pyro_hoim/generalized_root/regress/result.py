@@ -11,9 +11,9 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from ..._modes import plain_mode
 from ...data.counts import CountTable
 from ...errors import check_choice, other_domain
-from ...modes import plain_mode
 from ...results.fitted import Fitted
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy

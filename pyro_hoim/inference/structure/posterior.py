@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from pyro.ops.stats import split_gelman_rubin
 
+from ..._modes import plain_mode
 from ...core.prediction import Prediction, extend_rows
 from ...data.observations import Observations
 from ...errors import check_names, check_whole, out_of_range
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.predictions import predict
-from ...modes import plain_mode
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .cells import MAX_CELLS, conditionals

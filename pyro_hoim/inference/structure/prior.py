@@ -13,10 +13,10 @@ from pyro.distributions import TorchDistribution
 from scipy.special import logsumexp
 from torch.distributions import constraints
 
+from ..._modes import plain_mode
 from ...checks import check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...errors import check_fraction, check_positive, conflict, out_of_range, out_of_reach, unexpected
-from ...modes import plain_mode
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from .space import MAX_LISTED, Flags, SpaceName, StructureSpace

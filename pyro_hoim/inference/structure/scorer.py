@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
 from ...data.counting import merge_rows
 from ...data.frames import DataLike, as_observations
@@ -21,7 +22,6 @@ from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
 from ...log_linear.named_priors import Prior
-from ...modes import plain_mode
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import InteractionHypergraph
 from .cells import MAX_CELLS, mean_cells

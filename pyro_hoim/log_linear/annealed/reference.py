@@ -8,11 +8,11 @@ from functools import lru_cache
 
 import torch
 
+from ..._modes import plain_mode
 from ...annealing.weights import log_sum
 from ...data.frames import as_observations
 from ...data.observations import Observations
 from ...errors import check_positive
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["fitted", "log_frequencies", "reference_normaliser", "single_terms"]

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ._torch_graphs import Graphs
 from ._torch_structure import Blocks, Places, Update, places_of_edges, steps, update_of

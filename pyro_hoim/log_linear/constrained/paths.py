@@ -14,8 +14,8 @@ import torch
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
+from ..._modes import plain_mode
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
-from ...modes import plain_mode
 from ...runs.checkpoint import DeferredInterrupt, check_arrays, check_equal, packed, unpacked
 from ...runs.options import RunOptions, checked_run
 from ...runs.seal import checksum

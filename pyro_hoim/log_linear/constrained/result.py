@@ -13,9 +13,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
 from ...errors import conflict
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
 from ..energy import LogLinearEnergy

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from ..._modes import plain_mode
 from ...checks import is_transformed
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
 from ...errors import out_of_range, size_text
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from .enumeration import Enumeration, enumeration_axes
 

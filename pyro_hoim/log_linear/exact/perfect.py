@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...modes import plain_mode
+from ..._modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from .elimination import VariableElimination
 from .enumeration import Enumeration

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..._modes import plain_mode
 from ...checks import check_exact_shape
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import MissingDataError, check_choice, out_of_reach, refused, size_text, unexpected
-from ...modes import plain_mode
 from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from scipy import optimize, sparse
 
+from ..._modes import plain_mode
 from ...core.laws.traces import refuse_traced
 from ...core.partition import PartitionBackend
 from ...errors import out_of_reach, refused
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 from pyro.distributions import TorchDistribution, constraints
 
+from ..._modes import plain_mode
 from ...checks import check_finite, check_shape, checked_floating, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...core.laws.parameter_cache import version_of
@@ -16,7 +17,6 @@ from ...core.partition import PartitionBackend
 from ...data.frames import DataLike, as_observations, is_frame
 from ...data.observations import Observations
 from ...errors import check_type, conflict, out_of_range, wrong_shape, wrong_type
-from ...modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import parametrization

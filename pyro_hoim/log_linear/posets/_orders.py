@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 import torch
 
+from ..._modes import plain_mode
 from ...errors import out_of_reach, refused, size_text
-from ...modes import plain_mode
 
 Direction = Literal["below", "above"]
 _LARGEST = 2**53

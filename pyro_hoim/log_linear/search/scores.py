@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from ..._modes import plain_mode
 from ...checks import check_exact_shape
 from ...core.trainer import Trainer
 from ...data.information import InformationTable
 from ...data.observations import Observations
 from ...errors import check_choice, check_whole, out_of_range, out_of_reach, size_text, wrong_type
-from ...modes import plain_mode
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
 __all__ = [
