@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 import torch
 
-from ..checks import check_exact_shape
+from ..checks import check_exact_shape, is_hidden
 from ..errors import unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
@@ -105,7 +105,9 @@ class ImpossibleStates:
 
     @classmethod
     def of_energy(cls, energy: LogLinearEnergy) -> ImpossibleStates | None:
-        """The entries of minus infinity of one model's tables; None where there is none."""
+        """The entries of minus infinity of one model's tables; None where there is none, and of a batch."""
+        if energy.batch_shape or is_hidden(energy.tables):
+            return None
         lost = torch.isneginf(energy.tables)
         if not bool(lost.any()):
             return None

@@ -148,7 +148,8 @@ def fit(
             (of the likelihood without structural zeros) or ``InteractionRidge``. Of the first three ``coding`` says
             whether free or corner theta is penalised; a corner family takes corner penalties alone.
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
-        structural_zeros: mask of impossible cells, of the table's shape; small tables only.
+        structural_zeros: mask of impossible cells, of the table's shape; small tables only. The result gives them
+            probability zero in all that it does.
         validation: rows whose divergence the result holds, and by which the fit may stop early.
         stopping: tolerance (1e-9 for Newton, else 1e-6), iterations (100 for Newton, else 5,000), and the patience
             with which a fit stops early on the validation rows (never). The parameters that were best then come back,

@@ -100,8 +100,7 @@ def row_log_likelihood(
     rows = Observations.from_tensor(unique[0], data.domain)
     batch = model.batch_shape
     values = torch.full((len(rows.codes), *batch), -math.inf, dtype=model.dtype)
-    excluded = torch.zeros(len(rows.codes), dtype=torch.bool) if batch else impossible_rows(model, rows.codes)
-    for missing, positions in possible_patterns(rows, excluded):
+    for missing, positions in possible_patterns(rows, impossible_rows(model, rows.codes)):
         look_ups = _num_completions(rows, missing) * max(1, len(model.hypergraph)) * max(1, batch.numel())
         if look_ups <= _MAX_COMPLETIONS:
             step = max(1, _MAX_COMPLETIONS // look_ups)

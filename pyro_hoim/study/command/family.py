@@ -54,7 +54,9 @@ def _stored(found: Any) -> Stored | None:
         found = found.file()
     elif isinstance(found, LogLinearEnergy):
         codings, impossible = parametrization(found.hypergraph), ImpossibleStates.of_energy(found)
-        tables = found.tables.masked_fill(torch.isneginf(found.tables), 0.0)
+        tables = found.tables
+        if impossible is not None:
+            tables = tables.masked_fill(torch.isneginf(tables), 0.0)
         if codings.coding == "corner":
             found = ModelFile(found.hypergraph, codings.from_tables(tables), "corner", impossible=impossible)
         else:

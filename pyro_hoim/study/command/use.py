@@ -29,7 +29,7 @@ from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
 from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
 from ...data.observations import Observations
-from ...errors import IntractableError, check_fraction, refused
+from ...errors import IntractableError, check_fraction, out_of_reach, refused
 from ...information.interaction_values import RemovalValue, removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
@@ -237,8 +237,10 @@ def interactions(question: Question) -> Answer:
         interaction_table(energy), question.stored.info.get("infinite_interactions", [])
     )[: question["top"]]
     # Information is not defined for corner families, nor where structural zeros outlast every interaction.
-    is_defined = energy.hypergraph.coding != "corner" and not question.stored.info.get("has_structural_zeros")
-    information = question["information"] and is_defined
+    has_zeros = question.stored.info.get("has_structural_zeros", False)
+    if has_zeros and question["information"] and "information" in question.given:
+        raise out_of_reach("information", "it is not defined for models with structural zeros", code="no-method")
+    information = question["information"] and not has_zeros and energy.hypergraph.coding != "corner"
     if information and rows:
         wanted = [row["edge"] for row in rows]
         values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
