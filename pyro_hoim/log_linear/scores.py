@@ -244,8 +244,8 @@ def infinite_interactions(result: FitResult) -> list[dict[str, Any]]:
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> with warnings.catch_warnings(action="ignore"):  # no finite estimate
         ...     result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[3, 0], [2, 4]]))
-        >>> [(row["edge"], row["levels"], row["sign"]) for row in infinite_interactions(result)][-1]
-        (['a', 'b'], ['0', '1'], -1)
+        >>> {":".join(row["edge"]): (row["levels"], row["sign"]) for row in infinite_interactions(result)}["a:b"]
+        (['0', '1'], -1)
     """
     if result.status != "infinite":
         return []
