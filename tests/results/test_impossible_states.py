@@ -19,10 +19,11 @@ import torch
 import pyro_hoim as hoim
 from pyro_hoim import InteractionHypergraph, LogLinearEnergy, Observations
 from pyro_hoim.cli import run
-from pyro_hoim.errors import InputError
+from pyro_hoim.errors import InputError, ModelFileError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import ModelFile, impute as impute_rows, load_model, predict as predict_rows, synthesise
+from pyro_hoim.runs.container import LOG_LINEAR, write_container
 from pyro_hoim.schema import Domain
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
@@ -419,6 +420,27 @@ def test_files_keep_the_states_and_earlier_ones_are_read(tmp_path):
     assert found["impossible_rows"] == 3 and "names only 1 of 2 combinations" in found["notes"][0]
     with pytest.raises(InputError, match="impossible"):
         ModelFile(held.hypergraph, held.theta, impossible=case("weights")[2].impossible)
+
+
+@pytest.mark.parametrize(
+    ("edges", "mask"),
+    [
+        ([["a", "b"]], torch.ones(4, dtype=torch.uint8)),  # another size
+        ([["a", "b"]], torch.full((16,), 2, dtype=torch.uint8)),
+        ([["a", "b"]], torch.ones(16)),
+        ([["b", "a"]], torch.ones(16, dtype=torch.uint8)),
+        ([["a", "q"]], torch.ones(16, dtype=torch.uint8)),
+        ("a:b", torch.ones(16, dtype=torch.uint8)),
+        ([["a", "b"]], None),
+    ],
+)
+def test_files_with_other_states_are_refused(edges, mask, tmp_path):
+    file = case("structural zeros on the diagonal")[2]
+    contents = {**file.hypergraph.to_json(), "coding": file.coding, "info": {"impossible": edges}}
+    tensors = {"theta": file.theta} | ({} if mask is None else {"impossible": mask})
+    write_container(tmp_path / "m.safetensors", LOG_LINEAR, contents, tensors)
+    with pytest.raises(ModelFileError):
+        load_model(tmp_path / "m.safetensors")
 
 
 def test_functions_of_rows_obey_too():
