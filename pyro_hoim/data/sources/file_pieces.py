@@ -81,7 +81,7 @@ def guarded(path: str, function: Any) -> Any:
     except UnicodeError as error:
         raise refused(path, f"cannot be read ({error})", code="wrong-encoding") from None
     except (pa.ArrowException, csv.Error, *DAMAGED) as error:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).rpartition("file?: ")[2]  # behind what is tried to be read
         problem = f"cannot be read ({text[max(0, text.find('CSV parse error')) :][:200]})"
         raise refused(path, problem, code="damaged-file") from None
 

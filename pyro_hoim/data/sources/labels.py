@@ -195,6 +195,12 @@ class LabelReader:
         if str(getattr(kind, "extension_name", "")) == "pandas.interval":  # two numbers, which are one label
             positions, found, _ = factorise(column.to_pandas())
             return frozen(np.maximum(positions, 0)), frozen(positions >= 0), 0, found
+        if str(kind) == "time64[ns]":
+            try:
+                column = column.cast(pa.time64("us"))
+            except pa.ArrowInvalid:
+                expected, hint = "times of microseconds", "round them before they are saved"
+                raise unexpected(f"{self.source} column {name!r}", expected, "nanoseconds", hint) from None
         cells = column.storage if isinstance(column, pa.ExtensionArray) else column
         if pa.types.is_nested(cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type):
             raise not_plain(f"{self.source} column {name!r}")
