@@ -55,12 +55,14 @@ def frame_of(place: Any, table: Any) -> pd.DataFrame:
 
 
 def plain_dictionary(column: Any) -> Any:
-    """A column of dictionaries as one array, whose levels are different and not missing.
+    """A column of dictionaries, of Arrow or in a series, as one array, whose levels are different and not missing.
 
     Levels of several dictionaries stand in the order in which they come; a cell of a missing level is missing.
     """
     import pyarrow as pa
 
+    if isinstance(column, pd.Series):
+        column = pa.array(column)
     chunks: Sequence[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     plain = [_plain(chunk) for chunk in chunks]
     if not plain:

@@ -212,7 +212,7 @@ def factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype |
     dtype = getattr(values, "dtype", None)
     if has_levels(dtype):
         if _is_arrow_dictionary(dtype):
-            values = plain_dictionary(pd.Series(values).array.__arrow_array__()).to_pandas()
+            values = plain_dictionary(pd.Series(values)).to_pandas()
         categorical = pd.Categorical(values)
         dtype = categorical.dtype
         return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), dtype

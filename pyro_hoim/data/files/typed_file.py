@@ -154,12 +154,12 @@ def _stata(path: Any, raw: bytes) -> TypedRows:
             check_cells(path, rows, part.shape[1])
             parts.append(part)
         labels, names = reader.value_labels(), vars(reader)["_lbllist"]
-    frame = pd.concat(parts, ignore_index=True)
+    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     categorical, notes = list[str](), list[str]()
-    for name, key in zip([*frame.columns], names, strict=True):
+    for name, key in zip([*frame.columns], names[: frame.shape[1]], strict=True):
         known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
         if known and frame[name].dtype.kind in "iuf":
-            frame[name], apart = _labelled(frame[name], known)
+            frame[name], apart = _labelled(cast(pd.Series, frame[name]), known)
             categorical.append(str(name))
             if apart:
                 notes.append(f"codes of {name!r} that share a label are kept apart, such as {apart!r}")
