@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..errors import DataWarning, caller_level, refused
 
-__all__ = ["frame_of", "plain_dictionary"]
+__all__ = ["frame_of", "plain_dictionary", "warn_of_lost_levels"]
 
 _WIDE = ("string_view", "binary_view")  # not every function of Arrow takes them
 _NULLABLE = {
@@ -45,7 +45,7 @@ def frame_of(place: Any, table: Any) -> pd.DataFrame:
                 whole[field.type] = _NULLABLE[str(field.type)]
             if plain is not column:
                 table = table.set_column(i, field.with_type(plain.type), plain)
-        _warn_of_lost_levels(place, table)
+        warn_of_lost_levels(place, table.schema)
         return table.to_pandas(types_mapper=whole.get)
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError, NotImplementedError) as error:
         named = next((field for field in table.schema if pa.types.is_nested(field.type)), None)
@@ -87,20 +87,13 @@ def _plain(chunk: Any) -> Any:
     return pa.DictionaryArray.from_arrays(codes, known, ordered=chunk.type.ordered)
 
 
-def _warn_of_lost_levels(place: Any, table: Any) -> None:
+def warn_of_lost_levels(place: Any, schema: Any) -> None:
     """Say which columns were categorical in pandas and are not any more, as Parquet keeps levels of text alone."""
     import pyarrow as pa
 
-    told = (table.schema.pandas_metadata or {}).get("columns", ())
-    lost: list[str] = []
-    for column in told:
-        name, levels = column.get("field_name"), column.get("metadata") or {}
-        if column.get("pandas_type") == "categorical" and table.schema.names.count(name) == 1:
-            held = table.column(name)
-            if not pa.types.is_dictionary(held.type) and (
-                levels.get("ordered") or levels.get("num_categories", 0) > len(held.unique().drop_null())
-            ):
-                lost.append(repr(name))
+    told = (schema.pandas_metadata or {}).get("columns", ())
+    saved = {column["field_name"] for column in told if column.get("pandas_type") == "categorical"}
+    lost = [repr(field.name) for field in schema if field.name in saved and not pa.types.is_dictionary(field.type)]
     if lost:
         shown = ", ".join(lost[:_MANY]) + ", ..." * (len(lost) > _MANY)
         problem = (

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused
+from ..arrow_tables import warn_of_lost_levels
 from ..csv_file import bounded_lines
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
@@ -128,6 +129,7 @@ def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[Parqu
     schema = next(dataset.dataset([path], format="parquet").get_fragments()).physical_schema
     texts = {f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)}
     form = dataset.ParquetFileFormat(dictionary_columns=texts)
+    warn_of_lost_levels(path, schema)
     fields = frame_columns(path, schema)
     categorical = frozenset(name for name, place in fields.items() if pa.types.is_dictionary(schema.field(place).type))
     for whole in dataset.dataset([path], format=form).get_fragments():
