@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
+import numpy as np
+
 from ...errors import InputError, check_unique, refused, unexpected
 from ..csv_file import bounded_lines
 from .safe_cells import MARK, restored
 
-__all__ = ["TextFormat", "as_text", "check_header", "comma_numbers", "named_columns", "text_format"]
+__all__ = ["TextFormat", "as_text", "check_header", "check_quotes", "comma_numbers", "named_columns", "text_format"]
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
@@ -163,6 +165,40 @@ def _rows(path: Any, stream: TextIO, place: int, line: int, delimiter: str) -> I
     except csv.Error as error:
         where = f"{path} line {reader.line_num + line - 1}"
         raise refused(where, f"not readable as CSV ({error})", code="damaged-file") from None
+
+
+def check_quotes(path: Any, opened: Callable[[], BinaryIO], form: TextFormat) -> None:
+    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file.
+
+    Raises:
+        InputError: with the line.
+    """
+    with as_text(opened(), form.encoding) as stream:
+        stream.read(form.place)
+        if _are_quotes_plain(stream, form.delimiter):
+            return
+    with as_text(opened(), form.encoding) as stream:  # marks inside of cells without them, or a fault
+        for _ in _rows(path, stream, form.place, form.first_line, form.delimiter):
+            pass
+
+
+def _are_quotes_plain(stream: TextIO, delimiter: str) -> bool:
+    """Whether every opening quotation mark follows an end of a cell, and every closing one stands before one."""
+    is_beside = np.zeros(2**8, dtype=np.bool_)
+    is_beside[list(f'{delimiter}"\r\n'.encode())] = True
+    held, inside = "\n", 0
+    while True:
+        piece = stream.read(_PIECE)
+        text = held + (piece or "\n")
+        raw = np.frombuffer(text.encode(), dtype=np.uint8)
+        places = np.flatnonzero(raw[1:-1] == ord('"')) + 1
+        is_closing = (np.arange(len(places)) + inside) % 2
+        if not is_beside[raw[places + 2 * is_closing - 1]].all():
+            return False
+        inside = (inside + len(places)) % 2
+        if not piece:
+            return not inside
+        held = text[-2:]
 
 
 def _check_encoding(encoding: str) -> None:

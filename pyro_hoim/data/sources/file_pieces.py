@@ -16,7 +16,7 @@ from ..arrow_tables import warn_of_lost_levels
 from ..csv_file import bounded_lines
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
-from ..files.text_format import TextFormat, as_text, comma_numbers, named_columns, text_format
+from ..files.text_format import TextFormat, as_text, check_quotes, comma_numbers, named_columns, text_format
 from ..files.typed_file import ROW_NAMES
 from .pieces import Piece
 
@@ -247,7 +247,9 @@ def text_pieces(path: str, keys: Mapping[str, str | None], sep: str | None, enco
 
 
 def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
-    form = text_format(path, partial(open_unpacked, path), sep, encoding)
+    opened = partial(open_unpacked, path)
+    form = text_format(path, opened, sep, encoding)
+    check_quotes(path, opened, form)
     cells = partial(text_cells, path, form)
 
     def is_empty(place: int) -> bool:

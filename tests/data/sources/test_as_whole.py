@@ -62,11 +62,15 @@ TEXTS = {
     "Excel's line": ("sep=;\na;b", ["x;1", "y;2"], {}, {"sep": ";", "skiprows": 1}),
     "quoted line ends": ('"a\nb";c', ['"two\n\nlines; here";1', 'x"y;2'], {}, {"sep": ";"}),
     "ends and empty lines": ("\r\na|b\r", ["x|1\r", "\r", "y|2\r"], {}, {"sep": "|"}),
+    "marks inside of cells": ("a,b", ['5" pipe,1', '"6"" pipe",1', 'x,""', '"""y""",2'], {}, {}),
     "ends of old": ("\ra,b", ["x,1\ry,2\r\rx,3"], {}, {}),
     "safe cells": (f"{MARK}\na,'=b", ["'=1,x", "y,''+z", "'=1,'tis"], {}, None),
     "one column": ("a", ["x", "", "y", "x"], {}, {}),
     "a name that is empty in some rows": ("a,b,", ["x,p,", "y,q,1"], {}, InputError),
     "a row too long": ("a,b", ["x,p", "y,q,1"], {}, InputError),
+    "a mark that does not end": ("a,b", ["x,1", 'y,"2', "x,1", "y,3"], {}, InputError),
+    "marks that do not end": ("a,b", ['"x,1', '"y,2', "x,1", "y,3"], {}, InputError),
+    "text behind a mark": ("a,b", ['"x" ,1', "y,2"], {}, InputError),
     "numbers without a header": ("1,0,1", ["0,1,1", "1,0,1", "0,0,1"], {}, InputError),
     "bytes that are no text": ("a,b", ["\0,1"], {}, InputError),
     "a header only": ("a,b", [], {}, InputError),
@@ -316,3 +320,46 @@ def test_a_cluster_without_workers_is_not_waited_for(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=message) as caught:
             open_rows(tmp_path / "t.csv", cluster=empty)
         assert caught.value.code == "missing-part"
+
+
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "cp1252"]
+CELLS = [
+    "x",
+    " z ",
+    "1",
+    "1,5",
+    "-3,25",
+    "",
+    '"q"',
+    '"a""b"',
+    '"u;v|w"',
+    '"l\nm"',
+    'a"b',
+    "ö",
+    "\xa0w",
+    "'=1",
+    "#c",
+    '"x" ',
+]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_of_any_cells_are_read_alike_or_refused_by_both(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    path, read = tmp_path / "t.csv", 0
+    for _ in range(25):
+        sep, end, encoding = (random.choice(of) for of in ([";", "\t", "|", ";"], ["\n", "\r\n", "\r"], ENCODINGS))
+        width, pool = random.integers(2, 5), random.choice(CELLS, 4)
+        header = [random.choice(["a", "", "Unnamed: 0"]), *"bcde"[: width - 1]]
+        rows = [[str(i), *random.choice(pool, width - 1)] for i in range(random.integers(1, 9))]
+        text = end.join(map(sep.join, [header, *rows, [""] * int(random.integers(3) == 0)]))
+        path.write_bytes(text.encode(encoding))
+        try:
+            whole = said(Observations.from_csv(path, count=None))
+        except InputError:
+            with pytest.raises(InputError):
+                in_pieces(path, count=None)
+            continue
+        assert in_pieces(path, count=None) == whole
+        read += 1
+    assert read > 5
