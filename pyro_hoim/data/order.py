@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _MOST_SHOWN = 12  # levels of an order in a sentence
+_LONGEST = 80  # characters of a label that may be a range
 
 _SCALES = """
 none/zero < lowest/extremely low < very low < low
@@ -213,10 +214,14 @@ def place_of(label: str) -> Place | None:
         >>> place_of("$10,000 to 19,999").low, place_of("under 5 months").unit, place_of("low")
         (10000.0, 'month', None)
     """
+    if len(label) > _LONGEST:
+        return None
     text = unicodedata.normalize("NFKC", label.replace("…", "..")).casefold()
     text = text.translate({ord(sign): "-" for sign in "‐‑‒–—−~"})
     text = text.replace("≤", "<=").replace("⩽", "<=").replace("≥", ">=").replace("⩾", ">=").replace("∞", "inf")
     text = " ".join(text.replace("’", "'").split())
+    if re.search(rf"[{_CURRENCY}]", text):
+        text = re.sub(r"(?<=\d) ?m\b", " million", text)  # else metres, or months
     for pattern, sign in _PHRASES:
         text = pattern.sub(sign, text)
     text = " ".join(text.split())
@@ -299,8 +304,13 @@ def known_order(variable: Variable) -> Order | None:
 
 def _by_place(labels: Sequence[str]) -> Order | None:
     """The order of numbers and ranges."""
-    places = {label: place for label in labels if (place := place_of(label)) is not None}
-    if len(places) < len(labels) or len({place.unit for place in places.values()}) > 1:
+    places: dict[str, Place] = {}
+    for label in labels:
+        place = place_of(label)
+        if place is None:
+            return None
+        places[label] = place
+    if len({place.unit for place in places.values() if place[:2] != (0, 0)}) > 1:  # nothing has no unit
         return None
     ranked = sorted(labels, key=lambda label: places[label][:2])
     if not all(_is_below(places[one], places[two]) for one, two in pairwise(ranked)):
@@ -340,6 +350,11 @@ def _by_scale(labels: Sequence[str]) -> Order | None:
     """The order of words of common scales, where all that hold them agree."""
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFKC", label)).casefold() for label in labels]
     words = [" ".join(re.sub(r"[^\w]|_", " ", word).split()) for word in words]
+    split = [word.split() or [""] for word in words]
+    if len({parts[0] for parts in split}) == 1 and _COUNTED.fullmatch(split[0][0]):  # stage I, stage II
+        words = [" ".join(parts[1:]) for parts in split]
+    elif len({parts[-1] for parts in split}) == 1 and not any(word in scale for scale in _scales() for word in words):
+        words = [" ".join(parts[:-1]) for parts in split]  # low risk, high risk
     orders: set[tuple[str, ...]] = set()
     for scale in _scales():
         places = [scale.get(word, -1) for word in words]

@@ -87,7 +87,9 @@ def test_ranks_of_numbers_are_said_once(shell):
 def test_ordinal_none_unmarks_what_a_file_declares(shell):
     rng = np.random.default_rng(0)
     declared = pd.Categorical.from_codes(rng.integers(0, 4, 200), ["b", "a", "d", "c"], ordered=True)
-    pd.DataFrame({"a": declared, "words": rng.choice(["low", "mid", "high"], 200)}).to_parquet("t.parquet")
+    ages = rng.choice(["10-19", "20-29", "5-9", "30-39"], 200)
+    frame = pd.DataFrame({"a": declared, "words": rng.choice(["low", "mid", "high"], 200), "age": ages})
+    frame.to_parquet("t.parquet")
     kinds = {}
     for said in ("auto", "none", "words", "a"):
         found = shell.json("fit", "t.parquet", "--select", "--ordinal", said, "--out", said)
@@ -96,5 +98,10 @@ def test_ordinal_none_unmarks_what_a_file_declares(shell):
         assert domain["a"].labels == ("b", "a", "d", "c")
         assert list(found["orders"]) == [v.name for v in domain if v.kind == "ordinal"]
         assert all(order == list(domain[name].labels) for name, order in found["orders"].items())
-    both, first = ["ordinal", "ordinal"], ["ordinal", "nominal"]
-    assert kinds == {"auto": both, "none": ["nominal", "nominal"], "words": both, "a": first}
+    o, n = "ordinal", "nominal"
+    assert kinds == {"auto": [o, o, o], "none": [n, n, n], "words": [o, o, n], "a": [o, n, n]}
+    assert load("auto").domain["age"].labels == ("5-9", "10-19", "20-29", "30-39")
+    page = Path("auto/report.html").read_text(encoding="utf-8")
+    assert "words: low &lt; mid &lt; high (a common scale); age: 5-9 &lt; 10-19 &lt; 20-29 &lt; 30-39 (ranges" in page
+    assert "Neighbouring levels of age are taken to be alike: 5-9 &lt; 10-19" in page
+    assert "Taken as ordered" not in Path("none/report.html").read_text(encoding="utf-8")  # control

@@ -143,19 +143,6 @@ def test_all_rows_equal(shell):
     assert found["num_interactions"] == 0 and found["nll"]["test"] == 0 and found["gain"]["test"] == 0
 
 
-def test_ranges_are_ordered_levels(shell):
-    ages = ["10-19", "20-29", "5-9", "30-39"]
-    rows = [[ages[i % 4], str(i % 3 % 2)] for i in range(200)]
-    source = write("t.csv", rows, ["age", "answer"])
-    shell.json("fit", source, "--select", "--out", "a")
-    age = load_model("a/model.safetensors").hypergraph.domain["age"]
-    assert age.kind == "ordinal" and age.labels == ("5-9", "10-19", "20-29", "30-39")
-    assert "Taken as ordered: age" in Path("a/report.html").read_text(encoding="utf-8")
-    assert json.loads(Path("a/fit.json").read_text())["ordinal_columns"] == ["age"]
-    shell.json("fit", source, "--select", "--ordinal", "none", "--out", "b")
-    assert load_model("b/model.safetensors").hypergraph.domain["age"].kind == "nominal"
-
-
 FEW = (
     "import functools\n"
     "from pyro_hoim.log_linear.learning import _trainers as _learn_trainers\n"

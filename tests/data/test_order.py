@@ -76,6 +76,8 @@ KNOWN = {
         "1'000-1'999|2'000-9'999|10'000+",
         "5 or less|6-9|10 and more",
         "17 and younger|18-64|65 & older",
+        "0|1-2 times|3 or more times",
+        "<$500k|$500k-$1M|$1M+",
     ],
     "dates": [
         "2019-12|2020-01|2020-11",
@@ -104,6 +106,8 @@ KNOWN = {
         "extra small|small|extra large",
         "first|second|third",
         "I|II|III|IV",
+        "Stage I|Stage II|Stage III",
+        "low risk|medium risk|high risk",
         "zero|one|two|three",
         "Mon|Tue|Wed|Sun",
         "Monday|Wednesday|Saturday",
@@ -128,6 +132,7 @@ UNKNOWN = [
     "5-9|5 to 9|10+",  # twice the same range
     "0-17|18+|0-100",  # one within another
     "1 km|500 m|2 km",  # two units
+    "500k|1m|2m",  # million, metres, months?
     "region 1|region 2|region 3",
     "often|frequently|never",  # two words for one place
     "strongly agree|agree|don't know",

@@ -127,6 +127,24 @@ def test_columns_that_are_never_set_join_the_group_of_their_name():
     assert join_columns(other).joined_domain.names == ("k", "l")  # control: by another name it is a column of its own
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["size_small", "size_medium", "size_large"],
+        ["age[5-9]", "age[10-14]", "age[15+]"],
+        ["k_(-inf, 3]", "k_(3, 10]", "k_(10, inf]"],
+        ["k=[0,9)", "k=[9,18)", "k=[18,65)"],
+    ],
+)
+def test_the_names_of_a_group_say_the_order_of_its_levels(names):
+    codes = torch.eye(3, dtype=torch.long).repeat(30, 1)
+    shuffled = Observations.from_tensor(codes, Domain.from_cardinalities({names[i]: 2 for i in (2, 0, 1)}))
+    (variable,) = join_columns(shuffled).joined_domain
+    assert (variable.kind, variable.labels) == ("ordinal", tuple(names))
+    words = Observations.from_tensor(codes, Domain.from_cardinalities({f"k_{word}": 2 for word in ("c", "a", "b")}))
+    assert join_columns(words).joined_domain.variables[0].kind == "nominal"  # control
+
+
 def test_counts_and_rows_say_the_same():
     rows = indicators(load_table("ucb_admissions"))
     long = Observations(rows.domain, rows.codes.repeat_interleave(rows.counts.long(), 0))
