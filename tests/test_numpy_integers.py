@@ -46,6 +46,23 @@ CALLS = {
     "node family": lambda n, _: hoim.generalized_root.TruncatedPoissonFamily(n),
     "root annealed": lambda n, _: hoim.generalized_root.RootAnnealed(num_chains=n),
     "gibbs": lambda n, _: hoim.core.ClampedGibbs(burn_in=n),
+    "total count": lambda n, _: hoim.LogLinearStatistics(PAIRS, torch.zeros(PAIRS.num_parameters), n),
+    "seeds": lambda n, _: hoim.fit(PAIRS, ROWS).sample(n, seed=n),
+    "annealed seed": lambda n, _: hoim.AnnealedImportance(n, n, seed=n).log_partition(model()),
+    "posterior": lambda n, _: hoim.sample_posterior(
+        PAIRS, ROWS, settings=hoim.inference.NUTSSettings(1, 4, n, max_tree_depth=n), seed=n, progress=False
+    ),
+    "sums of counts": lambda n, _: hoim.inference.prior_predictive(
+        PAIRS, hoim.normal_prior(PAIRS, 1.0), total_count=n, num_draws=n, seed=n
+    ),
+    "columns": lambda n, _: hoim.data.open_rows(ROWS.to_pandas(), columns=n),
+}
+
+REALS = {
+    "prior of structures": lambda n: hoim.inference.enumerate_structures(ROWS, prior=n),
+    "prior of a posterior": lambda n: hoim.inference.posterior.prior_of(PAIRS, n),
+    "heredity": lambda n: hoim.log_linear.CandidatePool(DOMAIN, heredity=n),
+    "share": lambda n: hoim.generalized_root.RootSettings(refit_share=n),
 }
 
 
@@ -57,6 +74,16 @@ def test_numpy_integers_are_integers(name, tmp_path):
         for wrong in (np.float64(2.5), np.bool_(True), True):  # the control
             with pytest.raises((InputError, InputTypeError)):
                 CALLS[name](wrong, tmp_path)
+
+
+@pytest.mark.parametrize("name", list(REALS))
+@pytest.mark.parametrize("kind", [np.int64, np.float32])
+def test_numpy_numbers_are_numbers(name, kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        REALS[name](kind(1))
+        with pytest.raises((InputError, InputTypeError)):
+            REALS[name](np.bool_(True))  # the control
 
 
 def test_which_values_are_whole():

@@ -147,14 +147,9 @@ def plural(count: float, noun: str, many: str = "") -> str:
     return f"{shown} {noun if count == 1 else many or noun + 's'}"
 
 
-def rows_text(rows: Any, total: float | None = None) -> str:
-    """How many rows there are (those of a table of counts by their counts), and what weights of theirs add up to.
-
-    Args:
-        rows: observations, rows that need not be in memory, or a table of numbers; None for a ``total`` alone.
-        total: sum of counts or weights, by default that of the rows.
-    """
-    total = rows.total_count if total is None else total
+def rows_text(rows: Any) -> str:
+    """How many rows there are (those of a table of counts by their counts), and what weights of theirs add up to."""
+    total: float = rows.total_count
     if getattr(rows, "has_whole_counts", True):
         return plural(total, "row")
     return f"{plural(rows.num_rows, 'row')} with weights that add up to {total:g}"

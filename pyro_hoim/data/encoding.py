@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from ..errors import (
     check_names,
     check_unique,
     conflict,
+    is_whole,
     none_received,
     out_of_range,
     size_text,
@@ -451,13 +452,13 @@ def select_columns(
     available = [name for name in header if name not in exclude]
     if columns is None:
         return available
-    if isinstance(columns, (str, bool, float)):
+    if isinstance(columns, str) or not (is_whole(columns) or isinstance(columns, Iterable)):
         raise wrong_type("columns", "a sequence of names or a number", received=repr(columns))
-    if isinstance(columns, (int, np.integer)):
+    if is_whole(columns):
         if not 1 <= columns <= len(available):
             raise out_of_range("columns", f"a number from 1 to {len(available)} for {source}", received=columns)
         return available[: int(columns)]
-    wanted = list(columns)
+    wanted = list(cast("Sequence[str]", columns))
     if not wanted:
         raise none_received("columns", "at least one name")
     check_unique(wanted, "columns")

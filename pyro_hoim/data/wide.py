@@ -134,7 +134,7 @@ def long_table(
     found = _table_of(data, is_indexed)
     is_long = found is None or any(is_meant(str(name)) for name in found.columns)
     wide = None if is_long or found is None else _numbers_of(found, argument, keep)
-    if wide is None:
+    if wide is None or found is None:
         return with_index(data, is_meant)
     is_named, is_asked = data.columns.names[0] is not None, any(map(is_meant, wide.names))
     stacked = "frame.stack()" if found is data else f"frame.set_index({_listed(found.index.names)}).stack()"

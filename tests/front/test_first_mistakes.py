@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import pyro_hoim as hoim
 from pyro_hoim import InputError
@@ -19,13 +20,10 @@ def rows():
     return CELLS.loc[CELLS.index.repeat(CELLS["Freq"])].drop(columns="Freq").reset_index(drop=True)
 
 
-@pytest.mark.parametrize("name", ["Freq", "FREQUENCY", "n", "cases", "weight", "wt"])
 @pytest.mark.parametrize("say", ["wet*cold", ".^2", 2, [("wet", "cold")]])
-def test_counts_and_weights_that_were_not_named_stop_a_fit(name, say):
-    role = "weights" if name.startswith("w") else "count"
-    with pytest.raises(InputError, match=f"column '{name}' seems to hold") as caught:
-        hoim.fit(say, CELLS.rename(columns={"Freq": name}))
-    assert f"{role}='{name}'" in str(caught.value) and "count=None" in str(caught.value)
+def test_counts_that_were_not_named_stop_a_fit(say):
+    with pytest.raises(InputError, match="column 'Freq' seems to hold how often each row was seen; say count='Freq'"):
+        hoim.fit(say, CELLS)
 
 
 def test_what_the_message_says_to_say_is_right(rows):
@@ -43,6 +41,21 @@ def test_variables_of_such_names_are_taken_where_they_are_meant(rows):
     assert hoim.fit(".^2", rows.assign(Freq=["often", "never"] * 50)).num_rows == 100
     assert hoim.fit(".^2", rows.assign(weight=pd.Categorical([1, 2] * 50))).num_rows == 100
     assert hoim.fit(rows.assign(weight=[1, 2] * 50), edges=["wet:weight"]).num_rows == 100
+
+
+def test_the_data_may_be_named_as_an_argument(rows):
+    expected = hoim.fit("wet*cold", rows)
+    for found in (hoim.fit(data=rows, order=2), hoim.fit(order=2, data=rows), hoim.fit(data=rows, edges=["wet:cold"])):
+        torch.testing.assert_close(found.theta, expected.theta, rtol=0, atol=0)
+    for call in (lambda: hoim.fit("wet*cold"), lambda: hoim.fit(order=2)):
+        with pytest.raises(InputError, match=r"data: expected a data frame or observations, received none"):
+            call()
+
+
+def test_fits_with_a_prior_are_shown_shortly_whatever_their_columns():
+    rows = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (100, 30)), columns=[f"x{i}" for i in range(30)])
+    shown = repr(hoim.fit(rows, order=2, prior="unit", objective="pseudo-likelihood"))
+    assert len(shown) < 400 and "(465 sets)" in shown
 
 
 def test_learners_refuse_counts_that_were_not_named():

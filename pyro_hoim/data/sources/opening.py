@@ -138,6 +138,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     count = None if count == "count" and (count not in header or (domain is not None and count in domain)) else count
     exclude = () if count is None else (count,)
     check_names(exclude, header, f"count of {labels.source}", noun="column")
+    sizes: list[tuple[str, int]] = []
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
     sizes: list[tuple[str, int]] = []

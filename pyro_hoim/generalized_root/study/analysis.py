@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -230,7 +230,7 @@ def analyse_roots(
         >>> analyse_roots({"train": table}, PoissonFamily(), order=2).fit.num_interactions
         1
     """
-    penalties = [l1] if is_real(l1) else list(l1)
+    penalties = [float(l1)] if is_real(l1) else list(cast("Sequence[float]", l1))
     check_part_names(parts)
     held = {name: rows for name, rows in parts.items() if rows.num_rows}
     if "train" not in held:

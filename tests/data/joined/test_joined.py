@@ -221,3 +221,19 @@ def test_sets_of_columns_as_sets_of_variables():
     joined = join_columns(indicators(load_table("titanic")))
     sets = [("Class=1st", "Sex=Male"), ("Class=2nd", "Sex=Female"), ("Sex=Male", "Sex=Female")]
     assert joined.sets(sets) == [("Class", "Sex")]
+
+
+@pytest.mark.parametrize("dummies", ["text", "booleans"])
+def test_indicator_columns_without_a_set_row_belong_to_their_names(dummies):
+    """Oracle: the columns that pandas.get_dummies makes of one column."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({name: random.choice(list(levels), 200) for name, levels in (("s", "abc"), ("s_x", "uvw"))})
+    wide = pd.get_dummies(frame, dummy_na=True)
+    rows = Observations.from_pandas(wide.astype(int).astype(str) if dummies == "text" else wide)
+    joined = join_columns(rows)
+    expected = [{name for name in wide if name.startswith("s_") and not name.startswith("s_x")}]
+    expected.append({name for name in wide if name.startswith("s_x")})
+    assert [set(group.columns) for group in joined.groups] == expected
+    assert torch.equal(joined.split(joined.join(rows)).codes, rows.codes)
+    alone = Observations.from_pandas(wide.rename(columns={"s_nan": "other"}))  # control: by another name
+    assert "other" not in {name for group in join_columns(alone).groups for name in group.columns}
