@@ -108,7 +108,7 @@ class _Parser:
         if self.next < len(self.tokens):
             if self.tokens[self.next] == ("symbol", "~"):
                 problem = "a log-linear model has no response, so nothing stands on the left of ~"
-                hint = "write the right side alone; a column of counts is named by count="
+                hint = "write the right side alone, and name a column of counts apart"
                 raise refused(self.where, problem, hint)
             raise self.unexpected("an operator or the end")
         return terms
