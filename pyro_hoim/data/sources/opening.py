@@ -141,7 +141,6 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     sizes: list[tuple[str, int]] = []
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
-    sizes: list[tuple[str, int]] = []
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=labels.source)
         check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
