@@ -233,13 +233,19 @@ def show_csv(text: str) -> None:
     click.echo(text, nl=False)
 
 
-def beside(rows: pd.DataFrame, answers: Mapping[str, Answer], unseen: UnseenLabels | None, file: Path) -> pd.DataFrame:
-    """Columns of rows with the predictions of every row beside them, under their names where there are several."""
+def beside(
+    rows: pd.DataFrame, answers: Mapping[str, Answer], unseen: UnseenLabels | None, file: Path, domain: Domain
+) -> pd.DataFrame:
+    """Columns of rows with the predictions of every row beside them.
+
+    These have the name of their column before their own where there are several, or where a column of the model is
+    called as they are.
+    """
     for name, answer in answers.items():
         found = pd.DataFrame() if answer.frame is None else answer.frame
         found = found.drop(columns=list(found.attrs.get("columns", {}).values()))
         found = found if unseen is None else unseen.spread(found)
-        if len(answers) > 1:
+        if len(answers) > 1 or {*found.columns} & {*domain.names}:
             found = found.add_prefix(f"{name}: ")
         if twice := [column for column in found.columns if column in rows.columns]:
             raise refused("--out", f"{file} has a column {twice[0]!r} already", "rename it", code="repeated-name")

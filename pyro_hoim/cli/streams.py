@@ -75,7 +75,7 @@ def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRo
             if bool((rows.counts != 1).any()):
                 is_whole = known.weight is None
                 frame[known.weight or "count"] = rows.counts.long().numpy() if is_whole else rows.counts.numpy()
-            yield beside(frame, answers, UnseenLabels(0.0, {}, is_unseen.numpy()), known.path)
+            yield beside(frame, answers, UnseenLabels(0.0, {}, is_unseen.numpy()), known.path, known.domain)
 
     _write(parts(), out, safe)
     return predicted

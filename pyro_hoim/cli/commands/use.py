@@ -153,7 +153,7 @@ def predict(
     if out is not None and unseen is not None and unseen.reader is not None:
         predicted = predict_pieces(family, asked, unseen.reader, out, safe_csv)
     elif out is not None:
-        write_csv(beside(_columns_of(question, file), answers, unseen, file), out, safe_csv)
+        write_csv(beside(_columns_of(question, file), answers, unseen, file, question.stored.domain), out, safe_csv)
     if as_json and len(target) > 1:
         echo_json({"targets": {name: figures(answer, asked[name]) for name, answer in answers.items()}})
     else:
