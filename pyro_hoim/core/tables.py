@@ -37,6 +37,6 @@ def numbered(rows: pd.DataFrame, number: int) -> pd.DataFrame:
     if number == 1:
         return rows
     numbers = np.repeat(np.arange(1, number + 1), len(rows) // number)
-    table = beside_figures(dict(rows.items()), {"imputation": numbers})
+    table = beside_figures({str(name): values for name, values in rows.items()}, {"imputation": numbers})
     table.insert(0, "imputation", table.pop("imputation"))
     return table
