@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -70,10 +72,13 @@ class StateIndexReparam(Reparam):
             cards = [int(largest) + 1 for largest in states.amax(0)]
             strides = torch.tensor([math.prod(cards[k + 1 :]) for k in range(len(cards))], device=value.device)
             observed = (value.long() * strides).sum(-1)
-        options: Any = _infer_options(msg["name"])
+        infer = _infer_of(msg["name"])
+        options: Any = _options(msg["name"], infer)
         if value is not None:
             options["is_observed"] = msg["is_observed"]
         index = sample(f"{msg['name']}_index", index_law, obs=observed, infer=options)
+        if "_markov_scope" in infer:  # the state depends on its index, of which that handler knew nothing
+            infer["_markov_scope"][f"{msg['name']}_index"] = infer["_markov_depth"]
         state: Any = value
         if index is not observed:
             # In a plate, enumerated indices have size one where the state has to have the size of the plate.
@@ -96,15 +101,31 @@ def _logits(name: str, law: Any) -> torch.Tensor:
     raise wrong_type(f"site {name!r}", expected, law)
 
 
-def _infer_options(name: str) -> dict[str, Any]:
-    """The options ``infer`` of the site that is replaced: Pyro hands a reparametrisation everything else of it.
+class _Scope(Counter[str]):
+    """What a site inside :func:`pyro.markov` depends on, by name, without the site that it stands for."""
 
-    They are those of the message of Pyro's handler that called; what handlers note for themselves they note again.
-    """
+    def __init__(self, own: str) -> None:
+        self.own = own
+        super().__init__()
+
+    def update(self, names: Iterable[str] = (), /) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().update(name for name in names or () if name != self.own)
+
+
+def _infer_of(name: str) -> dict[str, Any]:
+    """What the message of the site that is replaced has under ``infer``, which Pyro does not hand over."""
     frame = sys._getframe(1)
     while frame is not None:
         message: Any = frame.f_locals.get("msg")
         if isinstance(message, dict) and message.get("name") == name and "infer" in message:
-            return {key: value for key, value in message["infer"].items() if not key.startswith("_")}
+            return message["infer"]
         frame = frame.f_back
     return {}
+
+
+def _options(name: str, infer: dict[str, Any]) -> dict[str, Any]:
+    """The options of the site of the index; what handlers note for themselves they note again, but for one thing."""
+    options = {key: value for key, value in infer.items() if not key.startswith("_")}
+    if "_markov_scope" in infer:
+        options["_markov_scope"] = _Scope(name)
+    return options

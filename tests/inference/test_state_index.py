@@ -166,6 +166,36 @@ def test_draws_follow_the_posterior_beside_another_enumerated_site():
         assert_exact_law(count_states(drawn, (2, 3)), np.exp(table))
 
 
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_states_of_a_markov_chain(is_inside):
+    """Every path of three steps is listed; a state shifts theta of the next by a number of its own."""
+    shift, start = torch.tensor([0.9, -0.6, 0.4, 0.1, -0.3], dtype=torch.float64), torch.zeros(2, 2, dtype=torch.long)
+
+    def law_after(state: torch.Tensor) -> HierarchicalLogLinear:
+        theta = law_of().theta + (state.double() @ WEIGHTS).unsqueeze(-1) * shift
+        return HierarchicalLogLinear(law_of().hypergraph, theta)
+
+    def model() -> torch.Tensor:
+        state, path = start, []
+        with pyro.plate("rows", 2):
+            for t in pyro.markov(range(3)):
+                with contextlib.nullcontext() if is_inside else poutine.reparam(config={f"x{t}": StateIndexReparam()}):
+                    state = pyro.sample(f"x{t}", law_after(state), infer={"enumerate": "parallel"})
+                pyro.sample(f"y{t}", dist.Normal(state.double() @ WEIGHTS, 1.0), obs=DATA[:, t])
+                path.append(state)
+        return torch.stack(torch.broadcast_tensors(*path), -2)
+
+    paths = torch.from_numpy(STATES)[torch.tensor(list(itertools.product(range(6), repeat=3)))]
+    before = torch.cat([torch.zeros_like(paths[:, :1]), paths[:, :-1]], 1)
+    prior = law_after(before).log_prob(paths).sum(-1).numpy()
+    expected = prior + norm.logpdf(DATA[:, None].numpy(), (paths.double() @ WEIGHTS).numpy()).sum(-1)
+    names = {f"x{t}": StateIndexReparam() for t in range(3)}
+    program = poutine.reparam(model, names) if is_inside else model
+    assert_close(loss(program), -log_sum(expected).sum())
+    drawn = infer_discrete(program, first_available_dim=-2, temperature=0)()
+    assert torch.equal(drawn, paths[expected.argmax(-1)])
+
+
 def _mask(x: Any) -> Any:
     return poutine.mask(x, mask=torch.tensor([True, False]))
 
