@@ -12,8 +12,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .checks import is_transformed
 
-__all__ = ["plain_mode"]
-
 _C: Any = torch._C
 
 
