@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ...errors import conflict, none_received, refused, unexpected
+from ...errors import DataWarning, conflict, none_received, refused, unexpected
 from ..csv_file import CsvColumns
 from ..files.table_file import is_text_name, read_table_file
 from ..wide import long_cells
@@ -105,7 +106,9 @@ class RowFiles:
             return None
         form = getattr(self.pieces[0], "form", None)
         sep, encoding = (None, None) if form is None else (form.delimiter, form.encoding)
-        cells = read_table_file(path, sep=sep, encoding=encoding)
+        with warnings.catch_warnings():  # what is to be said of the columns is said where they are read
+            warnings.simplefilter("ignore", DataWarning)
+            cells = read_table_file(path, sep=sep, encoding=encoding)
         found = long_cells(cells, keep)
         return None if found is cells else found
 
