@@ -45,6 +45,7 @@ __all__ = [
     "label_of",
     "labels_of_values",
     "level_order",
+    "levels_of",
     "meaning_of",
     "odd_count",
     "parse_counts",
@@ -268,6 +269,35 @@ def _looks(word: str) -> str:
     return unicodedata.normalize("NFC", word).strip()
 
 
+def levels_of(labels: Iterable[str]) -> list[str]:
+    """Different labels of a column without declared levels, in :func:`level_order`.
+
+    A column all of whose texts are numbers or times as a program writes them (``3.0``, ``2020-01-03 00:00:00``) has the
+    labels of these numbers and times, as it has where they are no text: a CSV file says no types.
+
+    Example:
+        >>> levels_of(["10.0", "2.5"]), levels_of(["10.0", "2.50"])
+        (['2.5', '10'], ['2.50', '10.0'])
+    """
+    levels = set(labels)
+    typed = {_typed_label(label) for label in levels}
+    if None not in typed and len(typed) == len(levels):
+        levels = cast(set[str], typed)
+    return sorted(levels, key=level_order)
+
+
+def _typed_label(text: str) -> str | None:
+    """The label of the number or time that a text is written as; None where it is another text, such as ``1.50``."""
+    if _PLAIN_NUMBER.fullmatch(text):
+        is_canonical = "." not in text or repr(float(text)) == text
+        return label_of(float(text) if "." in text else text) if is_canonical else None
+    try:
+        moment = pd.Timestamp(text) if _MOMENT.fullmatch(text) else None
+    except ValueError:  # no such day
+        moment = None
+    return label_of(moment) if moment is not None and text in (str(moment), label_of(moment)) else None
+
+
 def encode_column(
     name: str,
     values: Any,
@@ -305,7 +335,7 @@ def encode_column(
     if variable is None:
         kind: Kind = "nominal"
         if dtype is None:
-            levels = sorted(set(present), key=level_order)
+            levels = levels_of(present)
         else:
             levels = list(dict.fromkeys(present))
             kind = "ordinal" if dtype.ordered else "nominal"

@@ -16,7 +16,7 @@ from ...budgets import check_size
 from ...errors import check_names, conflict, out_of_range, unexpected
 from ...schema import Kind, Variable
 from ..bins import Bins
-from ..encoding import LARGEST_COUNT, check_alike, code_reader, factorise, labels_of_values, level_order, values_of
+from ..encoding import LARGEST_COUNT, check_alike, code_reader, factorise, labels_of_values, levels_of, values_of
 from ..files.typed_file import not_plain
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "joined_files", "merged_levels"]
@@ -93,7 +93,7 @@ def merged_levels(name: str, found: ColumnLevels, bins: Bins | None = None) -> V
     if bins is not None:
         found = found._replace(categories=tuple(label for label in bins.labels if label in found.labels))
         kind = "ordinal"
-    levels = sorted(found.labels, key=level_order) if found.categories is None else list(found.categories)
+    levels = levels_of(found.labels) if found.categories is None else list(found.categories)
     check_count(name, len(levels))
     if not levels:
         hint = "leave the column out or give its domain"
