@@ -309,7 +309,7 @@ def _sample(head: str, delimiter: str) -> list[list[str]]:
     """The first rows."""
     found: list[list[str]] = []
     try:
-        reader = csv.reader(head.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=delimiter == " ")
+        reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, skipinitialspace=delimiter == " ")
         for row in reader:
             if row:
                 found.append(row)
