@@ -10,7 +10,7 @@ import zipfile
 import pandas as pd
 import pytest
 
-from pyro_hoim.data import Observations, read_table_file
+from pyro_hoim.data import read_table_file
 from pyro_hoim.errors import InputError
 from pyro_hoim.testing import raises
 
@@ -79,22 +79,6 @@ def test_files_of_other_programs(tmp_path):
     for name in ("t.parquet", "t.feather", "t.dta", "t.xlsx"):
         check(read_table_file(tmp_path / name))
     assert read_table_file(tmp_path / "t.xlsx").notes == ("read the sheet 'rows', the first of 2",)
-
-
-def test_types_of_parquet_are_kept(tmp_path):
-    levels = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
-    frame = pd.DataFrame({"x": pd.Categorical(["low", None, "high"], dtype=levels), "y": [1.0, None, 2.5]})
-    frame["when"] = [pd.Timestamp("2024-01-31"), None, pd.Timestamp("2024-02-01 10:00")]
-    frame.to_parquet(tmp_path / "t.parquet")
-    assert read_table_file(tmp_path / "t.parquet").columns == (
-        ("low", "", "high"),
-        ("1", "", "2.5"),
-        ("2024-01-31", "", "2024-02-01 10:00:00"),
-    )
-    read = Observations.from_csv(tmp_path / "t.parquet")
-    assert read.domain["x"].kind == "ordinal"
-    assert read.domain["x"].labels == ("low", "mid", "high")
-    assert read.codes[:, 0].tolist() == [0, -1, 2]
 
 
 @pytest.mark.parametrize(

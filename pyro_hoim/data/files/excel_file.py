@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 from ...errors import HoimError, out_of_reach, refused
@@ -34,17 +33,22 @@ def read_sheet(path: Any, raw: bytes) -> tuple[str, list[list[Any]], tuple[int, 
     try:
         _check_parts(path, raw)
         book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
-        budget = _Budget(path)
-        name, found, lines, others = "", list[list[Any]](), list[int](), 0
+        name, found, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
         for sheet in book.worksheets:
             sheet.reset_dimensions()  # what a sheet says of its size may be wrong
-            for line, row in _rows(sheet, budget):
-                if found and sheet.title != name:
+            for line, row in enumerate(sheet.rows, start=1):
+                cells += len(row)  # also those that only fill a row up to its last one
+                _check_cells(path, line, cells)
+                values = [None if cell.data_type == "e" or cell.value == "" else cell.value for cell in row]
+                while values and values[-1] is None:
+                    values.pop()
+                if values and found and sheet.title != name:
                     others += 1
                     break
-                name = sheet.title
-                found.append(row)
-                lines.append(line)
+                if values:
+                    name = sheet.title
+                    found.append(values)
+                    lines.append(line)
     except HoimError:
         raise
     except Exception as error:  # noqa: BLE001 (a damaged workbook raises what its parts raise)
@@ -53,29 +57,10 @@ def read_sheet(path: Any, raw: bytes) -> tuple[str, list[list[Any]], tuple[int, 
     return name, found, tuple(lines), others
 
 
-class _Budget:
-    """Cells that were seen, also those that only fill a row up to its last one."""
-
-    def __init__(self, path: Any) -> None:
-        self.path, self.cells = path, 0
-
-    def add(self, line: int, cells: int) -> None:
-        """Count a row; IntractableError where it is too much."""
-        self.cells += cells
-        if self.cells > _MOST_CELLS or line > _MOST_ROWS:
-            problem = f"its first {line} rows hold {self.cells} cells, more than {_MOST_CELLS} or {_MOST_ROWS} rows"
-            raise out_of_reach(self.path, problem, "remove empty rows and columns, or save it as CSV")
-
-
-def _rows(sheet: Any, budget: _Budget) -> Iterator[tuple[int, list[Any]]]:
-    """Numbers and values of the rows that hold anything."""
-    for line, cells in enumerate(sheet.rows, start=1):
-        budget.add(line, len(cells))
-        row = [None if cell.data_type == "e" or cell.value == "" else cell.value for cell in cells]
-        while row and row[-1] is None:
-            row.pop()
-        if row:
-            yield line, row
+def _check_cells(path: Any, rows: int, cells: int) -> None:
+    if cells > _MOST_CELLS or rows > _MOST_ROWS:
+        problem = f"its first {rows} rows hold {cells} cells, more than {_MOST_CELLS} or {_MOST_ROWS} rows"
+        raise out_of_reach(path, problem, "remove empty rows and columns, or save it as CSV")
 
 
 def _check_parts(path: Any, raw: bytes) -> None:
