@@ -12,10 +12,10 @@ import torch
 
 from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
 from ..schema import Domain, NumberKind, Variable
-from .arrow_tables import frame_of
+from .arrow_tables import frame_of, plain_dictionary
 from .columns import check_columns
 from .counts import CountTable
-from .encoding import code_reader, label_of, meaning_of
+from .encoding import code_reader, has_levels, label_of, meaning_of
 from .observations import Observations
 from .wide import long_table
 
@@ -85,6 +85,8 @@ def is_source(data: object) -> TypeGuard[RowsLike]:
 def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
     """A data frame of pandas: itself, or a copy of one of polars and other libraries, numbered from 0.
 
+    Dictionaries of Arrow become categories, of which they are the same in another type.
+
     Raises:
         InputError: a frame of another library, and pyarrow is not installed, or a column of a type that Arrow or
             pandas cannot hold.
@@ -93,7 +95,11 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
         DataWarning: columns whose levels were lost when pandas saved them.
     """
     if isinstance(data, pd.DataFrame):
-        return data
+        coded = [i for i, dtype in enumerate(data.dtypes) if has_levels(dtype) and isinstance(dtype, pd.ArrowDtype)]
+        frame = data.copy(deep=False) if coded else data
+        for i in coded:
+            frame.isetitem(i, pd.Categorical(plain_dictionary(data.iloc[:, i]).to_pandas()))
+        return frame
     try:
         arrow: Any = importlib.import_module("pyarrow")
     except ImportError as error:

@@ -19,6 +19,7 @@ from pyro_hoim import Observations
 from pyro_hoim.data import open_rows, read_table_file
 from pyro_hoim.data.frames import as_frame, as_observations
 from pyro_hoim.errors import DataWarning
+from pyro_hoim.estimators import InteractionClassifier
 from pyro_hoim.testing import raises
 
 SIZES = ["never", "low", "mid", "high"]
@@ -173,6 +174,18 @@ def test_declared_levels_are_kept_by_every_door_that_has_them(kind, ordered, tmp
             with pytest.warns(DataWarning, match="the categories of 'a' were no text, and Parquet keeps"):
                 read(tmp_path / "t.parquet")
     assert [said(door()) for door in doors] == [right] * len(doors)
+
+
+def test_dictionaries_of_arrow_in_pandas_are_categories_wherever_frames_are_taken(tmp_path):
+    """The oracle is the same frame with the categories of pandas."""
+    cells = pd.Categorical(["low", "high", "mid", "low"] * 10, SIZES, ordered=True)
+    frame = pd.DataFrame({"a": cells, "b": [*"ynny"] * 10}, index=range(3, 43))
+    backed = frame.assign(a=pd.Series(pd.arrays.ArrowExtensionArray(pa.array(cells)), index=frame.index))
+    pd.testing.assert_frame_equal(as_frame(backed), frame)
+    assert backed["a"].dtype != frame["a"].dtype and as_frame(frame) is frame
+    y = [*"pqqp"] * 10
+    right = InteractionClassifier().fit(frame, y).predict_proba(frame)
+    assert InteractionClassifier().fit(backed, y).predict_proba(backed).tolist() == right.tolist()
 
 
 # Stata
