@@ -26,6 +26,8 @@ from pyro_hoim.data.sources import cluster
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Variable
 
+pytestmark = pytest.mark.filterwarnings("ignore:levels like others")  # such as n/a
+
 
 def said(rows):
     """Everything that reading decides."""
