@@ -67,8 +67,8 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     from comma and UTF-8 is said in ``notes``.
 
     Args:
-        path: the file. By its name Parquet, Feather (extra ``parquet``), Excel (extra ``excel``, its first sheet that
-            holds anything) or Stata; else text.
+        path: the file. By its name Parquet or Arrow, such as Feather (extra ``parquet``), Excel (extra ``excel``, its
+            first sheet that holds anything) or Stata; else text.
         sep: the character between cells, or ``tab``; None finds it.
         encoding: of the text, a name that Python knows; None finds it.
 
