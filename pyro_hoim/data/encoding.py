@@ -63,6 +63,7 @@ _MOST_BITS = 2**12
 _LABELS = "text, numbers, booleans or categories"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([-+]\d\d:?\d\d|Z)?)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'’ \u00a0\u202f]\d{3})+(\.\d+)?")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d{1,2}")
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
 
@@ -407,6 +408,8 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
         remedy = "pass the column as weights= if fractions are meant"
     elif isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip()):
         remedy = f"write {_plain(cell)}, without marks between thousands"
+    elif isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
+        remedy = f"write {_plain(cell)}, with a decimal point"
     elif is_empty(cells.iloc[[row]])[0]:
         remedy = "write 0 where nothing was seen, or leave the row out"
     else:
@@ -415,13 +418,16 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
 
 
 def _plain(cell: Any) -> Any:
-    """A number without marks between thousands; other cells as they are."""
-    is_marked = isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip())
-    return re.sub(r"[^-+\d.]", "", cell) if is_marked else cell
+    """A number without marks between thousands and with a decimal point; other cells as they are."""
+    if not isinstance(cell, str):
+        return cell
+    if _DECIMAL_COMMA.fullmatch(cell.strip()):
+        return cell.strip().replace(",", ".")
+    return re.sub(r"[^-+\d.]", "", cell) if _THOUSANDS.fullmatch(cell.strip()) else cell
 
 
 def plain_numbers(cells: pd.Series, marked: bool = True) -> np.ndarray:
-    """Numbers (N,) of cells, also of those ``marked`` between thousands; NaN where there is none."""
+    """Numbers (N,) of cells, also of those ``marked`` by commas; NaN where there is none."""
     return to_numbers(cells.map(_plain) if marked else cells).to_numpy(dtype=float, na_value=np.nan)
 
 

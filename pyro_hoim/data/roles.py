@@ -34,7 +34,7 @@ _WEIGHTS = re.compile(
 )
 _DIFFER = 0.9
 _MISSING = re.compile(
-    r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|(?-i:None)|nil|missing|unknown|\.+|-+|\?+|\*+|\\n",
+    r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|(?-i:None)|nil|missing|unknown|\.+|-+|\?+|\*+|\\n|\s+",
     re.IGNORECASE,
 )
 """Words that mostly mean missing."""

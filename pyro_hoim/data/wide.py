@@ -161,9 +161,18 @@ def long_table(
 
 
 def with_index(data: pd.DataFrame, is_meant: Callable[[str], bool]) -> pd.DataFrame:
-    """The frame with those levels of its index as columns that are meant, and no columns yet."""
+    """The frame with those levels of its index as columns that are meant, or that repeat, and no columns yet.
+
+    Warns:
+        DataWarning: levels that nobody named, but that repeat, as names of rows do not.
+    """
     header = [str(name) for name in data.columns]
-    asked = [n for n in data.index.names if n is not None and str(n) not in header and is_meant(str(n))]
+    levels = [name for name in data.index.names if name is not None and str(name) not in header]
+    repeated = [n for n in levels if not is_meant(str(n)) and data.index.get_level_values(n).duplicated().any()]
+    if repeated:
+        told = f"{', '.join(map(repr, repeated))} of the index, which repeats, is read as a column"
+        warnings.warn(DataWarning(f"{told}; reset_index(drop=True) leaves it out"), stacklevel=caller_level())
+    asked = [name for name in levels if name in repeated or is_meant(str(name))]
     return data.reset_index(level=asked) if asked else data
 
 

@@ -256,7 +256,7 @@ def _check_counts(frame: pd.DataFrame, left: str, used: Collection[str]) -> None
     is_labels = isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(column.dtype)
     numbers = pd.Series(np.nan if is_labels else plain_numbers(column.astype(object)))
     problem = "holds no counts"
-    if numbers.notna().any() and not numbers.dropna().isin([0, 1]).all():
+    if numbers.notna().any() and (is_count_name(left) or not numbers.dropna().isin([0, 1]).all()):
         others = frame.loc[:, [str(name) != left for name in frame.columns]].astype(str)
         others = others.loc[:, [others.iloc[:, i].nunique() < len(others) for i in range(others.shape[1])]]
         cells = others.loc[:, [str(name) in used for name in others.columns]]

@@ -33,6 +33,7 @@ KINDS = {
     "fraction": ([20, 10, 10.5, 40], "row 2 (counted from 0) holds 10.5"),
     "fractions": ([20.5, 10.5, 10.5, 40.5], "row 0 (counted from 0) holds 20.5"),
     "thousands": (["20", "10", "10", "1,040"], "row 3 (counted from 0) holds '1,040'; write 1040"),
+    "decimal commas": (["20,5", "10,25", "10,0", "40,5"], "row 0 (counted from 0) holds '20,5'; write 20.5"),
     "word": (["20", "10", "ten", "40"], "row 2 (counted from 0) holds 'ten'"),
     "infinite": ([20, 10, 10, np.inf], "row 3 (counted from 0) holds inf"),
 }
