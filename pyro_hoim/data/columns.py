@@ -9,6 +9,7 @@ from .observations import Observations
 from .order import place_of
 
 __all__ = [
+    "cells_seen",
     "check_columns",
     "identifier_columns",
     "names_rows",
@@ -20,6 +21,7 @@ __all__ = [
 _FEW_ROWS = 20
 _MANY_LEVELS = 1000
 _SHOWN = 6
+_FEW_EACH = 5  # times that one person may be counted
 
 
 def check_columns(data: Observations, *, weighted: bool = False) -> None:
@@ -55,14 +57,17 @@ def _names_rows(levels: int, cardinality: int, total: float) -> bool:
 def rows_seen(data: Observations, *, weighted: bool = False) -> int:
     """How many rows tell of the levels of a column: those of positive weight, whatever their weights add up to.
 
-    Whole counts are of cells that were seen so often; they are halved, since persons may be counted twice each.
-
     Args:
         data: the rows.
-        weighted: whether what they bear are known to be weights of rows.
+        weighted: whether what they bear are known to be weights of rows, not whole counts.
     """
     rows = int((data.counts > 0).sum())
-    return max(rows, int(data.total_count / 2)) if data.has_whole_counts and not weighted else rows
+    return rows if weighted or not data.has_whole_counts else cells_seen(rows, data.total_count, len(data.domain))
+
+
+def cells_seen(rows: int, total: float, columns: int) -> int:
+    """How many rows cells with counts stand for, at least: persons with a count of their own are few each."""
+    return max(rows, int(total / (_FEW_EACH if columns > 1 else 2)))
 
 
 def identifier_columns(data: Observations, *, weighted: bool = False, seen: int | None = None) -> list[tuple[str, int]]:

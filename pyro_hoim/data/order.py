@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple
@@ -337,7 +337,7 @@ def _by_date(labels: Sequence[str]) -> Order | None:
     return Order(tuple(sorted(labels, key=str.casefold)), "dates")
 
 
-@cache
+@lru_cache(1)
 def _scales() -> tuple[dict[str, int], ...]:
     """The places of the words of every common scale."""
     return tuple(

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from .._modes import plain_mode
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
 from ..data.joined.columns import JoinedColumns
@@ -134,11 +135,13 @@ class ModelFile:
             raise other_domain("impossible", "states of the model's variables")
 
     @cached_property
+    @plain_mode()
     def finite(self) -> LogLinearEnergy:
         """The energy with finite tables, in which impossible states are improbable at most."""
         return LogLinearEnergy.from_theta(self.hypergraph, self.theta, self.coding)
 
     @cached_property
+    @plain_mode()
     def energy(self) -> LogLinearEnergy:
         """The energy, with entries of minus infinity for impossible states."""
         return self.finite if self.impossible is None else self.impossible.applied(self.finite)

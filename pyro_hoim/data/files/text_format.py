@@ -305,11 +305,16 @@ def _lines_above(head: str) -> _Above:
     return _Above(place, skipped, is_safe, sep)
 
 
+def _lines(text: str) -> Iterator[str]:
+    """Lines of a text one by one, without a copy of all of them."""
+    return (line[0] for line in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n|\Z)", text))
+
+
 def _sample(head: str, delimiter: str) -> list[list[str]]:
     """The first rows."""
     found: list[list[str]] = []
     try:
-        reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, skipinitialspace=delimiter == " ")
+        reader = csv.reader(_lines(head), delimiter=delimiter, skipinitialspace=delimiter == " ")
         for row in reader:
             if row:
                 found.append(row)

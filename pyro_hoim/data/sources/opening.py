@@ -13,7 +13,7 @@ from ...budgets import MAX_COLUMNS, check_size
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
-from ..columns import names_rows, refuse_identifiers
+from ..columns import cells_seen, names_rows, refuse_identifiers
 from ..encoding import select_columns
 from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
@@ -166,7 +166,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         rows = DaskRows(domain, client=client, **options)
     if how.is_checked and names_rows(sizes, total := sum(options.get("lengths", ()))):
         # Rows may be cells of many observations; the sum of their counts costs a pass, so it is asked for only here.
-        refuse_identifiers(sizes, total if count is None else max(total, int(rows.total_count / 2)))
+        refuse_identifiers(sizes, total if count is None else cells_seen(total, rows.total_count, len(sizes)))
     return rows
 
 

@@ -186,6 +186,7 @@ class FitResult(Fitted):
         return self.hypergraph.domain.num_states - (lost or 0)
 
     @cached_property
+    @plain_mode()
     def identified_by_possible(self) -> torch.Tensor | None:
         """Basis (num_parameters, rank) of what tables with the possible cells identify; None for all."""
         space = None if self.restriction is None else self.restriction.basis
