@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any, TextIO
 
 from ..budgets import check_size
 from ..errors import check_unique, out_of_reach, refused, unexpected
 from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
 
-__all__ = ["CsvColumns", "bounded_lines", "check_header", "parse_csv", "read_bytes", "read_csv", "read_text"]
+__all__ = ["CsvColumns", "check_header", "csv_rows", "parse_csv", "read_bytes", "read_csv", "read_text"]
 
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_LINE = 2**24  # characters
@@ -112,46 +113,47 @@ def parse_csv(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]:
     """Header, columns of cells without blanks around them, and lines of the rows of a text.
 
-    All rows are wider than the header by ``spare`` cells; ``first_line`` is the number of the first line, and ``judge``
-    refuses headers before anything below is looked at. Cells of the same text are one object.
+    Arguments as of :func:`csv_rows`; ``judge`` refuses headers before anything below is looked at. Cells of the same
+    text are one object.
 
     Raises:
         InputError: a row that is wider or narrower than the header, or what is no CSV.
         IntractableError: the cells would need more memory than a table may.
     """
-    reader = csv.reader(
-        bounded_lines(path, stream, first_line), delimiter=delimiter, strict=True, skipinitialspace=delimiter == " "
-    )
-    header: tuple[str, ...] = ()
+    found = csv_rows(path, stream, delimiter, first_line, spare)
+    header = tuple(cell.strip() for cell in next(found, ([], 0))[0])
+    if judge is not None and header:
+        judge(header)
+    width = len(header) + spare
     lines: list[int] = []
-    rows: list[list[str]] = []
     cells = _Cells(path)
-    width, most = 0, 0
+    while part := [*islice(found, max(1, _CHUNK // max(1, width)))]:
+        cells.add([row for row, _ in part])
+        lines += [line for _, line in part]
+    return header, tuple(map(tuple, cells.columns)) or ((),) * width, tuple(lines)
+
+
+def csv_rows(
+    path: Any, stream: TextIO, delimiter: str, first_line: int, spare: int | None = None
+) -> Iterator[tuple[list[str], int]]:
+    """Header and rows of a text, whose first line has a number, and the line that each ends in; empty ones are skipped.
+
+    All rows are wider than the header by ``spare`` cells, where it is given.
+    """
+    lines = bounded_lines(path, stream, first_line)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
+    width = 0
     try:
-        for row in reader:
-            if not row:
-                continue
-            if not header:
-                header = tuple(cell.strip() for cell in row)
-                if judge is not None:
-                    judge(header)
-                width = len(header) + spare
-                most = max(1, _CHUNK // width)
-                continue
-            if len(row) != width:
+        for row in filter(None, reader):
+            if width and len(row) != width:
                 expected = f"{width} cells as in the {'rows above' if spare else 'header'}"
                 place = f"{path} line {reader.line_num + first_line - 1}"
                 raise unexpected(place, expected, received=len(row), code="wrong-shape")
-            rows.append(row)
-            lines.append(reader.line_num + first_line - 1)
-            if len(rows) == most:
-                cells.add(rows)
-                rows = []
+            yield row, reader.line_num + first_line - 1
+            width = width or (0 if spare is None else len(row) + spare)
     except csv.Error as error:
         place = f"{path} line {reader.line_num + first_line - 1}"
         raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
-    cells.add(rows)
-    return header, tuple(map(tuple, cells.columns)) or ((),) * width, tuple(lines)
 
 
 class _Cells:
@@ -165,8 +167,6 @@ class _Cells:
 
     def add(self, rows: list[list[str]]) -> None:
         """Append rows of one width; IntractableError once the cells need more than their share of memory."""
-        if not rows:
-            return
         self.columns = self.columns or [[] for _ in rows[0]]
         before = len(self._known)
         for column, new in zip(self.columns, zip(*rows, strict=True), strict=True):

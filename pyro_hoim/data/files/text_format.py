@@ -7,15 +7,15 @@ import csv
 import io
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
-import numpy as np
-
 from ...errors import InputError, check_unique, refused, unexpected
-from ..csv_file import bounded_lines
+from ..csv_file import csv_rows
 from .safe_cells import MARK, restored
 
 __all__ = ["TextFormat", "as_text", "check_header", "check_quotes", "comma_numbers", "named_columns", "text_format"]
@@ -39,6 +39,7 @@ _NO_TABLES = {
     "a network in BIF format": re.compile(r"\s*network\s+\S+\s*\{"),
     "an object of R, as dput writes it": re.compile(r"\s*structure\("),
 }
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _GAP = re.compile(r"^[ ]{2,}\S|\S[ ]{2,}\S")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -70,11 +71,6 @@ class TextFormat(NamedTuple):
     is_safe: bool
     notes: tuple[str, ...]
 
-    @property
-    def is_nameless(self) -> bool:
-        """Whether the first column bears no name of its own, as that of row names."""
-        return not self.header[0] or _NAMELESS.fullmatch(self.header[0]) is not None
-
 
 def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, encoding: str | None) -> TextFormat:
     """The format of the text in some bytes, which are read from their beginning several times.
@@ -88,13 +84,13 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     Raises:
         InputError: no text in the encoding, or no header.
     """
-    sep = _given_delimiter(sep)
+    sep = {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
+    if sep is not None and len(sep) != 1:
+        raise unexpected("sep", "one character or tab", sep)
     name, notes = _found_encoding(path, opened, encoding)
     with as_text(opened(), name) as stream:
         head = _head(stream)
-    if not head.strip():
-        raise _empty(path)
-    if sep is None and (received := _other_text(head)) is not None:
+    if sep is None and head.strip() and (received := _other_text(head)) is not None:
         hint = "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
     above = _lines_above(head)
@@ -108,12 +104,13 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     elif above.comments:
         told.append(f"{above.comments} comment line{'s' * (above.comments > 1)} above the header left out")
     with as_text(opened(), name) as stream:
-        rows = _rows(path, stream, above.end, first_line, delimiter)
-        header, last_line = next(rows, ((), 0))
+        stream.read(above.end)
+        rows = csv_rows(path, stream, delimiter, first_line)
+        first, last_line = next(rows, ([], 0))
         has_rows = next(rows, None) is not None
-    if not header:
-        raise _empty(path)
-    header = tuple(map(restored, header)) if above.is_safe else header
+    if not first or not head.strip():
+        raise unexpected(path, "a header and rows", received="an empty file", code="empty")
+    header = tuple(restored(cell.strip()) if above.is_safe else cell.strip() for cell in first)
     _, *sample = _sample(head[above.end :], delimiter) or [[]]
     spare = int(len(header) > 1 and bool(sample) and all(len(row) == len(header) + 1 for row in sample))
     if spare:  # row names, as R writes them, or a last delimiter
@@ -139,66 +136,19 @@ def _other_text(head: str) -> str | None:
     return None
 
 
-def _empty(path: Any) -> InputError:
-    return unexpected(path, "a header and rows", received="an empty file", code="empty")
-
-
 def as_text(stream: BinaryIO, encoding: str) -> io.TextIOWrapper:
     """Bytes as text with the line ends that it has."""
     return io.TextIOWrapper(stream, encoding, newline="")
 
 
-def _given_delimiter(sep: str | None) -> str | None:
-    if sep is not None and sep not in ("tab", "\\t") and len(sep) != 1:
-        raise unexpected("sep", "one character or tab", sep)
-    return {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
-
-
-def _rows(path: Any, stream: TextIO, place: int, line: int, delimiter: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Header without blanks around its cells, and whatever stands below it, with the lines that they end in."""
-    stream.read(place)
-    lines = bounded_lines(path, stream, line)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
-    try:
-        for row in filter(None, reader):
-            yield tuple(cell.strip() for cell in row), reader.line_num + line - 1
-    except csv.Error as error:
-        where = f"{path} line {reader.line_num + line - 1}"
-        raise refused(where, f"not readable as CSV ({error})", code="damaged-file") from None
-
-
 def check_quotes(path: Any, opened: Callable[[], BinaryIO], form: TextFormat) -> None:
-    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file.
-
-    Raises:
-        InputError: with the line.
-    """
+    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file."""
+    with opened() as raw:
+        if not any(b'"' in piece for piece in iter(partial(raw.read, _PIECE), b"")):
+            return
     with as_text(opened(), form.encoding) as stream:
         stream.read(form.place)
-        if _are_quotes_plain(stream, form.delimiter):
-            return
-    with as_text(opened(), form.encoding) as stream:  # marks inside of cells without them, or a fault
-        for _ in _rows(path, stream, form.place, form.first_line, form.delimiter):
-            pass
-
-
-def _are_quotes_plain(stream: TextIO, delimiter: str) -> bool:
-    """Whether every opening quotation mark follows an end of a cell, and every closing one stands before one."""
-    is_beside = np.zeros(2**8, dtype=np.bool_)
-    is_beside[list(f'{delimiter}"\r\n'.encode())] = True
-    held, inside = "\n", 0
-    while True:
-        piece = stream.read(_PIECE)
-        text = held + (piece or "\n")
-        raw = np.frombuffer(text.encode(), dtype=np.uint8)
-        places = np.flatnonzero(raw[1:-1] == ord('"')) + 1
-        is_closing = (np.arange(len(places)) + inside) % 2
-        if not is_beside[raw[places + 2 * is_closing - 1]].all():
-            return False
-        inside = (inside + len(places)) % 2
-        if not piece:
-            return not inside
-        held = text[-2:]
+        deque(csv_rows(path, stream, form.delimiter, form.first_line), maxlen=0)
 
 
 def _check_encoding(encoding: str) -> None:
@@ -305,23 +255,13 @@ def _lines_above(head: str) -> _Above:
     return _Above(place, skipped, is_safe, sep)
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Lines of a text one by one, without a copy of all of them."""
-    return (line[0] for line in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n|\Z)", text))
-
-
 def _sample(head: str, delimiter: str) -> list[list[str]]:
     """The first rows."""
     found: list[list[str]] = []
-    try:
-        reader = csv.reader(_lines(head), delimiter=delimiter, skipinitialspace=delimiter == " ")
-        for row in reader:
-            if row:
-                found.append(row)
-            if len(found) > _SAMPLE_ROWS:
-                break
-    except csv.Error:
-        pass
+    lines = (line[0] for line in _LINE.finditer(head))  # a stream of text would take four bytes for each character
+    with suppress(csv.Error):
+        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " ")
+        found.extend(islice(filter(None, rows), _SAMPLE_ROWS + 1))
     return found
 
 

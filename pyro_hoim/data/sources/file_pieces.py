@@ -13,7 +13,7 @@ from typing import Any, cast
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused
 from ..arrow_tables import warn_of_lost_levels
-from ..csv_file import bounded_lines
+from ..csv_file import csv_rows
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
 from ..files.text_format import TextFormat, as_text, check_quotes, comma_numbers, named_columns, text_format
@@ -223,13 +223,10 @@ def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], ch
     import pyarrow as pa
 
     with as_text(open_unpacked(path), form.encoding) as stream:
-        lines = bounded_lines(path, stream, 1)
-        rows = filter(
-            None, csv.reader(islice(lines, form.last_line, None), delimiter=" ", strict=True, skipinitialspace=True)
-        )
-        while part := [*islice(rows, chunk_rows)]:
-            if wrong := next((row for row in part if len(row) != len(form.header)), None):
-                raise csv.Error(f"CSV parse error: Expected {len(form.header)} columns, got {len(wrong)}")
+        stream.read(form.place)
+        rows = csv_rows(path, stream, form.delimiter, form.first_line, form.spare)
+        next(rows)
+        while part := [row for row, _ in islice(rows, chunk_rows)]:
             yield [pa.array([row[place] for row in part], pa.string()) for place in places]
 
 
