@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -16,7 +17,7 @@ from ..encoding import factorise, labels_of_values
 from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
 from .safe_cells import restored
-from .text_format import TextFormat, as_text, check_header, comma_numbers, named_columns, text_format
+from .text_format import as_text, check_header, comma_note, comma_numbers, named_columns, text_format
 from .typed_file import TYPED, TypedRows, not_plain, read_frame
 
 __all__ = ["is_text_name", "read_table_file"]
@@ -39,17 +40,6 @@ _SIGNATURES = {
     b"%PDF": ".pdf",
     b"\xd0\xcf\x11\xe0": ".xls",
 }
-
-
-class _Rows(NamedTuple):
-    """Header and columns of cells, with lines and notes; of text also the delimiter."""
-
-    header: tuple[str, ...]
-    columns: Sequence[tuple[str, ...]]
-    lines: tuple[int, ...]
-    notes: list[str]
-    unit: str = "line"
-    delimiter: str = ","
 
 
 def is_text_name(path: str | os.PathLike[str]) -> bool:
@@ -83,37 +73,27 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     if kind in TYPED:
         return _typed(path, read_frame(path, raw, kind))
     if is_excel(raw):
-        return _of_rows(path, _excel(path, raw))
+        return _excel(path, raw)
     raw = unpacked(path, raw)
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
-    return _of_rows(path, _text_rows(path, form, raw))
-
-
-def _text_rows(path: Any, form: TextFormat, raw: bytes) -> _Rows:
-    """Rows of a text."""
     stream = as_text(io.BytesIO(raw), form.encoding)
     stream.read(form.place)
     _, columns, lines = parse_csv(path, stream, form.delimiter, first_line=form.first_line, spare=form.spare)
     if form.is_safe:
         columns = [tuple(map(restored, column)) for column in columns]
-    return _Rows(form.header, columns, lines, [*form.notes], delimiter=form.delimiter)
+    return _of_rows(CsvColumns(str(path), form.header, tuple(columns), lines, form.notes), form.delimiter != ",")
 
 
-def _excel(path: Any, raw: bytes) -> _Rows:
+def _excel(path: Any, raw: bytes) -> CsvColumns:
     """The first sheet of a workbook that holds anything."""
     name, rows, lines, others = read_sheet(path, raw)
     if not rows:
         raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
-    width = max(map(len, rows))
-    columns = zip(*([*row, *[None] * (width - len(row))] for row in rows), strict=True)
-    held = [
-        tuple(labels_of_values(path, column, strip=True))
-        for column in columns
-        if any(value is not None for value in column)
-    ]
-    notes = [f"read the sheet {name!r}, the first of {others + 1}"] if others else []
-    header = tuple(column[0] for column in held)
-    return _Rows(header, tuple(column[1:] for column in held), lines[1:], notes, unit="row")
+    held = (column for column in zip_longest(*rows) if any(value is not None for value in column))
+    labels = [labels_of_values(path, column, strip=True) for column in held]
+    header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)
+    notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
+    return _of_rows(CsvColumns(str(path), header, columns, lines[1:], notes, unit="row"), False)
 
 
 def _typed(path: Any, read: TypedRows) -> CsvColumns:
@@ -139,22 +119,23 @@ def _typed(path: Any, read: TypedRows) -> CsvColumns:
     return CsvColumns(str(path), header, tuple(columns), tuple(range(1, len(frame) + 1)), read.notes, levels, "row")
 
 
-def _of_rows(path: Any, read: _Rows) -> CsvColumns:
-    """Columns of rows, without those that have no name and hold nothing or number the rows; names are checked."""
+def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:
+    """The columns that have a name, without row names; the names are checked, and decimal commas become points."""
+    path, cells = read.path, read.columns
     if not read.lines:
         raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    cells = read.columns
     kept, left_out = named_columns(
         path, read.header, lambda i: not any(cells[i]), lambda i: len(set(cells[i])) == len(cells[i])
     )
-    header, notes = tuple(read.header[i] for i in kept), [*read.notes, *left_out]
     columns = {read.header[i]: cells[i] for i in kept}
-    row_names = cells[0] if 0 not in kept and any(cells[0]) else ()
+    header = tuple(read.header[i] for i in kept)
     check_header(path, header, lambda name: name in set(columns[name]))
-    if read.unit == "line" and read.delimiter != ",":
-        commas = [name for name in header if comma_numbers(columns[name])]
-        for name in commas:
-            columns[name] = tuple(cell.replace(",", ".") for cell in columns[name])
-        if commas:
-            notes.append(f"decimal commas in {', '.join(map(repr, commas[:6]))} read as points")
-    return CsvColumns(str(path), header, tuple(columns.values()), read.lines, tuple(notes), {}, read.unit, row_names)
+    commas = [name for name in header if has_commas and comma_numbers(columns[name])]
+    columns |= {name: tuple(cell.replace(",", ".") for cell in columns[name]) for name in commas}
+    return replace(
+        read,
+        header=header,
+        columns=tuple(columns.values()),
+        notes=(*read.notes, *left_out, *comma_note(commas)),
+        row_names=cells[0] if 0 not in kept and any(cells[0]) else (),
+    )

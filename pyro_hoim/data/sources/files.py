@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from ...errors import DataWarning, conflict, none_received, refused, unexpected
 from ..csv_file import CsvColumns
 from ..files.table_file import is_text_name, read_table_file
+from ..files.text_format import comma_note
 from ..wide import long_cells
 from .file_pieces import FilePiece, TextPiece, guarded, parquet_pieces, text_pieces, with_commas
 
@@ -123,8 +124,7 @@ class RowFiles:
         texts = [piece for piece in self.pieces if isinstance(piece, TextPiece)]
         notes = dict.fromkeys(note for piece in texts for note in piece.notes)
         commas = sorted({name for piece in texts for name in piece.commas})
-        told = f"decimal commas in {', '.join(map(repr, commas[:6]))} read as points"
-        return (*notes, told) if commas else (*notes,)
+        return (*notes, *comma_note(commas))
 
 
 def open_files(
