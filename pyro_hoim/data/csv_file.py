@@ -15,7 +15,7 @@ from ..budgets import check_size
 from ..errors import check_unique, out_of_reach, refused, unexpected
 from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
 
-__all__ = ["CsvColumns", "check_header", "csv_rows", "parse_csv", "read_bytes", "read_csv", "read_text"]
+__all__ = ["CsvColumns", "check_header", "comma_note", "csv_rows", "parse_csv", "read_bytes", "read_csv", "read_text"]
 
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_LINE = 2**24  # characters
@@ -63,6 +63,11 @@ class CsvColumns:
     @cached_property
     def _position(self) -> dict[str, int]:
         return {name: position for position, name in enumerate(self.header)}
+
+
+def comma_note(names: Sequence[str]) -> list[str]:
+    """What is said of columns with decimal commas."""
+    return [f"decimal commas in {', '.join(map(repr, names[:6]))} read as points"] if names else []
 
 
 def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most: int = MOST_BYTES) -> bytes:

@@ -9,6 +9,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple, cast
@@ -31,7 +32,7 @@ from ..errors import (
     unexpected,
     wrong_type,
 )
-from ..schema import Kind, Variable
+from ..schema import Variable
 from .arrow_tables import plain_dictionary
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "plain_numbers",
     "select_columns",
     "values_of",
+    "variable_of",
 ]
 
 LARGEST_COUNT = 2**53 - 1
@@ -162,14 +164,17 @@ def meaning_of(value: Any) -> float | None:
     return _float_of(value) if isinstance(value, Real | np.bool_ | Decimal) and is_exact else None
 
 
+def _moment(text: str) -> pd.Timestamp | None:
+    """The time that a text says; None for another text, and where there is no such day."""
+    with suppress(ValueError):
+        return cast(pd.Timestamp, pd.Timestamp(text)) if _MOMENT.fullmatch(text) else None
+    return None
+
+
 def _meaning(value: Any) -> float | str | None:
     """The number that a value says, or the label of the time that a text says in another form (``T``, zeros)."""
-    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
-        return meaning_of(value)
-    try:
-        return label_of(pd.Timestamp(value))
-    except ValueError:  # no such day
-        return None
+    moment = _moment(value) if isinstance(value, str) else None
+    return meaning_of(value) if moment is None else label_of(moment)
 
 
 def code_reader(variable: Variable) -> Callable[[Any], int | None]:
@@ -203,18 +208,15 @@ def level_order(label: str) -> tuple[int, float, str]:
 
 def has_levels(dtype: Any) -> bool:
     """Whether a type says its levels."""
-    return isinstance(dtype, pd.CategoricalDtype) or _is_arrow_dictionary(dtype)
-
-
-def _is_arrow_dictionary(dtype: Any) -> bool:
-    return isinstance(dtype, pd.ArrowDtype) and str(dtype.pyarrow_dtype).startswith("dictionary<")
+    is_arrow = isinstance(dtype, pd.ArrowDtype) and str(dtype.pyarrow_dtype).startswith("dictionary<")
+    return is_arrow or isinstance(dtype, pd.CategoricalDtype)
 
 
 def factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
     """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any."""
     dtype = getattr(values, "dtype", None)
     if has_levels(dtype):
-        if _is_arrow_dictionary(dtype):
+        if isinstance(dtype, pd.ArrowDtype):
             values = plain_dictionary(pd.Series(values)).to_pandas()
         categorical = pd.Categorical(values)
         dtype = categorical.dtype
@@ -292,11 +294,17 @@ def _typed_label(text: str) -> str | None:
     if _PLAIN_NUMBER.fullmatch(text):
         is_canonical = "." not in text or repr(float(text)) == text
         return label_of(float(text) if "." in text else text) if is_canonical else None
-    try:
-        moment = pd.Timestamp(text) if _MOMENT.fullmatch(text) else None
-    except ValueError:  # no such day
-        moment = None
+    moment = _moment(text)
     return label_of(moment) if moment is not None and text in (str(moment), label_of(moment)) else None
+
+
+def variable_of(name: str, levels: Sequence[str], *, is_ordered: bool) -> Variable:
+    """The variable of the levels that a column has; refused where it has none."""
+    if not levels:
+        place, hint = f"column {name!r}", "leave the column out or give its domain"
+        raise unexpected(place, "at least one level", hint=hint, received="missing cells only", code="empty")
+    check_alike(levels, f"column {name!r}")
+    return Variable(name, tuple(levels), "ordinal" if is_ordered else "nominal")
 
 
 def encode_column(
@@ -334,31 +342,17 @@ def encode_column(
     held = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
     _check_levels(name, values, held, None if variable is None else code_reader(variable))
     if variable is None:
-        kind: Kind = "nominal"
-        if dtype is None:
-            levels = levels_of(present)
-        else:
-            levels = list(dict.fromkeys(present))
-            kind = "ordinal" if dtype.ordered else "nominal"
-        if not levels:
-            hint = "leave the column out or give its domain"
-            raise unexpected(
-                f"column {name!r}", "at least one level", hint=hint, received="missing cells only", code="empty"
-            )
-        check_alike(levels, f"column {name!r}")
-        variable = Variable(name, tuple(levels), kind)
+        levels = levels_of(present) if dtype is None else [*dict.fromkeys(present)]
+        variable = variable_of(name, levels, is_ordered=dtype is not None and bool(dtype.ordered))
     read = code_reader(variable)
     # One entry more than there are distinct values: position -1 (None, NaN) reads the last one, which is -1.
     codes_of_distinct = np.full(len(labels) + 1, -1, dtype=np.int64)
-    for position, label in enumerate(labels):
+    for position, (value, label) in enumerate(zip(distinct, labels, strict=True)):
         if label in missing_values:
             continue
-        code = read(distinct[position])
-        if code is not None:
+        if (code := read(value)) is not None:
             codes_of_distinct[position] = code
-            continue
-        rows = np.flatnonzero(positions == position)
-        if len(rows):  # an unused category of a categorical column is not an observation
+        elif len(rows := np.flatnonzero(positions == position)):  # an unused category is not an observation
             check_names([label], variable.labels, f"{where(int(rows[0]))}, column {name!r}", noun="label")
     return variable, codes_of_distinct[positions]
 

@@ -12,12 +12,12 @@ from typing import Any
 import pandas as pd
 
 from ...errors import check_unique, unexpected
-from ..csv_file import CsvColumns, parse_csv, read_bytes
+from ..csv_file import CsvColumns, comma_note, parse_csv, read_bytes
 from ..encoding import factorise, labels_of_values
 from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
 from .safe_cells import restored
-from .text_format import as_text, check_header, comma_note, comma_numbers, named_columns, text_format
+from .text_format import as_text, check_header, comma_numbers, named_columns, text_format
 from .typed_file import TYPED, TypedRows, not_plain, read_frame
 
 __all__ = ["is_text_name", "read_table_file"]

@@ -18,8 +18,7 @@ from ...errors import InputError, check_unique, refused, unexpected
 from ..csv_file import csv_rows
 from .safe_cells import MARK, restored
 
-__all__ = ["TextFormat", "as_text", "check_header", "check_quotes", "comma_note", "comma_numbers"]
-__all__ += ["named_columns", "text_format"]
+__all__ = ["TextFormat", "as_text", "check_header", "check_quotes", "comma_numbers", "named_columns", "text_format"]
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
@@ -331,8 +330,3 @@ def comma_numbers(cells: Iterable[str]) -> bool | None:
     """Whether some of the cells have a decimal comma; None where one is neither a number nor empty."""
     held = [cell for cell in cells if cell]
     return any("," in cell for cell in held) if all(map(_DECIMAL_COMMA.fullmatch, held)) else None
-
-
-def comma_note(names: Sequence[str]) -> list[str]:
-    """What is said of columns with decimal commas."""
-    return [f"decimal commas in {', '.join(map(repr, names[:6]))} read as points"] if names else []

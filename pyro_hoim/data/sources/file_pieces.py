@@ -10,6 +10,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
+import numpy as np
+
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused
 from ..arrow_tables import warn_of_lost_levels
@@ -20,11 +22,11 @@ from ..files.text_format import TextFormat, as_text, check_quotes, comma_numbers
 from ..files.typed_file import ROW_NAMES
 from .pieces import Piece
 
-__all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "parquet_pieces", "text_pieces", "with_commas"]
+__all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "pieces_of", "with_commas"]
 
 _MAX_GROUP = 2**32
 _MAX_NAMES = 2**32  # bytes of row names that are compared
-_BLOCK, _SAMPLE_ROWS = 2**22, 200
+_BLOCK = 2**22
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,17 @@ class ParquetPiece(FilePiece):
             yield batch.columns
 
 
-def parquet_pieces(path: str, keys: Mapping[str, str | None]) -> list[ParquetPiece]:
-    """The groups of rows of a file of Parquet; texts are read as the codes that they mostly are in it."""
-    return guarded(path, lambda: [*_parquet_pieces(path, keys)])
+def pieces_of(
+    kind: str, path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None
+) -> list[FilePiece]:
+    """The groups of rows of a file of Parquet, or the one piece of a file of text."""
+    if kind == "parquet":
+        return guarded(path, lambda: [*_parquet_pieces(path, keys)])
+    return guarded(path, lambda: [_text_piece(path, keys, sep, encoding)])
 
 
 def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[ParquetPiece]:
+    """The groups of rows of a file; texts are read as the codes that they mostly are in it."""
     import pandas as pd
     import pyarrow as pa
     from pyarrow import dataset
@@ -194,7 +201,6 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
 
     names = [*map(str, range(len(form.header)))]
     asked = [names[place] for place in places]
-    is_utf8 = form.encoding.startswith("utf-8")
     with open_unpacked(path) as stream:
         reader = arrow_csv.open_csv(
             stream,
@@ -202,7 +208,7 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
             read_options=arrow_csv.ReadOptions(
                 column_names=names,
                 skip_rows=form.last_line,
-                encoding="utf8" if is_utf8 else form.encoding,
+                encoding="utf8" if form.encoding.startswith("utf-8") else form.encoding,
                 block_size=_BLOCK,
                 use_threads=False,
             ),
@@ -238,12 +244,8 @@ def _restored(cells: Any) -> Any:
     return pa.array(map(restored, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
 
 
-def text_pieces(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> list[TextPiece]:
-    """The one piece of a file of text, which is judged as one that is read whole."""
-    return guarded(path, lambda: [_text_piece(path, keys, sep, encoding)])
-
-
 def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
+    """The rows of a file of text, which is judged as one that is read whole."""
     opened = partial(open_unpacked, path)
     form = text_format(path, opened, sep, encoding)
     check_quotes(path, opened, form)
@@ -261,13 +263,13 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     if form.delimiter == ",":
         return piece
     held: dict[str, bool | None] = dict.fromkeys(fields, False)
-    for most, chunk_rows in ((1, _SAMPLE_ROWS), (None, 2**18)):  # most columns are no numbers in their first rows
-        asked = [name for name, found in held.items() if found is not None]
-        for columns in islice(cells([fields[name] for name in asked], chunk_rows), most) if asked else ():
-            for name, column in zip(asked, columns, strict=True):
-                if (before := held[name]) is not None:
-                    found = comma_numbers(cell.strip() for cell in column.unique().to_pylist())
-                    held[name] = None if found is None else before or found
+    for columns in cells([*fields.values()], 2**16):
+        for name, column in zip(fields, columns, strict=True):
+            if (before := held[name]) is not None:
+                found = comma_numbers(cell.strip() for cell in column.unique().to_pylist())
+                held[name] = None if found is None else before or found
+        if {*held.values()} == {None}:
+            break
     commas, others = (frozenset(n for n, found in held.items() if found is state) for state in (True, None))
     return replace(piece, commas=commas, others=others)
 
@@ -278,16 +280,15 @@ def _is_unique(path: str, cells: Callable[[], Iterator[list[Any]]]) -> bool:
     from pyarrow import compute
 
     trimmed = cast(Any, compute).utf8_trim_whitespace
-    parts = (trimmed(column) for (column,) in cells())
-    last = None
-    for part in parts:
+    last = np.zeros(0, dtype=np.int64)
+    for (column,) in cells():
         try:
-            numbers = part.cast(pa.int64()).to_numpy()
+            numbers = np.append(last, trimmed(column).cast(pa.int64()).to_numpy())
         except pa.ArrowInvalid:
             break
-        if not len(numbers) or (numbers[1:] <= numbers[:-1]).any() or (last is not None and numbers[0] <= last):
+        if (numbers[1:] <= numbers[:-1]).any():
             break
-        last = numbers[-1]
+        last = numbers[-1:]
     else:
         return True
     held, size = list[Any](), 0

@@ -12,11 +12,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from ...errors import DataWarning, conflict, none_received, refused, unexpected
-from ..csv_file import CsvColumns
+from ..csv_file import CsvColumns, comma_note
 from ..files.table_file import is_text_name, read_table_file
-from ..files.text_format import comma_note
 from ..wide import long_cells
-from .file_pieces import FilePiece, TextPiece, guarded, parquet_pieces, text_pieces, with_commas
+from .file_pieces import FilePiece, TextPiece, guarded, pieces_of, with_commas
 
 __all__ = ["RowFiles", "open_files"]
 
@@ -148,10 +147,7 @@ def open_files(
     if len(paths) > 1:
         paths = [file for file in paths if os.path.getsize(file)] or paths[:1]
     keys = _keys(path, paths)
-    if kind == "parquet":
-        parts = run(parquet_pieces, [*zip(paths, keys, strict=True)])
-    else:
-        parts = run(text_pieces, [(*pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
+    parts = run(pieces_of, [(kind, *pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
     found = with_commas([piece for part in parts for piece in part])
     if not found:
         raise none_received(path, "at least one row")

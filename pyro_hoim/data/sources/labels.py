@@ -14,9 +14,9 @@ import pandas as pd
 
 from ...budgets import check_size
 from ...errors import check_names, conflict, out_of_range, unexpected
-from ...schema import Kind, Variable
+from ...schema import Variable
 from ..bins import Bins
-from ..encoding import LARGEST_COUNT, check_alike, code_reader, factorise, labels_of_values, levels_of, values_of
+from ..encoding import LARGEST_COUNT, code_reader, factorise, labels_of_values, levels_of, values_of, variable_of
 from ..files.typed_file import not_plain
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "joined_files", "merged_levels"]
@@ -89,19 +89,12 @@ def merged_levels(name: str, found: ColumnLevels, bins: Bins | None = None) -> V
         InputError: missing cells only.
         IntractableError: more levels than are looked for.
     """
-    kind: Kind = "ordinal" if found.categories is not None and found.is_ordered else "nominal"
     if bins is not None:
-        found = found._replace(categories=tuple(label for label in bins.labels if label in found.labels))
-        kind = "ordinal"
-    levels = levels_of(found.labels) if found.categories is None else list(found.categories)
+        levels = tuple(label for label in bins.labels if label in found.labels)
+        found = found._replace(categories=levels, is_ordered=True)
+    levels = levels_of(found.labels) if found.categories is None else found.categories
     check_count(name, len(levels))
-    if not levels:
-        hint = "leave the column out or give its domain"
-        raise unexpected(
-            f"column {name!r}", "at least one level", hint=hint, received="missing cells only", code="empty"
-        )
-    check_alike(levels, f"column {name!r}")
-    return Variable(name, tuple(levels), kind)
+    return variable_of(name, levels, is_ordered=found.categories is not None and found.is_ordered)
 
 
 def check_count(name: str, number: int) -> None:
