@@ -75,11 +75,8 @@ class TextFormat(NamedTuple):
 def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, encoding: str | None) -> TextFormat:
     """The format of the text in some bytes, which are read from their beginning several times.
 
-    Args:
-        path: of the file, for messages.
-        opened: opens the bytes, unpacked.
-        sep: the character between cells, or ``tab``; None finds it.
-        encoding: None finds it.
+    ``opened`` opens them, unpacked; ``sep`` is the character between cells, or ``tab``, and it and the encoding are
+    found where they are None.
 
     Raises:
         InputError: no text in the encoding, or no header.
@@ -93,31 +90,29 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     if sep is None and head.strip() and (received := _other_text(head)) is not None:
         hint = "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
-    above = _lines_above(head)
-    first_line = 1 + above.comments + (above.sep is not None)
-    delimiter = sep or above.sep or _found_delimiter(head[above.end :])
-    is_found = sep is None and above.sep is None and delimiter != ","
+    end, comments, is_safe, told_sep = _lines_above(head)
+    first_line = 1 + comments + (told_sep is not None)
+    delimiter = sep or told_sep or _found_delimiter(head[end:])
+    is_found = not sep and not told_sep and delimiter != ","
     read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if is_found else []
     told = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
-    if above.is_safe:
+    if is_safe:
         told.append("apostrophes before cells that a spreadsheet would run removed, as its first line says")
-    elif above.comments:
-        told.append(f"{above.comments} comment line{'s' * (above.comments > 1)} above the header left out")
+    elif comments:
+        told.append(f"{comments} comment line{'s' * (comments > 1)} above the header left out")
     with as_text(opened(), name) as stream:
-        stream.read(above.end)
+        stream.read(end)
         rows = csv_rows(path, stream, delimiter, first_line)
         first, last_line = next(rows, ([], 0))
         has_rows = next(rows, None) is not None
     if not first or not head.strip():
         raise unexpected(path, "a header and rows", received="an empty file", code="empty")
-    header = tuple(restored(cell.strip()) if above.is_safe else cell.strip() for cell in first)
-    _, *sample = _sample(head[above.end :], delimiter) or [[]]
+    header = tuple(restored(cell.strip()) if is_safe else cell.strip() for cell in first)
+    _, *sample = _sample(head[end:], delimiter) or [[]]
     spare = int(len(header) > 1 and bool(sample) and all(len(row) == len(header) + 1 for row in sample))
     if spare:  # row names, as R writes them, or a last delimiter
         header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
-    return TextFormat(
-        name, delimiter, header, above.end, first_line, last_line, spare, has_rows, above.is_safe, tuple(told)
-    )
+    return TextFormat(name, delimiter, header, end, first_line, last_line, spare, has_rows, is_safe, tuple(told))
 
 
 def _other_text(head: str) -> str | None:
@@ -151,19 +146,14 @@ def check_quotes(path: Any, opened: Callable[[], BinaryIO], form: TextFormat) ->
         deque(csv_rows(path, stream, form.delimiter, form.first_line), maxlen=0)
 
 
-def _check_encoding(encoding: str) -> None:
-    """Refuse an encoding that Python does not know."""
-    try:
-        io.TextIOWrapper(io.BytesIO(), encoding)  # more than codecs.lookup, which also knows rot13
-    except (LookupError, ValueError):
-        expected = "an encoding that Python knows, such as utf-8, cp1252, latin-1, utf-16 or shift_jis"
-        raise unexpected("encoding", expected, encoding, code="unknown-choice") from None
-
-
 def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | None) -> tuple[str, list[str]]:
     """Encoding in which all bytes are text, and a note on it where it was found and is not UTF-8."""
     if encoding is not None:
-        _check_encoding(encoding)
+        try:
+            io.TextIOWrapper(io.BytesIO(), encoding)  # more than codecs.lookup, which also knows rot13
+        except (LookupError, ValueError):
+            expected = "an encoding that Python knows, such as utf-8, cp1252, latin-1, utf-16 or shift_jis"
+            raise unexpected("encoding", expected, encoding, code="unknown-choice") from None
     with opened() as stream:
         head = stream.read(_HEAD_BYTES)
     marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -231,17 +221,8 @@ def _head(stream: TextIO) -> str:
     return text[:cut] if cut else text
 
 
-class _Above(NamedTuple):
-    """What stands above a header: where it ends, the comment lines, whether one marks safe cells, and a delimiter."""
-
-    end: int
-    comments: int
-    is_safe: bool
-    sep: str | None
-
-
-def _lines_above(head: str) -> _Above:
-    """The line ``sep=;`` and the comment lines above the header of a text."""
+def _lines_above(head: str) -> tuple[int, int, bool, str | None]:
+    """What stands above a header: its end, the number of comment lines, whether one marks safe cells, and ``sep=``."""
     skipped, is_safe = 0, False
     first = _SEP_LINE.match(head)
     place, sep = (0, None) if first is None else (first.end(), first[1])
@@ -250,9 +231,9 @@ def _lines_above(head: str) -> _Above:
         is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
         if not below or is_header:
             break
-        is_mark = line[1].strip('";,|\t ') == MARK
-        place, skipped, is_safe = line.start(2), skipped + 1, is_safe or is_mark
-    return _Above(place, skipped, is_safe, sep)
+        is_safe |= line[1].strip('";,|\t ') == MARK
+        place, skipped = line.start(2), skipped + 1
+    return place, skipped, is_safe, sep
 
 
 def _sample(head: str, delimiter: str) -> list[list[str]]:
@@ -285,11 +266,8 @@ def named_columns(
 ) -> tuple[list[int], list[str]]:
     """Places of the columns with a name, without row names and empty columns, and notes on those left out.
 
-    Args:
-        path: of the file, for messages.
-        header: names, empty for none.
-        is_empty: whether all cells of a column without a name are empty.
-        is_unique: whether no two cells are equal of a first column whose name is none, or what pandas calls it then.
+    ``is_empty`` says whether all cells of a column without a name are empty, ``is_unique`` whether no two cells are
+    equal of a first column whose name is none, or what pandas calls it then.
 
     Raises:
         InputError: another column without a name.

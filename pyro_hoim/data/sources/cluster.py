@@ -6,18 +6,18 @@ import importlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import refused, wrong_type
 from .chunked import PieceRows
 from .folds import RowBatch
-from .labels import ColumnLevels, LabelReader
 from .local import local_client
-from .pieces import FramePiece, Piece, piece_levels
+from .pieces import FramePiece, Piece
 from .rows import Fold
 
-__all__ = ["DaskRows", "connected", "is_dask", "levels_of", "partitions_of", "run_tasks"]
+__all__ = ["DaskRows", "connected", "is_dask", "of_piece", "partitions_of", "run_tasks"]
 
 T = TypeVar("T")
 
@@ -39,24 +39,25 @@ class DaskRows(PieceRows):
     client: Any = field(kw_only=True)
 
     def _counted(self) -> list[int]:
-        return [*run_tasks(self.client, _num_rows, [(piece,) for piece in self.pieces], True)]
+        return [*self._run(_num_rows, [(piece,) for piece in self.pieces])]
 
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
-        return run_tasks(self.client, _folded, self._tasks(fold, self._empty()))
+        return self._run(self._reader.folded, self._tasks(fold, self._empty()), False)
 
     def piece_batches(self, piece: int) -> list[RowBatch]:
         """The batches of one piece."""
-        task = (self.pieces[piece], self._reader, self._starts[piece], _itself)
-        return next(run_tasks(self.client, _mapped, [task]))
+        return next(self._run(self._reader.mapped, [self._tasks(_itself)[piece]]))
 
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""
-        for found in run_tasks(self.client, _mapped, self._tasks(function), True):
+        for found in self._run(self._reader.mapped, self._tasks(function)):
             yield from found
 
+    def _run(self, function: Callable[..., T], tasks: list[tuple[Any, ...]], in_order: bool = True) -> Iterator[T]:
+        return run_tasks(self.client, partial(of_piece, function), tasks, in_order)
+
     def _tasks(self, *others: Any) -> list[tuple[Any, ...]]:
-        pairs = zip(self.pieces, self._starts, strict=True)
-        return [(piece, self._reader, start, *others) for piece, start in pairs]
+        return [(piece, start, *others) for piece, start in zip(self.pieces, self._starts, strict=True)]
 
 
 def run_tasks(
@@ -103,27 +104,13 @@ def _await_worker(client: Any, futures: Sequence[Any]) -> None:
             return
 
 
-def _piece(held: Any) -> Piece:
-    return held if isinstance(held, Piece) else FramePiece(held)
+def of_piece(function: Callable[..., T], held: Any, *others: Any) -> T:
+    """What a function makes of a piece, or of a partition of a data frame."""
+    return function(held if isinstance(held, Piece) else FramePiece(held), *others)
 
 
-def _num_rows(held: Any) -> int:
-    return _piece(held).num_rows()
-
-
-def levels_of(
-    held: Any, names: Sequence[str], labels: LabelReader, chunk_rows: int
-) -> tuple[int, dict[str, ColumnLevels]]:
-    """Number of rows of a piece, and what its columns hold; a task."""
-    return piece_levels(_piece(held), names, labels, chunk_rows)
-
-
-def _folded(held: Any, reader: Any, start: int, fold: Any, empty: RowBatch) -> Any:
-    return reader.folded(_piece(held), start, fold, empty)
-
-
-def _mapped(held: Any, reader: Any, start: int, function: Any) -> Any:
-    return reader.mapped(_piece(held), start, function)
+def _num_rows(piece: Piece) -> int:
+    return piece.num_rows()
 
 
 def _itself(batch: RowBatch) -> RowBatch:

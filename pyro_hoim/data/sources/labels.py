@@ -10,13 +10,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import pandas as pd
 
 from ...budgets import check_size
-from ...errors import check_names, conflict, out_of_range, unexpected
+from ...errors import InputError, check_names, conflict, unexpected
 from ...schema import Variable
 from ..bins import Bins
-from ..encoding import LARGEST_COUNT, code_reader, factorise, labels_of_values, levels_of, values_of, variable_of
+from ..encoding import code_reader, factorise, labels_of_values, levels_of, parse_counts, values_of, variable_of
 from ..files.typed_file import not_plain
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "joined_files", "merged_levels"]
@@ -163,20 +162,13 @@ class LabelReader:
     def counts(self, name: str, column: Any) -> np.ndarray:
         """Whole counts of a column (n,) int64."""
         import pyarrow as pa
-        from pyarrow import compute
 
-        place = f"{self.source}, column {name!r}"
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        cells, hint = column.to_pandas(), "pass count=None if the column does not say how often rows were seen"
         try:
-            numbers = cast(Any, compute).cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            cells = pd.Series(column.to_pylist(), dtype=object)
-            numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
-        bad = np.flatnonzero(~((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers <= LARGEST_COUNT)))
-        if len(bad):
-            hint = "pass count=None if the column does not say how often rows were seen"
-            raise out_of_range(place, "non-negative whole numbers", column[int(bad[0])].as_py(), hint)
+            numbers = parse_counts(cells, name=f"column {name!r}", where=lambda _: self.source, fractional=False)
+        except InputError as error:
+            raise error.replace(hint=f"{error.hint}; {hint}") from None
         return numbers.astype(np.int64)
 
     def _parts(self, name: str, column: Any) -> tuple[np.ndarray, np.ndarray, int, Sequence[Any]]:

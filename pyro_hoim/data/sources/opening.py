@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import pandas as pd
@@ -21,7 +22,7 @@ from ..observations import Observations
 from ..roles import seeming_countings, warn_of_missing_words
 from ..wide import long_table
 from .chunked import ChunkedRows, in_threads
-from .cluster import DaskRows, connected, is_dask, levels_of, partitions_of, run_tasks
+from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_tasks
 from .files import RowFiles, open_files
 from .labels import ColumnLevels, LabelReader, joined_files, merged_levels
 from .memory import MemoryRows
@@ -160,10 +161,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     if not len(domain):
         raise none_received(labels.source, "at least one variable besides the counts")
     options["view"] = View(domain.names)
-    if client is None:
-        rows: RowSource = ChunkedRows(domain, **options)
-    else:
-        rows = DaskRows(domain, client=client, **options)
+    rows = ChunkedRows(domain, **options) if client is None else DaskRows(domain, client=client, **options)
     if how.is_checked and names_rows(sizes, total := sum(options.get("lengths", ()))):
         # Rows may be cells of many observations; the sum of their counts costs a pass, so it is asked for only here.
         refuse_identifiers(sizes, total if count is None else cells_seen(total, rows.total_count, len(sizes)))
@@ -175,12 +173,14 @@ def files_of(data: Any, how: HowRead) -> RowFiles:
     check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
     client = None if how.cluster is None else connected(how.cluster)
 
-    def run(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        if client is not None:
-            return run_tasks(client, function, tasks, in_order=True)
-        return in_threads(lambda task: function(*task), tasks)
+    return open_files(data, how.delimiter, how.encoding, partial(_run, client), client)
 
-    return open_files(data, how.delimiter, how.encoding, run, client)
+
+def _run(client: Any, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """What a function makes of each task, in order: on a cluster, or in threads."""
+    if client is not None:
+        return run_tasks(client, function, tasks, in_order=True)
+    return in_threads(lambda task: function(*task), tasks)
 
 
 def _check_told(domain: Domain, source: str) -> None:
@@ -191,19 +191,11 @@ def _check_told(domain: Domain, source: str) -> None:
 
 
 def _found(
-    pieces: Sequence[Any],
-    names: Sequence[str],
-    labels: LabelReader,
-    chunk_rows: int,
-    client: Any,
+    pieces: Sequence[Any], names: Sequence[str], labels: LabelReader, chunk_rows: int, client: Any
 ) -> tuple[dict[str, ColumnLevels], tuple[int, ...]]:
     """What the columns of all pieces hold, and how many rows each has, in one pass."""
-    parts: Iterator[tuple[int, dict[str, ColumnLevels]]]
-    if client is None:
-        parts = in_threads(lambda piece: piece_levels(piece, names, labels, chunk_rows), pieces)
-    else:
-        tasks = [(piece, names, labels, chunk_rows) for piece in pieces]
-        parts = run_tasks(client, levels_of, tasks, in_order=True)
+    tasks = [(piece, names, labels, chunk_rows) for piece in pieces]
+    parts: Iterator[tuple[int, dict[str, ColumnLevels]]] = _run(client, partial(of_piece, piece_levels), tasks)
     lengths: list[int] = []
     held: dict[str, dict[Any, ColumnLevels]] = {name: {} for name in names}  # of every file
     for place, (piece, (rows, found)) in enumerate(zip(pieces, parts, strict=True)):
