@@ -141,14 +141,11 @@ def labels_of_values(place: Any, values: Iterable[Any], *, strip: bool = False) 
         InputError: a value that is no label; ``place`` says where it is.
     """
     try:
-        labels = ["" if _is_missing(value) else label_of(value) for value in values_of(values)]
+        held = values_of(values)
+        labels = ["" if v is None or v is pd.NA or bool(v != v) else label_of(v) for v in held]
     except InputError as error:
         raise error.replace(argument=place) from None
     return [label.strip() for label in labels] if strip else labels
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or bool(value != value)
 
 
 def meaning_of(value: Any) -> float | None:
@@ -260,16 +257,13 @@ def check_alike(words: Collection[str], what: str) -> None:
     if all(word.isascii() and word == word.strip() for word in words):
         return
     seen: dict[str, str] = {}
-    alike = [(one, word) for word in words if (one := seen.setdefault(_looks(word), word)) != word]
+    looks = {word: unicodedata.normalize("NFC", word).strip() for word in words}
+    alike = [(one, word) for word, look in looks.items() if (one := seen.setdefault(look, word)) != word]
     if alike:
         shown = " and ".join(ascii(word) for word in alike[0])
         more = f" ({len(alike)} such pairs)" if len(alike) > 1 else ""
         problem = f"{what}: {shown} look alike and are kept apart{more}; strip or normalise them if they are the same"
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
-
-
-def _looks(word: str) -> str:
-    return unicodedata.normalize("NFC", word).strip()
 
 
 def levels_of(labels: Iterable[str]) -> list[str]:
@@ -466,12 +460,10 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
         parsed.append(numbers)
     if gaps:
         cells, names = sum(gaps.values()), ", ".join(map(repr, list(gaps)[:6]))
-        raise MissingDataError(
-            f"{cells} empty cell{'s' * (cells != 1)} in column{'s' * (len(gaps) != 1)} "
-            f"{names}{(', ...' if len(gaps) > 6 else '')}; numbers must be complete, fill the cells or leave their "
-            "rows out",
-            argument=source,
-        )
+        names += ", ..." * (len(gaps) > 6)
+        shown = f"{cells} empty cell{'s' * (cells != 1)} in column{'s' * (len(gaps) != 1)} {names}"
+        problem = f"{shown}; numbers must be complete, fill the cells or leave their rows out"
+        raise MissingDataError(problem, argument=source)
     return np.column_stack(parsed)
 
 

@@ -94,11 +94,7 @@ class Source(NamedTuple):
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
         position = {name: i for i, name in enumerate(header)}
-
-        def column(name: str) -> Any:
-            return frame.iloc[:, position[name]]
-
-        return cls(header, column, _FRAME, row_position, len(frame))
+        return cls(header, lambda name: frame.iloc[:, position[name]], _FRAME, row_position, len(frame))
 
 
 def check_counting(

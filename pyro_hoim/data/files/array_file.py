@@ -7,23 +7,20 @@ import math
 import struct
 import tokenize
 import zipfile
-import zlib
 from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from ...errors import HoimError, refused, unexpected
+from .packed_file import DAMAGED
 from .source_file import check_ratio, check_size, read_file
 
 __all__ = ["ArrayFile"]
 
 _MOST_BYTES = 2**31
 _MOST_TEXT = 256  # bytes of an array of text
-_DAMAGED = (
-    *(ValueError, TypeError, LookupError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError, struct.error),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)
+_DAMAGED = (*DAMAGED, TypeError, LookupError, MemoryError, SyntaxError, struct.error, tokenize.TokenError)
 """What NumPy, zipfile and zlib raise on bytes that are no array."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 

@@ -45,31 +45,18 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 class TextFormat(NamedTuple):
-    """How a table of text is written.
+    """How a table of text is written."""
 
-    Attributes:
-        encoding: in which all bytes are text.
-        delimiter: the character between cells.
-        header: names of the columns as the rows have them; empty for a column without a name.
-        place: number of characters above the header.
-        first_line: number of the line that the header begins in.
-        last_line: number of the line that it ends in.
-        spare: cells that the rows have more than the line of the header, 0 or 1.
-        has_rows: whether anything stands below the header.
-        is_safe: whether apostrophes stand before cells that a spreadsheet would run.
-        notes: sentences on what was found.
-    """
-
-    encoding: str
-    delimiter: str
-    header: tuple[str, ...]
-    place: int
-    first_line: int
-    last_line: int
-    spare: int
-    has_rows: bool
-    is_safe: bool
-    notes: tuple[str, ...]
+    encoding: str  # in which all bytes are text
+    delimiter: str  # the character between cells
+    header: tuple[str, ...]  # names of the columns as the rows have them; empty for a column without a name
+    place: int  # number of characters above the header
+    first_line: int  # number of the line that the header begins in
+    last_line: int  # number of the line that it ends in
+    spare: int  # cells that the rows have more than the line of the header, 0 or 1
+    has_rows: bool  # whether anything stands below the header
+    is_safe: bool  # whether apostrophes stand before cells that a spreadsheet would run
+    notes: tuple[str, ...]  # sentences on what was found
 
 
 def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, encoding: str | None) -> TextFormat:

@@ -16,7 +16,7 @@ from ..arrow_tables import frame_of
 from ..encoding import label_of
 from .source_file import check_cells, check_size
 
-__all__ = ["ROW_NAMES", "TYPED", "TypedRows", "not_plain", "read_frame"]
+__all__ = ["ROW_NAMES", "TYPED", "TypedRows", "not_plain", "read_frame", "text_fields"]
 
 ROW_NAMES = re.compile(r"__index_level_\d+__")
 """What pandas calls an index without a name in a file."""
@@ -25,17 +25,11 @@ _MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing ce
 
 
 class TypedRows(NamedTuple):
-    """The rows of a file that names the types of its columns.
+    """The rows of a file that names the types of its columns."""
 
-    Attributes:
-        frame: the rows.
-        categorical: names of columns whose levels the file says.
-        notes: how the file was read, where that is not as it stands there.
-    """
-
-    frame: pd.DataFrame
-    categorical: frozenset[str]
-    notes: tuple[str, ...] = ()
+    frame: pd.DataFrame  # the rows
+    categorical: frozenset[str]  # names of columns whose levels the file says
+    notes: tuple[str, ...] = ()  # how the file was read, where that is not as it stands there
 
 
 def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
@@ -80,15 +74,16 @@ def _parquet(path: Any, raw: bytes) -> TypedRows:
     groups = [size.row_group(i) for i in range(size.num_row_groups)]
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_size(path, sum(max(0, group.total_byte_size) for group in groups))
-    texts = [field.name for field in schema if _is_text(field.type)]
-    table = parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=texts).read()
+    table = parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=text_fields(schema)).read()
     return TypedRows(frame_of(path, table), _dictionaries(schema))
 
 
-def _is_text(kind: Any) -> bool:
+def text_fields(schema: Any) -> list[str]:
+    """Names of the columns of text in a file of Parquet."""
     import pyarrow as pa
 
-    return any(judge(kind) for judge in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary))
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+    return [field.name for field in schema if any(judge(field.type) for judge in kinds)]
 
 
 def _arrow(path: Any, raw: bytes) -> TypedRows:

@@ -19,7 +19,7 @@ from ..csv_file import csv_rows
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
 from ..files.text_format import TextFormat, as_text, check_quotes, comma_numbers, named_columns, text_format
-from ..files.typed_file import ROW_NAMES
+from ..files.typed_file import ROW_NAMES, text_fields
 from .pieces import Piece
 
 __all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "pieces_of", "with_commas"]
@@ -31,17 +31,11 @@ _BLOCK = 2**22
 
 @dataclass(frozen=True)
 class FilePiece(Piece):
-    """Some rows of a file.
+    """Some rows of a file."""
 
-    Args:
-        path: of the file.
-        keys: values of columns that the names of folders say (``year=2024``), None for missing.
-        fields: for the name of every other column, where it lies in the file.
-    """
-
-    path: str
-    keys: Mapping[str, str | None]
-    fields: Mapping[str, Any]
+    path: str  # of the file
+    keys: Mapping[str, str | None]  # values of columns that the names of folders say (``year=2024``), None for missing
+    fields: Mapping[str, Any]  # for the name of every other column, where it lies in the file
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -91,15 +85,10 @@ def guarded(path: str, function: Any) -> Any:
 
 @dataclass(frozen=True)
 class ParquetPiece(FilePiece):
-    """A group of rows of a file of Parquet.
+    """A group of rows of a file of Parquet."""
 
-    Args:
-        fragment: of a data set of pyarrow.
-        with_levels: columns whose type says their levels.
-    """
-
-    fragment: Any
-    with_levels: frozenset[str]
+    fragment: Any  # of a data set of pyarrow
+    with_levels: frozenset[str]  # columns whose type says their levels
 
     @property
     def categorical(self) -> frozenset[str]:
@@ -134,8 +123,7 @@ def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[Parqu
 
     pa.array(pd.array(["2020"], dtype="period[Y]"))  # makes types of pandas known, which are numbers otherwise
     schema = next(dataset.dataset([path], format="parquet").get_fragments()).physical_schema
-    texts = {f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)}
-    form = dataset.ParquetFileFormat(dictionary_columns=texts)
+    form = dataset.ParquetFileFormat(dictionary_columns=text_fields(schema))
     warn_of_lost_levels(path, schema)
     fields = frame_columns(path, schema)
     categorical = frozenset(name for name, place in fields.items() if pa.types.is_dictionary(schema.field(place).type))
@@ -165,19 +153,12 @@ def frame_columns(path: Any, schema: Any) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TextPiece(FilePiece):
-    """All rows of a file of text, whose cells are read as text; the fields are places of columns.
+    """All rows of a file of text, whose cells are read as text; the fields are places of columns."""
 
-    Args:
-        form: how it is written.
-        notes: what is to be said of it.
-        commas: columns of numbers with decimal commas, which are read as points.
-        others: columns in which something else stands.
-    """
-
-    form: TextFormat
-    notes: tuple[str, ...]
-    commas: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
+    form: TextFormat  # how it is written
+    notes: tuple[str, ...]  # what is to be said of it
+    commas: frozenset[str] = frozenset()  # columns of numbers with decimal commas, which are read as points
+    others: frozenset[str] = frozenset()  # columns in which something else stands
 
     def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
         from pyarrow import compute
@@ -201,24 +182,16 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
 
     names = [*map(str, range(len(form.header)))]
     asked = [names[place] for place in places]
+    encoding = "utf8" if form.encoding.startswith("utf-8") else form.encoding
+    layout = arrow_csv.ReadOptions(
+        column_names=names, skip_rows=form.last_line, encoding=encoding, block_size=_BLOCK, use_threads=False
+    )
+    parsing = arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
+    texts = arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), include_columns=asked, quoted_strings_can_be_null=False
+    )
     with open_unpacked(path) as stream:
-        reader = arrow_csv.open_csv(
-            stream,
-            parse_options=arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
-            read_options=arrow_csv.ReadOptions(
-                column_names=names,
-                skip_rows=form.last_line,
-                encoding="utf8" if form.encoding.startswith("utf-8") else form.encoding,
-                block_size=_BLOCK,
-                use_threads=False,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                include_columns=asked,
-                strings_can_be_null=False,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+        reader = arrow_csv.open_csv(stream, layout, parsing, texts)
         for block in reader:
             for start in range(0, block.num_rows, chunk_rows):
                 yield block.slice(start, chunk_rows).columns

@@ -34,22 +34,17 @@ def row_files(path: Any) -> tuple[str, list[str]]:
     Raises:
         InputError: no such file, a folder without files, files of several kinds, or of one that is not read.
     """
-    if isinstance(path, str | os.PathLike):
-        held = Path(path)
-        if not held.exists():
-            raise refused(path, "no such file or folder", code="no-file")
-        found = [*filter(Path.is_file, sorted(held.rglob("*")))] if held.is_dir() else [held]
-        if held.is_dir():
-            parts = {file: file.relative_to(held).parts for file in found}
-            found = [file for file in found if not any(part.startswith((".", "_")) for part in parts[file])]
-    else:
-        found = [Path(one) for one in path]
-        for file in found:
-            if not file.is_file():
-                raise refused(file, "no such file", code="no-file")
+    is_one = isinstance(path, str | os.PathLike)
+    is_named = not (is_one and Path(path).is_dir())
+    found = [Path(one) for one in ([path] if is_one else path)] if is_named else sorted(Path(path).rglob("*"))
+    for file in found if is_named else ():
+        if not (file.exists() if is_one else file.is_file()):
+            raise refused(path if is_one else file, f"no such file{' or folder' * is_one}", code="no-file")
+    if not is_named:
+        parts = {file: file.relative_to(path).parts for file in found if file.is_file()}
+        found = [file for file in parts if not any(part.startswith((".", "_")) for part in parts[file])]
     if not found:
         raise none_received(path, "at least one file of rows (.parquet or .csv)")
-    is_named = not (isinstance(path, str | os.PathLike) and Path(path).is_dir())
     kinds = {_kind(file, is_named): file for file in reversed(found)}
     if None in kinds:
         expected = "files of rows, .parquet or .csv"
@@ -77,17 +72,11 @@ def _begins(file: Path, mark: bytes) -> bool:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """The files that a path stands for, in pieces.
+    """The files that a path stands for, in pieces."""
 
-    Attributes:
-        source: the path, for messages.
-        pieces: of the files, in order.
-        client: of the cluster that reads them; None reads them here.
-    """
-
-    source: str
-    pieces: tuple[FilePiece, ...]
-    client: Any = None
+    source: str  # the path, for messages
+    pieces: tuple[FilePiece, ...]  # of the files, in order
+    client: Any = None  # of the cluster that reads them; None reads them here
 
     @property
     def header(self) -> tuple[str, ...]:

@@ -26,19 +26,11 @@ _MAX_RANGE = 2**16
 
 
 class ColumnLevels(NamedTuple):
-    """What some rows hold in one column.
+    """What some rows hold in one column."""
 
-    Attributes:
-        labels: the labels seen.
-        categories: the levels in their order, where the column has a type that says them.
-        is_ordered: whether this order has a meaning.
-        missing: number of missing cells.
-    """
-
-    labels: frozenset[str]
-    categories: tuple[str, ...] | None
-    is_ordered: bool
-    missing: int
+    labels: frozenset[str]  # the labels seen
+    categories: tuple[str, ...] | None  # the levels in their order, where the column has a type that says them
+    is_ordered: bool  # whether this order has a meaning
 
     def joined(self, other: ColumnLevels) -> ColumnLevels:
         """What both parts of one file hold: levels in the order in which they come, as pandas unites its parts.
@@ -46,11 +38,10 @@ class ColumnLevels(NamedTuple):
         Where a part has no type that says them, all are labels seen.
         """
         labels = self.labels | other.labels
-        missing = self.missing + other.missing
         if self.categories is not None and other.categories is not None:
             categories = (*dict.fromkeys((*self.categories, *other.categories)),)
-            return ColumnLevels(labels, categories, self.is_ordered and other.is_ordered, missing)
-        return ColumnLevels(labels.union(self.categories or (), other.categories or ()), None, False, missing)
+            return ColumnLevels(labels, categories, self.is_ordered and other.is_ordered)
+        return ColumnLevels(labels.union(self.categories or (), other.categories or ()), None, False)
 
 
 def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
@@ -104,20 +95,13 @@ def check_count(name: str, number: int) -> None:
 
 @dataclass(frozen=True)
 class LabelReader:
-    """How cells become labels.
+    """How cells become labels."""
 
-    Args:
-        is_file: whether cells are told apart by their texts alone, as those of files are.
-        is_text: whether blanks around labels are removed, as in files of text.
-        missing_values: labels that mean "missing", the empty one among them.
-        source: what is read, for messages.
-        bins: cut points of columns of numbers, whose labels are the levels between them.
-    """
-
-    is_file: bool
-    is_text: bool
-    missing_values: tuple[str, ...]
-    source: str
+    is_file: bool  # whether cells are told apart by their texts alone, as those of files are
+    is_text: bool  # whether blanks around labels are removed, as in files of text
+    missing_values: tuple[str, ...]  # labels that mean "missing", the empty one among them
+    source: str  # what is read, for messages
+    # cut points of columns of numbers, whose labels are the levels between them
     bins: Mapping[str, Bins] = field(default_factory=dict[str, Bins])
 
     def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
@@ -126,18 +110,15 @@ class LabelReader:
 
         values, valid, low, distinct = self._parts(name, column)
         seen = np.zeros(len(distinct), dtype=np.bool_)
-        missing = mark_values(values, valid, low, seen) if len(distinct) else len(column)
+        if len(distinct):
+            mark_values(values, valid, low, seen)
         texts = self._texts(name, distinct)
-        hidden = [i for i, text in enumerate(texts) if text in self.missing_values and seen[i]]
-        if hidden:
-            is_hidden = np.isin(values, np.array(hidden) + low)
-            missing += int((is_hidden & valid if len(valid) else is_hidden).sum())
         labels = frozenset(text for text, one in zip(texts, seen, strict=True) if one) - {*self.missing_values}
         check_count(name, len(labels))
         if not is_categorical or name in self.bins:
-            return ColumnLevels(labels, None, False, missing)
+            return ColumnLevels(labels, None, False)
         categories = tuple(dict.fromkeys(text for text in texts if text not in self.missing_values))
-        return ColumnLevels(labels, categories, bool(column.type.ordered), missing)
+        return ColumnLevels(labels, categories, bool(column.type.ordered))
 
     def code(self, variable: Variable, column: Any, out: np.ndarray) -> None:
         """Write the codes of a column (n,) to a row of a batch, -1 where missing."""

@@ -91,11 +91,7 @@ def open_rows(
 
 @dataclass(frozen=True)
 class HowRead:
-    """The arguments of :func:`open_rows`.
-
-    Attributes:
-        is_checked: whether columns are refused that name rows, or that seem to hold counts or weights.
-    """
+    """The arguments of :func:`open_rows`."""
 
     domain: Domain | None = None
     columns: Sequence[str] | int | None = None
@@ -106,7 +102,7 @@ class HowRead:
     delimiter: str | None = None
     encoding: str | None = None
     bins: Mapping[str, str | Bins] = field(default_factory=dict[str, str | Bins])
-    is_checked: bool = True
+    is_checked: bool = True  # whether columns are refused that name rows, or that seem to hold counts or weights
 
 
 def opened_rows(data: Any, how: HowRead) -> RowSource:

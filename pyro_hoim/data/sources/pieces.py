@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,21 +79,13 @@ def _array(name: str, values: pd.Series) -> Any:
 
 @dataclass(frozen=True)
 class PieceReader:
-    """How the pieces of a source become batches; small enough to be sent to workers.
+    """How the pieces of a source become batches; small enough to be sent to workers."""
 
-    Args:
-        domain: all variables.
-        labels: how cells become labels.
-        count: column of counts.
-        view: which rows and columns are looked at.
-        chunk_rows: rows of a batch, at most.
-    """
-
-    domain: Domain
-    labels: LabelReader
-    count: str | None
-    view: View
-    chunk_rows: int
+    domain: Domain  # all variables
+    labels: LabelReader  # how cells become labels
+    count: str | None  # column of counts
+    view: View  # which rows and columns are looked at
+    chunk_rows: int  # rows of a batch, at most
 
     def batches(self, piece: Piece, start: int) -> Iterator[RowBatch]:
         """Batches of a piece whose first row is at a position."""
@@ -111,17 +104,11 @@ class PieceReader:
 
     def folded(self, piece: Piece, start: int, fold: Fold[T], empty: RowBatch) -> T:
         """What a fold makes of a piece."""
-        return fold.combine(_each(fold, empty, self.batches(piece, start)))
+        return fold.combine(map(fold, chain([empty], self.batches(piece, start))))
 
     def mapped(self, piece: Piece, start: int, function: Callable[[RowBatch], T]) -> list[T]:
         """What a function makes of the batches of a piece."""
         return [function(batch) for batch in self.batches(piece, start)]
-
-
-def _each(fold: Fold[T], empty: RowBatch, batches: Iterable[RowBatch]) -> Iterator[T]:
-    yield fold(empty)
-    for batch in batches:
-        yield fold(batch)
 
 
 def piece_levels(
