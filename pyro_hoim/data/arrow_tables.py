@@ -16,7 +16,6 @@ _WIDE = ("string_view", "binary_view")  # not every function of Arrow takes them
 _NULLABLE = {
     name.lower(): pd.api.types.pandas_dtype(name) for bits in (8, 16, 32, 64) for name in (f"Int{bits}", f"UInt{bits}")
 }
-_MANY = 6  # names that are listed
 
 
 def frame_of(place: Any, table: Any) -> pd.DataFrame:
@@ -95,7 +94,7 @@ def warn_of_lost_levels(place: Any, schema: Any) -> None:
     saved = {column["field_name"] for column in told if column.get("pandas_type") == "categorical"}
     lost = [repr(field.name) for field in schema if field.name in saved and not pa.types.is_dictionary(field.type)]
     if lost:
-        shown = ", ".join(lost[:_MANY]) + ", ..." * (len(lost) > _MANY)
+        shown = ", ".join(lost[:6]) + ", ..." * (len(lost) > 6)
         problem = (
             f"{place}: the categories of {shown} were no text, and Parquet keeps the levels of text alone: their "
             "order, and levels without a row, are lost; give the domain, or save them as text or as Feather"

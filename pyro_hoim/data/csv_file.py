@@ -25,27 +25,17 @@ _POINTER, _TEXT = 8, 64  # bytes of a place for a cell, and of a short text
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """Columns of a table in a file.
+    """Columns of a table in a file."""
 
-    Attributes:
-        path: of the file.
-        header: column names.
-        columns: cells of each column as text.
-        lines: the last line of each row, or its number in the table.
-        notes: sentences on how the file was read, where that is not as it stands there.
-        categories: categorical types of columns whose levels the file names.
-        unit: ``line``, or ``row`` where lines have no meaning.
-        row_names: cells of a first column without a name, which is none of the columns.
-    """
-
-    path: str
-    header: tuple[str, ...]
-    columns: tuple[Sequence[str], ...]
-    lines: tuple[int, ...]
-    notes: tuple[str, ...] = ()
+    path: str  # of the file
+    header: tuple[str, ...]  # column names
+    columns: tuple[Sequence[str], ...]  # cells of each column as text
+    lines: tuple[int, ...]  # the last line of each row, or its number in the table
+    notes: tuple[str, ...] = ()  # sentences on how the file was read, where that is not as it stands there
+    # categorical types of columns whose levels the file names
     categories: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    unit: str = "line"
-    row_names: Sequence[str] = ()
+    unit: str = "line"  # ``line``, or ``row`` where lines have no meaning
+    row_names: Sequence[str] = ()  # cells of a first column without a name, which is none of the columns
 
     @property
     def note(self) -> tuple[str, ...]:

@@ -87,14 +87,12 @@ def label_of(value: Any) -> str:
         except UnicodeDecodeError:
             problem = f"the bytes {bytes(value[:20])!r} are no text in UTF-8"
             raise InputError(problem, hint="decode the column first", code="wrong-encoding") from None
-    if isinstance(value, Decimal):
-        if not value.is_finite():
-            raise _not_finite(value)
+    if isinstance(value, Decimal) and value.is_finite():
         return f"{value.normalize() + 0:f}"
+    if isinstance(value, Decimal) or (isinstance(value, float | np.floating) and math.isinf(value)):
+        raise InputError(expected="a finite value", received=str(value), code="not-finite")
     if isinstance(value, float | np.floating):
         number = _float_of(value)
-        if math.isinf(number):
-            raise _not_finite(number)
         return str(int(number)) if number.is_integer() and abs(number) < _LEAST_POWER else repr(number)
     if isinstance(value, dt.timedelta | np.timedelta64):
         return str(pd.Timedelta(value))
@@ -105,10 +103,6 @@ def label_of(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise InputError(expected="a number of fewer digits", received=size_text(abs(value)), code="not-finite")
     return str(value)
-
-
-def _not_finite(value: Any) -> InputError:
-    return InputError(expected="a finite value", received=str(value), code="not-finite")
 
 
 def _float_of(value: Any) -> float:

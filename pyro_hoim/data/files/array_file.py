@@ -26,22 +26,16 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 class ArrayFile:
-    """Arrays of at most one dimension in a ``.npz`` file; nothing in it is executed.
-
-    Args:
-        file: the path.
-        expected: what the file should be, for messages.
-    """
+    """Arrays of at most one dimension in a ``.npz`` file (what is ``expected``); nothing in it is executed."""
 
     def __init__(self, file: Any, expected: str) -> None:
         self.file, self.expected = file, expected
         raw = read_file(file, "a .npz file")
-        problem = f"damaged or no .npz file; expected {expected}"
         self._size = len(raw)
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(raw))
         except _DAMAGED:
-            raise refused(file, problem, code="damaged-file") from None
+            raise refused(file, f"damaged or no .npz file; expected {expected}", code="damaged-file") from None
         self._times = Counter(self._zip.namelist())
 
     @property

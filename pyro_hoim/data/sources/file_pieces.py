@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -227,9 +227,7 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     def is_empty(place: int) -> bool:
         return all(not cell.strip() for (column,) in cells([place], 2**16) for cell in column.unique().to_pylist())
 
-    kept, left_out = named_columns(
-        path, form.header, is_empty, lambda place: _is_unique(path, partial(cells, [place], 2**16))
-    )
+    kept, left_out = named_columns(path, form.header, is_empty, partial(_is_unique, path, form))
     check_unique([form.header[i] for i in kept], f"{path} header")
     fields = {form.header[i]: i for i in kept}
     piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
@@ -247,12 +245,12 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     return replace(piece, commas=commas, others=others)
 
 
-def _is_unique(path: str, cells: Callable[[], Iterator[list[Any]]]) -> bool:
+def _is_unique(path: str, form: TextFormat, place: int) -> bool:
     """Whether no two cells of a column are equal; numbers that grow need no memory."""
     import pyarrow as pa
     from pyarrow import compute
 
-    trimmed = cast(Any, compute).utf8_trim_whitespace
+    cells, trimmed = partial(text_cells, path, form, [place], 2**16), cast(Any, compute).utf8_trim_whitespace
     last = np.zeros(0, dtype=np.int64)
     for (column,) in cells():
         try:
@@ -277,7 +275,4 @@ def with_commas(pieces: Sequence[FilePiece]) -> list[FilePiece]:
     texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
     others = frozenset[str]().union(*(piece.others for piece in texts))
     commas = frozenset[str]().union(*(piece.commas for piece in texts)) - others
-    return [
-        replace(p, commas=commas - p.others) if isinstance(p, TextPiece) and p.form.delimiter != "," else p
-        for p in pieces
-    ]
+    return [replace(p, commas=commas) if isinstance(p, TextPiece) and p.form.delimiter != "," else p for p in pieces]
