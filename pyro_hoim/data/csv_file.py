@@ -115,25 +115,29 @@ def parse_csv(
         InputError: a row that is wider or narrower than the header, or what is no CSV.
         IntractableError: the cells would need more memory than a table may.
     """
-    found = csv_rows(path, stream, delimiter, first_line, spare)
-    header = tuple(cell.strip() for cell in next(found, ([], 0))[0])
+    lines: list[int] = []
+    found = csv_rows(path, stream, delimiter, first_line, spare, lines)
+    header = tuple(cell.strip() for cell in next(found, []))
     if judge is not None and header:
         judge(header)
     width = len(header) + spare
-    lines: list[int] = []
     cells = _Cells(path)
-    while part := [*islice(found, max(1, _CHUNK // max(1, width)))]:
-        cells.add([row for row, _ in part])
-        lines += [line for _, line in part]
-    return header, tuple(map(tuple, cells.columns)) or ((),) * width, tuple(lines)
+    while rows := [*islice(found, max(1, _CHUNK // max(1, width)))]:
+        cells.add(rows)
+    return header, tuple(map(tuple, cells.columns)) or ((),) * width, tuple(lines[1:])
 
 
 def csv_rows(
-    path: Any, stream: TextIO, delimiter: str, first_line: int, spare: int | None = None
-) -> Iterator[tuple[list[str], int]]:
-    """Header and rows of a text, whose first line has a number, and the line that each ends in; empty ones are skipped.
+    path: Any,
+    stream: TextIO,
+    delimiter: str,
+    first_line: int,
+    spare: int | None = None,
+    ends: list[int] | None = None,
+) -> Iterator[list[str]]:
+    """Header and rows of a text whose first line has a number; empty ones are skipped.
 
-    All rows are wider than the header by ``spare`` cells, where it is given.
+    All rows are wider than the header by ``spare`` cells, where it is given; ``ends`` gets the line that each ends in.
     """
     lines = bounded_lines(path, stream, first_line)
     reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
@@ -144,7 +148,9 @@ def csv_rows(
                 expected = f"{width} cells as in the {'rows above' if spare else 'header'}"
                 place = f"{path} line {reader.line_num + first_line - 1}"
                 raise unexpected(place, expected, received=len(row), code="wrong-shape")
-            yield row, reader.line_num + first_line - 1
+            if ends is not None:
+                ends.append(reader.line_num + first_line - 1)
+            yield row
             width = width or (0 if spare is None else len(row) + spare)
     except csv.Error as error:
         place = f"{path} line {reader.line_num + first_line - 1}"

@@ -151,6 +151,15 @@ LEVELS = {
 }
 
 
+def test_intervals_in_feather_are_named_and_not_called_damage(tmp_path):
+    """Oracle: pandas itself cannot read the file that it wrote."""
+    pd.DataFrame({"age": pd.cut(pd.Series([1, 5, 9]), [0, 3, 6])}).to_feather(tmp_path / "cut.feather")
+    with pytest.raises(TypeError):
+        pd.read_feather(tmp_path / "cut.feather")
+    with raises("wrong-type", str(tmp_path / "cut.feather")):
+        Observations.from_csv(tmp_path / "cut.feather")
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("kind", LEVELS)
 def test_declared_levels_are_kept_by_every_door_that_has_them(kind, ordered, tmp_path):

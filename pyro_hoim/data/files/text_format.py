@@ -89,8 +89,9 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
         told.append(f"{comments} comment line{'s' * (comments > 1)} above the header left out")
     with as_text(opened(), name) as stream:
         stream.read(end)
-        rows = csv_rows(path, stream, delimiter, first_line)
-        first, last_line = next(rows, ([], 0))
+        ends: list[int] = []
+        rows = csv_rows(path, stream, delimiter, first_line, ends=ends)
+        first = next(rows, [])
         has_rows = next(rows, None) is not None
     if not first or not head.strip():
         raise unexpected(path, "a header and rows", received="an empty file", code="empty")
@@ -99,7 +100,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     spare = int(len(header) > 1 and bool(sample) and all(len(row) == len(header) + 1 for row in sample))
     if spare:  # row names, as R writes them, or a last delimiter
         header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
-    return TextFormat(name, delimiter, header, end, first_line, last_line, spare, has_rows, is_safe, tuple(told))
+    return TextFormat(name, delimiter, header, end, first_line, ends[0], spare, has_rows, is_safe, tuple(told))
 
 
 def _other_text(head: str) -> str | None:

@@ -51,6 +51,9 @@ def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
         problem = f"holds what its reader does not know ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save these columns as text or numbers", code="wrong-type") from None
     except Exception as error:  # noqa: BLE001 (a damaged file raises what its reader raises)
+        if isinstance(error, TypeError) and b"pandas.interval" in raw:
+            problem = "holds categories that are intervals, which pandas writes to Feather and nothing reads there"
+            raise refused(path, problem, "save them as text, such as frame[name].astype(str)", "wrong-type") from None
         problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
 

@@ -205,7 +205,7 @@ def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], ch
         stream.read(form.place)
         rows = csv_rows(path, stream, form.delimiter, form.first_line, form.spare)
         next(rows)
-        while part := [row for row, _ in islice(rows, chunk_rows)]:
+        while part := [*islice(rows, chunk_rows)]:
             yield [pa.array([row[place] for row in part], pa.string()) for place in places]
 
 
