@@ -65,9 +65,9 @@ def rows_seen(data: Observations, *, weighted: bool = False) -> int:
     return rows if weighted or not data.has_whole_counts else cells_seen(rows, data.total_count, len(data.domain))
 
 
-def cells_seen(rows: int, total: float, columns: int) -> int:
+def cells_seen(rows: float, total: float, columns: int) -> int:
     """How many rows cells with counts stand for, at least: persons with a count of their own are few each."""
-    return max(rows, int(total / (_FEW_EACH if columns > 1 else 2)))
+    return int(max(rows, total / (_FEW_EACH if columns > 1 else 2)))
 
 
 def identifier_columns(data: Observations, *, weighted: bool = False, seen: int | None = None) -> list[tuple[str, int]]:
