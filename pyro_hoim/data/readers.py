@@ -26,7 +26,7 @@ from ..errors import (
 from ..schema import Domain, Variable
 from .csv_file import CsvColumns
 from .encoding import check_alike, encode_column, parse_counts, select_columns
-from .roles import Counting, mostly_differ, seeming_counting
+from .roles import Counting, is_counting_name, mostly_differ, seeming_counting
 
 __all__ = [
     "Source",
@@ -108,12 +108,14 @@ def check_counting(
         say: how to go on, in words; None for a role that was spoken of. By default by the reader of the table.
     """
     for name in table.header:
+        if name in chosen or not (is_counting_name(name) or name == "0"):  # "0" is what pandas calls sizes of groups
+            continue
         others = [other for other in table.header if other != name]
 
         def others_differ(others: Sequence[str] = others) -> bool:
             return mostly_differ(pd.DataFrame({i: table.column(other) for i, other in enumerate(others)}))
 
-        if name in chosen or (name == "0" and any(map(str.isdigit, others))):
+        if name == "0" and any(map(str.isdigit, others)):
             continue
         found = seeming_counting(name, table.column(name), others_differ, table.where)
         if found is None:
@@ -148,8 +150,6 @@ def encode_columns(
         check_names([counting], header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
     if num_rows == 0:
         raise none_received(source, "at least one row")
-    if not is_told:
-        check_counting(table)
     exclude = () if counting is None else (counting,)
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=source)
@@ -162,6 +162,8 @@ def encode_columns(
     if not names:
         raise none_received(source, "at least one variable besides the counts")
     check_size(len(names), MAX_COLUMNS, "columns", source, "name those to read, as columns")
+    if not is_told:
+        check_counting(table)
     check_alike(names, f"names of {source}")
     counts = np.ones(num_rows)
     if counting is not None:

@@ -18,7 +18,7 @@ from .roles import is_count_name, is_counting_name
 __all__ = ["long_cells", "long_table", "with_index"]
 
 _SUMS = re.compile(r"all|sums?|totals?|margins?|gesamt|summe|ensemble", re.IGNORECASE)
-_MOST_ROWS, _MOST_PLAIN_ROWS = 2**16, 1000
+_MOST_ROWS, _MOST_PLAIN = 2**16, 1000
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 
 
@@ -183,7 +183,8 @@ def _listed(names: Sequence[Any]) -> str:
 def _table_of(data: pd.DataFrame, is_indexed: bool) -> pd.DataFrame | None:
     """The frame under an index of its rows' levels, where it may be a table of numbers; None where it cannot."""
     is_named = all(name is not None for name in data.columns.names)
-    if not 0 < len(data) <= (_MOST_ROWS if is_named else _MOST_PLAIN_ROWS) or not len(data.columns):
+    most = _MOST_ROWS if is_named else _MOST_PLAIN
+    if not 0 < len(data) <= most or not 0 < len(data.columns) <= most:
         return None
     is_row_names = data.index.nlevels == 1 and all(isinstance(label, str) for label in data.index)
     counting = [name for name in map(str, data.columns) if is_counting_name(name) and not _SUMS.fullmatch(name)]
@@ -245,7 +246,7 @@ def _of_series(data: pd.Series, argument: str) -> pd.DataFrame:
 
 def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:
     """As :func:`long_table`, of the cells of a file; notes instead of warnings."""
-    if not table.lines or len(table.lines) > _MOST_PLAIN_ROWS or table.categories or not len(table.header):
+    if not 0 < len(table.lines) <= _MOST_PLAIN or not 0 < len(table.header) <= _MOST_PLAIN or table.categories:
         return table
     if not all(_NUMBER.fullmatch(column[0]) for column in table.columns[1:]):
         return table
