@@ -158,7 +158,6 @@ def test_draws_and_chains_are_counted_before_they_are_made():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 4), 2)
     law, energy = HierarchicalLogLinear(graph, torch.zeros(10)), LogLinearEnergy.from_theta(graph, torch.zeros(10))
     rows = Observations.from_tensor(torch.full((10, 4), -1), graph.domain)
-    prior_predictive(graph, normal_prior(graph), 9, num_draws=1)  # the modules that it imports are no part of a request
     for make, says in (
         (lambda: law.sample((2 * 10**9,)), "sample_shape: 2,000,000,000 draws of 4 cells"),
         (lambda: law.sample((10**5, 10**5)), "sample_shape: 10,000,000,000 draws of 4 cells"),
