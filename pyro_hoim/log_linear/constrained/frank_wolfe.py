@@ -58,7 +58,8 @@ def frank_wolfe(
 
     * ``"standard"``: algorithms 1 to 4 of paper 3, with the step rule ``step``: ``"diminishing"``, 2 / (i + 2);
       ``"exact"``, the best common step of all parts; ``"two-variable"``, the best step for each part; ``"grid"`` and
-      ``"nested"``, a common step by searches on grids. Gap and error fall as 1 / i.
+      ``"nested"``, a common step by searches on grids. Gap and error fall as 1 / i, by searches on grids only until
+      the best step is shorter than those of the (finest) grid: such a run stands still from there and is ``stalled``.
     * ``"pairwise"`` and ``"away"``: for one l1 ball. Weight moves from the worst vertex in use to the best one, or away
       from the worst. Both converge linearly on a polytope.
     * ``"fully-corrective"`` (default): after new vertices are met, the loss is minimised over all combinations of
@@ -76,8 +77,8 @@ def frank_wolfe(
         progress: show on standard error how far the gap has fallen.
 
     Returns:
-        The best point met with its gap, whether the run converged, ran out of iterations or was interrupted: Ctrl-C
-        ends it with the best complete iterate.
+        The best point met with its gap, whether the run converged, stalled, ran out of iterations or was interrupted:
+        Ctrl-C ends it with the best complete iterate.
 
     Raises:
         InputTypeError: an argument of another type.
@@ -213,6 +214,8 @@ def _plain(loss: Loss, balls: Sequence[Ball], parts: Floats, rule: StepRule) -> 
         moves = np.stack([ball.vertex(gradient) for ball in balls]) - parts
         yield _Iterate(parts, value, gradient, -float((moves @ gradient).sum()))
         steps = step_lengths(rule, loss.restrict(theta, moves), len(moves), iteration)
+        if not steps.any():  # of a grid all of whose steps are too long; every further iteration would be this one
+            return
         parts = parts + steps[:, None] * moves
 
 

@@ -43,8 +43,8 @@ class ConstrainedResult:
         terms: the ball, or the penalty, of every part.
         loss: the loss at theta, nats per row.
         gap: duality gap: the objective exceeds its minimum by at most this, nats per row.
-        status: "converged" when the gap fell to the tolerance, "max_iterations", "stalled" when rounding let nothing
-            improve, or "interrupted".
+        status: "converged" when the gap fell to the tolerance, "max_iterations", "stalled" when nothing improves for
+            rounding or because the steps of a grid are too long, or "interrupted".
         multipliers: dual norm of the gradient at theta by part: lambda and mu.
         trace: objective and gap of every iteration, (iterations, 2).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from pyro_hoim.log_linear.constrained.frank_wolfe import fit_penalised, frank_wo
 from pyro_hoim.log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
 from pyro_hoim.log_linear.constrained.norms import Ball, GroupNorm, L1Norm, NormPenalty
 from pyro_hoim.log_linear.constrained.nuclear import NuclearNorm
-from pyro_hoim.log_linear.constrained.steps import best_steps, grid_step, nested_step
+from pyro_hoim.log_linear.constrained.steps import StepRule, best_steps, grid_step, nested_step
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
@@ -156,21 +156,40 @@ def test_nested_search_finds_a_minimum_to_the_right_of_the_best_point() -> None:
     assert nested_step(scaled, 1)[0] == pytest.approx(0.6, abs=1e-3)
 
 
-@pytest.mark.parametrize("step", ["diminishing", "exact", "two-variable", "nested"])
+@pytest.mark.parametrize("step", get_args(StepRule))
 def test_gap_and_error_of_the_standard_method_fall_as_one_over_i(step: Any) -> None:
-    """The smallest gap so far falls with a slope of about -1 on logarithmic axes."""
-    loss = small()
-    radii = balls({"sparse": 1.0, "low_rank": 1.0})
-    found = frank_wolfe(loss, radii, method="standard", step=step, stopping=Stopping(1e-9, 400))
-    best = frank_wolfe(loss, radii).loss
+    """The smallest gap so far falls with a slope of about -1 on logarithmic axes, on a grid until it stalls."""
+    loss, limit = small(), 400
+    found = frank_wolfe(loss, BOTH, method="standard", step=step, stopping=Stopping(1e-9, limit))
+    best = frank_wolfe(loss, BOTH).loss
     objective, gap = found.trace.T
     index = np.arange(1, len(gap) + 1)
     late = index >= 10
-    slope = np.polyfit(np.log(index[late]), np.log(np.minimum.accumulate(gap)[late]), 1)[0]
-    assert slope < -0.8
     bound = 2 * (2 * 2) ** 2 * 5 * 2 / 4  # squared diameter times the largest curvature of a row
     assert (objective - best <= 2 * bound / (index + 1)).all()
     assert (gap >= objective - best - 1e-9).all()
+    if found.status == "max_iterations":
+        assert np.polyfit(np.log(index[late]), np.log(np.minimum.accumulate(gap)[late]), 1)[0] < -0.8
+    assert found.status == ("stalled" if step == "grid" else "max_iterations")
+
+
+@pytest.mark.parametrize(("step", "shortest"), [("grid", 1 / 20), ("nested", 4.0**-8)])
+def test_searches_on_grids_stall_where_every_step_is_too_long(step: Any, shortest: float) -> None:
+    """At the end no multiple of the shortest step towards the vertices lowers the loss, though they lead downhill."""
+    stalled = 0
+    for seed in range(12):
+        loss, terms = random_problem(seed)
+        run = frank_wolfe(loss, terms, method="standard", step=step, stopping=Stopping(1e-9, 400))
+        if run.status != "stalled":
+            continue
+        stalled += 1
+        last = np.stack([part.numpy() for part in run.parts.values()])
+        value, slope = loss.value_and_gradient(last.sum(0))
+        moves = np.stack([ball.vertex(slope) for ball in terms.values()]) - last
+        plane = loss.restrict(last.sum(0), moves)
+        assert plane.value(np.full(len(moves), shortest)) >= value
+        assert plane.derivatives(np.zeros(len(moves))).gradient.sum() < 0
+    assert stalled >= (6 if step == "grid" else 1)
 
 
 def test_control_steps_that_do_not_shrink_do_not_converge(monkeypatch: pytest.MonkeyPatch) -> None:
