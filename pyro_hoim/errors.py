@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 
 __all__ = [
     "ConvergenceWarning",
+    "CostWarning",
     "DataWarning",
     "ErrorCode",
     "FamilyWarning",
@@ -246,6 +247,10 @@ class NonexistentEstimateWarning(UserWarning):
 
 class DataWarning(UserWarning):
     """Rows say less than a fit may make a reader believe: constant columns, more parameters than rows."""
+
+
+class CostWarning(UserWarning):
+    """Work that takes long: how long very roughly, and what would take less."""
 
 
 class FamilyWarning(UserWarning):

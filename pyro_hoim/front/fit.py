@@ -36,6 +36,7 @@ from ..errors import (
     wrong_type,
 )
 from ..log_linear.fitting.arguments import rows_or_margins
+from ..log_linear.fitting.duration import check_duration
 from ..log_linear.fitting.fit import fit as fit_log_linear
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
@@ -122,9 +123,11 @@ def fit(
             are almost unique per row; a column such as ``Freq`` or ``weight`` of which neither formula, ``count`` nor
             ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
         InputTypeError: data or a prior of another type.
-        IntractableError: log Z is out of reach.
+        IntractableError: log Z is out of reach, or a fit that would take more than five minutes, unless ``partition``
+            names the backend that is to take them.
 
     Warns:
+        CostWarning: a fit that takes more than ten seconds.
         DataWarning: ``linear`` takes the ranks of levels that are numbers not equally far apart; of a data frame,
             constant columns, or more parameters than rows without a prior.
         ConvergenceWarning, NonexistentEstimateWarning: as :func:`pyro_hoim.log_linear.fit`.
@@ -175,6 +178,8 @@ def fit(
         warn_of_columns(rows)
         if penalty is None and weights is None:
             warn_of_size(rows, interactions.num_parameters)
+    if options.get("partition") is None and options.get("objective", "likelihood") == "likelihood":
+        check_duration(graph_of(interactions))
     return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
 
 

@@ -14,10 +14,9 @@ from ...data.observations import Observations
 from ...data.order import Order
 from ...errors import DataWarning, caller_level, check_names, refused
 from ...structure.hypergraph import InteractionHypergraph
-from ..partition import Cost
 from ..words import listed, option, plural, rows_text, shorten
 
-__all__ = ["check_rows", "size_words", "warn_of_columns", "warn_of_ranks", "warn_of_size", "warn_of_uniform"]
+__all__ = ["check_rows", "warn_of_columns", "warn_of_ranks", "warn_of_size", "warn_of_uniform"]
 
 _MOST_DATES = 12
 _MOST_NUMBERS = 30
@@ -25,8 +24,6 @@ _MOST_LEVELS = 100
 _FEW_LEVELS = 20
 _WORDS = 3  # blanks in an answer of free text, on average
 _SHOWN = 6
-_SHORT = 2.0  # seconds
-_SECONDS_PER_OPERATION = 2e-7  # of a fit, per operation of log Z: measured on tables of 2^16 to 2^19 cells, and doubled
 
 
 def check_rows(
@@ -117,16 +114,6 @@ def _are_row_numbers(labels: Sequence[str]) -> bool:
     """Whether whole numbers follow each other without large gaps."""
     numbers = sorted(map(float, labels))
     return all(number.is_integer() for number in numbers) and numbers[-1] - numbers[0] < 2 * len(numbers)
-
-
-def size_words(num_parameters: int, cost: Cost) -> str:
-    """Parameters of a fit by exact inference, its largest table, and where it is not short about how long it takes."""
-    seconds = _SECONDS_PER_OPERATION * cost.flops
-    told = f"{plural(num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
-    if seconds < _SHORT:
-        return told
-    shown = plural(round(seconds), "second") if seconds < 100 else plural(round(seconds / 60), "minute")
-    return f"{told}, very roughly {shown} (by the operations of log Z)"
 
 
 def warn_of_ranks(orders: Mapping[str, Order]) -> None:

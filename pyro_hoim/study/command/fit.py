@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
-from ...core.command.guards import size_words, warn_of_ranks, warn_of_size, warn_of_uniform
+from ...core.command.guards import warn_of_ranks, warn_of_size, warn_of_uniform
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
@@ -15,6 +15,7 @@ from ...data.observations import Observations
 from ...data.order import Order
 from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
+from ...log_linear.fitting.duration import duration_words, expected_seconds
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
 from ...log_linear.restricted.terms import interactions_of, score_names
@@ -143,7 +144,10 @@ class _LogLinearPlan:
                     hint = f"use fewer {option('columns')}, or a formula without functions"
                     raise out_of_reach(f"{option('edges')} with functions needs exact inference", cost.reason, hint)
                 return train_given(self.asked, graph, cost.reason, request, self.prior)
-            request.announce(f"fitting {name}: {size_words(structure.num_parameters, cost)}")
+            told = f"{plural(structure.num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
+            if (seconds := expected_seconds(graph, cost)) >= 2:
+                told += f", very roughly {duration_words(seconds)}"
+            request.announce(f"fitting {name}: {told}")
         if self.prior is None and not self.has_posterior:
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None
