@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from ..core.page import Section
+from ..core.words import plural
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
 from ..log_linear.fitting.result import CovarianceKind, FitResult
@@ -123,4 +124,6 @@ def uncertainty_section(found: Uncertainty | None) -> Section | None:
         why = dict.fromkeys(found.tests.loc[found.tests["p_value_method"].isna(), "note"])
         if why:
             section.note(f"No p-value where {'; '.join(map(str, why))}.", brief=True)
+        if num := int(found.tests["note"].astype(str).str.startswith("rough").sum()):
+            section.note(f"Of {plural(num, 'test')} the p-values are rough: the expected counts are small.", brief=True)
     return section

@@ -182,7 +182,7 @@ class LikelihoodRatioTest(PValue):
         df_adjusted: parameters that the larger model adds on the cells that the smaller does not fit as zero. Those
             that the larger one sends to infinity count: under the smaller model their cells are possible.
         p_value_resolution: step between the values that ``p_value`` can take, and the smallest of them,
-            1 / (num_tables + 1); 0 for ``chi-square``, NaN without a p-value.
+            1 / (num_tables + 1); 0 where none are drawn, NaN without a p-value.
         design_effect: mean of the eigenvalues of a robust covariance of what the larger model adds, in units of the
             model's; NaN for that of the model.
 
@@ -215,12 +215,15 @@ def likelihood_ratio_test(
 
     .. math:: G^2(\mathrm{small} \mid \mathrm{big}) = 2 (\ell_{\mathrm{big}} - \ell_{\mathrm{small}})
 
-    The p-value is chosen as in :func:`goodness_of_fit`. The mean of the statistic exceeds df by at most about
-    :math:`\tfrac16 \sum_x l_x^2 / \hat m_x`, with the expected counts of the small model and the leverage :math:`l_x
-    \le 1` of a cell in the big one. Where that is not small, a decomposable small model is tested exactly, given its
-    margins, and any other by a parametric bootstrap of the statistic; for that all margins that it fits must hold at
-    least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the leverage :math:`s_x` in the small model,
-    must be as small: by so much do errors of the fit move the mean. Both models are refitted to every table drawn.
+    The mean of the statistic differs from df by an amount s that is known to the order of one over counts (Lawley), and
+    to which cells in which both models are alike add nothing, however few rows they hold. ``auto`` relies on chi-square
+    where s is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`. Beyond that a decomposable small model
+    is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic. Else the
+    statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.5 standard deviations. Where s is
+    larger, tables are drawn from the small model and both models refitted to each, if all margins that it fits hold at
+    least 5 rows and errors of the fit move the mean by little. Where cells cannot be listed, s is bounded by
+    :math:`\tfrac16 \sum 1 / \hat m` over the margins of what the larger model adds. A larger model that is saturated
+    is judged as in :func:`goodness_of_fit`.
 
     Under survey weights the statistic has no chi-square distribution. With a robust covariance V of the larger model it
     is corrected to second order. Let :math:`L \theta` be what the larger model adds, :math:`\delta_j` the eigenvalues
@@ -243,6 +246,7 @@ def likelihood_ratio_test(
             estimates, or what :func:`goodness_of_fit` refuses.
 
     References:
+        Derrick Lawley, A general method for approximating to the distribution of likelihood ratio criteria, 1956, and
         Gauss Cordeiro, Improved likelihood ratio statistics for generalized linear models, 1983, Journal of the Royal
         Statistical Society B 45(3), for the mean of the statistic; Anthony Davison and David Hinkley, Bootstrap Methods
         and their Application, 1997, section 4.2; Jon Rao and Alastair Scott, On chi-squared tests for multiway

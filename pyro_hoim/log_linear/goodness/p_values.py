@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
+from scipy.linalg import null_space
 from scipy.special import chdtrc
 
 from ...errors import check_choice, out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
+from ..auto import Auto
 from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
 from .conditional_test import conditional_cost, conditional_tables
+from .mean_shift import mean_shift, shift_cost
 
 __all__ = [
     "MAX_MEAN_EXCESS",
@@ -30,11 +34,14 @@ __all__ = [
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
 
+_MAX_CORRECTED = 0.5  # likewise where that mean is corrected by Bartlett's factor
+
 NUM_TABLES = 999
 _MAX_TABLES = 10**6
 _BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: about two seconds
 _ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
 _MAX_LEVERAGE_COST = 2e9
+_MAX_SHIFT_COST = 4e9
 _RANK_TOLERANCE = 1e-12
 _MIN_MARGIN = 5
 _MAX_TOTAL = 2**53
@@ -55,17 +62,18 @@ class PValue:
         p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
             saturated model).
         p_value_pearson: of Pearson's statistic, by the same method; NaN beside a larger model.
-        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, ``rao-scott`` (of a test with a
-            robust covariance), or None without a p-value.
-        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
-        num_tables: tables drawn, 0 for ``chi-square``.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``bartlett`` (the same of the statistic over Bartlett's
+            factor), ``exact``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or None without a
+            p-value.
+        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 where no tables are drawn.
+        num_tables: tables drawn, or 0.
         p_value_note: how the method was chosen, or why there is no p-value, in words.
     """
 
     p_value_note: str
     p_value: float = math.nan
     p_value_pearson: float = math.nan
-    p_value_method: Literal["chi-square", "exact", "bootstrap", "rao-scott"] | None = None
+    p_value_method: Literal["chi-square", "bartlett", "exact", "bootstrap", "rao-scott"] | None = None
     p_value_std_error: float = 0.0
     num_tables: int = 0
     p_value_statistic: Literal["deviance", "pearson"] | None = None
@@ -82,16 +90,19 @@ class Comparison:
     pearson: float
     """NaN beside a larger model that is not saturated."""
     df: int
+    contrasts: np.ndarray | None = None
+    """Linear functions of theta (df, num_parameters) that Wald's test holds to be zero, where both models are one."""
 
 
-def _by_chi_square(test: Comparison, reason: str) -> PValue:
-    """P-values by the chi-square distribution."""
-    deviance, pearson = (float(chdtrc(test.df, np.maximum(value, 0.0))) for value in (test.deviance, test.pearson))
+def _by_chi_square(test: Comparison, reason: str, factor: float = 1.0) -> PValue:
+    """P-values by the chi-square distribution, of the statistic over Bartlett's factor."""
+    values = (test.deviance / factor, test.pearson)
+    deviance, pearson = (float(chdtrc(test.df, np.maximum(value, 0.0))) for value in values)
     return PValue(
         p_value_note=reason,
         p_value=deviance,
         p_value_pearson=pearson,
-        p_value_method="chi-square",
+        p_value_method="chi-square" if factor == 1 else "bartlett",
         p_value_statistic="deviance",
     )
 
@@ -109,12 +120,12 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         return PValue(p_value_note=_why_no_maximum(result))
     if test.df <= 0:
         return PValue(p_value_note="no degrees of freedom are left")
-    reason = "it was asked for"
+    reason, corrected = "it was asked for", None
     if how == "chi-square":
         return _by_chi_square(test, reason)
     expected = expected_counts(result)
     if how == "auto":
-        if expected is None:
+        if expected is None and test.larger is None:
             return PValue(p_value_note="the table is too large to list its expected counts")
         if result.data is not None and result.data.has_missing:
             return PValue(
@@ -124,8 +135,11 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             unit = "G\N{SUPERSCRIPT TWO} has the unit of the weights, and the counts are not whole numbers"
             return PValue(p_value_note=f"{unit}: a test against a larger model takes covariance='robust'")
         excess, reason = _mean_excess(test, expected)
-        if excess <= MAX_MEAN_EXCESS:
+        if abs(excess) <= MAX_MEAN_EXCESS:
             return _by_chi_square(test, reason)
+        if expected is not None and not _is_saturated(test) and abs(excess) <= _MAX_CORRECTED:
+            factor = 1 + excess * math.sqrt(2 / test.df)
+            corrected = _by_chi_square(test, f"{reason}, which Bartlett's factor, {factor:.3g}, undoes", factor)
     refusal = _refusal(test, expected)
     graph = result.hypergraph
     is_exact = graph.is_decomposable and result.possible is None
@@ -135,18 +149,37 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         if how != "auto":
             problem = f"no method {how!r}, because {refusal}"
             raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
-        return _none(reason, refusal)
+        return corrected or _none(reason, refusal)
     method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
-    return _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
+    if corrected is not None and method == "bootstrap":
+        return corrected
+    found = _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
+    is_open = found.p_value_method is None or found.p_value * (found.num_tables + 1) < 1 + 1e-9
+    return corrected if corrected is not None and is_open else found  # drawn tables tell no smaller p-value
 
 
-def _mean_excess(test: Comparison, expected: np.ndarray) -> tuple[float, str]:
-    """Most by which the mean of G2 exceeds df, in standard deviations of chi-square, and a sentence that says so."""
-    leverage = _leverage(test.larger, possible_cells(test.result), expected)
-    excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
+def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, str]:
+    """Most by which the mean of G2 exceeds df, in standard deviations of chi-square, and a sentence that says so.
+
+    Beside the saturated model it is a bound, of two other models their difference: cells in which both are alike do
+    not count, however few rows they hold.
+    """
+    designs = None if expected is None or _is_saturated(test) else _designs(test, expected)
+    if expected is not None and designs is not None:
+        shift, how = mean_shift(*designs, expected), "move the mean of G\N{SUPERSCRIPT TWO} by"
+    else:
+        counts = expected if expected is not None and _is_saturated(test) else _added_margins(test)
+        shift, how = float((1 / counts).sum()) / 6, "raise the mean of G\N{SUPERSCRIPT TWO} by up to"
+    excess = shift / math.sqrt(2 * test.df)
     shown = f"{excess:.2g}" if excess < 100 else "more than 100"
-    problem = f"small expected counts raise the mean of G\N{SUPERSCRIPT TWO} by up to {shown} standard deviations"
-    return excess, f"{problem} (limit {MAX_MEAN_EXCESS})"
+    return excess, f"small expected counts {how} {shown} standard deviations (limit {MAX_MEAN_EXCESS})"
+
+
+def _is_saturated(test: Comparison) -> bool:
+    """Whether the test is one of goodness of fit, by whatever larger model it is stated."""
+    if test.larger is None or test.contrasts is not None:
+        return test.larger is None
+    return test.result.num_cells_fitted - 1 - test.result.num_parameters_fitted == test.df
 
 
 def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
@@ -154,12 +187,41 @@ def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
     if how != "auto":
         return how is not None, "it was asked for" if how else "none was asked for"
     expected = expected_counts(test.result)
-    if expected is None:
-        return False, "the table is too large to list its expected counts"
     share = test.result.effective_num_rows / test.result.num_rows
-    excess, reason = _mean_excess(test, expected * share)
-    is_reliable = excess <= MAX_MEAN_EXCESS
+    excess, reason = _mean_excess(test, None if expected is None else expected * share)
+    is_reliable = abs(excess) <= MAX_MEAN_EXCESS
     return is_reliable, reason if is_reliable else f"{reason}, too much for the chi-square distribution"
+
+
+def _designs(test: Comparison, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Designs of both models on the cells, with the constant; None where there are none, or too large ones."""
+    assert test.larger is not None
+    cells, found = possible_cells(test.result), list[np.ndarray]()
+    for fitted in (test.result, test.larger):
+        if fitted._design is None or shift_cost(len(expected), fitted._design.shape[1], test.df) > _MAX_SHIFT_COST:
+            return None
+        basis = None if fitted.restriction is None else fitted.restriction.basis
+        if test.contrasts is not None and not found:
+            left = null_space(test.contrasts if basis is None else test.contrasts @ basis)
+            basis = left if basis is None else basis @ left
+        used = fitted._design[cells] if basis is None else fitted._design[cells] @ basis
+        found.append(np.column_stack([np.ones(len(expected)), used]))
+    return found[0], found[1]
+
+
+def _added_margins(test: Comparison) -> np.ndarray:
+    """Expected counts of the margins of what the larger model adds; those that were observed for Wald's test."""
+    larger, small = test.larger, test.result
+    assert larger is not None
+    if test.contrasts is None:
+        added = set(larger.hypergraph.edges) - set(small.hypergraph.edges)
+    else:
+        slices = larger.hypergraph.parameter_slices
+        added = {edge for edge, where in slices.items() if np.abs(test.contrasts[:, where]).max(initial=0.0) > 0}
+    edges = [edge for edge in added if not any(set(edge) < set(other) for other in added)]
+    backend = Auto() if small.partition is None else small.partition
+    logs = [backend.log_marginal(small.model, edge).flatten() for edge in edges]
+    return small.effective_num_rows * np.exp(torch.cat(logs).numpy())
 
 
 def _leverage(larger: FitResult | None, cells: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -108,9 +108,9 @@ def term_tests(
 
     An interaction that lies in no other is removed alone, any other together with all that contain it, as the column
     ``removal`` says. Every likelihood-ratio test takes a fit, and up to two seconds where its p-value needs drawn
-    tables; Wald tests take none. Where ``auto`` finds expected counts too small for the chi-square distribution, the
-    likelihood ratio has an exact or bootstrap p-value or none, and Wald's statistic none; the columns
-    ``p_value_method`` and ``note`` say which and why (:func:`~pyro_hoim.log_linear.goodness_of_fit`).
+    tables; Wald tests take none. Where small expected counts move the likelihood ratio, ``auto`` corrects it, tests
+    exactly or draws tables (:func:`~pyro_hoim.log_linear.likelihood_ratio_test`); Wald's p-value is then that of the
+    coefficients, and its note calls it rough. The columns ``p_value_method`` and ``note`` say which and why.
 
     Under survey weights neither statistic of a model-based covariance has a chi-square distribution. With a robust
     covariance Wald's statistic has, and the likelihood ratio is corrected by its design effects
@@ -130,7 +130,8 @@ def term_tests(
     Returns:
         A row for each interaction in their order: term, removal ("alone" or "with ..."), df (of parameters that the
         data identify), statistic, design_effect (of a robust covariance), p_value, p_value_adjusted (with a
-        correction), p_value_method (``chi-square``, ``exact``, ``bootstrap``, ``rao-scott`` or None) and note.
+        correction), p_value_method (``chi-square``, ``bartlett``, ``exact``, ``bootstrap``, ``rao-scott`` or None) and
+        note.
 
     Raises:
         InputError: another kind of fit, an unknown term or choice, numbers out of range.
@@ -160,7 +161,7 @@ def term_tests(
     is_model = isinstance(covariance, str) and covariance == "model"
     if method == "wald":
         matrix = result.covariance_of_kind(covariance)
-        rows = [removal.row | _wald(result, removal, matrix, p_value) for removal in removals]
+        rows = [removal.row | _wald(result, removal, matrix, p_value, is_model=is_model) for removal in removals]
     else:
         options = {"covariance": covariance, "num_tables": num_tables, "seed": seed}
         rows = [removal.row | _ratio(result, removal, p_value, options) for removal in removals]
@@ -214,7 +215,9 @@ def _ratio(result: FitResult, removal: _Removal, p_value: Any, options: dict[str
     }
 
 
-def _wald(result: FitResult, removal: _Removal, matrix: torch.Tensor, p_value: str) -> dict[str, Any]:
+def _wald(
+    result: FitResult, removal: _Removal, matrix: torch.Tensor, p_value: str, *, is_model: bool
+) -> dict[str, Any]:
     """Wald's test, for any covariance."""
     contrasts = _contrasts(result, removal)
     effects = design_effects(result, contrasts, matrix)
@@ -227,10 +230,12 @@ def _wald(result: FitResult, removal: _Removal, matrix: torch.Tensor, p_value: s
     if np.linalg.matrix_rank(variance, hermitian=True) < len(theta):
         return row | {"note": "there are too few sampling units for the degrees of freedom"}
     row["statistic"] = float(theta @ np.linalg.solve(variance, theta))
-    test = Comparison(result, result, row["statistic"], math.nan, len(theta))
+    test = Comparison(result, result, row["statistic"], math.nan, len(theta), contrasts.numpy())
     is_reliable, note = asymptotic_verdict(test, p_value)
-    if not is_reliable:
+    if not is_reliable and not is_model:
         return row | {"note": note}
+    if not is_reliable:  # as of the coefficients beside it
+        note = f"rough: {note}; use the likelihood ratio"
     found = float(chdtrc(len(theta), row["statistic"]))
     return row | {"p_value": found, "p_value_method": "chi-square", "note": note}
 
