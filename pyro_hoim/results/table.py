@@ -19,6 +19,8 @@ _LINE = 110  # characters
 _LEAST = 20  # characters of a column of words
 _PRINTED, _SHOWN = 60, 20  # rows
 _SMALLEST_P = 1e-4
+_WHOLE = ("rows", "parameters", "df", "deviance_df", "test_df")
+_COMPARED = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance", "statistic")  # by differences
 
 
 class SummaryTable(pd.DataFrame):
@@ -161,6 +163,8 @@ def cell_text(name: object, value: Any) -> str:
         return str(value)
     if "p_value" in str(name):
         return fixed(value) if value >= _SMALLEST_P else "<0.0001"
-    if value == int(value) and abs(value) < 1e15 and name in ("rows", "parameters", "df", "deviance_df", "test_df"):
+    if value == int(value) and abs(value) < 1e15 and name in _WHOLE:
         return str(int(value))
+    if name in _COMPARED:
+        return fixed(value, 4 if abs(value) < 1e5 else 2)
     return fixed(value) if abs(value) < 1e5 else f"{value:.4g}"

@@ -44,6 +44,18 @@ def test_criteria_tests_and_gains(czech):
     assert unpaired > 1.5 * error  # control
 
 
+def test_digits_tell_models_of_many_rows_apart():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    rows = Observations.from_table(domain, [[101_000, 100_000], [100_000, 101_000]])
+    fits = {str(k): fit(InteractionHypergraph.from_order(domain, k), rows) for k in (1, 2)}
+    table = hoim.compare(fits)
+    shown = str(table).split()
+    for name in ("log_likelihood", "AIC", "BIC"):
+        one, two = (f"{value:.2f}" for value in table[name])
+        assert one != two and {one, two} <= set(shown)
+        assert f"{table[name].iloc[0]:.4g}" == f"{table[name].iloc[1]:.4g}"  # control: four digits do not
+
+
 def test_what_cannot_be_compared_is_said(czech):
     data, fits = czech
     network = learn_network(data)
