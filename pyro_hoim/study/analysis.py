@@ -180,7 +180,7 @@ class Analysis(StudyRecord[PartScores]):
         for small, big in nested:
             if any((small, between) in nested and (between, big) in nested for between in held):
                 continue
-            test = likelihood_ratio_test(fits[small], fits[big], seed=self.seed)
+            test = likelihood_ratio_test(fits[small], fits[big])  # drawn as in tests of terms
             told = {"statistic": test.statistic, "df": test.df_adjusted, "p_value": test.p_value}
             found.append({"small": small, "big": big, **told, "p_value_method": test.p_value_method})
         return tuple(found)

@@ -37,7 +37,8 @@ def conditional_tables(
     if (values := int(data.total_count) * len(domain)) > _MOST_VALUES:
         problem = f"an exact test moves every row, {size_text(values, 'values')}, more than {_MOST_VALUES}"
         raise out_of_reach("p_value", problem, "use 'chi-square' or 'bootstrap'")
-    codes = np.repeat(data.codes.numpy(), data.counts.numpy().astype(np.int64), axis=0)
+    rows = data.unique()  # the same tables whatever the order of the rows
+    codes = np.repeat(rows.codes.numpy(), rows.counts.numpy().astype(np.int64), axis=0)
     steps: list[tuple[list[int], list[int], np.ndarray]] = []
     for node in hypergraph.junction_tree():
         separator = list(domain.indices(node.separator))
