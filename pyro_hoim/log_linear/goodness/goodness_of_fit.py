@@ -219,7 +219,7 @@ def likelihood_ratio_test(
     to which cells in which both models are alike add nothing, however few rows they hold. ``auto`` relies on chi-square
     where s is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`. Beyond that a decomposable small model
     is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic. Else the
-    statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.5 standard deviations. Where s is
+    statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.3 standard deviations. Where s is
     larger, tables are drawn from the small model and both models refitted to each, if all margins that it fits hold at
     least 5 rows and errors of the fit move the mean by little. Where cells cannot be listed, s is bounded by
     :math:`\tfrac16 \sum 1 / \hat m` over the margins of what the larger model adds. A larger model that is saturated

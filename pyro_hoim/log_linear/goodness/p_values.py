@@ -34,7 +34,7 @@ __all__ = [
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
 
-_MAX_CORRECTED = 0.5  # likewise where that mean is corrected by Bartlett's factor
+_MAX_CORRECTED = 0.3  # likewise where that mean is corrected by Bartlett's factor
 
 NUM_TABLES = 999
 _MAX_TABLES = 10**6
