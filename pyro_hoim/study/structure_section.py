@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.page import Cell, Section, cell
 from ..core.words import fixed, plural
-from ..log_linear.search.elimination import InteractionTest
+from ..log_linear.search.confirmation import InteractionTest
 from .learned import LearnedAnalysis
 
 __all__ = ["structure_section", "structure_sentences"]
@@ -15,21 +15,20 @@ _LEAST = 1e-16  # below it a normal tail is no more than a name for a large z
 
 def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     """What was kept and rejected, and what the richer model predicts better; nothing without a structure."""
-    elimination = analysis.model.elimination
-    if elimination is None:
+    confirmation = analysis.model.confirmation
+    if confirmation is None:
         return []
-    rows = analysis.parts.get("validation")
-    judges = "the validation rows" if rows is None else f"{plural(rows.model.rows, 'validation row')}"
-    tested, rejected = len(elimination.tests), len(elimination.rejected)
-    rate = f"false discovery rate {elimination.false_discovery_rate:g}"
-    redundant = sum(test.is_confirmed for test in elimination.rejected)
-    why = f"{rejected - redundant} are not confirmed by these rows, which does not show that they are absent"
-    if redundant:
-        why += f"; {redundant} are, but without them all the others, fitted again, describe the rows as well"
+    tested, rejected = len(confirmation.tests), len(confirmation.rejected)
+    rate = f"false discovery rate {confirmation.false_discovery_rate:g}"
+    replaced = sum(test.is_confirmed for test in confirmation.rejected)
+    why = f"{rejected - replaced} are not confirmed by these rows, which does not show that they are absent"
+    if replaced:
+        why += f"; {replaced} are confirmed alone, but not beside those that replace them"
     found = [
         (
-            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on {judges} ({rate}): the "
-            f"structure keeps {tested - rejected} and rejects {rejected}" + (f" ({why})." if rejected else ".")
+            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on all rows of training and "
+            f"validation ({rate}): the structure keeps {tested - rejected} and rejects {rejected}"
+            + (f" ({why})." if rejected else ".")
         )
     ]
     other = analysis.held[analysis.judged_on].predictive
@@ -37,8 +36,8 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
         is_exact = all(m.log_partition.kind == "exact" for m in (analysis.model, analysis.learned))
         left_out = "" if is_exact else "; the errors of log Z are not part of it"
         found.append(
-            f"The predictive model (predictive.safetensors) keeps all of them: on the {analysis.judged_on} rows its "
-            f"log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
+            f"The predictive model (predictive.safetensors) has all that the search chose: on the {analysis.judged_on} "
+            f"rows its log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
             f"{other.advantage_std_error:.1g} nats a row (standard error over rows{left_out})."
         )
     return found
@@ -46,10 +45,10 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
 
 def structure_section(analysis: LearnedAnalysis) -> Section | None:
     """The section on tests of interactions; None without a structure."""
-    elimination = analysis.model.elimination
-    if elimination is None:
+    confirmation = analysis.model.confirmation
+    if confirmation is None:
         return None
-    section = Section("Which interactions the held-out rows confirm")
+    section = Section("Which interactions the rows confirm")
     for words in structure_sentences(analysis):
         section.text(words)
     compared = [
@@ -71,29 +70,25 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     lines = [
         [
             ":".join(test.edge),
-            *_statistics(test),
-            "kept" if test.is_kept else "replaced by others" if test.is_confirmed else "not confirmed",
+            cell(test.gain, _signed, test.gain_std_error),
+            cell(test.z, "{:.1f}".format),
+            Cell(f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}", test.p_value),
+            _decision(test),
         ]
-        for test in elimination.tests
+        for test in confirmation.tests
     ]
     columns = ["interaction", "held-out gain", "z", "p", "decision"]
     section.table(columns, lines, first=_SHOWN, further="Further interactions")
-    refitted = (
-        "" if not any(t.is_refitted for t in elimination.tests) else " (of the confirmed, with all others fitted again)"
-    )
     section.note(
-        f"Held-out gain: log-likelihood of a validation row with the interaction less that without it{refitted}, "
-        "in nats, with its standard error. z tests whether the rows look as if it were absent, in the direction "
-        "that the training rows gave it; it is standard normal if so. p is one-sided; the Benjamini-Hochberg "
-        "procedure over all interactions tested keeps the expected share of absent ones among the confirmed below "
-        "the rate."
+        "p is two-sided, of all rows of training and validation, beside the other interactions of the structure: of "
+        "the number of rows in a cell of the interaction given the statistics of the others (a saddle-point tail, good "
+        "to the smallest counts), or of the likelihood ratio where every level is frequent. z is a standard normal "
+        "variable with the same p. The Benjamini-Hochberg procedure over all sets that could be interactions keeps the "
+        "expected share of absent ones among the kept below the rate. Replaced: confirmed alone, but not beside the "
+        "interactions named. Held-out gain: log-likelihood of one variable of a validation row, given the others, with "
+        "the interaction less that without it, in nats, with its standard error; it measures prediction and decides "
+        "nothing."
     )
-    if not all(test.has_normal_law for test in elimination.tests):
-        section.note(
-            "–: fewer than ten validation rows gain another amount than the others. The standard error, z and p "
-            "rest on how the gain varies over rows, and are not shown; the decision was made by the same z, whose "
-            "level is not known there."
-        )
     return section
 
 
@@ -101,10 +96,10 @@ def _signed(value: float) -> str:
     return fixed(value, 4, True)
 
 
-def _statistics(test: InteractionTest) -> list[Cell]:
-    """Gain with its error, z and p; the gain alone where too few rows differ for the others."""
-    if not test.has_normal_law:
-        return [cell(test.gain, _signed), cell(None), cell(None)]
-    p_value = f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}"
-    gain = cell(test.gain, _signed, test.gain_std_error)
-    return [gain, cell(test.z, "{:.1f}".format), Cell(p_value, test.p_value)]
+def _decision(test: InteractionTest) -> str:
+    """What became of an interaction, in words."""
+    if test.is_kept:
+        return "kept"
+    if test.replaced_by:
+        return "replaced by " + ", ".join(":".join(edge) for edge in test.replaced_by)
+    return "replaced by others" if test.is_confirmed else "not confirmed"

@@ -77,7 +77,7 @@ KNOWN = {
     "num_impossible": lambda d: log_linear.num_impossible(FIT, d),
     "fit_collection": lambda d: log_linear.fit_collection(DATA, GRAPH).score(d),
     "select": lambda d: log_linear.select(DATA, d, _trainer(DATA)).hypergraph,
-    "eliminate": lambda d: log_linear.eliminate(d, DATA, log_linear.ExactTrainer(d, GRAPH)).hypergraph,
+    "confirm": lambda d: log_linear.confirm(d, DATA, GRAPH).hypergraph,
     "pseudo-likelihood": lambda d: log_linear.LogLinearPseudoLikelihood(GRAPH, d).log_prob(np.zeros(6)),
     "categorical loss": lambda d: log_linear.CategoricalLoss(GRAPH, d).value(np.zeros(6)),
     "statistics": lambda d: statistics_of(d, GRAPH),

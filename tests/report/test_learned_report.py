@@ -88,7 +88,7 @@ def test_parts_in_reading_order(analysis, sampled):
         "Interactions that lack, and parameters that were not found",
         "Structure",
         "Interactions",
-        "Which interactions the held-out rows confirm",
+        "Which interactions the rows confirm",
         "The search",
         "How it was estimated",
     ]
@@ -137,8 +137,8 @@ def test_numbers_say_what_they_rest_on(analysis, sampled):
 def page_of_tests(analysis, **changes):
     """The page where every test of the structure has these figures."""
     model = analysis.model
-    tests = tuple(replace(test, **changes) for test in model.elimination.tests)
-    changed = replace(model, elimination=replace(model.elimination, tests=tests))
+    tests = tuple(replace(test, **changes) for test in model.confirmation.tests)
+    changed = replace(model, confirmation=replace(model.confirmation, tests=tests))
     return render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed))))
 
 
@@ -149,12 +149,11 @@ def test_a_small_p_value_is_not_zero(analysis):
 
 
 @pytest.mark.usefixtures("words_alone")
-def test_a_gain_that_few_rows_vary_has_no_z(analysis):
-    few, enough = (page_of_tests(analysis, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for apart in (9, 10))
-    assert "2162188.2" not in few and "± 1e" not in few
-    assert "fewer than ten validation rows gain another amount" in few
-    # Control: the rows are enough.
-    assert "2162188.2" in enough and "± 1e−06" in enough and "fewer than ten" not in enough
+def test_what_replaces_an_interaction_is_named(analysis):
+    gone = {"is_kept": False, "is_confirmed": True}
+    assert "replaced by rain:wet" in page_of_tests(analysis, **gone, replaced_by=(("rain", "wet"),))
+    assert "replaced by others" in page_of_tests(analysis, **gone)  # of older files
+    assert "not confirmed" in page_of_tests(analysis, is_kept=False, is_confirmed=False)
 
 
 def test_text_has_the_table_of_scores(analysis):

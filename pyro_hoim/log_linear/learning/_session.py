@@ -20,7 +20,8 @@ from ...runs.options import RunOptions
 from ...runs.time_limit import TimeUp, check_time, ending_at
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
-from ..search.elimination import EliminationResult, InteractionTest, eliminate
+from ..search.confirmation import Confirmation, InteractionTest, confirm
+from ..search.options import SelectionOptions
 from ..search.result import SelectionResult, SelectionRound
 from ..search.rounds import rows_digest, run_file, trained
 from ..training.exact import ExactTrainer
@@ -28,8 +29,6 @@ from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTrainer
 from ..training.tables import RowMargins, initial_tables
 from ._trainers import Recipe
-
-_MAX_REFITS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,36 +115,39 @@ class Session:
             file.write({**trainer.state_dict(), "report": packed(text)})
         return FinalFit(trainer, report)
 
-    def eliminate(
-        self, final: FinalFit, train: Observations, validation: Observations, rate: float, *, chosen: bool
-    ) -> EliminationResult:
-        """Eliminate interactions from a final fit, or read what an interrupted run had found.
-
-        Fits keep the strengths, which the rows have ``chosen`` or not, and are as short as those of the search.
-        """
-        recipe, file = self.recipe, run_file(self.run, "structure.safetensors")
-        graph, ridge = final.trainer.hypergraph, final.trainer.penalty
-        found = None
+    def confirm(
+        self,
+        hypergraph: InteractionHypergraph,
+        train: Observations,
+        validation: Observations,
+        rate: float,
+        search: SelectionOptions,
+    ) -> Confirmation:
+        """Confirm interactions by all rows, or read what an interrupted run had found."""
+        file, found = run_file(self.run, "structure.safetensors"), None
+        order, candidates = search.max_order or 2, search.candidates
         if file is not None:
-            digest = rows_digest(validation)
-            settings = {**self._settings(graph, ridge, train), "false discovery rate": rate}
-            found = file.start({**settings, "validation rows digest": digest})
+            allowed = None if candidates is None else sorted(sorted(edge) for edge in candidates)
+            settings = {
+                "edges digest": [list(edge) for edge in hypergraph.edges],
+                "false discovery rate": rate,
+                "largest set": order,
+                "allowed sets digest": allowed,
+                "rows digest": rows_digest(train),
+                "validation rows digest": rows_digest(validation),
+            }
+            found = file.start(settings)
         if file is not None and found is not None:
             with file.taking_up():
-                kept = unpacked(found["elimination"])
-                hypergraph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
-                tests = tuple(InteractionTest.from_json(test) for test in kept["tests"])
-                result = EliminationResult(hypergraph, tests, rate, kept["num_fits"])
+                kept = unpacked(found["confirmation"])
+                graph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
+                result = Confirmation(graph, tuple(InteractionTest.from_json(test) for test in kept["tests"]), rate)
                 check_equal(found, _kept(result))
                 return result
         check_time()
-        is_sampled = recipe.name == "sampled"
-        trainer = recipe.trainer(train, graph, ridge, is_final=not is_sampled, is_chosen=chosen)
-        if is_sampled:
-            trainer.train()  # margins are counted in chains of its own
-        else:
-            trainer.load_state_dict({"tables": final.trainer.tables})
-        result = eliminate(train, validation, trainer, false_discovery_rate=rate, max_refits=_MAX_REFITS)
+        result = confirm(
+            train, validation, hypergraph, false_discovery_rate=rate, max_order=order, candidates=candidates
+        )
         if file is not None:
             file.write(_kept(result))
         return result
@@ -210,10 +212,10 @@ def told(run: RunOptions, words: str, seconds: float = 0.0) -> None:
         sys.stderr.flush()
 
 
-def _kept(result: EliminationResult) -> dict[str, torch.Tensor]:
-    """An elimination as a checkpoint holds it."""
+def _kept(result: Confirmation) -> dict[str, torch.Tensor]:
+    """A confirmation as a checkpoint holds it."""
     edges, tests = [list(edge) for edge in result.hypergraph.edges], [test.to_json() for test in result.tests]
-    return {"elimination": packed({"edges": edges, "tests": tests, "num_fits": result.num_fits})}
+    return {"confirmation": packed({"edges": edges, "tests": tests})}
 
 
 def interactions(count: int) -> str:

@@ -19,7 +19,7 @@ from ...runs.arguments import checked_seed
 from ...runs.options import RunOptions, checked_run
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ..search.elimination import EliminationResult
+from ..search.confirmation import Confirmation
 from ..search.options import SelectionOptions
 from ..search.result import SelectionResult
 from ..search.rounds import singles
@@ -73,18 +73,19 @@ def learn(
     its own.
 
     Interactions of no use do little harm in that model. Which interactions there are is another question:
-    ``structure`` holds the model of those that the validation rows confirm (:func:`~pyro_hoim.log_linear.eliminate`),
-    trained alike with the same strengths.
+    ``structure`` holds the model of those that training and validation rows together confirm
+    (:func:`~pyro_hoim.log_linear.confirm`), trained alike with the same strengths. The tests choose among all sets and
+    need no rows of their own; the validation rows measure by how much either model predicts.
 
     Of rows of a source (:func:`~pyro_hoim.data.open_rows`) whose distinct ones have more than 2^25 cells, fits, losses,
-    gains and tests come from the margins of all of them, a pass over the rows for all sets of a round. A sample of up
-    to 2^20 of them stands in elsewhere: it screens candidates by J, begins annealed runs, bounds log Z from below, and
-    tells whether pseudo-likelihoods fall when interactions go together.
+    and gains come from the margins of all of them, a pass over the rows for all sets of a round. A sample of up to 2^20
+    of them stands in elsewhere: it screens candidates by J, begins annealed runs, bounds log Z from below, and confirms
+    interactions.
 
     Args:
         train: complete rows.
-        validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
-            parameter, unless ``refit``. When None, a quarter of ``train``, drawn with ``seed``, is set aside for it.
+        validation: complete rows that decide when the search ends; they set no parameter, unless ``refit``, and are
+            tested on together with the others. When None, a quarter of ``train``, drawn with ``seed``, is set aside.
         search: heredity, score, candidates, the largest interaction (3, at least 2), the sets added in the first round
             after that of the pairs (60, or a quarter of the columns; every further round may add twice as many),
             patience, the least gain of the interactions of a round (0.1 nats each, over all validation rows, from 50
@@ -161,11 +162,11 @@ def learn(
     if final is None:
         final = FinalFit.of_round(recipe.trainer(train, selection.hypergraph, found, is_chosen=chosen), selection)
     session.clock("training")
-    elimination = None
-    if false_discovery_rate is not None and _has_margins(recipe.name, train):
-        session.tell("testing every interaction on the validation rows")
+    confirmation = None
+    if false_discovery_rate is not None:
+        session.tell("testing interactions on all rows")
         with session.giving_up("the tests of single interactions: there is no structure", _TESTS_SHARE):
-            elimination = session.eliminate(final, train, validation, false_discovery_rate, chosen=chosen)
+            confirmation = session.confirm(selection.hypergraph, train, validation, false_discovery_rate, search)
         session.clock("tests")
     rows, again = train, None
     if refit:
@@ -177,23 +178,23 @@ def learn(
         session.clock("refit")
     made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": again is not None}
     learned = _learned(session, final, rows, **made)
-    if elimination is None:
+    if confirmation is None:
         return replace(learned, seconds=session.seconds)
-    return _with_structure(session, learned, final, elimination, rows, chosen=chosen, made=made)
+    return _with_structure(session, learned, final, confirmation, rows, chosen=chosen, made=made)
 
 
 def _with_structure(
     session: Session,
     learned: LearnResult,
     final: FinalFit,
-    elimination: EliminationResult,
+    confirmation: Confirmation,
     rows: Observations,
     *,
     chosen: bool,
     made: dict[str, Any],
 ) -> LearnResult:
     """The model with its structure, trained alike; without one where the time is over."""
-    kept, structure = elimination.hypergraph, learned
+    kept, structure = confirmation.hypergraph, learned
     session.tell(f"training the structure of {interactions(kept.num_interactions)}")
     if kept != learned.hypergraph:
         stage, fitted = "structure-refit" if learned.refit else "structure-fit", None
@@ -204,7 +205,7 @@ def _with_structure(
             notes = tuple(dict.fromkeys((*session.notes, *learned.notes)))
             return replace(learned, notes=notes, seconds=session.seconds)
         structure = _learned(session, fitted, rows, **made)
-    structure = replace(structure, elimination=elimination, seconds=session.seconds)
+    structure = replace(structure, confirmation=confirmation, seconds=session.seconds)
     return replace(learned, structure=structure, seconds=session.seconds)
 
 

@@ -19,7 +19,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
 from ..scores import RowScores, score_rows
-from ..search.elimination import EliminationResult
+from ..search.confirmation import Confirmation
 from ..search.result import SelectionResult
 from ..training.ridge import InteractionRidge
 
@@ -43,9 +43,9 @@ class LearnResult(Fitted):
         refit: whether those were the training and the validation rows together.
         notes: sentences on what was estimated and what happened on the way.
         seconds: time by stage of the whole run, which found the structure too.
-        structure: the model of the interactions that held-out rows confirm; None where none was asked for, and where
+        structure: the model of the interactions that all rows confirm; None where none was asked for, and where
             this is it.
-        elimination: of a structure, the test of every interaction of the richer model.
+        confirmation: of a structure, the tests of its interactions and of those of the richer model.
         joined: the columns that were joined, where there are any: then the model is one of joined variables.
 
     Shape:
@@ -74,7 +74,7 @@ class LearnResult(Fitted):
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     structure: LearnResult | None = None
-    elimination: EliminationResult | None = None
+    confirmation: Confirmation | None = None
     joined: JoinedColumns | None = None
 
     @property
@@ -117,14 +117,14 @@ class LearnResult(Fitted):
             "log_partition": self.log_partition.to_json(),
             "independent": self._column_shares(),
             "refit": self.refit,
-            "role": "structure" if self.elimination is not None else "predictive",
+            "role": "structure" if self.confirmation is not None else "predictive",
             **({} if info is None else info),
         }
         if self.joined is not None:
             found["joined"] = self.joined.to_json()
-        if self.elimination is not None:
-            found["false_discovery_rate"] = self.elimination.false_discovery_rate
-            found["tests"] = [test.to_json() for test in self.elimination.tests]
+        if self.confirmation is not None:
+            found["false_discovery_rate"] = self.confirmation.false_discovery_rate
+            found["tests"] = [test.to_json() for test in self.confirmation.tests]
         if self.selection is not None:
             found["selection"] = self.selection.to_json()
         return ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found)

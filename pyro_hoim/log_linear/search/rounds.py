@@ -36,6 +36,7 @@ __all__ = [
     "Proposal",
     "RoundRunner",
     "StopRule",
+    "checked_pair",
     "checked_rows",
     "checked_start",
     "rows_digest",
@@ -372,17 +373,29 @@ def rows_digest(rows: Observations) -> str:
 def checked_rows(train: DataLike, validation: DataLike, trainer: Trainer) -> tuple[Observations, Observations]:
     """Both parts, refused unless complete, over one domain, not empty, and the first is the trainer's."""
     check_type(trainer, Trainer, "trainer", "a trainer such as ExactTrainer")
+    found = checked_pair(train, validation, trainer.rows.domain, "rows over the trainer's variables and levels")
+    if found[0] is not trainer.rows and rows_digest(found[0]) != rows_digest(trainer.rows):
+        raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
+    return found
+
+
+def checked_pair(
+    train: DataLike,
+    validation: DataLike,
+    domain: Domain | None = None,
+    expected: str = "rows over the variables and levels of train",
+) -> tuple[Observations, Observations]:
+    """Both parts, refused unless complete, over one domain and not empty."""
     found: list[Observations] = []
     for given, name in ((train, "train"), (validation, "validation")):
-        rows = as_observations(given, domain=trainer.rows.domain, argument=name)
-        if rows.domain != trainer.rows.domain:
-            raise other_domain(name, "rows over the trainer's variables and levels", received="another domain")
+        rows = as_observations(given, domain=domain, argument=name)
+        domain = domain or rows.domain
+        if rows.domain != domain:
+            raise other_domain(name, expected, received="another domain")
         check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
         found.append(rows)
-    if found[0] is not trainer.rows and rows_digest(found[0]) != rows_digest(trainer.rows):
-        raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
     return found[0], found[1]
 
 

@@ -364,7 +364,7 @@ def reference_laws(
         laws = flat[cells].reshape(-1, *shape)
         if is_estimated:
             laws = _smoothed(laws, data, margins.sample_size)
-        flat[cells] = _fitted(laws, data, facets).reshape(len(members), -1)
+        flat[cells] = fitted_margins(laws, data, facets).reshape(len(members), -1)
     return flat, sizes
 
 
@@ -404,7 +404,7 @@ def _smoothed(laws: np.ndarray, data: np.ndarray, sample_size: float) -> np.ndar
     return (sample_size * laws + _PSEUDO_COUNT * (data + product) / 2) / (sample_size + _PSEUDO_COUNT)
 
 
-def _fitted(laws: np.ndarray, data: np.ndarray, facets: Sequence[tuple[int, ...]]) -> np.ndarray:
+def fitted_margins(laws: np.ndarray, data: np.ndarray, facets: Sequence[tuple[int, ...]]) -> np.ndarray:
     """Laws fitted to the data's margins over the given axes by iterative proportional fitting."""
     targets = [(axes, _sum_to(data, axes)) for axes in facets]
     for _ in range(_MAX_CYCLES if facets else 0):

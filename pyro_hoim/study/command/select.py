@@ -309,14 +309,14 @@ def _predictive(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any] | Non
 
 def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
     """The tests that the structure was decided by; None without one."""
-    elimination = analysis.model.elimination
-    if elimination is None:
+    confirmation = analysis.model.confirmation
+    if confirmation is None:
         return None
     return {
-        "false_discovery_rate": elimination.false_discovery_rate,
-        "num_kept": len(elimination.tests) - len(elimination.rejected),
-        "num_rejected": len(elimination.rejected),
-        "tests": [test.to_json() for test in elimination.tests],
+        "false_discovery_rate": confirmation.false_discovery_rate,
+        "num_kept": len(confirmation.tests) - len(confirmation.rejected),
+        "num_rejected": len(confirmation.rejected),
+        "tests": [test.to_json() for test in confirmation.tests],
     }
 
 

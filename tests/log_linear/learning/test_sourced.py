@@ -125,7 +125,7 @@ def same(first, second):
             "ridge": one.ridge.to_json(),
             "losses": [entry.validation_loss for entry in one.selection.rounds],
             "structure": one.structure.hypergraph.edges,
-            "tests": [dataclasses.astuple(test) for test in one.structure.elimination.tests],
+            "tests": [dataclasses.astuple(test) for test in one.structure.confirmation.tests],
             "rows": one.num_rows,
         }
         for one in (first, second)

@@ -1,0 +1,198 @@
+"""False discoveries and recall of `confirm` and `learn` where the law is known, beside other rules, on the same rows.
+
+usage: bench_confirmation.py RUNS [--laws LAW ...] [--rows N ...] [--methods METHOD ...] [--combine] [--seed N]
+
+Laws: "rare P": a pair of binary columns beside 12 independent ones of prevalence P. "levels R": three pairs among ten
+columns of R levels with rare ones (2 % of 3; .6^k of 8), a row in eight copied. "chain R": ten columns of R levels,
+each the last one but for a fifth of the rows, drawn anew. "planted": four pairs and three triples of 12 binary columns
+of prevalence .35, all of strength .12 in signs. "permuted": the same with every column permuted.
+
+Methods: confirm (all rows), learn (its structure, whole), glmnet-1se (neighbourhoods by cross-validated l1, the rule of
+one standard error, both sides) and ising-ebic (IsingFit's rule: EBIC with gamma .25, both sides), the last two by
+`peers/neighbourhoods.R`, pairs of binary columns alone. Shown are the mean share of false interactions among those kept
+with its standard error over the runs, how many were false, and the recall of planted pairs and triples. A pair inside a
+planted triple is not false.
+
+--combine: one table of two binary columns beside 285 independent ones, 4,000 rows; how often the true one is kept and
+the mean share of false ones, where all rows are tested once (Benjamini-Hochberg, Benjamini-Yekutieli), a quarter is
+held out, e-values of five folds are averaged (e-BH; likelihood ratios conditional on the margins of a fold at the odds
+ratio of the others), or signed roots of folds in the direction of the others are summed.
+"""
+
+import itertools
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from harness import PEERS, about, markdown, plain_script, stamp
+from scipy.stats import false_discovery_control, nchypergeom_fisher, norm
+
+from pyro_hoim import Domain, Observations, learn
+from pyro_hoim.log_linear.search.confirmation import confirm
+from pyro_hoim.log_linear.search.edge_tests import two_by_two_log_tail
+
+LAWS = [*(f"rare {p}" for p in (0.3, 0.1, 0.03, 0.01, 0.005)), "levels 3", "levels 8", "chain 2", "chain 3"]
+PLANTED = [(0, 1), (1, 2), (3, 4), (5, 6), (0, 3, 7), (2, 8, 9), (4, 10, 11)]
+
+
+def draw(law, num, seed):
+    """Codes of rows, and the interactions of their law."""
+    kind, *rest = law.split()
+    rng = np.random.default_rng([seed, num, *map(ord, law)])
+    if kind == "rare":
+        a = rng.random(num) < 0.3
+        b = rng.random(num) < np.where(a, 0.6, 0.3)
+        return np.column_stack([rng.random((num, 12)) < float(rest[0]), a, b]).astype(int), [(12, 13)]
+    if kind == "levels":
+        r, true = int(rest[0]), [(0, 1), (2, 3), (4, 5)]
+        shares = np.array([0.7, 0.28, 0.02]) if r == 3 else 0.6 ** np.arange(r)
+        x = rng.choice(r, size=(num, 10), p=shares / shares.sum())
+        for a, b in true:
+            x[:, b] = np.where(rng.random(num) < 1 / 8, x[:, a], x[:, b])
+        return x, true
+    if kind == "chain":
+        x = rng.integers(0, int(rest[0]), (num, 10))
+        for i in range(1, 10):
+            x[:, i] = np.where(rng.random(num) < 0.2, x[:, i], x[:, i - 1])
+        return x, list(itertools.pairwise(range(10)))
+    signs = np.array(list(itertools.product((-1, 1), repeat=12)))
+    log_p = -0.3 * signs.sum(1) + 0.12 * sum(signs[:, edge].prod(1) for edge in PLANTED)
+    p = np.exp(log_p - log_p.max())
+    x = (signs[rng.choice(len(p), size=num, p=p / p.sum())] + 1) // 2
+    return (x, PLANTED) if kind == "planted" else (rng.permuted(x, axis=0), [])
+
+
+def observations(codes):
+    kept = [i for i in range(codes.shape[1]) if len(np.unique(codes[:, i])) > 1]
+    domain = Domain.from_cardinalities({str(i): int(codes[:, i].max()) + 1 for i in kept})
+    return Observations.from_tensor(torch.from_numpy(codes[:, kept].copy()), domain).unique()
+
+
+def sets(hypergraph):
+    return [tuple(map(int, edge)) for edge in hypergraph.edges if len(edge) > 1]
+
+
+def by_confirm(codes, seed):
+    return sets(confirm(*observations(codes).split([0.75, 0.25], seed)).hypergraph)
+
+
+def by_learn(codes, seed):
+    return sets(learn(observations(codes), seed=seed).structure.hypergraph)
+
+
+def by_glmnet(rule):
+    def found(codes, _):
+        kept = [i for i in range(codes.shape[1]) if codes[:, i].min() < codes[:, i].max()]
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "rows.csv"
+            np.savetxt(table, codes[:, kept], delimiter=",", fmt="%d")
+            command = ["Rscript", str(PEERS / "neighbourhoods.R"), str(table), rule]
+            lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")
+        return [tuple(kept[int(i) - 1] for i in line.split()) for line in lines if line.strip()]
+
+    return found
+
+
+METHODS = {
+    "confirm": by_confirm,
+    "learn": by_learn,
+    "glmnet-1se": by_glmnet("1se"),
+    "ising-ebic": by_glmnet("ebic"),
+}
+
+
+def figures(law, num, method, runs, seed):
+    """Cells of a line: false discovery proportion, number of false ones, recall, time."""
+    shares, false, recalls, begin = [], [], {2: [], 3: []}, time.process_time()
+    for run in range(runs):
+        codes, true = draw(law, num, seed + run)
+        kept = METHODS[method](codes, run)
+        wrong = [edge for edge in kept if not any(set(edge) <= set(other) for other in true)]
+        shares.append(len(wrong) / max(1, len(kept)))
+        false.append(len(wrong))
+        for size, values in recalls.items():
+            planted = [edge for edge in true if len(edge) == size]
+            values += [np.mean([edge in kept for edge in planted])] if planted else []
+    error = np.std(shares, ddof=1) / np.sqrt(runs)
+    recall = [f"{np.mean(values):.2f}" if values else "" for values in recalls.values()]
+    seconds = (time.process_time() - begin) / runs
+    return [f"{np.mean(shares):.3f} ± {error:.3f}", f"{np.mean(false):.2f}", *recall, f"{seconds:.2g}"]
+
+
+def combined(runs, seed, effect, num=4000, tables=286, folds=5, level=0.1):
+    """Share of runs that keep the true table, and the mean false discovery proportion, of every rule."""
+    rules = {"all rows, BH": [], "all rows, BY": [], "a quarter held out, BH": [], "e-values, e-BH": [], "summed": []}
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run])
+        odds = np.zeros(tables)
+        odds[0] = effect
+        law = np.stack([np.full(tables, 0.64), np.full(tables, 0.16), np.full(tables, 0.16), 0.04 * np.exp(odds)], 1)
+        law /= law.sum(1, keepdims=True)
+        cells = np.stack([rng.multinomial(num // folds, law) for _ in range(folds)])  # (folds, tables, 4)
+        p_all = p_values(cells.sum(0))
+        rest = cells.sum(0) - cells
+        ratio = np.log((rest[..., 0] + 0.5) * (rest[..., 3] + 0.5) / ((rest[..., 1] + 0.5) * (rest[..., 2] + 0.5)))
+        e_values = np.mean([conditional_ratio(cells[f], ratio[f]) for f in range(folds)], 0)
+        roots = np.stack([norm.isf(p_values(part) / 2) * np.sign(direction(part)) for part in cells])
+        signed = (roots * np.sign(direction(rest))).sum(0) / np.sqrt(folds)
+        order = np.argsort(-e_values)
+        enough = np.flatnonzero(e_values[order] >= tables / (level * np.arange(1, tables + 1)))
+        keeps = {
+            "all rows, BH": false_discovery_control(p_all) <= level,
+            "all rows, BY": false_discovery_control(p_all, method="by") <= level,
+            "a quarter held out, BH": false_discovery_control(p_values(cells[0] + cells[1] // 4)) <= level,
+            "e-values, e-BH": np.isin(np.arange(tables), order[: enough.max(initial=-1) + 1]),
+            "summed": false_discovery_control(norm.sf(signed)) <= level,
+        }
+        for rule, kept in keeps.items():
+            rules[rule].append([kept[0], kept[1:].sum() / max(1, kept.sum())])
+    return {rule: (np.mean(v, 0), np.std(v, 0, ddof=1) / np.sqrt(runs)) for rule, v in rules.items()}
+
+
+def direction(cells):
+    return cells[..., 3] * cells.sum(-1) - (cells[..., 3] + cells[..., 1]) * (cells[..., 3] + cells[..., 2])
+
+
+def p_values(cells):
+    """Two-sided conditional p-values of tables (..., 4)."""
+    seen, row, column = cells[..., 3], cells[..., 2] + cells[..., 3], cells[..., 1] + cells[..., 3]
+    return np.exp(two_by_two_log_tail(*(v.astype(float) for v in (seen, row, column, cells.sum(-1))))[0])
+
+
+def conditional_ratio(cells, log_odds):
+    """Probability of tables given their margins at odds ratios, over that at one."""
+    laws = [
+        nchypergeom_fisher(c.sum(), c[2] + c[3], c[1] + c[3], np.exp(o)) for c, o in zip(cells, log_odds, strict=True)
+    ]
+    nulls = [nchypergeom_fisher(c.sum(), c[2] + c[3], c[1] + c[3], 1.0) for c in cells]
+    return np.array([a.pmf(c[3]) / b.pmf(c[3]) for a, b, c in zip(laws, nulls, cells, strict=True)])
+
+
+def main():
+    parser = plain_script(__doc__)
+    parser.add_argument("runs", type=int)
+    parser.add_argument("--laws", nargs="+", default=[*LAWS, "planted", "permuted"])
+    parser.add_argument("--rows", nargs="+", type=int, default=[2000])
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=["confirm"])
+    parser.add_argument("--combine", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    print(f"{stamp()}, {about()} {args.runs} runs.\n", flush=True)
+    if args.combine:
+        head = ["effect (log odds)", "rule", "true one kept", "false share"]
+        print("\n".join(markdown(head)))
+        for effect in (0.0, 0.4, 0.5, 0.6):
+            for rule, (mean, error) in combined(args.runs, args.seed, effect).items():
+                cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(mean, error, strict=True)]
+                print(*markdown([effect, rule, *cells])[:1], flush=True)
+        return
+    print("\n".join(markdown(["law", "rows", "method", "false share", "false", "pairs", "triples", "s"])))
+    for law, num, method in itertools.product(args.laws, args.rows, args.methods):
+        print(markdown([law, f"{num:,}", method, *figures(law, num, method, args.runs, args.seed)])[0], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Confirmed interactions: p-values against exact conditional laws, their size, and what stands in for what."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtr
+from scipy.stats import binom, hypergeom
+
+from pyro_hoim import InputError, Observations
+from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
+from pyro_hoim.log_linear.search.confirmation import _Hypotheses
+from pyro_hoim.log_linear.search.screening import lone_pairs
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+
+def rows_of(codes):
+    codes = np.ascontiguousarray(codes).astype(np.int64)
+    sizes = {chr(97 + i): int(size) for i, size in enumerate(codes.max(0) + 1)}
+    return Observations.from_tensor(torch.from_numpy(codes), Domain.from_cardinalities(sizes))
+
+
+def halves(codes):
+    rows = rows_of(codes)
+    half = len(codes) // 2
+    return rows.rows(torch.arange(half)), rows.rows(torch.arange(half, len(codes)))
+
+
+def kept(found):
+    return {test.edge for test in found.tests if test.is_kept}
+
+
+def tails(law, seen):
+    """Twice the smaller tail of a law on 0, 1, ..."""
+    return min(1.0, 2 * min(law[seen:].sum(), law[: seen + 1].sum()))
+
+
+def hypergeometric(table):
+    """Law of the last cell of a 2 x 2 table given its margins."""
+    row, column, total = table[1].sum(), table[:, 1].sum(), table.sum()
+    return hypergeom(total, row, column).pmf(np.arange(min(row, column) + 1))
+
+
+TABLES = [
+    [[30, 10], [20, 40]],
+    [[3870, 60], [67, 3]],
+    [[3990, 5], [4, 1]],
+    [[9980, 9], [9, 2]],
+    [[3000, 120], [118, 0]],
+    [[190_000, 5_000], [4_800, 200]],
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_pairs_alone_have_the_tail_of_fishers_test(table):
+    table = np.array(table)
+    tester = EdgeTester(Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), table))
+    exact = tails(hypergeometric(table), table[1, 1])
+    found = tester.test(("a", "b"), [])
+    assert found.p_value == pytest.approx(exact, rel=0.06)
+    assert lone_pairs(tester, [("a", "b")])[0].log_p_value == pytest.approx(found.log_p_value, abs=0.01)
+    expected = table[1].sum() * table[:, 1].sum() / table.sum()
+    if expected < 0.02:  # control: the normal limit
+        assert 2 * ndtr(-(table[1, 1] - expected) / np.sqrt(expected)) < exact / 100
+
+
+@pytest.mark.parametrize("counts", [(5, 3, 2), (40, 6, 30), (3, 1, 25)])
+def test_pairs_beside_others_have_their_conditional_tail(counts):
+    """Given c, the table of a and b is one of two strata, whose hypergeometric laws are convolved."""
+    rng = np.random.default_rng(counts)
+    c = rng.random(800) < 0.3
+    a, b = (rng.random(800) < np.where(c, size / 100, 0.02) for size in counts[:2])
+    a |= b & (rng.random(800) < counts[2] / 60)
+    rows = rows_of(np.stack([a, b, c], 1))
+    tables = np.zeros((2, 2, 2), int)
+    np.add.at(tables, (c.astype(int), a.astype(int), b.astype(int)), 1)
+    law = np.convolve(*(hypergeometric(table) for table in tables))
+    exact = tails(law, tables[:, 1, 1].sum())
+    found = EdgeTester(rows).test(("a", "b"), [("a", "c"), ("b", "c")]).p_value
+    assert found == pytest.approx(exact, rel=0.06)
+    assert EdgeTester(rows).test(("a", "b"), []).p_value != pytest.approx(exact, rel=0.06)  # control: marginal
+
+
+def test_triples_have_the_tail_of_the_test_of_equal_odds_ratios():
+    """The law of one cell of a 2 x 2 x 2 table given all its margins of two variables, by enumeration."""
+    table = np.array([[[60, 9], [12, 1]], [[30, 4], [3, 6]]])
+    signs = np.array([1, -1])[:, None, None] * np.array([1, -1])[:, None] * np.array([1, -1])
+    moved = [table + k * signs for k in range(-table.min() - 50, table.max() + 50)]
+    moved = [m for m in moved if m.min() >= 0]
+    weights = np.array([-sum(torch.lgamma(torch.tensor(float(n) + 1)).item() for n in m.ravel()) for m in moved])
+    law = np.exp(weights - weights.max())
+    order = np.argsort([m[1, 1, 1] for m in moved])
+    exact = tails((law / law.sum())[order], [moved[i][1, 1, 1] for i in order].index(table[1, 1, 1]))
+    tester = EdgeTester(Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), table))
+    assert tester.test(("a", "b", "c"), []).p_value == pytest.approx(exact, rel=0.05)
+
+
+def numbers_with_findings(num_repeats):
+    """How often independent rare columns yield anything, by our tests and by the normal limit."""
+    counts = np.zeros(2, int)
+    for seed in range(num_repeats):
+        codes = (np.random.default_rng(seed).random((1500, 8)) < 0.005).astype(int)
+        codes = codes[:, codes.any(0)]
+        z = np.sqrt(1500) * np.abs(np.corrcoef(codes.T)[np.triu_indices(codes.shape[1], 1)])
+        counts += bool(kept(confirm(*halves(codes), max_order=2))), bool((2 * ndtr(-z)).min() <= 0.1 / 28)
+    return counts
+
+
+def test_rare_independent_columns_yield_no_more_than_the_rate():
+    """Where nothing is there, the false discovery rate is the probability of any finding."""
+    num_repeats = 60
+    limit = binom.isf(FALSE_ALARM_RATE, num_repeats, 0.1)
+    conditional, normal = numbers_with_findings(num_repeats)
+    assert conditional <= limit
+    assert normal > limit  # the control
+
+
+def chain(number, seed, length=5):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 2, (number, length))
+    for i in range(1, length):
+        codes[:, i] = np.where(rng.random(number) < 0.2, codes[:, i], codes[:, i - 1])
+    return codes
+
+
+def test_what_is_left_out_is_named_with_what_replaces_it():
+    """Pairs at a distance in a chain are significant alone and not beside the pairs that are named, which are kept."""
+    codes = chain(2000, 0)
+    parts, names = halves(codes), "abcde"
+    found = confirm(*parts, InteractionHypergraph.from_order(parts[0].domain, 2))
+    assert kept(found) == set(itertools.pairwise(names))
+    tester = EdgeTester(*parts)
+    for test in found.rejected:
+        assert test.is_confirmed and set(test.replaced_by) <= kept(found)
+        assert set(test.edge) <= {name for edge in test.replaced_by for name in edge}
+        assert tester.test(test.edge, []).p_value < 1e-20
+        assert all(tester.test(test.edge, test.replaced_by, name).p_value > 0.001 for name in test.edge)
+        assert test.p_value == pytest.approx(tester.test(test.edge, sorted(kept(found))).p_value)
+    assert not any(test.replaced_by for test in found.tests if test.is_kept)
+
+
+def test_an_exclusive_or_is_a_triple_without_pairs():
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 2, (2000, 4))
+    codes[:, 2] = codes[:, 0] ^ codes[:, 1] ^ (rng.random(2000) < 0.3)
+    assert kept(confirm(*halves(codes))) == {("a", "b", "c")}
+    assert kept(confirm(*halves(codes), max_order=2)) == set()
+    assert kept(confirm(*halves(codes), candidates=[("a", "b", "d"), ("a", "b")])) == set()  # not a hypothesis
+
+
+def test_a_column_that_is_another_one_stays_tied_to_it():
+    """Every row gains the same; independent columns are the control."""
+    for cells, is_kept in ([[0, 0], [1, 1]], True), ([[0, 0], [0, 1], [1, 0], [1, 1]], False):
+        codes = np.tile(cells, (40, 1))
+        found = confirm(*halves(codes), InteractionHypergraph.from_order(rows_of(codes).domain, 2))
+        (test,) = found.tests
+        assert test.is_kept is is_kept, test
+        assert InteractionTest.from_json(json.loads(json.dumps(test.to_json(), allow_nan=False))) == test
+
+
+def test_rare_levels_count_by_themselves():
+    """A level of one row in a hundred goes with one of another column, the other levels are independent."""
+    rng = np.random.default_rng(3)
+    codes = np.stack(
+        [rng.choice(3, size=3000, p=p) for p in ([0.7, 0.29, 0.01], [0.6, 0.39, 0.01], [0.5, 0.49, 0.01])], 1
+    )
+    codes[:, 1] = np.where((codes[:, 0] == 2) & (rng.random(3000) < 0.4), 2, codes[:, 1])
+    assert kept(confirm(*halves(codes))) == {("a", "b")}
+
+
+def test_gain_is_that_of_the_conditional_law():
+    """Of a pair alone: the mean of the log ratio of the joint to the product law of the training rows."""
+    train, held = np.array([[300, 100], [200, 400]]), np.array([[40, 10], [30, 45]])
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    parts = [Observations.from_table(domain, table) for table in (train, held)]
+    (test,) = confirm(*parts).tests
+    law = train / train.sum()
+    ratio = np.log(law / (law.sum(1, keepdims=True) * law.sum(0)))
+    gain = (held * ratio).sum() / held.sum()
+    error = np.sqrt((held * (ratio - gain) ** 2).sum()) / held.sum()
+    assert (test.gain, test.gain_std_error) == (pytest.approx(gain, rel=0.02), pytest.approx(error, rel=0.02))
+    assert kept(confirm(*parts, least_gain=test.rise - 0.01)) and not kept(confirm(*parts, least_gain=test.rise + 0.01))
+
+
+@pytest.mark.parametrize("level", [0.01, 0.1, 0.5])
+def test_confirmed_are_those_of_the_weighted_step_up_procedure(level):
+    """Against its definition; sets without a test count as not confirmed."""
+    rng = np.random.default_rng(3)
+    domain = Domain.from_cardinalities([2] * 9)  # 36 pairs, 84 triples
+    hypotheses = _Hypotheses(domain, 3, None, level)
+    for number in (0, 1, 7, 40):
+        edges = [("x",) * int(size) for size in rng.integers(2, 4, number)]
+        p = rng.random(number) ** 6
+        tests = [EdgeTest(edge, float(np.log(v)), 9.0, "chi-square") for edge, v in zip(edges, p, strict=True)]
+        weighted = np.array([v * 2 * {2: 36, 3: 84}[len(edge)] for edge, v in zip(edges, p, strict=True)])
+        ranked = enumerate(np.sort(weighted), 1)
+        largest = max((value for k, value in ranked if value <= level * k), default=-1.0)
+        limit = hypotheses.limit(tests)
+        assert [hypotheses.weighted(test) <= limit for test in tests] == (weighted <= largest).tolist()
+
+
+def test_nothing_to_test():
+    codes = chain(50, 4, 3)
+    found = confirm(*halves(codes[:, :1]))
+    assert found.hypergraph.edges == (("a",),) and found.tests == ()
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, float("nan"), True])
+def test_rates_out_of_range(rate):
+    rows = rows_of(chain(50, 5))
+    with pytest.raises(InputError, match="false_discovery_rate: expected a number between 0 and 1"):
+        confirm(rows, rows, false_discovery_rate=rate)
+
+
+def test_tests_of_older_files():
+    old = {"edge": ["a", "b"], "gain": 0.1, "gain_std_error": 0.0, "z": None, "p_value": 0.0, "is_kept": True}
+    found = InteractionTest.from_json({**old, "is_confirmed": True, "is_refitted": True, "num_apart": 3.0})
+    assert found.z == np.inf and found.replaced_by == () and found.rise is None
