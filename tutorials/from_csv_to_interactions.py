@@ -124,8 +124,8 @@ curve[["num_interactions", "num_parameters", "train_kl", "validation_kl", "verdi
 # *Worth* is what the model loses, in nats a row, without the interaction and those that contain it. *Strength* is the
 # size of its own table. The penalty is the answer of the rows to "how strongly should this be held back?".
 #
-# The learned model predicts; most of its interactions are held near zero. Its *structure* has those that the validation
-# rows confirm, each in a test of its own; on average at most a tenth of them is not there. The table is about these.
+# The learned model predicts; most of its interactions are held near zero. Its *structure* has those that the
+# rows confirm, each beside the others; on average at most a tenth of them is not there. The table is about these.
 
 # %%
 parts = {"train": train, "validation": validation, "test": test}

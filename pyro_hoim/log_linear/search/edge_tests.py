@@ -19,7 +19,7 @@ from ...data.sources.sourced import held_rows
 from ...structure.hypergraph import Edge
 from ._newton import Maximum, maximised
 
-__all__ = ["EdgeTest", "EdgeTester", "conditional_terms", "smallest", "two_by_two_log_tail"]
+__all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms", "smallest", "two_by_two_log_tail"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
@@ -284,7 +284,7 @@ class EdgeTester:
         added = _by_level(columns, deviation(int(groups.max()) + 1)[groups])
         whole = maximised(np.concatenate([self._design(patterns, nuisance), added], 2), patterns.counts)
         gain = max(0.0, whole.value - null.value)
-        log_p = float(chi2.logsf(2 * gain, added.shape[2]))
+        log_p = chi_square_log_tail(2 * gain, added.shape[2])
         return EdgeTest(edge, log_p, gain, "chi-square")
 
 
@@ -293,6 +293,15 @@ def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
     best = min(tests, key=lambda test: test.log_p_value)
     log_p_value = min(0.0, best.log_p_value + math.log(len(tests)))
     return replace(best, log_p_value=log_p_value, gain=max(test.gain for test in tests))
+
+
+def chi_square_log_tail(value: float, df: int) -> float:
+    """Logarithm of the tail of the chi-square law, also where the tail underflows."""
+    found = float(chi2.logsf(value, df))
+    if math.isfinite(found):
+        return found
+    a, x = df / 2, value / 2
+    return (a - 1) * math.log(x) - x - math.lgamma(a) + math.log1p((a - 1) / x)
 
 
 def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list[tuple[str, ...]]:
