@@ -239,6 +239,31 @@ def _strongest(ranked: Sequence[EdgeTest]) -> list[EdgeTest]:
     return found
 
 
+class _Testable:
+    """Sets whose tests beside a structure may differ from those alone.
+
+    Not so pairs without promise of two variables that nothing kept links: where their parts of the structure are
+    independent, the test alone is one beside them.
+    """
+
+    def __init__(self, kept: list[Edge], alone: Mapping[Edge, EdgeTest]) -> None:
+        self.kept, self._alone = kept, alone
+        self._part: dict[str, str] = {}
+        for edge in kept:
+            roots = {self._root(name) for name in edge}
+            top = min(roots)
+            self._part.update(dict.fromkeys(roots, top))
+
+    def _root(self, name: str) -> str:
+        while (above := self._part.get(name, name)) != name:
+            name = above
+        return name
+
+    def __contains__(self, edge: Edge) -> bool:
+        found = self._alone.get(edge)
+        return found is None or found.log_p_value <= _PROMISING or len({self._root(name) for name in edge}) == 1
+
+
 class _Search:
     """The structure so far and all tests that were made, by what they depend on."""
 
@@ -254,6 +279,7 @@ class _Search:
         self._promising = [edge for edge in self._swept if self._alone[edge].log_p_value <= _PROMISING]
         self._larger = [edge for edge in given if len(edge) > 2]
         self._limit = math.log(hypotheses.level)
+        self._linked: _Testable | None = None
 
     def run(self) -> None:
         """Pairs, larger sets, and back and forth until nothing changes."""
@@ -269,8 +295,17 @@ class _Search:
             if set(self.kept) == before:
                 return
 
+    @property
+    def _testable(self) -> _Testable:
+        """What is to be tested beside the present structure."""
+        if self._linked is None or self._linked.kept != self.kept:
+            self._linked = _Testable(list(self.kept), self._alone)
+        return self._linked
+
     def test(self, edge: Edge, others: Sequence[Edge] | None = None, response: str | None = None) -> EdgeTest:
         """The test of a set beside others, by default those kept."""
+        if others is None and edge not in self._testable:
+            return self._alone[edge]
         beside = self.kept if others is None else others
         response = response or self._tester.response(edge, beside)
         terms = conditional_terms(response, edge, beside)

@@ -284,7 +284,7 @@ class EdgeTester:
         added = _by_level(columns, deviation(int(groups.max()) + 1)[groups])
         whole = maximised(np.concatenate([self._design(patterns, nuisance), added], 2), patterns.counts)
         gain = max(0.0, whole.value - null.value)
-        log_p = chi_square_log_tail(2 * gain, added.shape[2])
+        log_p = float(chi_square_log_tail(np.array(2 * gain), added.shape[2]))
         return EdgeTest(edge, log_p, gain, "chi-square")
 
 
@@ -295,13 +295,12 @@ def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
     return replace(best, log_p_value=log_p_value, gain=max(test.gain for test in tests))
 
 
-def chi_square_log_tail(value: float, df: int) -> float:
+def chi_square_log_tail(value: Floats, df: int) -> Floats:
     """Logarithm of the tail of the chi-square law, also where the tail underflows."""
-    found = float(chi2.logsf(value, df))
-    if math.isfinite(found):
-        return found
-    a, x = df / 2, value / 2
-    return (a - 1) * math.log(x) - x - math.lgamma(a) + math.log1p((a - 1) / x)
+    found = np.asarray(chi2.logsf(value, df), dtype=np.float64)
+    a, x = df / 2, np.maximum(value, 1.0) / 2
+    far = (a - 1) * np.log(x) - x - math.lgamma(a) + np.log1p(np.maximum((a - 1) / x, -0.5))
+    return np.where(np.isfinite(found), found, far)
 
 
 def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list[tuple[str, ...]]:

@@ -64,9 +64,7 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
             parts = np.where(tables > 0, tables * np.log(tables / laws), 0.0)
         gain = np.maximum(parts.reshape(len(batch), -1).sum(1), 0.0) * tester.total
         degrees = tester.num_parameters(batch[0])
-        values.update(
-            (edge, chi_square_log_tail(2 * value, degrees)) for edge, value in zip(batch, gain.tolist(), strict=True)
-        )
+        values.update(zip(batch, chi_square_log_tail(2 * gain, degrees).tolist(), strict=True))
     found = [edge for edge, log_p in values.items() if log_p <= _PROMISING]
     return sorted(found, key=values.__getitem__)[: max(_KEPT, 2 * len(names))]
 
@@ -75,8 +73,8 @@ def _likelihood_ratio(edge: Edge, table: np.ndarray) -> EdgeTest:
     """The likelihood-ratio test of a table of a pair."""
     law = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
     gain = float((table[table > 0] * np.log(table[table > 0] / law[table > 0])).sum())
-    log_p = chi_square_log_tail(2 * max(gain, 0.0), (table.shape[0] - 1) * (table.shape[1] - 1))
-    return EdgeTest(edge, log_p, max(gain, 0.0), "chi-square")
+    log_p = chi_square_log_tail(np.array(2 * max(gain, 0.0)), (table.shape[0] - 1) * (table.shape[1] - 1))
+    return EdgeTest(edge, float(log_p), max(gain, 0.0), "chi-square")
 
 
 def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[int, ...], list[Edge]]]:
