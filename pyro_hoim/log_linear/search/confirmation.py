@@ -47,7 +47,7 @@ class InteractionTest:
         replaced_by: of one that is confirmed alone but not kept, interactions of the structure beside which it is not.
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> test = confirm(rows, rows).tests[0]
         >>> test.edge, test.is_kept, round(test.gain, 2), test.p_value < 0.001
@@ -95,12 +95,12 @@ class Confirmation:
         false_discovery_rate: as asked.
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
         >>> found = confirm(rows, rows, InteractionHypergraph.saturated(domain))
         >>> found.hypergraph.edges[-1], [test.edge for test in found.rejected]
-        (('a', 'b'), [('b', 'c'), ('a', 'c'), ('a', 'b', 'c')])
+        (('a', 'b'), [('a', 'c'), ('b', 'c'), ('a', 'b', 'c')])
     """
 
     hypergraph: InteractionHypergraph
@@ -164,13 +164,13 @@ def confirm(
         Roeder and Larry Wasserman, False discovery control with p-value weighting, 2006.
 
     Example:
-        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim import Domain, Observations
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
         >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
         >>> [test.edge for test in confirm(rows, rows).tests if test.is_kept]
         [('a', 'b')]
     """
-    train, validation = checked_pair(train, validation)
+    train, validation = checked_pair(train, validation, None if hypergraph is None else hypergraph.domain)
     check_fraction(false_discovery_rate, "false_discovery_rate")
     check_not_negative(least_gain, "least_gain")
     check_count(max_order, "max_order", 2)

@@ -46,7 +46,7 @@ class EdgeTest:
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
         >>> found = EdgeTester(rows).test(("a", "b"), [])
         >>> round(found.p_value, 6), found.method
-        (6.8e-05, 'saddle point')
+        (8.3e-05, 'saddle point')
     """
 
     edge: Edge
