@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .mode_checks import Distance, ModeRuns, Modes
+from .mode_checks import Distance, Law, ModeRuns
 from .options import AnnealingOptions
 
 __all__ = ["Annealable", "AnnealedModel", "Run", "Traits"]
@@ -53,7 +53,6 @@ class Traits:
     coding: str  # of the models
     advice: str  # what a reader of an unreliable result may try
     distance: Distance  # of two states
-    num_modes: int  # modes that are told apart
     conditional_error: float  # relative error of the probabilities that chains draw from
     cardinalities: tuple[int, ...] | None = None  # levels of every variable; None of counts, which have no end
     is_reversible: bool = True  # whether a reverse run makes the very sweeps of the forward run, in reverse
@@ -65,8 +64,10 @@ class AnnealedModel(Protocol):
     ``log_z0`` (B,) is log Z, nats, of the reference law from which ``begin`` draws chains. ``perfect_states`` are
     independent states of the models (B, num_chains, d), None where no exact method has them quickly. ``ascend`` gives
     states (B, n, d) at which ascents from the ends of a run and from other starts ended, with their log q (B, n); None
-    of densities. ``mode_runs`` begins at the first modes, size = (number of modes, chains each): chains of the model
-    there, and forward runs from references fitted to these. ``describe`` puts a state (d,) in words.
+    of densities. ``moved`` moves chains of the model, from states (B, n, d), by ``sweeps``, and gives their states
+    (looks, B, n, d) and log q at several looks, four sweeps apart; ``stream`` tells its random numbers from those of
+    other calls. ``fitted`` are the product laws of states (J, B, n, d). ``mode_runs`` moves chains on from states
+    (K, B, m, d) and makes forward runs from references fitted to these. ``describe`` puts a state (d,) in words.
     """
 
     @property
@@ -84,7 +85,13 @@ class AnnealedModel(Protocol):
 
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None: ...
 
-    def mode_runs(self, run: Run, modes: Modes, size: tuple[int, int]) -> ModeRuns: ...
+    def moved(
+        self, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
+    ) -> tuple[NDArray[np.generic], NDArray[np.float64]]: ...
+
+    def fitted(self, states: NDArray[np.generic]) -> Law: ...
+
+    def mode_runs(self, run: Run, starts: NDArray[np.generic]) -> ModeRuns: ...
 
     def describe(self, state: NDArray[np.generic]) -> str: ...
 

@@ -1,31 +1,58 @@
-"""Whether an annealed run has weighed the modes that a search has found. Private to the package.
+"""Whether annealed runs have weighed the phases that a search has found. Private to the package.
+
+A phase is where chains of the model stay that begin at a state which an ascent found: a narrow peak, or a broad set of
+states none of which is probable alone. Every phase stands for its own width: its part of log Z is at most the mean of
+log q over its states plus the entropy of the product of their marginals, which the chains there estimate.
 
 Every forward run, from whatever reference, estimates the sum of q over any set of states without bias, by the mean of
-its weights over the chains that end in the set. Runs from references around the modes found must therefore agree with
-the main run about the neighbourhood of each mode; where they find more, the main run has missed a part of the model.
+its weights over the chains that end in the set. Runs from references around the phases must therefore agree with the
+main run about each of them; where they find more, the main run has missed a part of the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .weights import Flags, Floats, island_means, log_mean_weight
 
-__all__ = ["Distance", "ModeRuns", "Modes", "Weighed", "hamming", "pick_modes", "root_distance", "weighed"]
+__all__ = [
+    "THIN",
+    "Distance",
+    "Ends",
+    "Law",
+    "ModeRuns",
+    "Moved",
+    "Phases",
+    "Weighed",
+    "explored",
+    "first_to_weigh",
+    "hamming",
+    "pick_modes",
+    "root_distance",
+    "weighed",
+]
 
 Numbers = NDArray[np.generic]
 Distance = Callable[[Numbers, Numbers], Floats]
 
 _APART = 0.25  # distance from which two states count as two modes
-_QUANTILE = 0.9  # of the distances of chains at a mode from it; the radius of its neighbourhood
 _GAP = 4.0  # errors between two estimates that count as agreement
-_VISITS = 10.0  # effective chains in a neighbourhood by which a run has weighed it
-_NEGLIGIBLE = 0.01  # share of Z below which it does not matter whether a mode was weighed
+_VISITS = 10.0  # effective chains in a phase by which a run has weighed it
+_NEGLIGIBLE = 0.01  # share of Z below which it does not matter whether a phase was weighed
 _ABSENT = 60.0  # nats below the others for chains outside a set
+_ROUNDS = 4  # of looking for phases
+_AT_ONCE = 8  # states a round begins at
+_FEWEST, _MOST = 16, 64  # chains at each of these
+_SHARE = 8  # of the chains of the main run
+_RELAXED = 16  # sweeps of the model after an ascent
+_SETTLED = 24  # sweeps after which states of a phase are looked at
+_LOOKS = 4  # how often
+THIN = 4  # sweeps between two looks
+_SLACK = 0.25  # of the range of states of a phase, by which another state of it may be beyond
 
 
 def hamming(first: Numbers, second: Numbers) -> Floats:
@@ -38,95 +65,246 @@ def root_distance(first: Numbers, second: Numbers) -> Floats:
     return np.minimum(np.abs(np.sqrt(first) - np.sqrt(second)), 1).mean(-1)
 
 
-class Modes(NamedTuple):
-    """States of high probability far from one another, the most probable first."""
+class Law(Protocol):
+    """Product laws fitted to the states of J phases of B models."""
 
-    states: Numbers  # (J, B, d)
-    log_q: Floats  # (J, B), nats; minus infinity where there is no such mode
+    def log_prob(self, states: Numbers, /) -> Floats:
+        """Log probabilities (J, B, n) of states (B, n, d)."""
+        ...
+
+
+Moved = Callable[[Numbers, int, int, int], tuple[Numbers, Floats]]
+"""States (looks, B, n, d) and log q of chains of the model from states (B, n, d).
+
+The numbers are sweeps before the first look, looks, four sweeps apart, and a stream of random numbers.
+"""
+
+Fitted = Callable[[Numbers], Law]
+"""The product laws of states (J, B, n, d)."""
+
+
+class _Found(NamedTuple):
+    """What a round found at J states for each of B models."""
+
+    states: Numbers  # of the chains there, (J, B, m, d)
+    log_q: Floats  # of these, (J, B, m), nats
+    is_there: Flags  # whether there is such a state, (J, B)
+    ceiling: Floats  # most that the phase can add to log Z, nats, (J, B)
+    law: Law
+    least: Floats  # log probability from which a state belongs to the phase, (J, B)
+    low: Floats  # range of log q of its states, (J, B), nats
+    high: Floats
+
+    def holds(self, states: Numbers, log_q: Floats) -> tuple[Flags, Floats]:
+        """Whether states (B, n, d) are in the phases, and their log probability under the laws, (J, B, n)."""
+        chance = self.law.log_prob(states)
+        inside = (log_q >= self.low[..., None]) & (log_q <= self.high[..., None])
+        return inside & (chance >= self.least[..., None]) & self.is_there[..., None], chance
+
+
+class Phases(NamedTuple):
+    """J phases of each of B models."""
+
+    states: Numbers  # states of chains there, (J, B, m, d)
+    ceiling: Floats  # most that the phase can add to log Z, nats, (J, B); minus infinity where there is no such phase
+    rounds: tuple[_Found, ...]  # in which they were found
+    place: NDArray[np.intp]  # of a phase in all rounds together, (J, B)
+    strays: Floats  # log of what the states in no phase may stand for, nats, (B,)
+
+    def holds(self, states: Numbers, log_q: Floats) -> tuple[Flags, Flags]:
+        """Whether states (B, n, d) are in a phase and in none that is more probable for them, and whether in it."""
+        parts = [found.holds(states, log_q) for found in self.rounds]
+        every = (np.concatenate(part) for part in zip(*parts, strict=True))
+        inside, chance = (np.take_along_axis(part, self.place[..., None], 0) for part in every)
+        inside = inside & np.isfinite(self.ceiling)[..., None]
+        best = np.where(inside, chance, -np.inf).argmax(0)
+        return inside & (np.arange(len(inside))[:, None, None] == best), inside
 
 
 class ModeRuns(NamedTuple):
-    """Runs that begin around the first K modes, m chains each."""
+    """Forward runs of m chains from references fitted to each of the first K phases."""
 
-    local: Numbers  # states of chains begun at the mode and moved by the model, (K, B, m, d)
-    local_log_q: Floats  # their log q, (K, B, m), nats
-    local_entropy: Floats  # entropy of the product of their marginals, (K, B), nats; at least that of their law
-    log_weights: Floats  # of forward runs from a reference fitted to them; their mean estimates Z; (K, B, m), nats
-    ends: Numbers  # states at the end of these, (K, B, m, d)
+    log_weights: Floats  # their mean estimates Z; (K, B, m), nats
+    ends: Numbers  # states at their ends, (K, B, m, d)
+    log_q: Floats  # of these, (K, B, m), nats
 
 
 class Weighed(NamedTuple):
-    """What the runs from the modes say about the main run, (B,)."""
+    """What the runs from the phases say about the main run, (B,)."""
 
     is_contradicted: Flags  # a set of states is heavier, beyond the errors, than in the main run
-    is_unweighed: Flags  # a mode was found that no run has weighed, and that may matter
+    is_unweighed: Flags  # a phase was found that no run has weighed, and that may matter
     log_z: Floats  # log of Z as the main run has it, plus what it has missed, nats
 
 
-def pick_modes(states: Numbers, log_q: Floats, count: int, distance: Distance) -> Modes:
-    """Up to ``count`` of the states (B, n, d), by log q (B, n), a quarter of the largest distance apart."""
-    rows = np.arange(len(states))
-    is_free = np.isfinite(log_q)
-    chosen, values = list[Numbers](), list[Floats]()
+class Ends(NamedTuple):
+    """The main run: log weights (B, M), states (B, M, d) and log q (B, M) at its ends, and independent groups."""
+
+    log_weights: Floats
+    states: Numbers
+    log_q: Floats
+    islands: int | None = None  # groups of consecutive chains, or all independent
+
+
+def pick_modes(states: Numbers, order: Floats, count: int, distance: Distance) -> tuple[NDArray[np.intp], Flags]:
+    """Places (count, B) of states (B, n, d), the largest in ``order`` (B, n) first, a quarter of the distance apart.
+
+    The second array says which of these there are; minus infinity keeps a state out.
+    """
+    rows, is_free = np.arange(len(states)), np.isfinite(order)
+    places, found = list[NDArray[np.intp]](), list[Flags]()
     for _ in range(count):
-        left = np.where(is_free, log_q, -np.inf)
-        index = left.argmax(-1)
-        state = states[rows, index]
-        chosen.append(state)
-        values.append(left[rows, index])
-        is_free &= distance(states, state[:, None]) >= _APART
+        index = np.where(is_free, order, -np.inf).argmax(-1)
+        places.append(index)
+        found.append(is_free[rows, index])
+        is_free = is_free & (distance(states, states[rows, index][:, None]) >= _APART)
         if not is_free.any():
             break
-    return Modes(np.stack(chosen), np.stack(values))
+    return np.stack(places), np.stack(found)
 
 
-def weighed(
-    main: Floats, ends: Numbers, modes: Modes, runs: ModeRuns, distance: Distance, islands: int | None = None
-) -> Weighed:
-    """Compare the log weights (B, M) and ends (B, M, d) of the main run with runs from the first modes.
+def explored(
+    modes: Numbers, moved: Moved, fitted: Fitted, num_chains: int, distance: Distance, random: np.random.Generator
+) -> Phases:
+    """The phases to which chains of the model go from the states (B, n, d) at which ascents ended.
 
-    Chains of the main run are in independent groups of consecutive ones, ``islands`` of them, or all independent.
+    After some sweeps from every state, rounds begin at those that are in no phase yet: half of a round at the most
+    probable, so that no peak is missed, half at others drawn at random, which finds what many ascents lead to.
     """
-    size = len(runs.log_weights)
-    log_z = log_mean_weight(island_means(main, islands))
-    is_there = np.isfinite(modes.log_q)
-    radius = np.quantile(distance(runs.local, modes.states[:size, :, None]), _QUANTILE, axis=-1)
-    radius = np.concatenate([radius, np.broadcast_to(radius.max(0), (len(modes.log_q) - size, *radius.shape[1:]))])
-    inside, nearby = _neighbourhoods(ends, modes, radius, distance)
-    shape = (len(modes.log_q), *log_z.value.shape)
-    here, error = np.stack([_part(main, part, log_z.value, islands) for part in inside], 1)
-    visits = np.stack([_effective(main, part) for part in nearby])
-    missed, spread, share = np.zeros(shape), np.full(shape, 1 / main.shape[-1]), here.copy()
-    is_blind, is_more = np.zeros(shape, dtype=bool), np.zeros(log_z.value.shape, dtype=bool)
+    count = min(_MOST, max(_FEWEST, num_chains // _SHARE))
+    looks, looks_log_q = moved(modes, _RELAXED, _LOOKS, 0)
+    relaxed, log_q = looks[-1], looks_log_q[-1]
+    is_open = np.ones(log_q.shape, dtype=bool)
+    rounds = list[_Found]()
+    for number in range(1, _ROUNDS + 1):
+        places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), distance, random)
+        start = relaxed[np.arange(len(relaxed)), places]
+        found = _settled(start, is_there, lambda s, n=number: moved(s, _SETTLED, _LOOKS, n), fitted, count)
+        rounds.append(found)
+        for states, values in zip(looks, looks_log_q, strict=True):
+            is_open &= ~found.holds(states, values)[0].any(0)
+        for place, there in zip(places, is_there, strict=True):
+            is_open[np.arange(len(relaxed)), place] &= ~there
+        if not is_open.any():
+            break
+    ceiling = _told_apart(rounds)
+    order = (-ceiling).argsort(0, kind="stable")[: max(1, int(np.isfinite(ceiling).sum(0).max()))]
+    states = np.concatenate([part.states for part in rounds])
+    states = np.take_along_axis(states, order[..., None, None], 0)
+    # A state that is in no phase may stand for as much around it as any phase does for its least probable state.
+    width = ceiling - np.concatenate([part.low for part in rounds])
+    strays = np.where(is_open, log_q, -np.inf).max(-1) + np.log(np.maximum(is_open.sum(-1), 1)) + width.max(0)
+    return Phases(states, np.take_along_axis(ceiling, order, 0), tuple(rounds), order, strays)
+
+
+def _begun(
+    states: Numbers, order: Floats, distance: Distance, random: np.random.Generator
+) -> tuple[NDArray[np.intp], Flags]:
+    """Places (J, B) of the states (B, n, d) at which a round begins, and which of these there are."""
+    half = _AT_ONCE // 2
+    chance = np.where(np.isfinite(order), random.random(order.shape), -np.inf)
+    picked = [pick_modes(states, part, half, distance) for part in (order, chance)]
+    places, found = (np.concatenate(part) for part in zip(*picked, strict=True))
+    return places, found
+
+
+def _settled(
+    start: Numbers, is_there: Flags, moved: Callable[[Numbers], tuple[Numbers, Floats]], fitted: Fitted, count: int
+) -> _Found:
+    """What ``count`` chains from each of the states (J, B, d) say about the phase that they are in.
+
+    Half of the chains make the product law r, the other half say how probable states of the phase are under it. The
+    mean of log q - log r over the law p of the phase is its part of log Z plus the divergence of r from p.
+    """
+    number, batch, size = start.shape
+    states, log_q = moved(np.repeat(start.swapaxes(0, 1), count, 1))
+    states = states.reshape(-1, batch, number, count, size).transpose(2, 1, 0, 3, 4)
+    log_q = log_q.reshape(-1, batch, number, count).transpose(2, 1, 0, 3)
+    half = count // 2
+    law = fitted(states[..., :half, :].reshape(number, batch, -1, size))
+    others = states[..., half:, :].reshape(number, batch, -1, size)
+    every = law.log_prob(others.swapaxes(0, 1).reshape(batch, -1, size)).reshape(number, batch, number, -1)
+    chance = np.stack([every[j, :, j] for j in range(number)])
+    gain = log_q[..., half:].reshape(number, batch, -1) - chance
+    ceiling = gain.mean(-1) + 2 * gain.std(-1) / np.sqrt(count - half)
+    low, high = _reach(log_q.reshape(number, batch, -1))
+    return _Found(states[:, :, -1], log_q[:, :, -1], is_there, ceiling, law, _reach(chance)[0], low, high)
+
+
+def _reach(values: Floats) -> tuple[Floats, Floats]:
+    """Between which numbers others like these (..., n) are."""
+    low, high = values.min(-1), values.max(-1)
+    slack = _SLACK * (high - low) + 1e-6 * (1 + np.abs(high))
+    return low - slack, high + slack
+
+
+def _told_apart(rounds: Sequence[_Found]) -> Floats:
+    """The ceiling (J, B) of all that was found, minus infinity for what is part of a phase with a higher one."""
+    first = rounds[0].states
+    batch, count, size = first.shape[1:]
+    states = np.concatenate([part.states for part in rounds])
+    number = len(states)
+    log_q = np.concatenate([part.log_q for part in rounds]).swapaxes(0, 1).reshape(batch, -1)
+    flat = states.swapaxes(0, 1).reshape(batch, number * count, size)
+    inside = np.concatenate([part.holds(flat, log_q)[0] for part in rounds])
+    is_part = inside.reshape(number, batch, number, count).mean(-1) >= 0.5  # [a, b, c]: c of a
+    ceiling = np.concatenate([np.where(part.is_there, part.ceiling, -np.inf) for part in rounds])
+    for b in range(batch):
+        kept = list[int]()
+        for j in (-ceiling[:, b]).argsort(kind="stable").tolist():
+            if is_part[kept, b, j].any():
+                ceiling[j, b] = -np.inf
+            else:
+                kept.append(j)
+    return ceiling
+
+
+def first_to_weigh(phases: Phases, main: Ends) -> Phases:
+    """The phases in the order in which runs should weigh them: the heaviest, those the main run has not, the others."""
+    visits = _visits(main, phases.holds(main.states, main.log_q)[1])
+    place = np.arange(len(phases.ceiling))[:, None]
+    urgent = np.where(place == 0, 2, visits < _VISITS) + np.isfinite(phases.ceiling) * 4
+    order = np.lexsort((np.broadcast_to(place, urgent.shape), -urgent), axis=0)
+    states = np.take_along_axis(phases.states, order[..., None, None], 0)
+    ceiling, where = (np.take_along_axis(part, order, 0) for part in (phases.ceiling, phases.place))
+    return phases._replace(states=states, ceiling=ceiling, place=where)
+
+
+def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
+    """Compare the main run with runs from the first phases."""
+    size, (log_weights, islands) = len(runs.log_weights), (main.log_weights, main.islands)
+    log_z = log_mean_weight(island_means(log_weights, islands))
+    is_there = np.isfinite(phases.ceiling)
+    alone, inside = phases.holds(main.states, main.log_q)
+    here, error = np.stack([_part(log_weights, part, log_z.value, islands) for part in alone], 1)
+    is_unseen = _visits(main, inside) < _VISITS
+    share = np.where(is_there, np.exp(np.minimum(phases.ceiling - log_z.value, _ABSENT)), 0)
+    missed, spread = np.zeros(here.shape), np.full(here.shape, 1 / log_weights.shape[-1])
+    is_blind, is_more = np.zeros(here.shape, dtype=bool), np.zeros(log_z.value.shape, dtype=bool)
     for k in range(size):
         found = log_mean_weight(runs.log_weights[k])
-        there = _neighbourhoods(runs.ends[k], modes, radius, distance)[0][k]
-        part, part_error = _part(runs.log_weights[k], there, log_z.value)
-        share[k] = np.where(found.is_reliable, part, here[k])
+        there = phases.holds(runs.ends[k], runs.log_q[k])
+        part, part_error = _part(runs.log_weights[k], there[0][k], log_z.value)
         missed[k], spread[k] = part - here[k], np.hypot(np.hypot(part_error, error[k]), spread[k])
         gap = found.value - log_z.value
         is_more |= found.is_reliable & is_there[k] & (gap > _GAP * np.hypot(found.error, log_z.error) + 1e-9)
-        ceiling = runs.local_log_q[k].mean(-1) + runs.local_entropy[k] - log_z.value
-        is_blind[k] = ~found.is_reliable & (visits[k] < _VISITS) & (ceiling > np.log(_NEGLIGIBLE))
+        is_seen = found.is_reliable & (_effective(runs.log_weights[k], there[1][k]) >= _VISITS)
+        is_blind[k] = ~is_seen & is_unseen[k] & (share[k] > _NEGLIGIBLE)
         missed[k] = np.where(found.is_reliable, missed[k], np.maximum(missed[k], 0))
     is_blind &= is_there
     missed, spread = np.where(is_there, missed, 0), np.where(is_there, spread, 0)
     positive = np.maximum(missed, 0)
     beyond = is_there & (missed > _GAP * spread)
     total = positive.sum(0) > _GAP * np.sqrt(np.square(spread).sum(0))
-    others = _others(modes, np.where(is_there, share, 0)[:size], visits < _VISITS)
+    others = np.where(is_unseen, share, 0)[size:].sum(0) + np.exp(np.minimum(phases.strays - log_z.value, _ABSENT))
     is_unweighed = is_blind.any(0) | (others > np.maximum(_NEGLIGIBLE, _GAP * log_z.error))
     more = np.log1p(positive.sum(0) + others)
     return Weighed(is_more | total | beyond.any(0), is_unweighed, log_z.value + more)
 
 
-def _neighbourhoods(states: Numbers, modes: Modes, radius: Floats, distance: Distance) -> tuple[Flags, Flags]:
-    """Whether states (B, n, d) are within the radius of a mode and closest to it, and whether within, (J, B, n)."""
-    far = np.stack([distance(states, mode[:, None]) for mode in modes.states])
-    far = np.where(np.isfinite(modes.log_q)[..., None], far, np.inf)
-    closest = far.argmin(0)
-    within = far <= radius[..., None]
-    return within & (np.arange(len(far))[:, None, None] == closest), within
+def _visits(main: Ends, inside: Flags) -> Floats:
+    """Effective chains of the main run in every phase, (J, B)."""
+    return np.stack([_effective(main.log_weights, part) for part in inside])
 
 
 def _effective(log_weights: Floats, inside: Flags) -> Floats:
@@ -143,16 +321,3 @@ def _part(log_weights: Floats, inside: Flags, scale: Floats, islands: int | None
     value = np.exp(np.minimum(found.value - scale, _ABSENT))
     error = value * np.minimum(found.error, 1e6)
     return np.where(is_empty, 0, value), np.where(is_empty, 0, error)
-
-
-def _others(modes: Modes, share: Floats, is_unseen: Flags) -> Floats:
-    """Share of Z that modes without runs of their own, in which the main run hardly ends, may have together, (B,).
-
-    Their neighbourhoods are taken to be as heavy, for their log q, as the heaviest of those with a ``share`` (K, B).
-    """
-    size = len(share)
-    log_q = np.where(share > 0, modes.log_q[:size], 0)
-    width = np.log(np.maximum(share, 1e-300)) - log_q
-    width = np.where(share > 0, width, -np.inf).max(0)
-    parts = np.exp(np.minimum(modes.log_q[size:] + width, _ABSENT))
-    return np.where(is_unseen[size:], parts, 0).sum(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 from ..core.certificate import Certificate, certificate
 from ..core.partition import Cost, LogPartition, Sandwich
 from .annealable import Run, Traits
-from .mode_checks import Weighed, pick_modes, weighed
+from .mode_checks import Ends, Weighed, explored, first_to_weigh, weighed
 from .options import AnnealingOptions
-from .runs import Reverse
+from .runs import Reverse, derived
 from .weights import (
     MIN_CHAINS,
     Flags,
@@ -57,7 +58,7 @@ _UNWEIGHED_NOTE = (
     "from there support no estimate of their weight; log Z may be up to {more:.6g} or more, the runs found {value:.6g}"
 )
 _COMPLETE_NOTE = "{which}every state of the model was met, so that log Z is their sum"
-_RUNS = 4  # modes with runs of their own
+_RUNS = 6  # phases with runs of their own
 _FEWEST = 64  # chains of such a run, where there are as many
 _ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
 
@@ -117,11 +118,14 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
     found: Weighed | None = None
     is_open = estimate_of(options, rows(run.log_weights)).is_reliable & ~proof.is_complete
     if reverse is not None and reverse.start == "tempered" and is_open.any():
-        modes = pick_modes(rows(ascents[0]), rows(ascents[1]), traits.num_modes, traits.distance)
-        number = max(1, min(_RUNS, len(modes.states), options.num_chains // _FEWEST))
-        parts = model.mode_runs(run, modes, (number, options.num_chains // number))
-        main = rows(run.log_weights + model.log_z0[:, None])
-        found = weighed(main, rows(run.ends), modes, parts, traits.distance, options.num_groups)
+        main = Ends(rows(run.log_weights + model.log_z0[:, None]), rows(run.ends), rows(run.log_q), options.num_groups)
+        random = np.random.default_rng(derived(run.seed, 11))
+        count = options.num_chains
+        phases = explored(rows(ascents[0]), partial(model.moved, run), model.fitted, count, traits.distance, random)
+        phases = first_to_weigh(phases, main)
+        number = max(1, min(_RUNS, len(phases.ceiling), count // _FEWEST))
+        starts = phases.states[:number, :, np.arange(count // number) % phases.states.shape[2]]
+        found = weighed(main, phases, model.mode_runs(run, starts))
     rounding = rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q)
     return Checks(proof, found, rounding, tuple(model.describe(state) for state in proof.best))
 

@@ -143,7 +143,7 @@ def reverse_runs(share, repeats, count, seed):
     like = torch.zeros(repeats, dtype=torch.float64)
     options = AnnealedImportance(num_chains=count, num_temperatures=10)
     cost = options.plan(curie_weiss(4, 1.0).energy.hypergraph)
-    traits = Traits("balanced", "", hamming, num_modes=16, conditional_error=0.0)
+    traits = Traits("balanced", "", hamming, conditional_error=0.0)
     return behind, result_of(options, traits, Weights(np.zeros(repeats), ahead, behind), checks, like, cost)
 
 
@@ -169,9 +169,11 @@ def test_limits_hold_whatever_perfect_draws_have_not_met(share):
 
 def test_modes_are_the_best_states_far_from_one_another():
     states = np.array([[[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]]])
-    modes = pick_modes(states, np.array([[5.0, 6.0, 2.0, 2.0]]), 4, lambda a, b: np.where(hamming(a, b) > 0.3, 1, 0))
-    assert modes.states[:, 0].tolist() == [[0, 0, 0, 1], [1, 1, 1, 1]]
-    assert modes.log_q[:, 0].tolist() == [6.0, 2.0]
+    order = np.array([[5.0, 6.0, 2.0, 2.0]])
+    places, found = pick_modes(states, order, 4, lambda a, b: np.where(hamming(a, b) > 0.3, 1, 0))
+    assert places[:, 0].tolist() == [1, 2]
+    assert found.all()
+    assert not pick_modes(states, order - np.inf, 1, hamming)[1].any()  # the control: nothing to choose from
     assert root_distance(np.array([4.0, 0.0]), np.array([100.0, 0.25])) == 0.75
 
 
@@ -213,17 +215,17 @@ def test_counterexamples_are_not_believed(name, no_perfect_starts, monkeypatch):
     assert is_false_claim(run(backend, model.energy), model.log_z)  # the control: without the search they are
 
 
-def decoyed_needle(size=18, height=22.0):
-    """One state of weight exp(height) among equal ones, behind a larger cell that another table takes back."""
-    flat = np.zeros((2,) * size)
+def decoyed_needle(size=18, height=22.0, decoys=5):
+    """One state of weight exp(height) among equal ones, behind larger cells that another table takes back."""
+    flat, against = np.zeros((2,) * size), np.zeros((2,) * (size - 1))
     rng = np.random.default_rng(1)
-    planted, decoy = (tuple(rng.integers(0, 2, size).tolist()) for _ in range(2))
-    flat[planted], flat[decoy] = height, height + 2
-    against = np.zeros((2,) * (size - 1))
-    against[decoy[:-1]] = -2 * height
+    planted, *others = (tuple(rng.integers(0, 2, size).tolist()) for _ in range(1 + decoys))
+    flat[planted] = height
+    for decoy in others:
+        flat[decoy], against[decoy[:-1]] = height + 2, -2 * height
     energy = log_linear_energy([2] * size, {tuple(range(size)): flat, tuple(range(size - 1)): against})
-    rest = [height, 2 - height, -2 * height]  # the planted state, the decoy and its neighbour; all others are alike
-    return energy, torch.tensor(planted), float(np.logaddexp.reduce([math.log(2**size - 3), *rest]))
+    rest = [height, *[2 - height, -2 * height] * decoys]  # the planted state, decoys and their neighbours; all others
+    return energy, torch.tensor(planted), float(np.logaddexp.reduce([math.log(2**size - 1 - 2 * decoys), *rest]))
 
 
 @pytest.mark.fixed_seed  # of the control: a chain meets the planted state in one run of about fifty

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...annealing.annealable import Run, Traits
-from ...annealing.mode_checks import ModeRuns, Modes
+from ...annealing.mode_checks import THIN, ModeRuns
 from ...annealing.options import AnnealingOptions
 from ...annealing.runs import derived
 from ...core.certificate import state_text
@@ -90,6 +90,25 @@ class RootAnnealer:
 
 
 @dataclass(frozen=True)
+class IndependentLaws:
+    """Members of the family of a model without interactions, natural parameters (J, d, k)."""
+
+    energy: GeneralizedRootEnergy
+    natural: torch.Tensor
+
+    def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Log probabilities (J, 1, n) of states (1, n, d)."""
+        family, counts = self.energy.family, torch.from_numpy(states[0])
+        base = family.log_base(counts)
+        roots = [family.root(counts, j + 1) for j in range(self.energy.order)]
+        parts = list[torch.Tensor]()
+        for natural in self.natural:
+            terms = (roots[j] * natural[:, j] for j in range(self.energy.order))
+            parts.append((sum(terms, base) - node_log_partition(family, natural)).sum(-1))
+        return torch.stack(parts)[:, None].numpy()
+
+
+@dataclass(frozen=True)
 class AnnealedRoot:
     """One model without a graph, in float64."""
 
@@ -126,26 +145,37 @@ class AnnealedRoot:
         states = _climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
         return states[None], -self.energy.energy(states, validate=False)[None]
 
-    def mode_runs(self, run: Run, modes: Modes, size: tuple[int, int]) -> ModeRuns:
-        parts = [self._run_from(run, torch.from_numpy(modes.states[k, 0]), size[1], k) for k in range(size[0])]
+    def moved(
+        self, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
+    ) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+        chains = self.begin(starts.shape[1], derived(run.seed, 40 + stream))
+        chains.set_states(torch.from_numpy(starts))
+        states, log_q = list[NDArray[np.generic]](), list[NDArray[np.float64]]()
+        for look in range(looks):
+            chains.sweep(THIN if look else sweeps)
+            states.append(chains.states.numpy())
+            log_q.append(chains.log_q.numpy())
+        return np.stack(states), np.stack(log_q)
+
+    def fitted(self, states: NDArray[np.generic]) -> IndependentLaws:
+        natural = (self.energy.node_natural(torch.from_numpy(part[0]), validate=False).mean(0) for part in states)
+        return IndependentLaws(self.energy, torch.stack(list(natural)))
+
+    def mode_runs(self, run: Run, starts: NDArray[np.generic]) -> ModeRuns:
+        parts = [self._run_from(run, torch.from_numpy(start), k) for k, start in enumerate(starts)]
         return ModeRuns(*(np.stack([part.numpy() for part in column]) for column in zip(*parts, strict=True)))
 
-    def _run_from(self, run: Run, mode: torch.Tensor, count: int, number: int) -> tuple[torch.Tensor, ...]:
-        """The fields of :class:`ModeRuns` for one mode."""
-        energy = self.energy
+    def _run_from(self, run: Run, starts: torch.Tensor, number: int) -> tuple[torch.Tensor, ...]:
+        """The fields of :class:`ModeRuns` for one phase."""
+        energy, count = self.energy, starts.shape[1]
         chains = self.begin(count, derived(run.seed, 20 + 2 * number))
-        chains.set_states(mode.expand(1, count, -1))
+        chains.set_states(starts)
         chains.sweep(self.options.burn_in)
-        local = chains.states[0]
-        natural = energy.node_natural(local, validate=False).mean(0)
-        score = energy.family.log_base(local)
-        for j in range(1, energy.order + 1):
-            score = score + natural[:, j - 1] * energy.family.root(local, j)
-        log_z0 = node_log_partition(energy.family, natural)
-        entropy = (log_z0 - score).sum(-1).mean()
+        natural = energy.node_natural(chains.states[0], validate=False).mean(0)
+        log_z0 = node_log_partition(energy.family, natural).sum()
         fitted = RootAnnealer(energy, count, derived(run.seed, 21 + 2 * number), natural)
-        log_weights = fitted.anneal(run.betas, self.options.sweeps_per_step) + log_z0.sum()
-        return chains.states, chains.log_q, entropy[None], log_weights, fitted.states
+        log_weights = fitted.anneal(run.betas, self.options.sweeps_per_step) + log_z0
+        return log_weights, fitted.states, fitted.log_q
 
     def describe(self, state: NDArray[np.generic]) -> str:
         return state_text(self.energy.domain.names, state.tolist()) if len(state) else ""

@@ -32,7 +32,7 @@ _ADVICE = (
     "try more temperatures (num_temperatures, temperatures='adaptive'), resampling (resample_below=0.5), more chains, "
     "or an exact backend with a larger budget"
 )
-_TRAITS = Traits("root", _ADVICE, root_distance, num_modes=8, conditional_error=1e-14)
+_TRAITS = Traits("root", _ADVICE, root_distance, conditional_error=1e-14)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ _MAX_CHAINS = 2**16  # chains of one call of sample
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
 _THIN = 20  # sweeps between two draws of one chain
 _MAX_CELLS = 2**26  # of a marginal table
-_MODES = 16  # told apart
 _CONDITIONALS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of the chains' probabilities
 
 
@@ -173,7 +172,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             )
         tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
         error, cards = _CONDITIONALS[self.precision], graph.domain.cardinalities
-        traits = Traits(graph.coding, ADVICE, hamming, _MODES, error, cards, self._is_reversible)
+        traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible)
         energy = LogLinearEnergy(graph, tables, validate=False)
         own: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
         return AnnealedLogLinear(energy, self._reference(energy), self, traits, own)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..._modes import plain_mode
 from ...annealing.weights import log_sum
@@ -15,7 +18,7 @@ from ...data.observations import Observations
 from ...errors import check_positive
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["fitted", "log_frequencies", "reference_normaliser", "single_terms"]
+__all__ = ["ProductLaws", "fitted", "log_frequencies", "reference_normaliser", "single_terms"]
 
 
 @lru_cache(maxsize=256)
@@ -89,16 +92,30 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
-def fitted(graph: InteractionHypergraph, codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log weights (..., sum of cardinalities) of the product law of states (..., m, d), and its entropy (...)."""
+def fitted(graph: InteractionHypergraph, codes: torch.Tensor) -> torch.Tensor:
+    """Log weights (..., sum of cardinalities) of the product law of states (..., m, d), one state more, spread."""
     cards, count = graph.domain.cardinalities, codes.shape[-2]
     first = list(itertools.accumulate(cards, initial=0))
     weights = codes.new_zeros((*codes.shape[:-2], first[-1]), dtype=torch.float64)
-    entropy = codes.new_zeros(codes.shape[:-2], dtype=torch.float64)
     for levels in sorted(set(cards)):
         at = [i for i, number in enumerate(cards) if number == levels]
         shares = torch.stack([(codes[..., at] == k).sum(-2) for k in range(levels)], -1).double()
         shares = (shares + 1 / levels) / (count + 1)
-        entropy = entropy - (shares * shares.log()).sum((-2, -1))
         weights[..., [first[i] + k for i in at for k in range(levels)]] = shares.log().flatten(-2)
-    return weights, entropy
+    return weights
+
+
+@dataclass(frozen=True)
+class ProductLaws:
+    """Product laws with normalised log weights (J, B, sum of cardinalities)."""
+
+    graph: InteractionHypergraph
+    weights: torch.Tensor
+
+    def log_prob(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Log probabilities (J, B, n) of states (B, n, d)."""
+        weights = self.weights.cpu().numpy()
+        firsts = np.cumsum([0, *self.graph.domain.cardinalities[:-1]])
+        places = (states + firsts).reshape(len(states), -1)
+        parts = (np.take_along_axis(rows, places, -1).reshape(states.shape).sum(-1) for rows in weights)
+        return np.stack(list(parts))

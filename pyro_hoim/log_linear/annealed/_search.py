@@ -1,0 +1,236 @@
+"""The search for states of high probability of log-linear models, whatever the order of their levels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...annealing.annealable import Run
+from ...annealing.runs import derived
+from ...runs.schedule import GibbsSchedule
+from ...structure.hypergraph import InteractionHypergraph
+from ..chains.gibbs import EngineName, GibbsChains
+from ..energy import LogLinearEnergy
+
+__all__ = ["ascend"]
+
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_STARTS = 256  # of the ascents, at most
+_STRONGEST = 16  # interactions whose best cells ascents begin with
+_CELLS = 4  # best ones of each
+_CELL_STARTS = _STRONGEST * _CELLS
+_GREEDY = 2  # of these interactions, those whose best cells go on with the next strongest
+_STEPS = 8  # from a level to those that it draws to, over interactions
+_MOST_GAINS = 2**24  # pairs of levels, or table entries, that are looked at for this
+_FIELDLESS = 2  # sweeps under interactions alone
+_SWEEPS = 12  # of an ascent
+_COLD = 1000.0  # inverse temperature that leaves nothing to chance
+_BLOCK_STARTS = 32  # best states that moves of whole interactions begin with
+_BLOCK_SWEEPS = 3
+_BLOCK_SHARE = 0.1  # of the look-ups of the forward run that these may take
+_BLOCK_STATES = 256  # of one block
+_FEWEST = 64  # starts, where there are as many chains
+
+
+def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.Tensor, torch.Tensor]:
+    """States (B, n, d) at which ascents ended, and their log q (B, n).
+
+    They start from chain ends, from the best cells of the strongest interactions, from what every level of every
+    variable draws the others to, from random states mixed with these, and from the rows of the options, which are among
+    the states. Names and order of the levels do not matter to any of them.
+    """
+    options, graph = run.model.options, model.hypergraph
+    if not len(graph.domain) or not len(model.tables):
+        return run.ends, run.log_q
+    tables = model.tables.double()
+    steps = options.num_chains * options.num_steps * options.sweeps_per_step
+
+    def climbed(
+        starts: torch.Tensor, schedule: GibbsSchedule, sweeps: int, tables: torch.Tensor = tables
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """States and log q after sweeps at an inverse temperature near infinity."""
+        seed, cold = derived(run.seed, 8), LogLinearEnergy(graph, tables * _COLD, validate=False)
+        chains = GibbsChains(cold, starts.shape[-2], schedule=schedule, init=starts, seed=seed, engine=engine)
+        chains.sweep(sweeps)
+        return chains.states, -chains.energy / _COLD
+
+    def searched(starts: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """After moves of single variables, and from the best of these after moves of interactions, where cheap."""
+        states, log_q = climbed(starts, GibbsSchedule(), _SWEEPS)
+        if not _is_cheap(graph, steps, min(_BLOCK_STARTS, starts.shape[-2])):
+            return [(states, log_q)]
+        best = log_q.argsort(-1, descending=True)[..., :_BLOCK_STARTS, None].expand(-1, -1, states.shape[-1])
+        return [(states, log_q), climbed(states.gather(-2, best), GibbsSchedule("interactions"), _BLOCK_SWEEPS)]
+
+    alone = _interaction_parts(graph, tables.cpu().numpy())
+    drawn, others = _starts(model, alone, run, min(_STARTS, max(_FEWEST, options.num_chains)))
+    if drawn.shape[-2]:  # fields may hide what interactions favour
+        drawn = climbed(drawn, GibbsSchedule(), _FIELDLESS, torch.from_numpy(alone).to(model.device))[0]
+    found = searched(torch.cat([others, drawn], -2))
+    rows = options.rows_within([k - 1 for k in graph.domain.cardinalities])
+    if rows is not None:
+        rows = rows.to(model.device).expand(len(model.tables), -1, -1)
+        found += [climbed(rows, GibbsSchedule(), 0), *searched(rows)]
+    return torch.cat([states for states, _ in found], -2), torch.cat([log_q for _, log_q in found], -1)
+
+
+def _interaction_parts(graph: InteractionHypergraph, tables: Floats) -> Floats:
+    """Tables (B, num_terms) less what single variables contribute: the sum over levels of any one variable is as zero.
+
+    Tables of more than two variables lose what is additive in these.
+    """
+    found = np.zeros_like(tables)
+    for piece, shape in zip(graph.term_slices.values(), graph.edge_shapes, strict=True):
+        if len(shape) < 2:
+            continue
+        part = tables[:, piece].reshape(-1, *shape)
+        axes = tuple(range(1, part.ndim))
+        rest = part + (len(shape) - 1) * part.mean(axes, keepdims=True)
+        for axis in axes:
+            rest = rest - part.mean(tuple(a for a in axes if a != axis), keepdims=True)
+        found[:, piece] = rest.reshape(len(tables), -1)
+    return found
+
+
+def _starts(model: LogLinearEnergy, alone: Floats, run: Run, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where ascents begin, (B, n, d): those that interactions alone are to lead on first, and the others."""
+    random, graph = np.random.default_rng(derived(run.seed, 7)), model.hypergraph
+    cards = np.array(model.domain.cardinalities, dtype=np.int64)
+    size = (len(run.ends), len(cards))
+    last = run.log_q.argsort(-1, descending=True)[:, : count // 4, None]
+    ends = run.ends.gather(1, last.expand(-1, -1, size[1])).cpu().numpy()
+    cells = _strongest_cells(graph, model.tables.cpu().numpy(), _random_states(random, cards, size[0], _CELL_STARTS))
+    drawn = _drawn_together(graph, alone, 2 * count, random)
+    mixed = _random_states(random, cards, size[0], count - ends.shape[1])
+    if drawn.shape[1]:
+        picked = drawn[:, random.integers(drawn.shape[1], size=mixed.shape[1])]
+        mixed = np.where(random.random(mixed.shape) < random.random((*mixed.shape[:2], 1)) ** 2, picked, mixed)
+    others = np.concatenate([ends, cells, mixed], 1)
+    return torch.from_numpy(drawn).to(model.device), torch.from_numpy(others).to(model.device)
+
+
+def _random_states(random: np.random.Generator, cards: Codes, batch: int, count: int) -> Codes:
+    """Uniform states (B, n, d)."""
+    return np.minimum((random.random((batch, count, len(cards))) * cards).astype(np.int64), cards - 1)
+
+
+def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, random: np.random.Generator) -> Codes:
+    """States (B, n, d), each of what one level of one variable draws the others to, step by step.
+
+    A pair of levels of two variables gains the largest entry that agrees with it, in every table that holds both. Of
+    more levels than ``count``, half are those that gain most, the others are random.
+    """
+    cards = graph.domain.cardinalities
+    firsts, total = np.cumsum([0, *cards]), sum(cards)
+    cells = sum(math.prod(shape) * len(shape) ** 2 for shape in graph.edge_shapes if len(shape) > 1)
+    if not cells or len(alone) * max(total**2, cells) > _MOST_GAINS:
+        return np.zeros((len(alone), 0, len(cards)), dtype=np.int64)
+    variable = np.repeat(np.arange(len(cards)), cards)
+    found = list[Codes]()
+    for tables in alone:
+        gains = _gains(graph, tables, firsts)
+        scale = np.abs(gains).max()
+        gains += 1e-9 * scale * random.random(gains.shape)  # ties are broken at random
+        seeds = np.arange(total)
+        if total > count:
+            strong = (-gains.max(1)).argsort()
+            seeds = np.concatenate([strong[: count // 2], random.permutation(strong[count // 2 :])[: count - count // 2]])
+        is_set = np.zeros((len(seeds), len(cards)), dtype=bool)
+        states = _random_states(random, np.array(cards, dtype=np.int64), 1, len(seeds))[0]
+        is_set[np.arange(len(seeds)), variable[seeds]] = True
+        states[np.arange(len(seeds)), variable[seeds]] = seeds - firsts[variable[seeds]]
+        field = gains[seeds]
+        for _ in range(_STEPS):
+            is_new = np.zeros_like(is_set)
+            for v, (first, end) in enumerate(itertools.pairwise(firsts)):
+                own = field[:, first:end]
+                reached = ~is_set[:, v] & (own.max(1) - own.min(1) > 1e-6 * scale)
+                states[reached, v], is_new[reached, v] = own[reached].argmax(1), True
+            is_set |= is_new
+            if not is_new.any() or is_set.all():
+                break
+            field = np.zeros((len(seeds), total))
+            for v in range(len(cards)):
+                field[is_set[:, v]] += gains[firsts[v] + states[is_set[:, v], v]]
+        found.append(states)
+    return np.stack(found)
+
+
+def _gains(graph: InteractionHypergraph, tables: Floats, firsts: Codes) -> Floats:
+    """The largest entries of tables (num_terms,) for every two levels, summed, (levels, levels)."""
+    gains = np.zeros((firsts[-1], firsts[-1]))
+    for members, piece, shape in zip(graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True):
+        part = tables[piece].reshape(shape)
+        for first, second in itertools.combinations(range(len(shape)), 2):
+            best = part.max(tuple(k for k in range(len(shape)) if k not in (first, second)))
+            u, v = members[first], members[second]
+            gains[firsts[u] : firsts[u + 1], firsts[v] : firsts[v + 1]] += best
+            gains[firsts[v] : firsts[v + 1], firsts[u] : firsts[u + 1]] += best.T
+    return gains
+
+
+def _strongest_cells(graph: InteractionHypergraph, tables: Floats, states: Codes) -> Codes:
+    """Give the states (B, n, d) the best cells of the strongest interactions; those that none is left for go."""
+    several = [i for i, edge in enumerate(graph.edge_indices) if len(edge) > 1]
+    if not several or not len(tables):
+        return states[:, :0]
+    pieces = list(graph.term_slices.values())
+    first = [piece.start for piece in pieces]
+    strength = (np.maximum.reduceat(tables, first, -1) - np.minimum.reduceat(tables, first, -1)).max(0)
+    order = sorted(several, key=lambda i: -strength[i])
+    strongest = order[:_STRONGEST]
+    starts = [(edge, rank) for rank in range(_CELLS) for edge in strongest if rank < math.prod(graph.edge_shapes[edge])]
+    for k, (edge, rank) in enumerate(starts):
+        is_free = np.ones(states.shape[-1], dtype=bool)
+        goes_on = rank == 0 and edge in order[:_GREEDY]
+        path = [edge, *(i for i in order if i != edge)] if goes_on else [edge]
+        for i in path:
+            members = list(graph.edge_indices[i])
+            if is_free[members].any():
+                best = rank if i == edge else 0
+                _put_cell(tables[:, pieces[i]], graph.edge_shapes[i], members, is_free, states[:, k], best)
+                is_free[members] = False
+            if not is_free.any():
+                break
+    return states[:, : len(starts)]
+
+
+def _put_cell(
+    table: Floats, shape: tuple[int, ...], members: list[int], is_free: NDArray[np.bool_], states: Codes, rank: int
+) -> None:
+    """Give the free members of an interaction, in states (B, d), its best cell but ``rank`` that agrees with them."""
+    cells = _cells(shape)
+    agree = np.ones((len(states), len(cells)), dtype=bool)
+    for place, variable in enumerate(members):
+        if not is_free[variable]:
+            agree &= cells[:, place] == states[:, variable, None]
+    place = np.argpartition(np.where(agree, -table, math.inf), rank, -1)[:, rank]
+    states[:, members] = cells[place]
+
+
+@lru_cache(maxsize=64)
+def _cells(shape: tuple[int, ...]) -> Codes:
+    return np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), -1).astype(np.int64)
+
+
+@lru_cache(maxsize=256)
+def _is_cheap(graph: InteractionHypergraph, steps: int, count: int) -> bool:
+    """Whether moves of whole interactions take few look-ups against so many sweeps of a forward run."""
+    cards = graph.domain.cardinalities
+    touching = [len(edges) for edges in graph.incident]
+    work = 0
+    for block in graph.blocks():
+        members = graph.domain.indices(block)
+        cells = math.prod(cards[i] for i in members)
+        if cells > _BLOCK_STATES:
+            return False
+        work += cells * sum(touching[i] for i in members)
+    forward = steps * sum(levels * number for levels, number in zip(cards, touching, strict=True))
+    return work * count * _BLOCK_SWEEPS < _BLOCK_SHARE * forward
