@@ -12,6 +12,7 @@ main run about each of them; where they find more, the main run has missed a par
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -52,7 +53,11 @@ _RELAXED = 16  # sweeps of the model after an ascent
 _SETTLED = 24  # sweeps after which states of a phase are looked at
 _LOOKS = 4  # how often
 THIN = 4  # sweeps between two looks
-_SLACK = 0.25  # of the range of states of a phase, by which another state of it may be beyond
+_OUTER = 0.1  # share of the states of a phase at either end that says nothing about its range
+_SLACK = 1.0  # of the range of the others, by which a state of the phase may be beyond it
+_LEAST_GROUP = 2  # chains that may be a phase of their own
+_LEAST_GAIN = 0.5  # nats for a state, by which laws of two groups are better than one law
+_MOST_GROUPS = 4  # phases that chains from one state may go to
 
 
 def hamming(first: Numbers, second: Numbers) -> Floats:
@@ -69,15 +74,20 @@ class Law(Protocol):
     """Product laws fitted to the states of J phases of B models."""
 
     def log_prob(self, states: Numbers, /) -> Floats:
-        """Log probabilities (J, B, n) of states (B, n, d)."""
+        """Log probabilities (J, B, n) of states (B, n, d), or of states (J, B, n, d) under the law of their phase."""
         ...
 
 
-Moved = Callable[[Numbers, int, int, int], tuple[Numbers, Floats]]
-"""States (looks, B, n, d) and log q of chains of the model from states (B, n, d).
+class Moved(Protocol):
+    """Chains of the model."""
 
-The numbers are sweeps before the first look, looks, four sweeps apart, and a stream of random numbers.
-"""
+    def __call__(self, starts: Numbers, /, sweeps: int, looks: int, stream: int) -> tuple[Numbers, Floats]:
+        """States (looks, B, n, d) and log q of chains from states (B, n, d).
+
+        There are ``sweeps`` before the first look and four between two; ``stream`` is that of the random numbers.
+        """
+        ...
+
 
 Fitted = Callable[[Numbers], Law]
 """The product laws of states (J, B, n, d)."""
@@ -172,14 +182,15 @@ def explored(
     probable, so that no peak is missed, half at others drawn at random, which finds what many ascents lead to.
     """
     count = min(_MOST, max(_FEWEST, num_chains // _SHARE))
-    looks, looks_log_q = moved(modes, _RELAXED, _LOOKS, 0)
+    looks, looks_log_q = moved(modes, sweeps=_RELAXED, looks=_LOOKS, stream=0)
     relaxed, log_q = looks[-1], looks_log_q[-1]
     is_open = np.ones(log_q.shape, dtype=bool)
     rounds = list[_Found]()
     for number in range(1, _ROUNDS + 1):
         places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), distance, random)
         start = relaxed[np.arange(len(relaxed)), places]
-        found = _settled(start, is_there, lambda s, n=number: moved(s, _SETTLED, _LOOKS, n), fitted, count)
+        move = partial(moved, sweeps=_SETTLED, looks=_LOOKS, stream=number)
+        found = _settled(start, is_there, move, fitted, distance, count)
         rounds.append(found)
         for states, values in zip(looks, looks_log_q, strict=True):
             is_open &= ~found.holds(states, values)[0].any(0)
@@ -209,31 +220,87 @@ def _begun(
 
 
 def _settled(
-    start: Numbers, is_there: Flags, moved: Callable[[Numbers], tuple[Numbers, Floats]], fitted: Fitted, count: int
+    start: Numbers,
+    is_there: Flags,
+    moved: Callable[[Numbers], tuple[Numbers, Floats]],
+    fitted: Fitted,
+    distance: Distance,
+    count: int,
 ) -> _Found:
-    """What ``count`` chains from each of the states (J, B, d) say about the phase that they are in.
+    """What ``count`` chains from each of the states (J, B, d) say about the phases that they are in, G of each.
 
-    Half of the chains make the product law r, the other half say how probable states of the phase are under it. The
+    Half of the chains make the product law r of a phase, the other half say how probable its states are under r. The
     mean of log q - log r over the law p of the phase is its part of log Z plus the divergence of r from p.
     """
     number, batch, size = start.shape
     states, log_q = moved(np.repeat(start.swapaxes(0, 1), count, 1))
-    states = states.reshape(-1, batch, number, count, size).transpose(2, 1, 0, 3, 4)
-    log_q = log_q.reshape(-1, batch, number, count).transpose(2, 1, 0, 3)
+    states = states.reshape(-1, batch, number, count, size).transpose(2, 1, 3, 0, 4)  # (J, B, chains, looks, d)
+    log_q = log_q.reshape(-1, batch, number, count).transpose(2, 1, 3, 0)
+    groups = [[_groups(states[j, b], fitted, distance) for b in range(batch)] for j in range(number)]
+    most = max(len(of) for row in groups for of in row)
+    index = np.array([[[*of, *[of[0]] * (most - len(of))] for of in row] for row in groups])  # (J, B, G, chains)
+    index = index.transpose(2, 0, 1, 3)
+    is_group = np.array([[[g < len(of) for of in row] for row in groups] for g in range(most)])
+    flags = (is_group & is_there).reshape(-1, batch)
+    states = np.take_along_axis(states[None], index[..., None, None], 3).reshape(-1, *states.shape[1:])
+    log_q = np.take_along_axis(log_q[None], index[..., None], 3).reshape(-1, *log_q.shape[1:])
     half = count // 2
-    law = fitted(states[..., :half, :].reshape(number, batch, -1, size))
-    others = states[..., half:, :].reshape(number, batch, -1, size)
-    every = law.log_prob(others.swapaxes(0, 1).reshape(batch, -1, size)).reshape(number, batch, number, -1)
-    chance = np.stack([every[j, :, j] for j in range(number)])
-    gain = log_q[..., half:].reshape(number, batch, -1) - chance
-    ceiling = gain.mean(-1) + 2 * gain.std(-1) / np.sqrt(count - half)
-    low, high = _reach(log_q.reshape(number, batch, -1))
-    return _Found(states[:, :, -1], log_q[:, :, -1], is_there, ceiling, law, _reach(chance)[0], low, high)
+    law = fitted(states[:, :, :half].reshape(len(states), batch, -1, size))
+    chance = law.log_prob(states[:, :, half:].reshape(len(states), batch, -1, size))
+    theirs = log_q[:, :, half:].reshape(chance.shape)
+    least, (low, high) = _reach(chance)[0], _reach(log_q.reshape(len(states), batch, -1))
+    # Chains that have left, which are few, would make the phase look as wide as what they went to.
+    stayed = (chance >= least[..., None]) & (theirs >= low[..., None]) & (theirs <= high[..., None])
+    gain = np.ma.masked_array(theirs - chance, ~stayed)
+    ceiling = np.ma.filled(gain.mean(-1) + 2 * gain.std(-1) / np.sqrt(count - half), np.inf)
+    return _Found(states[..., -1, :], log_q[..., -1], flags, ceiling, law, least, low, high)
+
+
+def _groups(states: Numbers, fitted: Fitted, distance: Distance) -> list[NDArray[np.intp]]:
+    """Chains (m, looks, d) that went to different phases apart: the members of each group, repeated to m.
+
+    Chains are split along the first principal coordinate of their distances, as long as states of the groups that made
+    no law are more probable under the law of their own group than under one of both, by more than the choice costs.
+    """
+    count, _, size = states.shape
+    left, found = [np.arange(count)], list[NDArray[np.intp]]()
+    while left:
+        members = left.pop()
+        parts = _split(states[members], distance) if len(members) >= 2 * _LEAST_GROUP else []
+        if min(map(len, parts), default=0) >= _LEAST_GROUP and len(left) + len(found) < _MOST_GROUPS - 1:
+            both = [_halves(members, count), *(_halves(members[part], count) for part in parts)]
+            law = fitted(np.stack([states[of[: count // 2]].reshape(1, -1, size) for of in both]))
+            gain = 0.0
+            for k, part in enumerate(parts, start=1):
+                chance = law.log_prob(states[both[k][count // 2 :]].reshape(1, -1, size))[:, 0].mean(-1)
+                share = len(part) / len(members)
+                gain += share * (chance[k] - chance[0] + np.log(share))
+            if gain > _LEAST_GAIN:
+                left += [members[part] for part in parts]
+                continue
+        found.append(_halves(members, count))
+    return found
+
+
+def _halves(members: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """``count`` chains, of which no member is in both halves if there are two."""
+    half, middle = count // 2, max(1, len(members) // 2)
+    first, second = members[:middle], members[middle:] if len(members) > 1 else members
+    return np.concatenate([np.resize(first, half), np.resize(second, count - half)])
+
+
+def _split(states: Numbers, distance: Distance) -> list[NDArray[np.intp]]:
+    """Two groups of chains (m, looks, d), by the sign of the first principal coordinate."""
+    ends = states[:, [0, -1]]
+    apart = distance(ends[:, None, :, None], ends[None, :, None]).mean((-1, -2))
+    apart = apart - apart.mean(0) - apart.mean(1)[:, None] + apart.mean()
+    coordinate = np.linalg.eigh(-apart)[1][:, -1]
+    return [np.flatnonzero(coordinate <= 0), np.flatnonzero(coordinate > 0)]
 
 
 def _reach(values: Floats) -> tuple[Floats, Floats]:
     """Between which numbers others like these (..., n) are."""
-    low, high = values.min(-1), values.max(-1)
+    low, high = np.quantile(values, [_OUTER, 1 - _OUTER], axis=-1)
     slack = _SLACK * (high - low) + 1e-6 * (1 + np.abs(high))
     return low - slack, high + slack
 

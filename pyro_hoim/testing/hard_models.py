@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from .root_models import log_sum
 
 __all__ = [
     "HardModel",
+    "blocks_of_levels",
+    "broad_phase",
+    "condensate_and_dimers",
     "condensing_level",
     "curie_weiss",
     "enumerated_log_z",
@@ -36,6 +39,7 @@ __all__ = [
     "potts_complete",
     "potts_grid",
     "root_counts",
+    "shuffled",
     "sign_grid",
     "spin_glass",
     "two_wells",
@@ -168,6 +172,88 @@ def potts_complete(size: int, colours: int, coupling: float, field: float = 0.0)
     parameters = {"size": size, "colours": colours, "coupling": coupling, "field": field}
     log_z = float(total[size]) + math.lgamma(size + 1)
     return HardModel("Potts, complete graph", parameters, log_linear_energy([colours] * size, tables), log_z)
+
+
+def blocks_of_levels(
+    size: int, widths: Sequence[int], gains: Sequence[float], fields: Sequence[float] = ()
+) -> HardModel:
+    r"""Levels in blocks: pairs in one block gain that block's number, variables in it that block's field.
+
+    Block b has ``widths`` w levels, ``gains`` g and ``fields`` h, zero where none are given. Log Z by the numbers of
+    variables in every block, one block after the other:
+
+    .. math:: Z = n! \, [t^n] \prod_b \sum_k \frac{w_b^k}{k!} \exp\Bigl(h_b k + g_b \frac{k (k - 1)}2\Bigr) t^k
+    """
+    fields = [*fields, *[0.0] * (len(widths) - len(fields))]
+    block = np.repeat(np.arange(len(widths)), widths)
+    table = np.where(block[:, None] == block, np.asarray(gains, dtype=np.float64)[block], 0.0)
+    tables: dict[Scope, np.ndarray] = dict.fromkeys(itertools.combinations(range(size), 2), table)
+    if any(fields):
+        tables |= {(i,): np.asarray(fields, dtype=np.float64)[block] for i in range(size)}
+    count = np.arange(size + 1)
+    total, factorials = np.where(count == 0, 0.0, -np.inf), np.array([math.lgamma(k + 1) for k in count])
+    for width, gain, field in zip(widths, gains, fields, strict=True):
+        one = count * (math.log(width) + field) + gain * count * (count - 1) / 2 - factorials
+        total = np.array([np.logaddexp.reduce(total[: k + 1] + one[k::-1]) for k in count])
+    parameters = {"size": size, "widths": tuple(widths), "gains": tuple(gains), "fields": tuple(fields)}
+    log_z = float(total[size] + factorials[size])
+    return HardModel("blocks of levels", parameters, log_linear_energy([len(block)] * size, tables), log_z)
+
+
+def broad_phase(
+    size: int, wide: int, peaks: int, lead: float, *, field: float = 7.0, own: float = 0.3, edge: float = 0.12
+) -> HardModel:
+    """Blocks of one level with a ``field``, of ``wide`` levels, and of one level each for some ``peaks``.
+
+    All variables in the broad block weigh ``lead`` nats more than all in the first, whose gain is ``own``; the peaks
+    gain ``edge`` more than the broad block, so that the most probable states are there.
+    """
+    pairs = size * (size - 1) / 2
+    broad = (field * size + own * pairs + lead - size * math.log(wide)) / pairs
+    model = blocks_of_levels(size, [1, wide] + [1] * peaks, [own, broad] + [broad + edge] * peaks, [field])
+    parameters = {"size": size, "wide": wide, "peaks": peaks, "lead": lead, "field": field, "own": own, "edge": edge}
+    return replace(model, parameters=parameters)
+
+
+def condensate_and_dimers(size: int, levels: int, gain: float, dimer: float, against: float) -> HardModel:
+    """Pairs at level 0 gain ``gain`` against a field; every pair has a cell of its own that gains ``dimer``.
+
+    The best cell of every table is the pair's own one. No variable can be in two of these, as the level for a partner
+    is its own; log Z by the numbers of variables at level 0 and of pairs matched among the others.
+    """
+    single = np.where(np.arange(levels) == 0, -against, 0.0)
+    tables: dict[Scope, np.ndarray] = {(i,): single for i in range(size)}
+    for i, j in itertools.combinations(range(size), 2):
+        tables[i, j] = np.zeros((levels, levels))
+        tables[i, j][0, 0], tables[i, j][j, i + 1] = gain, dimer
+    parts = list[float]()
+    for low in range(size + 1):
+        for pairs in range((size - low) // 2 + 1):
+            rest = size - low - 2 * pairs
+            ways = math.lgamma(size + 1) - sum(math.lgamma(k + 1) for k in (low, rest, pairs)) - pairs * math.log(2)
+            weight = gain * low * (low - 1) / 2 - against * low + rest * math.log(levels - 1)
+            parts.append(ways + weight + pairs * math.log(math.expm1(dimer)))
+    parameters = {"size": size, "levels": levels, "gain": gain, "dimer": dimer, "against": against}
+    return HardModel(
+        "condensate and dimers", parameters, log_linear_energy([levels] * size, tables), log_sum(np.array(parts))
+    )
+
+
+def shuffled(model: HardModel, seed: int) -> HardModel:
+    """The same law with the levels of every variable in another order, at random; log Z is the same.
+
+    Counts, whose order is part of the model, stay.
+    """
+    if isinstance(model.energy, GeneralizedRootEnergy):
+        return model
+    graph, rng = model.energy.hypergraph, np.random.default_rng(seed)
+    orders = [rng.permutation(levels) for levels in graph.domain.cardinalities]
+    flat = model.energy.tables.numpy()
+    parts = [np.zeros(0)]
+    for scope, piece, shape in zip(graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True):
+        parts.append(flat[piece].reshape(shape)[np.ix_(*(orders[i] for i in scope))].reshape(-1))
+    energy = LogLinearEnergy(graph, torch.from_numpy(np.concatenate(parts)))
+    return replace(model, energy=energy, parameters={**model.parameters, "shuffled": seed})
 
 
 def _grid_log_z(colours: int, right: np.ndarray, down: np.ndarray) -> float:

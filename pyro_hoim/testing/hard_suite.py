@@ -18,6 +18,8 @@ from ..errors import check_choice
 from .hard_models import (
     HardModel,
     Scope,
+    broad_phase,
+    condensate_and_dimers,
     condensing_level,
     curie_weiss,
     enumerated_log_z,
@@ -81,6 +83,27 @@ def _sign_grid_cases() -> Iterator[HardModel]:
         yield sign_grid(13, 13, coupling, seed)
 
 
+def _broad_phase_cases() -> Iterator[HardModel]:
+    """14 to 20 variables of 40 to 60 levels, up to 20 peaks; the broad phase from far below the first to far above."""
+    for case in range(36):
+        rng = np.random.default_rng(case)
+        size, levels, peaks = int(rng.integers(14, 21)), int(rng.integers(40, 61)), int(rng.integers(0, 21))
+        field, own, edge = rng.uniform(5.0, 9.0), rng.uniform(0.0, 0.4), rng.uniform(0.04, 0.2)
+        lead = (-6.0, -2.0, 0.0, 2.0, 5.0, 12.0)[case % 6]
+        yield broad_phase(size, levels - 1 - peaks, peaks, lead, field=field, own=own, edge=edge)
+
+
+def _dimer_cases() -> Iterator[HardModel]:
+    """The condensate from far below the dimers to far above."""
+    for case in range(24):
+        rng = np.random.default_rng(case)
+        size, levels = int(rng.integers(10, 21)), int(rng.integers(40, 61))
+        against, dimer = rng.uniform(2.0, 6.0), rng.uniform(0.5, 3.0)
+        lead, pairs = (-6.0, -1.0, 2.0, 10.0)[case % 4], size * (size - 1) / 2
+        gain = (condensate_and_dimers(size, levels, 0.0, dimer, against).log_z + lead + against * size) / pairs
+        yield condensate_and_dimers(size, levels, gain, dimer, against)
+
+
 HARD_CLASSES: Mapping[str, Callable[[], Iterator[HardModel]]] = {
     "spins of orders 1 to 3": _mean_field_cases,
     "two wells": lambda: (
@@ -88,6 +111,8 @@ HARD_CLASSES: Mapping[str, Callable[[], Iterator[HardModel]]] = {
         for size, far in itertools.product((16, 24, 40), (4.0, 5.5, 6.0, 6.25, 6.5, 7.0, 8.45))
     ),
     "condensing level": _condensing_cases,
+    "blocks of levels": _broad_phase_cases,
+    "condensate and dimers": _dimer_cases,
     "Potts, complete graph": _potts_complete_cases,
     "Potts grid": _potts_grid_cases,
     "Curie-Weiss": lambda: (

@@ -11,6 +11,9 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import AnnealedImportance, VariableElimination
 from pyro_hoim.testing import exact_log_partition
 from pyro_hoim.testing.hard_models import (
+    blocks_of_levels,
+    broad_phase,
+    condensate_and_dimers,
     condensing_level,
     curie_weiss,
     enumerated_log_z,
@@ -20,6 +23,7 @@ from pyro_hoim.testing.hard_models import (
     potts_complete,
     potts_grid,
     root_counts,
+    shuffled,
     sign_grid,
     spin_glass,
     two_wells,
@@ -33,6 +37,10 @@ SMALL = [
     curie_weiss(8, 1.3, 0.1),
     two_wells(7, 0.4, 1.0, 2.5),
     condensing_level(5, 4, 0.7),
+    blocks_of_levels(5, [1, 3, 1, 2], [0.3, 0.7, 1.1, -0.4], [0.6, 0.0, -0.2]),
+    broad_phase(6, 3, 2, 1.5, field=1.2),
+    condensate_and_dimers(5, 6, 1.3, 1.5, 2.0),
+    shuffled(condensate_and_dimers(4, 5, 0.9, 1.1, 0.4), 3),
     potts_complete(6, 3, 3.1),
     potts_complete(5, 4, 2.0, 0.8),
     potts_grid(3, 3, 3, 0.9),

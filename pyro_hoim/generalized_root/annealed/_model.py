@@ -97,14 +97,12 @@ class IndependentLaws:
     natural: torch.Tensor
 
     def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Log probabilities (J, 1, n) of states (1, n, d)."""
-        family, counts = self.energy.family, torch.from_numpy(states[0])
-        base = family.log_base(counts)
-        roots = [family.root(counts, j + 1) for j in range(self.energy.order)]
-        parts = list[torch.Tensor]()
-        for natural in self.natural:
-            terms = (roots[j] * natural[:, j] for j in range(self.energy.order))
-            parts.append((sum(terms, base) - node_log_partition(family, natural)).sum(-1))
+        """Log probabilities (J, 1, n) of states (1, n, d), or (J, 1, n, d) under their own laws."""
+        family, order, parts = self.energy.family, self.energy.order, list[torch.Tensor]()
+        for k, natural in enumerate(self.natural):
+            counts = torch.from_numpy(states[0] if states.ndim == 3 else states[k, 0])
+            terms = (family.root(counts, j + 1) * natural[:, j] for j in range(order))
+            parts.append((sum(terms, family.log_base(counts)) - node_log_partition(family, natural)).sum(-1))
         return torch.stack(parts)[:, None].numpy()
 
 

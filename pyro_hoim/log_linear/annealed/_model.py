@@ -78,7 +78,7 @@ class AnnealedLogLinear:
         return np.stack(states), np.stack(log_q)
 
     def fitted(self, states: Codes) -> ProductLaws:
-        return ProductLaws(self.energy.hypergraph, fitted(self.energy.hypergraph, torch.from_numpy(states)))
+        return ProductLaws.of(self.energy.hypergraph, states)
 
     def mode_runs(self, run: Run, starts: Codes) -> ModeRuns:
         graph, options = self.energy.hypergraph, self.options

@@ -110,12 +110,32 @@ class ProductLaws:
     """Product laws with normalised log weights (J, B, sum of cardinalities)."""
 
     graph: InteractionHypergraph
-    weights: torch.Tensor
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, graph: InteractionHypergraph, codes: NDArray[np.int64]) -> ProductLaws:
+        """The laws of states (J, B, m, d): levels not seen share as many states as levels were seen.
+
+        Few seen say that the others are rare, many seen that many more are to come (Ian Witten and Timothy Bell, The
+        zero-frequency problem, 1991, method C).
+        """
+        cards, count = graph.domain.cardinalities, codes.shape[-2]
+        firsts, total = np.cumsum([0, *cards[:-1]]), sum(cards)
+        flat = (codes + firsts).reshape(-1, count * len(cards))
+        places = flat + total * np.arange(len(flat))[:, None]
+        counts = np.bincount(places.reshape(-1), minlength=total * len(flat)).reshape(len(flat), total)
+        levels = np.array(cards)
+        seen = np.add.reduceat(counts > 0, firsts, axis=-1)
+        spread = seen / np.where(seen < levels, levels - seen, levels)
+        is_new = (counts == 0) | np.repeat(seen == levels, levels, -1)
+        shares = (counts + np.where(is_new, np.repeat(spread, levels, -1), 0)) / (count + np.repeat(seen, levels, -1))
+        return cls(graph, np.log(shares).reshape(*codes.shape[:2], total))
 
     def log_prob(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Log probabilities (J, B, n) of states (B, n, d)."""
-        weights = self.weights.cpu().numpy()
+        """Log probabilities (J, B, n) of states (B, n, d), or (J, B, n, d) under their own laws."""
         firsts = np.cumsum([0, *self.graph.domain.cardinalities[:-1]])
-        places = (states + firsts).reshape(len(states), -1)
-        parts = (np.take_along_axis(rows, places, -1).reshape(states.shape).sum(-1) for rows in weights)
-        return np.stack(list(parts))
+        found = list[NDArray[np.float64]]()
+        for j, rows in enumerate(self.weights):
+            places = (states if states.ndim == 3 else states[j]) + firsts
+            found.append(np.take_along_axis(rows, places.reshape(len(rows), -1), -1).reshape(places.shape).sum(-1))
+        return np.stack(found)
