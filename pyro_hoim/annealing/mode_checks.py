@@ -49,7 +49,7 @@ _ROUNDS = 4  # of looking for phases
 _AT_ONCE = 8  # states a round begins at
 _FEWEST, _MOST = 16, 64  # chains at each of these
 _SHARE = 8  # of the chains of the main run
-_RELAXED = 16  # sweeps of the model after an ascent
+_RELAXED = 24  # sweeps of the model after an ascent
 _SETTLED = 24  # sweeps after which states of a phase are looked at
 _LOOKS = 4  # how often
 THIN = 4  # sweeps between two looks
@@ -145,6 +145,7 @@ class Weighed(NamedTuple):
     is_contradicted: Flags  # a set of states is heavier, beyond the errors, than in the main run
     is_unweighed: Flags  # a phase was found that no run has weighed, and that may matter
     log_z: Floats  # log of Z as the main run has it, plus what it has missed, nats
+    unseen: Floats  # most that phases in which the main run hardly ended may add to log Z, nats
 
 
 class Ends(NamedTuple):
@@ -182,7 +183,7 @@ def explored(
     probable, so that no peak is missed, half at others drawn at random, which finds what many ascents lead to.
     """
     count = min(_MOST, max(_FEWEST, num_chains // _SHARE))
-    looks, looks_log_q = moved(modes, sweeps=_RELAXED, looks=_LOOKS, stream=0)
+    looks, looks_log_q = moved(modes, sweeps=_RELAXED, looks=2, stream=0)
     relaxed, log_q = looks[-1], looks_log_q[-1]
     is_open = np.ones(log_q.shape, dtype=bool)
     rounds = list[_Found]()
@@ -291,8 +292,7 @@ def _halves(members: NDArray[np.intp], count: int) -> NDArray[np.intp]:
 
 def _split(states: Numbers, distance: Distance) -> list[NDArray[np.intp]]:
     """Two groups of chains (m, looks, d), by the sign of the first principal coordinate."""
-    ends = states[:, [0, -1]]
-    apart = distance(ends[:, None, :, None], ends[None, :, None]).mean((-1, -2))
+    apart = distance(states[:, None, -1], states[None, :, -1])
     apart = apart - apart.mean(0) - apart.mean(1)[:, None] + apart.mean()
     coordinate = np.linalg.eigh(-apart)[1][:, -1]
     return [np.flatnonzero(coordinate <= 0), np.flatnonzero(coordinate > 0)]
@@ -307,11 +307,10 @@ def _reach(values: Floats) -> tuple[Floats, Floats]:
 
 def _told_apart(rounds: Sequence[_Found]) -> Floats:
     """The ceiling (J, B) of all that was found, minus infinity for what is part of a phase with a higher one."""
-    first = rounds[0].states
-    batch, count, size = first.shape[1:]
-    states = np.concatenate([part.states for part in rounds])
-    number = len(states)
-    log_q = np.concatenate([part.log_q for part in rounds]).swapaxes(0, 1).reshape(batch, -1)
+    states = np.concatenate([part.states[:, :, -_FEWEST:] for part in rounds])
+    log_q = np.concatenate([part.log_q[:, :, -_FEWEST:] for part in rounds])
+    number, batch, count, size = states.shape
+    log_q = log_q.swapaxes(0, 1).reshape(batch, -1)
     flat = states.swapaxes(0, 1).reshape(batch, number * count, size)
     inside = np.concatenate([part.holds(flat, log_q)[0] for part in rounds])
     is_part = inside.reshape(number, batch, number, count).mean(-1) >= 0.5  # [a, b, c]: c of a
@@ -347,7 +346,8 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
     is_unseen = _visits(main, inside) < _VISITS
     share = np.where(is_there, np.exp(np.minimum(phases.ceiling - log_z.value, _ABSENT)), 0)
     missed, spread = np.zeros(here.shape), np.full(here.shape, 1 / log_weights.shape[-1])
-    is_blind, is_more = np.zeros(here.shape, dtype=bool), np.zeros(log_z.value.shape, dtype=bool)
+    is_blind, has_run = np.zeros((2, *here.shape), dtype=bool)
+    is_more = np.zeros(log_z.value.shape, dtype=bool)
     for k in range(size):
         found = log_mean_weight(runs.log_weights[k])
         there = phases.holds(runs.ends[k], runs.log_q[k])
@@ -356,7 +356,7 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
         gap = found.value - log_z.value
         is_more |= found.is_reliable & is_there[k] & (gap > _GAP * np.hypot(found.error, log_z.error) + 1e-9)
         is_seen = found.is_reliable & (_effective(runs.log_weights[k], there[1][k]) >= _VISITS)
-        is_blind[k] = ~is_seen & is_unseen[k] & (share[k] > _NEGLIGIBLE)
+        is_blind[k], has_run[k] = ~is_seen & is_unseen[k] & (share[k] > _NEGLIGIBLE), is_seen
         missed[k] = np.where(found.is_reliable, missed[k], np.maximum(missed[k], 0))
     is_blind &= is_there
     missed, spread = np.where(is_there, missed, 0), np.where(is_there, spread, 0)
@@ -366,7 +366,9 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
     others = np.where(is_unseen, share, 0)[size:].sum(0) + np.exp(np.minimum(phases.strays - log_z.value, _ABSENT))
     is_unweighed = is_blind.any(0) | (others > np.maximum(_NEGLIGIBLE, _GAP * log_z.error))
     more = np.log1p(positive.sum(0) + others)
-    return Weighed(is_more | total | beyond.any(0), is_unweighed, log_z.value + more)
+    may_add = np.minimum(np.where(has_run, positive + 2 * spread, np.inf), share)[:size]
+    unseen = np.log1p(np.where(is_unseen[:size], may_add, 0).sum(0) + others)
+    return Weighed(is_more | total | beyond.any(0), is_unweighed, log_z.value + more, unseen)
 
 
 def _visits(main: Ends, inside: Flags) -> Floats:

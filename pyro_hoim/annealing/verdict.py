@@ -136,7 +136,7 @@ def _joined(parts: Sequence[Checks]) -> Checks:
     proof = Certificate(*map(np.concatenate, columns))
     found: Weighed | None = None
     if any(part.weighed is not None for part in parts):
-        nothing = Weighed(np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), np.full(1, -np.inf))
+        nothing = Weighed(np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), np.full(1, -np.inf), np.zeros(1))
         columns = zip(*(part.weighed or nothing for part in parts), strict=True)
         found = Weighed(*map(np.concatenate, columns))
     words = tuple(state for part in parts for state in part.best_states)
@@ -271,6 +271,7 @@ def _with_checks(found: _Outcome, checks: Checks, notes: _Notes, is_perfect: boo
                 facts = {"value": value[i], "more": modes.log_z[i], "state": checks.best_states[i]}
                 notes.add(where, text.format(which="{which}", **facts))
         is_beaten = is_beaten | contradicted | unweighed
+        error, upper = np.hypot(error, modes.unseen), upper + modes.unseen
         value = np.where(contradicted, modes.log_z, value)
     if not is_perfect:  # the upper limit of perfect starts rests on nothing that the checks have refuted
         upper = np.where(is_beaten, np.inf, upper)

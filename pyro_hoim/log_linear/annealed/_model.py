@@ -20,7 +20,8 @@ from ..exact import perfect
 from ._search import ascend
 from .reference import ProductLaws, fitted, reference_normaliser
 
-Codes = NDArray[np.int64]
+Numbers = NDArray[np.generic]
+
 
 class AnnealedChains(GibbsChains):
     """Chains whose energies, at both ends of a path, are whole."""
@@ -65,22 +66,22 @@ class AnnealedLogLinear:
         return ascend(self.energy, run, self.own["engine"])
 
     def moved(
-        self, run: Run, starts: Codes, sweeps: int, looks: int, stream: int
-    ) -> tuple[Codes, NDArray[np.float64]]:
+        self, run: Run, starts: Numbers, sweeps: int, looks: int, stream: int
+    ) -> tuple[Numbers, NDArray[np.float64]]:
         init = torch.from_numpy(starts).to(self.energy.device)
         seed = derived(run.seed, 20 + stream)
         chains = AnnealedChains(self.energy, starts.shape[-2], init=init, seed=seed, **self.own)
-        states, log_q = list[Codes](), list[NDArray[np.float64]]()
+        states, log_q = list[Numbers](), list[NDArray[np.float64]]()
         for look in range(looks):
             chains.sweep(THIN if look else sweeps)
             states.append(chains.states.cpu().numpy())
             log_q.append(chains.log_q.cpu().numpy())
         return np.stack(states), np.stack(log_q)
 
-    def fitted(self, states: Codes) -> ProductLaws:
+    def fitted(self, states: Numbers) -> ProductLaws:
         return ProductLaws.of(self.energy.hypergraph, states)
 
-    def mode_runs(self, run: Run, starts: Codes) -> ModeRuns:
+    def mode_runs(self, run: Run, starts: Numbers) -> ModeRuns:
         graph, options = self.energy.hypergraph, self.options
         many, count = self.energy.expand((len(starts), *self.energy.batch_shape)), starts.shape[-2]
         init = torch.from_numpy(starts).to(many.device)

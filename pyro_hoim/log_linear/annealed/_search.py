@@ -141,7 +141,8 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
         seeds = np.arange(total)
         if total > count:
             strong = (-gains.max(1)).argsort()
-            seeds = np.concatenate([strong[: count // 2], random.permutation(strong[count // 2 :])[: count - count // 2]])
+            rest = random.permutation(strong[count // 2 :])
+            seeds = np.concatenate([strong[: count // 2], rest[: count - count // 2]])
         is_set = np.zeros((len(seeds), len(cards)), dtype=bool)
         states = _random_states(random, np.array(cards, dtype=np.int64), 1, len(seeds))[0]
         is_set[np.arange(len(seeds)), variable[seeds]] = True
@@ -156,9 +157,9 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
             is_set |= is_new
             if not is_new.any() or is_set.all():
                 break
-            field = np.zeros((len(seeds), total))
-            for v in range(len(cards)):
-                field[is_set[:, v]] += gains[firsts[v] + states[is_set[:, v], v]]
+            chosen = np.zeros((len(seeds), total))
+            np.put_along_axis(chosen, states + firsts[:-1], is_new, -1)
+            field = field + chosen @ gains
         found.append(states)
     return np.stack(found)
 

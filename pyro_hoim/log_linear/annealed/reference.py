@@ -113,7 +113,7 @@ class ProductLaws:
     weights: NDArray[np.float64]
 
     @classmethod
-    def of(cls, graph: InteractionHypergraph, codes: NDArray[np.int64]) -> ProductLaws:
+    def of(cls, graph: InteractionHypergraph, codes: NDArray[np.generic]) -> ProductLaws:
         """The laws of states (J, B, m, d): levels not seen share as many states as levels were seen.
 
         Few seen say that the others are rare, many seen that many more are to come (Ian Witten and Timothy Bell, The
@@ -131,11 +131,15 @@ class ProductLaws:
         shares = (counts + np.where(is_new, np.repeat(spread, levels, -1), 0)) / (count + np.repeat(seen, levels, -1))
         return cls(graph, np.log(shares).reshape(*codes.shape[:2], total))
 
-    def log_prob(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
         """Log probabilities (J, B, n) of states (B, n, d), or (J, B, n, d) under their own laws."""
-        firsts = np.cumsum([0, *self.graph.domain.cardinalities[:-1]])
+        places = states + np.cumsum([0, *self.graph.domain.cardinalities[:-1]])
+        if states.ndim == 4:
+            flat = places.reshape(*places.shape[:2], -1)
+            return np.take_along_axis(self.weights, flat, -1).reshape(places.shape).sum(-1)
         found = list[NDArray[np.float64]]()
-        for j, rows in enumerate(self.weights):
-            places = (states if states.ndim == 3 else states[j]) + firsts
-            found.append(np.take_along_axis(rows, places.reshape(len(rows), -1), -1).reshape(places.shape).sum(-1))
-        return np.stack(found)
+        for b, where in enumerate(places):
+            chosen = np.zeros((len(where), self.weights.shape[-1]))
+            np.put_along_axis(chosen, where, 1, -1)
+            found.append(self.weights[:, b] @ chosen.T)
+        return np.stack(found, 1)
