@@ -1,5 +1,6 @@
 """What backs the verdict on annealed estimates: states as bounds, limits without assumptions, runs from modes found."""
 
+import functools
 import itertools
 import math
 import warnings
@@ -11,7 +12,7 @@ from scipy import stats
 
 from pyro_hoim.annealing import log_mean_weight, one_sided_limits
 from pyro_hoim.annealing.annealable import Traits
-from pyro_hoim.annealing.mode_checks import hamming, pick_modes, root_distance
+from pyro_hoim.annealing.mode_checks import explored, hamming, pick_modes, root_distance
 from pyro_hoim.annealing.options import chosen_rows
 from pyro_hoim.annealing.verdict import Checks, Weights, result_of
 from pyro_hoim.annealing.weights import log_mean_lower_limit
@@ -30,15 +31,19 @@ from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
 from pyro_hoim.generalized_root.structure import RootStructure
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
 from pyro_hoim.log_linear.annealed._model import AnnealedLogLinear
+from pyro_hoim.log_linear.annealed.reference import ProductLaws
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 from pyro_hoim.testing.hard_models import (
+    broad_phase,
+    condensate_and_dimers,
     condensing_level,
     curie_weiss,
     log_linear_energy,
     mean_field_spins,
     root_counts,
+    shuffled,
     two_wells,
 )
 from pyro_hoim.testing.hard_suite import easy_models, is_false_claim
@@ -177,6 +182,29 @@ def test_modes_are_the_best_states_far_from_one_another():
     assert root_distance(np.array([4.0, 0.0]), np.array([100.0, 0.25])) == 0.75
 
 
+def test_every_phase_stands_for_its_own_width():
+    """Uniform laws on 4, 4 and 1 of ten levels, the last the most probable; chains from one state go to two of them."""
+    size, widths, level = 12, np.array([4, 4, 1]), np.array([0.0, -2.0, 5.0])
+    rng, firsts = np.random.default_rng(1), np.array([0, 4, 8])
+
+    def moved(starts, /, sweeps, looks, stream):  # noqa: ARG001
+        phase = np.searchsorted(firsts, starts[..., :1], side="right") - 1
+        phase = np.where(starts[..., :1] == 9, rng.integers(0, 2, phase.shape), phase)
+        drawn = (rng.random((looks, *starts.shape)) * widths[phase]).astype(np.int64) + firsts[phase]
+        drawn = np.where(stream == 0, starts, drawn)
+        return drawn, np.broadcast_to(level[phase[..., 0]], drawn.shape[:-1])
+
+    graph = log_linear_energy([10] * size, {(i,): np.zeros(10) for i in range(size)}).hypergraph
+    starts = np.repeat(np.array([9, 8])[None, :, None], size, -1)
+    fitted = functools.partial(ProductLaws.of, graph)
+    found = explored(starts, moved, fitted, 512, hamming, np.random.default_rng(2))
+    exact = (size * np.log(widths) + level).tolist()
+    assert found.ceiling[:, 0].tolist() == pytest.approx(exact, abs=1.5)
+    # The control: one law for chains of both phases would stand for more than either.
+    both = moved(np.full((1, 400, size), 9), 0, 4, 1)[0].reshape(1, 1, -1, size)
+    assert float(-ProductLaws.of(graph, both).log_prob(both).mean()) - 2.0 > exact[0] + 3
+
+
 def test_a_mode_that_the_reference_leads_away_from_is_missed_and_said(no_perfect_starts):
     model = curie_weiss(16, 3.0)
     fair = run(AnnealedImportance(num_chains=256, num_temperatures=300, seed=1), model.energy)
@@ -194,6 +222,8 @@ COUNTEREXAMPLES = {
     "spins, kappa 20": lambda: mean_field_spins(30, triple=40.0),
     "two wells": lambda: two_wells(40, 1.5, 3.0, 8.45),
     "condensing level": lambda: condensing_level(18, 12, 0.5),
+    "broad phase among peaks": lambda: broad_phase(14, 40, 12, 5.0),
+    "dimers, levels shuffled": lambda: shuffled(condensate_and_dimers(14, 40, 1.3, 1.5, 4.0), 0),
     "counts": lambda: root_counts(12, -14.0, (math.log(20.0) + 14.0) / 11),
 }
 
