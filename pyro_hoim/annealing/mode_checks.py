@@ -28,6 +28,7 @@ __all__ = [
     "ModeRuns",
     "Moved",
     "Phases",
+    "Stray",
     "Weighed",
     "explored",
     "first_to_weigh",
@@ -45,8 +46,7 @@ _GAP = 4.0  # errors between two estimates that count as agreement
 _VISITS = 10.0  # effective chains in a phase by which a run has weighed it
 _NEGLIGIBLE = 0.01  # share of Z below which it does not matter whether a phase was weighed
 _ABSENT = 60.0  # nats below the others for chains outside a set
-_ROUNDS = 4  # of looking for phases
-_AT_ONCE = 8  # states a round begins at
+_ROUNDS = (8, 8, 16)  # states that rounds of looking for phases begin at
 _FEWEST, _MOST = 16, 64  # chains at each of these
 _SHARE = 8  # of the chains of the main run
 _RELAXED = 24  # sweeps of the model after an ascent
@@ -112,6 +112,13 @@ class _Found(NamedTuple):
         return inside & (chance >= self.least[..., None]) & self.is_there[..., None], chance
 
 
+class Stray(NamedTuple):
+    """States (n, d) in no phase, and what may be around each (n,), nats: as much as any phase has for its log q."""
+
+    states: Numbers
+    ceiling: Floats
+
+
 class Phases(NamedTuple):
     """J phases of each of B models."""
 
@@ -119,7 +126,7 @@ class Phases(NamedTuple):
     ceiling: Floats  # most that the phase can add to log Z, nats, (J, B); minus infinity where there is no such phase
     rounds: tuple[_Found, ...]  # in which they were found
     place: NDArray[np.intp]  # of a phase in all rounds together, (J, B)
-    strays: Floats  # log of what the states in no phase may stand for, nats, (B,)
+    strays: tuple[Stray, ...]  # of each of the B models
 
     def holds(self, states: Numbers, log_q: Floats) -> tuple[Flags, Flags]:
         """Whether states (B, n, d) are in a phase and in none that is more probable for them, and whether in it."""
@@ -187,8 +194,8 @@ def explored(
     relaxed, log_q = looks[-1], looks_log_q[-1]
     is_open = np.ones(log_q.shape, dtype=bool)
     rounds = list[_Found]()
-    for number in range(1, _ROUNDS + 1):
-        places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), distance, random)
+    for number, size in enumerate(_ROUNDS, start=1):
+        places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), size // 2, distance, random)
         start = relaxed[np.arange(len(relaxed)), places]
         move = partial(moved, sweeps=_SETTLED, looks=_LOOKS, stream=number)
         found = _settled(start, is_there, move, fitted, distance, count)
@@ -203,17 +210,15 @@ def explored(
     order = (-ceiling).argsort(0, kind="stable")[: max(1, int(np.isfinite(ceiling).sum(0).max()))]
     states = np.concatenate([part.states for part in rounds])
     states = np.take_along_axis(states, order[..., None, None], 0)
-    # A state that is in no phase may stand for as much around it as any phase does for its least probable state.
-    width = ceiling - np.concatenate([part.low for part in rounds])
-    strays = np.where(is_open, log_q, -np.inf).max(-1) + np.log(np.maximum(is_open.sum(-1), 1)) + width.max(0)
-    return Phases(states, np.take_along_axis(ceiling, order, 0), tuple(rounds), order, strays)
+    width = (ceiling - np.concatenate([part.low for part in rounds])).max(0)
+    strays = [Stray(relaxed[b, is_open[b]], log_q[b, is_open[b]] + width[b]) for b in range(len(relaxed))]
+    return Phases(states, np.take_along_axis(ceiling, order, 0), tuple(rounds), order, tuple(strays))
 
 
 def _begun(
-    states: Numbers, order: Floats, distance: Distance, random: np.random.Generator
+    states: Numbers, order: Floats, half: int, distance: Distance, random: np.random.Generator
 ) -> tuple[NDArray[np.intp], Flags]:
     """Places (J, B) of the states (B, n, d) at which a round begins, and which of these there are."""
-    half = _AT_ONCE // 2
     chance = np.where(np.isfinite(order), random.random(order.shape), -np.inf)
     picked = [pick_modes(states, part, half, distance) for part in (order, chance)]
     places, found = (np.concatenate(part) for part in zip(*picked, strict=True))
@@ -325,9 +330,9 @@ def _told_apart(rounds: Sequence[_Found]) -> Floats:
     return ceiling
 
 
-def first_to_weigh(phases: Phases, main: Ends) -> Phases:
+def first_to_weigh(phases: Phases, main: Ends, distance: Distance) -> Phases:
     """The phases in the order in which runs should weigh them: the heaviest, those the main run has not, the others."""
-    visits = _visits(main, phases.holds(main.states, main.log_q)[1])
+    visits = _visits(main, phases, distance)
     place = np.arange(len(phases.ceiling))[:, None]
     urgent = np.where(place == 0, 2, visits < _VISITS) + np.isfinite(phases.ceiling) * 4
     order = np.lexsort((np.broadcast_to(place, urgent.shape), -urgent), axis=0)
@@ -336,14 +341,14 @@ def first_to_weigh(phases: Phases, main: Ends) -> Phases:
     return phases._replace(states=states, ceiling=ceiling, place=where)
 
 
-def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
+def weighed(main: Ends, phases: Phases, runs: ModeRuns, distance: Distance) -> Weighed:
     """Compare the main run with runs from the first phases."""
     size, (log_weights, islands) = len(runs.log_weights), (main.log_weights, main.islands)
     log_z = log_mean_weight(island_means(log_weights, islands))
     is_there = np.isfinite(phases.ceiling)
-    alone, inside = phases.holds(main.states, main.log_q)
+    alone = phases.holds(main.states, main.log_q)[0]
     here, error = np.stack([_part(log_weights, part, log_z.value, islands) for part in alone], 1)
-    is_unseen = _visits(main, inside) < _VISITS
+    is_unseen = _visits(main, phases, distance) < _VISITS
     share = np.where(is_there, np.exp(np.minimum(phases.ceiling - log_z.value, _ABSENT)), 0)
     missed, spread = np.zeros(here.shape), np.full(here.shape, 1 / log_weights.shape[-1])
     is_blind, has_run = np.zeros((2, *here.shape), dtype=bool)
@@ -363,7 +368,7 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
     positive = np.maximum(missed, 0)
     beyond = is_there & (missed > _GAP * spread)
     total = positive.sum(0) > _GAP * np.sqrt(np.square(spread).sum(0))
-    others = np.where(is_unseen, share, 0)[size:].sum(0) + np.exp(np.minimum(phases.strays - log_z.value, _ABSENT))
+    others = np.where(is_unseen, share, 0)[size:].sum(0) + _strayed(main, phases, distance, log_z.value)
     is_unweighed = is_blind.any(0) | (others > np.maximum(_NEGLIGIBLE, _GAP * log_z.error))
     more = np.log1p(positive.sum(0) + others)
     may_add = np.minimum(np.where(has_run, positive + 2 * spread, np.inf), share)[:size]
@@ -371,8 +376,24 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns) -> Weighed:
     return Weighed(is_more | total | beyond.any(0), is_unweighed, log_z.value + more, unseen)
 
 
-def _visits(main: Ends, inside: Flags) -> Floats:
-    """Effective chains of the main run in every phase, (J, B)."""
+def _strayed(main: Ends, phases: Phases, distance: Distance, log_z: Floats) -> Floats:
+    """Share of Z, (B,), that states in no phase may stand for, unless the main run ends near them."""
+    found = np.zeros(len(log_z))
+    for b, (states, ceiling) in enumerate(phases.strays):
+        for state, most in zip(states, ceiling, strict=True):
+            near = distance(main.states[b], state) < _APART
+            if _effective(main.log_weights[b : b + 1], near[None])[0] < _VISITS:
+                found[b] += np.exp(min(float(most - log_z[b]), _ABSENT))
+    return found
+
+
+def _visits(main: Ends, phases: Phases, distance: Distance) -> Floats:
+    """Effective chains of the main run in every phase, or, of narrow ones, as near to a state of it as its own are."""
+    inside = phases.holds(main.states, main.log_q)[1]
+    for k, states in enumerate(phases.states):
+        own = np.quantile(distance(states, states[:, :1]), 1 - _OUTER, axis=-1)
+        near = distance(main.states, states[:, :1]) <= own[:, None]
+        inside[k] |= near & (own < _APART)[:, None] & np.isfinite(phases.ceiling[k])[:, None]
     return np.stack([_effective(main.log_weights, part) for part in inside])
 
 

@@ -122,10 +122,10 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
         random = np.random.default_rng(derived(run.seed, 11))
         count = options.num_chains
         phases = explored(rows(ascents[0]), partial(model.moved, run), model.fitted, count, traits.distance, random)
-        phases = first_to_weigh(phases, main)
+        phases = first_to_weigh(phases, main, traits.distance)
         number = max(1, min(_RUNS, len(phases.ceiling), count // _FEWEST))
         starts = phases.states[:number, :, np.arange(count // number) % phases.states.shape[2]]
-        found = weighed(main, phases, model.mode_runs(run, starts))
+        found = weighed(main, phases, model.mode_runs(run, starts), traits.distance)
     rounding = rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q)
     return Checks(proof, found, rounding, tuple(model.describe(state) for state in proof.best))
 

@@ -187,7 +187,7 @@ def test_every_phase_stands_for_its_own_width():
     size, widths, level = 12, np.array([4, 4, 1]), np.array([0.0, -2.0, 5.0])
     rng, firsts = np.random.default_rng(1), np.array([0, 4, 8])
 
-    def moved(starts, /, sweeps, looks, stream):  # noqa: ARG001
+    def moved(starts, /, sweeps, looks, stream):
         phase = np.searchsorted(firsts, starts[..., :1], side="right") - 1
         phase = np.where(starts[..., :1] == 9, rng.integers(0, 2, phase.shape), phase)
         drawn = (rng.random((looks, *starts.shape)) * widths[phase]).astype(np.int64) + firsts[phase]

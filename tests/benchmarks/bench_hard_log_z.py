@@ -40,8 +40,8 @@ from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models,
 LARGE = 10**6  # table cells of models that are run once
 OPTIONS = {
     "condensing level": {"num_chains": 128, "num_temperatures": 200},
-    "blocks of levels": {"num_chains": 256, "num_temperatures": 500},
-    "condensate and dimers": {"num_chains": 256, "num_temperatures": 500},
+    "blocks of levels": {"num_chains": 128, "num_temperatures": 200},
+    "condensate and dimers": {"num_chains": 128, "num_temperatures": 200},
     "Potts, complete graph": {"num_chains": 256, "num_temperatures": 500},
     "Potts grid": {"num_chains": 256, "num_temperatures": 500},
     "fitted to mushroom": {"num_chains": 256, "num_temperatures": 500},

@@ -61,9 +61,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     tail, or a reverse run that disagrees.
 
     *States are bounds.* ``lower_bound`` is the log of the sum of q over the distinct states that the runs met and at
-    which ascents ended, from chain ends, overdispersed states, the best cells of the strongest interactions and
-    ``starts``. Within the error it raises ``value`` and ``lower``; beyond the upper limit it makes the estimate
-    unreliable, and a note shows the state.
+    which ascents ended, from chain ends, random states, what every level draws the other variables to, the best cells
+    of the strongest interactions and ``starts``; the order of the levels does not matter to this search. Within the
+    error it raises ``value`` and ``lower``; beyond the upper limit it makes the estimate unreliable, and a note shows
+    the state.
 
     *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z: from perfect samples where
     elimination or enumeration gives them within about a second, otherwise from runs through four times as many
@@ -71,9 +72,12 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     share p that M perfect samples miss with probability :math:`(1 - p)^M` is allowed for. Where weights support no
     closer limits, they are those of Markov's inequality, ``log(1 / (1 - level))`` away.
 
-    *Runs from modes.* Without perfect samples, further forward runs start from product laws fitted to chains around up
-    to four modes that the ascents found, in about the time of one forward run. They must agree with the main run about
-    the neighbourhoods of these modes; where they support no estimate, the note says "modes found, not weighed".
+    *Runs from modes.* Without perfect samples, chains of the model go on from where the ascents ended, and show the
+    phases there: narrow peaks, or broad sets of states none of which is probable alone. The mean of log q over the
+    states of a phase plus the entropy of the product of their marginals is at least its part of log Z. By this number
+    up to six phases get further forward runs, from product laws fitted to them, in about the time of one forward run.
+    They must agree with the main run about these phases; where a phase may hold 1 % of Z and no run has weighed it, the
+    note says "modes found, not weighed". What phases that the main run hardly met may add is part of ``std_error``.
 
     *Verdict.* "verified", "consistent" or "unreliable", with a note and a
     :class:`~pyro_hoim.errors.ConvergenceWarning`; :doc:`/exact_or_approximate` says what each rests on.
