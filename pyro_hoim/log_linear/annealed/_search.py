@@ -17,8 +17,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
 
-__all__ = ["ascend"]
-
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -27,6 +25,7 @@ _STRONGEST = 16  # interactions whose best cells ascents begin with
 _CELLS = 4  # best ones of each
 _CELL_STARTS = _STRONGEST * _CELLS
 _GREEDY = 2  # of these interactions, those whose best cells go on with the next strongest
+_SEEDS = 512  # levels of which ascents ask what they draw the others to, at most
 _STEPS = 8  # from a level to those that it draws to, over interactions
 _MOST_GAINS = 2**24  # pairs of levels, or table entries, that are looked at for this
 _FIELDLESS = 2  # sweeps under interactions alone
@@ -107,7 +106,7 @@ def _starts(model: LogLinearEnergy, alone: Floats, run: Run, count: int) -> tupl
     last = run.log_q.argsort(-1, descending=True)[:, : count // 4, None]
     ends = run.ends.gather(1, last.expand(-1, -1, size[1])).cpu().numpy()
     cells = _strongest_cells(graph, model.tables.cpu().numpy(), _random_states(random, cards, size[0], _CELL_STARTS))
-    drawn = _drawn_together(graph, alone, 2 * count, random)
+    drawn = _drawn_together(graph, alone, _SEEDS, random)
     mixed = _random_states(random, cards, size[0], count - ends.shape[1])
     if drawn.shape[1]:
         picked = drawn[:, random.integers(drawn.shape[1], size=mixed.shape[1])]
@@ -125,7 +124,7 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
     """States (B, n, d), each of what one level of one variable draws the others to, step by step.
 
     A pair of levels of two variables gains the largest entry that agrees with it, in every table that holds both. Of
-    more levels than ``count``, half are those that gain most, the others are random.
+    more levels than ``count``, half are those that gain most from all variables together, the others are random.
     """
     cards = graph.domain.cardinalities
     firsts, total = np.cumsum([0, *cards]), sum(cards)
@@ -140,7 +139,7 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
         gains += 1e-9 * scale * random.random(gains.shape)  # ties are broken at random
         seeds = np.arange(total)
         if total > count:
-            strong = (-gains.max(1)).argsort()
+            strong = (-np.maximum.reduceat(gains, firsts[:-1], axis=1).sum(1)).argsort()
             rest = random.permutation(strong[count // 2 :])
             seeds = np.concatenate([strong[: count // 2], rest[: count - count // 2]])
         is_set = np.zeros((len(seeds), len(cards)), dtype=bool)
