@@ -88,7 +88,7 @@ def _listed(result: FitResult) -> tuple[float, float] | None:
 
 def goodness_of_fit(
     result: FitResult,
-    p_value: Literal["auto", "chi-square", "exact", "bootstrap"] | None = "auto",
+    p_value: Literal["auto", "chi-square", "exact", "conditional", "bootstrap"] | None = "auto",
     *,
     num_tables: int = NUM_TABLES,
     seed: int = 0,
@@ -100,9 +100,9 @@ def goodness_of_fit(
     Only observed cells enter: :math:`X^2 = \sum_{n_x > 0} n_x^2 / \hat m_x - N`, because both tables have the total N.
     With small expected counts the mean of G2 exceeds df by at most about :math:`\tfrac16 \sum_x 1 / \hat m_x`. ``auto``
     relies on chi-square where that is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test
-    has a size below 6 %. Elsewhere a decomposable model is tested exactly, given its margins; any other by a bootstrap
-    of X2, where all margins that it fits hold at least 5 rows: with sparser ones the bootstrap rejects too often and
-    there is no p-value. Cost: O(distinct rows x hyperedges), and with ``auto`` up to two seconds for drawn tables.
+    has a size below 6 %. Elsewhere the table is compared with those that have the same fitted
+    margins: independent draws of them for a decomposable model, else all of them where they are few, or those that
+    chains of moves reach. Cost: O(distinct rows x hyperedges), and with ``auto`` a few seconds for drawn tables.
 
     Args:
         result: a fit to observations.
@@ -205,7 +205,7 @@ class LikelihoodRatioTest(PValue):
 def likelihood_ratio_test(
     small: FitResult,
     big: FitResult,
-    p_value: Literal["auto", "chi-square", "exact", "bootstrap"] | None = "auto",
+    p_value: Literal["auto", "chi-square", "exact", "conditional", "bootstrap"] | None = "auto",
     *,
     covariance: CovarianceKind = "model",
     num_tables: int = NUM_TABLES,

@@ -17,6 +17,7 @@ from ..auto import Auto
 from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
+from .conditional_p_value import conditional_p_value
 from .conditional_test import conditional_cost, conditional_tables
 from .mean_shift import mean_shift, shift_cost
 
@@ -40,10 +41,7 @@ NUM_TABLES = 999
 _MAX_TABLES = 10**6
 _BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: about two seconds
 _ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
-_MAX_LEVERAGE_COST = 2e9
 _MAX_SHIFT_COST = 4e9
-_RANK_TOLERANCE = 1e-12
-_MIN_MARGIN = 5
 _MAX_TOTAL = 2**53
 _NONE_OF = {
     "early_stopped": "the fit was stopped early on validation rows",
@@ -63,8 +61,8 @@ class PValue:
             saturated model).
         p_value_pearson: of Pearson's statistic, by the same method; NaN beside a larger model.
         p_value_method: ``chi-square`` with ``df_adjusted``, ``bartlett`` (the same of the statistic over Bartlett's
-            factor), ``exact``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or None without a
-            p-value.
+            factor), ``exact``, ``conditional``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or
+            None without a p-value.
         p_value_std_error: Monte Carlo standard error of ``p_value``; 0 where no tables are drawn.
         num_tables: tables drawn, or 0.
         p_value_note: how the method was chosen, or why there is no p-value, in words.
@@ -73,7 +71,7 @@ class PValue:
     p_value_note: str
     p_value: float = math.nan
     p_value_pearson: float = math.nan
-    p_value_method: Literal["chi-square", "bartlett", "exact", "bootstrap", "rao-scott"] | None = None
+    p_value_method: Literal["chi-square", "bartlett", "exact", "conditional", "bootstrap", "rao-scott"] | None = None
     p_value_std_error: float = 0.0
     num_tables: int = 0
     p_value_statistic: Literal["deviance", "pearson"] | None = None
@@ -109,7 +107,7 @@ def _by_chi_square(test: Comparison, reason: str, factor: float = 1.0) -> PValue
 
 def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) -> PValue:
     """P-values by the method asked for, or by the one that the expected counts allow."""
-    check_choice(how, ("auto", "chi-square", "exact", "bootstrap", None), "p_value")
+    check_choice(how, ("auto", "chi-square", "exact", "conditional", "bootstrap", None), "p_value")
     for name, value, low, high in (("num_tables", num_tables, MIN_TABLES, _MAX_TABLES), ("seed", seed, 0, 2**63 - 1)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
             raise out_of_range(name, f"a whole number from {low} to {high}", value)
@@ -150,10 +148,14 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             problem = f"no method {how!r}, because {refusal}"
             raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
         return corrected or _none(reason, refusal)
-    method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
-    if corrected is not None and method == "bootstrap":
+    if corrected is not None and not is_exact:
         return corrected
-    found = _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
+    found = None
+    if how in ("exact", "bootstrap") or (how == "auto" and is_exact):
+        method = "bootstrap" if how == "bootstrap" else "exact"
+        found = _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
+    if found is None or (found.p_value_method is None and corrected is None):
+        found = _by_moves(test, expected, reason, num_tables, int(seed), is_bounded=how == "auto")
     is_open = found.p_value_method is None or found.p_value * (found.num_tables + 1) < 1 + 1e-9
     return corrected if corrected is not None and is_open else found  # drawn tables tell no smaller p-value
 
@@ -224,17 +226,6 @@ def _added_margins(test: Comparison) -> np.ndarray:
     return small.effective_num_rows * np.exp(torch.cat(logs).numpy())
 
 
-def _leverage(larger: FitResult | None, cells: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Leverage of every cell in the larger model at expected counts (num_cells,), at most 1 as in the saturated one."""
-    design = None if larger is None else larger._design
-    if design is None or len(expected) * (design.shape[1] + 1) ** 2 > _MAX_LEVERAGE_COST:
-        return np.ones(len(expected))
-    used = design[cells] if larger is None or larger.restriction is None else design[cells] @ larger.restriction.basis
-    scaled = np.column_stack([np.ones(len(expected)), used]) * np.sqrt(expected)[:, None]
-    left, values, _ = np.linalg.svd(scaled, full_matrices=False)
-    return np.square(left[:, values > values[0] * _RANK_TOLERANCE]).sum(1)
-
-
 def _by_drawing(
     test: Comparison,
     expected: np.ndarray,
@@ -256,9 +247,6 @@ def _by_drawing(
     else:
         margins = _margins(graph, cells)
         draw, drawing = multinomial_tables(expected, int(result.num_rows), seed), None
-        refusal = _no_bootstrap(test, expected, margins) if is_bounded else None
-        if refusal is not None:
-            return _none(reason, refusal)
     least = bootstrap_cost(len(expected), len(margins) + len(larger or ())) if drawing is None else drawing
     name = "an exact test" if method == "exact" else "a bootstrap"
     too_long = _none(reason, f"{name} with {MIN_TABLES} tables would take longer than about two seconds")
@@ -280,19 +268,34 @@ def _by_drawing(
     return _counted(found, "pearson" if method == "bootstrap" and larger is None else "deviance", method, reason)
 
 
-def _no_bootstrap(test: Comparison, expected: np.ndarray, margins: list[np.ndarray]) -> str | None:
-    """Why tables drawn from the fitted model would be too unlike those from the true one."""
-    smallest = min(float(np.bincount(m, expected)[np.unique(m)].min()) for m in margins)
-    if smallest < _MIN_MARGIN:
-        return f"some fitted margins hold fewer than {_MIN_MARGIN} rows ({smallest:.3g}), too few for a bootstrap"
-    if test.larger is not None:  # the mean of G2 moves with the estimates, that of X2 does not
-        own, larger = (
-            _leverage(fitted, possible_cells(test.result), expected) for fitted in (test.result, test.larger)
-        )
-        shift = float((own * (larger / expected) ** 2).sum()) / (6 * math.sqrt(2 * test.df))
-        if shift > MAX_MEAN_EXCESS:
-            return f"errors of the fit raise that mean by up to {shift:.2g} more in a bootstrap"
-    return None
+def _by_moves(
+    test: Comparison, expected: np.ndarray, reason: str, num_tables: int, seed: int, *, is_bounded: bool
+) -> PValue:
+    """P-values among the tables with the margins that the model fits, listed or reached by moves."""
+    result, larger = test.result, None if _is_saturated(test) else test.larger
+    cells = possible_cells(result)
+    means = np.zeros(len(cells))
+    means[cells] = expected
+    found = conditional_p_value(
+        result.hypergraph,
+        None if larger is None else larger.hypergraph,
+        cell_counts(result.complete_data()),
+        means,
+        test.df,
+        possible=result.possible,
+        num_tables=num_tables,
+        seed=seed,
+        budget=_BUDGET if is_bounded else math.inf,
+    )
+    return PValue(
+        p_value_note=f"{reason}; {found.note}",
+        p_value=found.p_value,
+        p_value_pearson=found.p_value_pearson,
+        p_value_method="conditional",
+        p_value_std_error=found.std_error,
+        num_tables=found.num_tables,
+        p_value_statistic="deviance",
+    )
 
 
 def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray]:

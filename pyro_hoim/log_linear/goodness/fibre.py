@@ -1,0 +1,229 @@
+r"""The fibre of a hierarchical model: the tables of whole counts that share all margins that the model fits.
+
+Given these margins a table has probability proportional to :math:`\prod_x 1 / n_x!` under the model, whatever its
+parameters. Small fibres are listed whole, others walked through by moves that keep the margins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from scipy.special import gammaln
+
+from ...structure.hypergraph import InteractionHypergraph
+from ._fibre_kernels import MAX_LEVELS, chains, enumerate_tables, walk
+
+__all__ = ["Fibre", "listed_tables"]
+
+_MAX_NODES = 10**6
+_MAX_TABLES = 5000
+_MAX_ENTRIES = 2**22
+_MAX_SEPARATED = 10  # variables whose subsets are all tried as separators
+_MAX_STRUCTURES = 400
+_MAX_PARTS = 2**24  # blocks times cells
+
+Blocks = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """Moves as the kernels take them; lengths are those of the longest circuits."""
+
+    shapes: np.ndarray  # (num_structures, 3): number of blocks, the first one, longest circuit
+    of_block: np.ndarray  # (num_blocks, num_cells): part of a cell's number that comes from a block
+    sizes: np.ndarray  # (num_blocks, 2): where its offsets start, how many it has
+    offsets: np.ndarray
+
+
+class Fibre:
+    """Walks through the tables that share the margins of a hierarchical model with an observed one.
+
+    A move is a product of differences of two levels, one for each block of variables, where no interaction of the model
+    meets every block; in the first two blocks a circuit of more levels may stand for the product of two differences.
+
+    Args:
+        hypergraph: a hierarchical collection.
+        allowed: cells that may hold rows (num_states,), bool.
+
+    Attributes:
+        is_connected: whether the moves are known to connect every fibre.
+
+    References:
+        Adrian Dobra, Markov bases for decomposable graphical models, Bernoulli 9(6), 2003, theorem 4.4; Persi Diaconis
+        and Bernd Sturmfels, Algebraic algorithms for sampling from conditional distributions, Annals of Statistics
+        26(1), 1998, section 4, for two levels and circuits.
+    """
+
+    def __init__(self, hypergraph: InteractionHypergraph, allowed: np.ndarray) -> None:
+        self._cards = hypergraph.domain.cardinalities
+        self._allowed = np.ascontiguousarray(allowed, dtype=bool)
+        free = [i for i, card in enumerate(self._cards) if card > 1]
+        facets = {frozenset(hypergraph.domain.indices(edge)) & frozenset(free) for edge in hypergraph.maximal_edges}
+        self._facets = [facet for facet in facets if not any(facet < other for other in facets)]
+        self._free = free
+        found = self._found()
+        most = _MAX_PARTS // len(allowed)
+        sizes = np.cumsum([len(blocks) * max(1, math.comb(len(blocks), 2)) for blocks in found])
+        self._structures = found[: max(1, int((sizes <= most).sum()))]
+        is_whole = bool(allowed.all()) and len(found) == len(self._structures)
+        self.is_connected = is_whole and self._is_known(hypergraph)
+        self._moves = self._compiled() if self._structures else None
+
+    def _meets_all(self, blocks: Blocks) -> bool:
+        return any(all(facet.intersection(block) for block in blocks) for facet in self._facets)
+
+    def _found(self) -> list[Blocks]:
+        """Structures of blocks, first the minimal ones of single variables, then two sides of every separator."""
+        missing = list[tuple[int, ...]]()
+        largest = max((len(facet) for facet in self._facets), default=0) + 1
+        for size in range(1, min(largest, len(self._free)) + 1):
+            for which in itertools.combinations(self._free, size):
+                if len(missing) == _MAX_STRUCTURES:
+                    break
+                if not any(set(which) <= facet for facet in self._facets) and not any(
+                    set(other) < set(which) for other in missing
+                ):
+                    missing.append(which)
+        found = [tuple((i,) for i in which) for which in missing]
+        found += [self._grown(blocks) for blocks in found]
+        found += self._sides()
+        return list(dict.fromkeys(found))
+
+    def _grown(self, blocks: Blocks) -> Blocks:
+        """Blocks that take in all other variables that they can."""
+        now = [list(block) for block in blocks]
+        for i in self._free:
+            if not any(i in block for block in now):
+                for block in sorted(now, key=len):
+                    block.append(i)
+                    if not self._meets_all(tuple(map(tuple, now))):
+                        break
+                    block.pop()
+        return tuple(tuple(sorted(block)) for block in now)
+
+    def _sides(self) -> list[Blocks]:
+        """Both sides of every minimal separator of the graph in which variables of one interaction are joined."""
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(self._free)
+        for facet in self._facets:
+            graph.add_edges_from(itertools.combinations(sorted(facet), 2))
+        found = list[Blocks]()
+        if len(self._free) > _MAX_SEPARATED:
+            return found
+        for size in range(len(self._free) - 1):
+            for separator in itertools.combinations(self._free, size):
+                rest = [i for i in self._free if i not in separator]
+                parts = [sorted(part) for part in nx.connected_components(graph.subgraph(rest))]
+                borders = [{i for j in part for i in graph.neighbors(j)} - set(part) for part in parts]
+                if sum(border == set(separator) for border in borders) < 2:
+                    continue
+                for part in parts[: len(parts) - (len(parts) == 2)]:
+                    found.append((tuple(part), tuple(i for i in rest if i not in part)))
+        return found[:_MAX_STRUCTURES]
+
+    def _is_known(self, hypergraph: InteractionHypergraph) -> bool:
+        """Decomposable models, and that of all pairs of three variables of which one has two levels."""
+        if hypergraph.is_decomposable and len(self._free) <= _MAX_SEPARATED:
+            return True
+        cards = sorted(self._cards[i] for i in self._free)
+        is_all_pairs = len(cards) == 3 and len(self._facets) == 3 and all(len(facet) == 2 for facet in self._facets)
+        return is_all_pairs and cards[0] == 2 and cards[1] <= MAX_LEVELS
+
+    def _compiled(self) -> _Moves:
+        """Offsets of all levels of all blocks; every pair of blocks that has circuits comes first in turn."""
+        strides = np.cumprod([1, *self._cards[:0:-1]])[::-1]
+        codes = np.indices(self._cards).reshape(len(self._cards), -1)
+        shapes, of_block, sizes, offsets = list[list[int]](), list[np.ndarray](), list[list[int]](), list[np.ndarray]()
+        start = 0
+        for structure in self._structures:
+            parts = [sum(codes[i] * strides[i] for i in block) for block in structure]
+            levels = [np.unique(part) for part in parts]
+            orders = [
+                (i, j)
+                for i, j in itertools.combinations(range(len(structure)), 2)
+                if min(len(levels[i]), len(levels[j])) > 2
+            ] or [tuple(range(min(2, len(structure))))]
+            for pair in orders:
+                longest = min(MAX_LEVELS, *(len(levels[i]) for i in pair)) if len(structure) > 2 else 2
+                shapes.append([len(structure), len(sizes), longest])
+                for i in (*pair, *(k for k in range(len(structure)) if k not in pair)):
+                    of_block.append(np.asarray(parts[i], dtype=np.int32))
+                    sizes.append([start, len(levels[i])])
+                    offsets.append(levels[i])
+                    start += len(levels[i])
+        found = (np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64))
+        return _Moves(*found)
+
+    @property
+    def has_moves(self) -> bool:
+        """Whether there are any moves: no interaction joins all variables."""
+        return self._moves is not None
+
+    def chains(self, counts: np.ndarray, num_steps: int, seed: int) -> ParallelChains:
+        """Chains from a table of whole counts (num_states,)."""
+        assert self._moves is not None
+        return ParallelChains(self._moves, self._allowed, counts, num_steps, seed)
+
+
+class ParallelChains:
+    r"""Tables exchangeable with an observed one, whatever the number of steps.
+
+    One chain goes from the observed table to a hidden one, and from there one chain to each table drawn. Steps are
+    reversible, so that under the model the observed table and those drawn could stand in any order.
+
+    References:
+        Julian Besag and Peter Clifford, Generalized Monte Carlo significance tests, Biometrika 76(4), 1989, section 2,
+        the parallel method.
+    """
+
+    def __init__(self, moves: _Moves, allowed: np.ndarray, counts: np.ndarray, num_steps: int, seed: int) -> None:
+        self._rest = (allowed, moves.shapes, moves.of_block, moves.sizes, moves.offsets)
+        self._state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+        self._num_steps = num_steps
+        self._hidden = counts.astype(np.int64)
+        self.num_moves: int = walk(self._hidden, num_steps, self._state, *self._rest)
+
+    def draw(self, size: int) -> np.ndarray:
+        """Tables (size, num_states)."""
+        out = np.empty((size, len(self._hidden)), dtype=np.int64)
+        chains(self._hidden, self._num_steps, self._state, *self._rest, out)
+        return out
+
+
+def listed_tables(
+    counts: np.ndarray, allowed: np.ndarray, margins: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """All tables of a small fibre (num_tables, num_states) and their probabilities; None where it is too large to list.
+
+    ``counts`` and ``allowed`` are (num_states,), each margin the number of the marginal cell of every cell.
+    """
+    cells = np.flatnonzero(allowed)
+    if not len(margins) or (most := min(_MAX_TABLES, _MAX_ENTRIES // len(counts))) < 1:
+        return None
+    members, left, start = list[np.ndarray](), list[np.ndarray](), 0
+    for margin in margins:
+        left.append(np.bincount(margin, counts))
+        members.append(margin + start)
+        start += len(left[-1])
+    totals = np.concatenate(left).astype(np.int64)
+    group = np.stack(members, axis=1)[cells]
+    open_cells = (totals[group] > 0).all(1)
+    cells, group = cells[open_cells], group[open_cells]
+    is_last = np.zeros(group.shape, dtype=bool)
+    for m in range(group.shape[1]):
+        reversed_first = np.unique(group[::-1, m], return_index=True)[1]
+        is_last[len(group) - 1 - reversed_first, m] = True
+    out = np.empty((most, len(cells)), dtype=np.int64)
+    number = enumerate_tables(totals, np.ascontiguousarray(group), is_last, out, _MAX_NODES)
+    if number < 1:
+        return None
+    tables = np.zeros((number, len(counts)), dtype=np.int64)
+    tables[:, cells] = out[:number]
+    logs = -gammaln(tables + 1.0).sum(1)
+    probs = np.exp(logs - logs.max())
+    return tables, probs / probs.sum()
