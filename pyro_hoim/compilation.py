@@ -291,6 +291,18 @@ def _rows() -> Observations:
     return Observations(domain, codes, counts)
 
 
+def _fibres() -> None:
+    """Tables with the same margins, listed and walked through."""
+    import numpy as np
+
+    from .log_linear.goodness.fibre import Fibre, listed_tables
+
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+    counts, allowed = np.array([3, 1, 1, 3]), np.ones(4, dtype=bool)
+    listed_tables(counts, allowed, [np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])])
+    Fibre(hypergraph, allowed).chains(counts, 10, 0).draw(1)
+
+
 def _auxiliary_tables() -> None:
     """Tables of counts that the exchange algorithm draws."""
     from functools import partial
@@ -318,6 +330,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "structures": _structures,
     "sources": _sources,
     "auxiliary": _auxiliary_tables,
+    "fibres": _fibres,
 }
 
 if __name__ == "__main__":

@@ -155,8 +155,13 @@ def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
         rests = f"by the chi-square distribution: {test.p_value_note}"
         return [f"{statistics}; p = {number(test.p_value)} for G{square} {rests}."]
     symbol = "G" if test.p_value_statistic == "deviance" else "X"
-    source = "with the same margins" if test.p_value_method == "exact" else "drawn from the fitted model and refitted"
-    name = "exact conditional test" if test.p_value_method == "exact" else "parametric bootstrap"
+    if test.p_value_method == "conditional" and not test.num_tables:
+        return [
+            f"{statistics}; p = {number(test.p_value)} for G{square} (exact conditional test: {test.p_value_note})."
+        ]
+    is_given = test.p_value_method in ("exact", "conditional")
+    source = "with the same margins" if is_given else "drawn from the fitted model and refitted"
+    name = "exact conditional test" if is_given else "parametric bootstrap"
     tables = f"{plural(test.num_tables, 'table')} {source}"
     if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
         found = f"{symbol}{square} is not as large in any of {tables}, hence p = {number(test.p_value)} ({name})"

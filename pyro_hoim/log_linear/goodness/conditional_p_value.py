@@ -2,6 +2,7 @@ r"""Conditional p-values of hierarchical models: among all tables with the margi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class ConditionalPValue:
 
     Attributes:
         p_value: of G2 against the larger model.
+        p_value_larger: share of tables whose G2 is larger than the observed one, without ties.
         p_value_pearson: of X2; NaN beside a larger model that is not saturated.
         std_error: Monte Carlo standard error of ``p_value``, given the table that the chains leave; 0 where all tables
             are listed.
@@ -35,6 +37,7 @@ class ConditionalPValue:
     """
 
     p_value: float
+    p_value_larger: float
     p_value_pearson: float
     std_error: float
     num_tables: int
@@ -83,39 +86,43 @@ def conditional_p_value(
     if big is not None:
         larger = [cell_numbers(codes[cells], big.domain.indices(edge), cards) for edge in big.maximal_edges]
 
-    def statistics(draw: Callable[[int], np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
+    def compared(draw: Callable[[int], np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which tables, the observed one first, have as large a G2, a larger one, as large an X2."""
         found = drawn_statistics(
             draw, counts[cells], expected[cells], [], larger, df, num_tables=size, budget=math.inf, drawing=0
         )
-        own, pearson = found.deviance, found.pearson if big is None else np.full(len(found) + 1, math.nan)
-        return tuple(value >= value[0] - _ROUNDING * (1 + abs(value[0])) for value in (own, pearson))
+        own, other = (values - values[0] for values in (found.deviance, found.pearson))
+        slack, rough = (_ROUNDING * (1 + abs(values[0])) for values in (found.deviance, found.pearson))
+        return own >= -slack, own > slack, other >= -rough
 
     listed = listed_tables(counts, cells, margins)
     if listed is not None:
         tables, probs = listed
-        remaining = iter(np.split(tables[:, cells].T.astype(float), range(1, len(tables)), axis=1))
-        own, pearson = statistics(
-            lambda size: np.concatenate([next(remaining) for _ in range(size)], axis=1), len(tables)
-        )
-        found = f"the p-value is over all {len(tables):,} tables with the fitted margins"
-        values = (min(1.0, float(probs @ large[1:])) for large in (own, pearson))
-        return ConditionalPValue(next(values), next(values) if big is None else math.nan, 0.0, 0, found)
-    fibre = Fibre(small, np.ones(len(cells), dtype=bool) if possible is None else possible)
-    steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
-    refit = bootstrap_cost(int(cells.sum()), len(larger or ()))
-    if budget < math.inf:
-        steps = int(max(_MIN_STEPS, min(steps, budget / (2 * MIN_TABLES * _STEP))))
-        num_tables = int(np.clip(budget // (steps * _STEP + refit), MIN_TABLES, num_tables))
-    walked = fibre.chains(counts, steps, seed)
-    own, pearson = statistics(lambda size: walked.draw(size)[:, cells].T.astype(float), num_tables)
-    p = float(own.mean())
-    about = "the moves connect all tables with the fitted margins"
-    if not fibre.is_connected:
-        about = "the p-value is conditional on the tables that the moves reach, which may not be all with the fitted margins"
+        columns, done = tables[:, cells].T.astype(float), itertools.count()
+        draw = lambda size: columns[:, list(itertools.islice(done, size))]  # noqa: E731
+        shares = [float(probs @ which[1:]) for which in compared(draw, len(tables))]
+        error, num_tables = 0.0, 0
+        note = f"the p-value is over all {len(tables):,} tables with the fitted margins"
+    else:
+        fibre = Fibre(small, np.ones(len(cells), dtype=bool) if possible is None else possible)
+        steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
+        refit = bootstrap_cost(int(cells.sum()), len(larger or ()))
+        if budget < math.inf:
+            steps = int(max(_MIN_STEPS, min(steps, budget / (2 * MIN_TABLES * _STEP))))
+            num_tables = int(np.clip(budget // (steps * _STEP + refit), MIN_TABLES, num_tables))
+        walked = fibre.chains(counts, steps, seed)
+        shares = [
+            float(which.mean())
+            for which in compared(lambda size: walked.draw(size)[:, cells].T.astype(float), num_tables)
+        ]
+        error = math.sqrt(shares[0] * (1 - shares[0]) / num_tables)
+        about = "reach all tables with the fitted margins"
+        if not walked.num_moves:
+            about = "found no other table with the fitted margins"
+        elif not fibre.is_connected:
+            about = "may not reach all tables with the fitted margins: the p-value is conditional on those they reach"
+        note = f"chains of {steps:,} moves {about}"
+    own, strict, pearson = shares
     return ConditionalPValue(
-        p,
-        float(pearson.mean()) if big is None else math.nan,
-        math.sqrt(p * (1 - p) / num_tables),
-        num_tables,
-        f"chains of {steps:,} steps; {about}",
+        min(1.0, own), strict, min(1.0, pearson) if big is None else math.nan, error, num_tables, note
     )

@@ -23,6 +23,7 @@ __all__ = ["Fibre", "listed_tables"]
 _MAX_NODES = 10**6
 _MAX_TABLES = 5000
 _MAX_ENTRIES = 2**22
+_MAX_TOTAL = 10**7  # rows, up to which factorials are accurate to 1e-7
 _MAX_SEPARATED = 10  # variables whose subsets are all tried as separators
 _MAX_STRUCTURES = 400
 _MAX_PARTS = 2**24  # blocks times cells
@@ -203,7 +204,7 @@ def listed_tables(
     ``counts`` and ``allowed`` are (num_states,), each margin the number of the marginal cell of every cell.
     """
     cells = np.flatnonzero(allowed)
-    if not len(margins) or (most := min(_MAX_TABLES, _MAX_ENTRIES // len(counts))) < 1:
+    if not len(margins) or counts.sum() > _MAX_TOTAL or (most := min(_MAX_TABLES, _MAX_ENTRIES // len(counts))) < 1:
         return None
     members, left, start = list[np.ndarray](), list[np.ndarray](), 0
     for margin in margins:

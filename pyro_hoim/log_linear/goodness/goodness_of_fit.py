@@ -107,13 +107,14 @@ def goodness_of_fit(
     Args:
         result: a fit to observations.
         p_value: ``chi-square``; ``exact``: the share of tables with the observed margins whose G2 is at least the
-            observed one, in a sample of them that counts the observed table (decomposable models without structural
-            zeros); ``bootstrap``: the same share for X2 of tables drawn from the fitted model, each against its own
-            refit; ``auto`` chooses as above, and computes none of weights that are not whole, whose unit the statistics
-            have; None computes none. Only a maximum-likelihood fit has a p-value: it is NaN for penalised,
-            early-stopped and pseudo-likelihood fits.
+            observed one, in independent draws that count the observed table (decomposable models without structural
+            zeros); ``conditional``: the same share of any hierarchical model, over all these tables where they are at
+            most 5,000, else over chains of moves; ``bootstrap``: the same share for X2 of tables drawn from the fitted
+            model, each against its own refit; ``auto`` chooses as above, and computes none of weights that are not
+            whole, whose unit the statistics have; None computes none. Only a maximum-likelihood fit has a p-value: it
+            is NaN for penalised, early-stopped and pseudo-likelihood fits.
         num_tables: tables that are drawn, at least 99; ``auto`` draws fewer where these would take longer than its two
-            seconds, and gives no p-value below 99.
+            seconds, but no fewer than 99.
         seed: of these tables.
 
     Raises:
@@ -125,7 +126,8 @@ def goodness_of_fit(
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, sections 4.2 and 3.8;
         Stephen Fienberg and Alessandro Rinaldo, Maximum likelihood estimation in log-linear models, 2012, section 4;
-        David Williams, Improved likelihood ratio tests for complete contingency tables, 1976, for the mean of G2.
+        David Williams, Improved likelihood ratio tests for complete contingency tables, 1976, for the mean of G2;
+        Julian Besag and Peter Clifford, Generalized Monte Carlo significance tests, 1989, for chains of moves.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
@@ -220,8 +222,8 @@ def likelihood_ratio_test(
     where s is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`. Beyond that a decomposable small model
     is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic. Else the
     statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.3 standard deviations. Where s is
-    larger, tables are drawn from the small model and both models refitted to each, if all margins that it fits hold at
-    least 5 rows and errors of the fit move the mean by little. Where cells cannot be listed, s is bounded by
+    larger, the table is compared with others that have the margins of the small model. Where cells cannot be listed, s
+    is bounded by
     :math:`\tfrac16 \sum 1 / \hat m` over the margins of what the larger model adds. A larger model that is saturated
     is judged as in :func:`goodness_of_fit`.
 

@@ -43,6 +43,7 @@ _BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: abo
 _ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
 _MAX_SHIFT_COST = 4e9
 _MAX_TOTAL = 2**53
+_MAX_CELLS = 2**17  # that are listed without a dense design
 _NONE_OF = {
     "early_stopped": "the fit was stopped early on validation rows",
     "max_iterations": "the fit has not converged",
@@ -345,14 +346,24 @@ def possible_cells(result: FitResult) -> np.ndarray:
     """Mask of the cells that are not fitted as zero."""
     if result._face is not None:
         return result._face.cells
-    return np.ones(result.hypergraph.domain.num_states, dtype=bool)
+    probs = _cell_probs(result)
+    return np.ones(result.hypergraph.domain.num_states, dtype=bool) if probs is None else probs > 0
 
 
 def expected_counts(result: FitResult) -> np.ndarray | None:
     """Expected counts of the cells that are not fitted as zero; None without a list of cells."""
-    if result._design is None:
+    probs = _cell_probs(result)
+    return None if probs is None else result.num_rows * probs[possible_cells(result)]
+
+
+def _cell_probs(result: FitResult) -> np.ndarray | None:
+    """Fitted probabilities of all cells; None where they are too many, or were never listed without log Z."""
+    if result._design is not None:
+        return result.probs.numpy()
+    if result.hypergraph.domain.num_states > _MAX_CELLS or result.log_partition is None:
         return None
-    return result.num_rows * result.probs.numpy()[possible_cells(result)]
+    energy = result.model.energy(torch.from_numpy(cell_codes(result.hypergraph)))
+    return np.exp(-energy.numpy() - result.log_partition)
 
 
 def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:

@@ -130,8 +130,8 @@ def term_tests(
     Returns:
         A row for each interaction in their order: term, removal ("alone" or "with ..."), df (of parameters that the
         data identify), statistic, design_effect (of a robust covariance), p_value, p_value_adjusted (with a
-        correction), p_value_method (``chi-square``, ``bartlett``, ``exact``, ``bootstrap``, ``rao-scott`` or None) and
-        note.
+        correction), p_value_method (``chi-square``, ``bartlett``, ``exact``, ``conditional``, ``rao-scott`` or None)
+        and note.
 
     Raises:
         InputError: another kind of fit, an unknown term or choice, numbers out of range.

@@ -15,7 +15,7 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import L2, fit, goodness_of_fit, likelihood_ratio_test
 from pyro_hoim.log_linear.goodness.bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
-from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS, _leverage
+from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
@@ -174,11 +174,11 @@ def test_the_exact_test_is_that_of_the_enumerated_tables_of_a_chain():
     assert abs(control - exact[0]) > 10 * math.sqrt(exact[0] * (1 - exact[0]) / 20_000)
 
 
-def test_sparse_margins_have_no_bootstrap_unless_it_is_asked_for():
+def test_bootstraps_are_of_pearson_s_statistic_and_only_where_they_are_asked_for():
     random = np.random.default_rng(2)
     result = order_fit(of_table(1 + random.multinomial(30, np.full(64, 1 / 64)).reshape(4, 4, 4)))
     test = goodness_of_fit(result)
-    assert test.p_value_method is None and "some fitted margins hold fewer than 5 rows" in test.p_value_note
+    assert (test.p_value_method, test.p_value_statistic) == ("conditional", "deviance")
     asked = goodness_of_fit(result, "bootstrap", num_tables=199)
     assert (asked.p_value_method, asked.p_value_statistic) == ("bootstrap", "pearson")
     assert asked.p_value == asked.p_value_pearson
@@ -188,12 +188,12 @@ def test_sparse_margins_have_no_bootstrap_unless_it_is_asked_for():
 
 def test_the_bootstrap_depends_on_its_seed_by_its_stated_error():
     result = order_fit("czech_autoworkers")
-    first, second = (goodness_of_fit(result, seed=seed) for seed in (0, 1))
+    first, second = (goodness_of_fit(result, "bootstrap", seed=seed) for seed in (0, 1))
     assert first.p_value_method == "bootstrap" and first.num_tables == 999
     assert first.p_value_std_error == pytest.approx(math.sqrt(first.p_value * (1 - first.p_value) / 999))
     assert first.p_value != second.p_value
     assert abs(first.p_value - second.p_value) < 5 * math.hypot(first.p_value_std_error, second.p_value_std_error)
-    assert goodness_of_fit(result, seed=1) == second
+    assert goodness_of_fit(result, "bootstrap", seed=1) == second
 
 
 def test_structural_zeros_are_drawn_by_nobody():
@@ -225,18 +225,22 @@ def test_no_p_value_without_a_method_and_the_reason_is_given():
 def test_tests_that_would_take_long_are_not_begun(monkeypatch):
     result = order_fit(of_table(np.ones((3, 3)) + np.eye(3)), 1)
     monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._BUDGET", 99.0)
-    test = goodness_of_fit(result)
-    assert test.p_value_method is None and "an exact test with 99 tables would take longer" in test.p_value_note
+    assert goodness_of_fit(result).p_value_method == "conditional"
+    nested = likelihood_ratio_test(result, order_fit(result.data, 2), "auto")
+    assert nested.p_value_method == "conditional"
     assert goodness_of_fit(result, "exact", num_tables=99).num_tables == 99
     pairs = order_fit(of_table(np.full((2, 2, 2), 3) + np.eye(2, dtype=int)))
-    assert "a bootstrap with 99 tables would take longer" in goodness_of_fit(pairs).p_value_note
+    assert goodness_of_fit(pairs).p_value_method == "conditional"
     assert goodness_of_fit(pairs, "bootstrap", num_tables=99).num_tables == 99
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"p_value": "g2"}, "p_value: expected 'auto', 'chi-square', 'exact', 'bootstrap' or None, received 'g2'"),
+        (
+            {"p_value": "g2"},
+            "p_value: expected 'auto', 'chi-square', 'exact', 'conditional', 'bootstrap' or None, received 'g2'",
+        ),
         ({"num_tables": 98}, "num_tables: expected a whole number from 99 to 1000000, received 98"),
         ({"seed": -1}, "seed: expected a whole number from 0"),
     ],
@@ -335,15 +339,6 @@ def test_the_exact_likelihood_ratio_is_that_of_the_enumerated_tables():
     assert abs(control - truth) > 10 * math.sqrt(truth * (1 - truth) / 5000)
 
 
-def test_leverages_of_independence_are_known():
-    result = order_fit(of_table([[30, 10, 4], [20, 40, 9]]), 1)
-    expected = result.probs.numpy().reshape(2, 3) * 113
-    truth = expected * (1 / expected.sum(1, keepdims=True) + 1 / expected.sum(0) - 1 / 113)
-    found = _leverage(result, np.ones(6, dtype=bool), expected.ravel())
-    np.testing.assert_allclose(found, truth.ravel(), rtol=1e-9)
-    np.testing.assert_array_equal(_leverage(None, np.ones(6, dtype=bool), expected.ravel()), 1)
-
-
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 def test_likelihood_ratios_without_a_p_value_give_the_reason():
     small, big = nested((2,) * 4, CYCLE, CYCLE + "+ a*c")
@@ -367,7 +362,7 @@ def test_tables_of_huge_counts_are_drawn_as_tables_and_never_row_by_row():
     data = Observations.from_table(domain, [[10**12, 4, 1], [2 * 10**12, 9, 3]])
     result = fit(InteractionHypergraph.from_order(domain, 1), data)
     tracemalloc.start()
-    assert goodness_of_fit(result).p_value_method in (None, "chi-square", "bootstrap")
+    assert goodness_of_fit(result).p_value_method in ("chi-square", "conditional")
     found = goodness_of_fit(result, "bootstrap", num_tables=999)
     with raises("over-budget", "p_value"):
         goodness_of_fit(result, "exact")
