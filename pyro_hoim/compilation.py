@@ -266,20 +266,12 @@ def _structures() -> None:
 
 
 def _sources() -> None:
-    """Counts of rows that pass by, and codes of their cells; codes of one, two and four bytes."""
-    import numpy as np
-
-    from .data.sources.labels import frozen
+    """Counts of rows that pass by, whose codes have one, two and four bytes."""
     from .data.sources.memory import MemoryRows
-    from .data.sources.row_kernels import look_up, mark_values
 
-    table = np.zeros(1, dtype=np.int64)
-    none, values = frozen(np.zeros(0, dtype=np.bool_)), frozen(table.copy())
-    mark_values(values, none, 0, np.zeros(1, dtype=np.bool_))
-    for levels, kind in ((2, np.int8), (300, np.int16), (2**15, np.int32)):
+    for levels in (2, 300, 2**15):
         rows = Observations(Domain.from_cardinalities([levels, 2]), torch.tensor([[0, 1]]))
         MemoryRows.of(rows).marginal_counts([("x0", "x1")])
-        look_up(values, none, 0, table, np.zeros(1, dtype=kind))
 
 
 def _rows() -> Observations:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 
-from ..errors import DataWarning, caller_level, refused
+from ..errors import DataWarning, caller_level, check_unique, refused
 
-__all__ = ["frame_of", "plain_dictionary", "warn_of_lost_levels"]
+__all__ = ["arrow_library", "coded_column", "fields_of", "frame_of", "plain_dictionary"]
 
+_ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name in a file
 _WIDE = ("string_view", "binary_view")  # not every function of Arrow takes them
 _NULLABLE = {
     name.lower(): pd.api.types.pandas_dtype(name) for bits in (8, 16, 32, 64) for name in (f"Int{bits}", f"UInt{bits}")
 }
+
+
+def arrow_library() -> Any:
+    """The package pyarrow, to which types of pandas are known; they are numbers otherwise."""
+    import pyarrow as pa
+
+    pa.array(pd.array(["2020"], dtype="period[Y]"))
+    return pa
 
 
 def frame_of(place: Any, table: Any) -> pd.DataFrame:
@@ -44,7 +55,7 @@ def frame_of(place: Any, table: Any) -> pd.DataFrame:
                 whole[field.type] = _NULLABLE[str(field.type)]
             if plain is not column:
                 table = table.set_column(i, field.with_type(plain.type), plain)
-        warn_of_lost_levels(place, table.schema)
+        _warn_of_lost_levels(place, table.schema)
         return table.to_pandas(types_mapper=whole.get)
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError, NotImplementedError) as error:
         named = next((field for field in table.schema if pa.types.is_nested(field.type)), None)
@@ -53,15 +64,61 @@ def frame_of(place: Any, table: Any) -> pd.DataFrame:
         raise refused(where, problem, "turn its columns into text or numbers first", code="wrong-type") from None
 
 
+def fields_of(place: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], list[str]]:
+    """The columns of a table in a file: their fields by their names, those whose type says levels, and those of text.
+
+    Names of an index come first, as pandas puts them; an index without a name numbers the rows, and is left out. It
+    warns as :func:`frame_of` does.
+
+    Raises:
+        InputError: a repeated name.
+    """
+    import pyarrow as pa
+
+    _warn_of_lost_levels(place, schema)
+    told = schema.pandas_metadata or {}
+    names = {column["field_name"]: column["name"] for column in told.get("columns", ())}
+    index = [field for field in told.get("index_columns", ()) if isinstance(field, str)]
+    fields = [field for field in index if names.get(field) is not None]
+    fields += [field for field in schema.names if field not in index and not _ROW_NAMES.fullmatch(field)]
+    header = [str(names[field] if field in index else field).strip() for field in fields]
+    check_unique(header, f"{place} columns")
+    found = dict(zip(header, fields, strict=True))
+    levels = frozenset(name for name, field in found.items() if pa.types.is_dictionary(schema.field(field).type))
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+    return found, levels, [field.name for field in schema if any(judge(field.type) for judge in is_text)]
+
+
+def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None] | pd.Series:
+    """Positions (N,) of the cells of a column of Arrow in its levels, -1 where missing, these, and their order.
+
+    It is None where the type says no levels. A series of pandas where Arrow does not tell levels apart.
+    """
+    import pyarrow as pa
+
+    column = pa.array(column) if isinstance(column, pd.Series) else column
+    kind, is_one_of = column.type, pa.types
+    judges = (is_one_of.is_string, is_one_of.is_large_string, is_one_of.is_temporal, is_one_of.is_floating)
+    order = column.type.ordered if is_one_of.is_dictionary(kind) else None
+    if order is None:
+        if not any(judge(kind) for judge in judges) or is_one_of.is_float16(kind):
+            return frame_of(place, pa.table({"": column})).iloc[:, 0]
+        column = column.dictionary_encode()
+    held = plain_dictionary(column)
+    levels, positions = held.dictionary, held.indices.cast(pa.int64()).fill_null(-1)
+    is_text = is_one_of.is_string(levels.type) or is_one_of.is_large_string(levels.type)
+    found = levels.to_pylist() if is_text else frame_of(place, pa.table({"": levels})).iloc[:, 0]
+    return positions.to_numpy(zero_copy_only=False), found, order
+
+
 def plain_dictionary(column: Any) -> Any:
-    """A column of dictionaries, of Arrow or in a series, as one array, whose levels are different and not missing.
+    """A column of dictionaries as one array, whose levels are different and not missing.
 
     Levels of several dictionaries stand in the order in which they come; a cell of a missing level is missing.
     """
     import pyarrow as pa
 
-    if isinstance(column, pd.Series):
-        column = pa.array(column)
+    column = pa.array(column) if isinstance(column, pd.Series) else column
     chunks: Sequence[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     plain = [_plain(chunk) for chunk in chunks]
     if not plain:
@@ -86,7 +143,7 @@ def _plain(chunk: Any) -> Any:
     return pa.DictionaryArray.from_arrays(codes, known, ordered=chunk.type.ordered)
 
 
-def warn_of_lost_levels(place: Any, schema: Any) -> None:
+def _warn_of_lost_levels(place: Any, schema: Any) -> None:
     """Say which columns were categorical in pandas and are not any more, as Parquet keeps levels of text alone."""
     import pyarrow as pa
 

@@ -33,7 +33,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Variable
-from .arrow_tables import plain_dictionary
+from .arrow_tables import coded_column
 
 __all__ = [
     "LARGEST_COUNT",
@@ -111,16 +111,10 @@ def _float_of(value: Any) -> float:
 
 
 def values_of(values: Any, dtype: Any = None) -> list[Any]:
-    """The values of a list, an array or an index, or of an array of Arrow, with the width that floats have there.
+    """The values of a list, an array or an index, with the width that floats have there.
 
     ``dtype`` is that of the column where ``values`` are its distinct ones, which may be of a wider type.
     """
-    if hasattr(values, "to_pylist"):  # of Arrow
-        if str(getattr(values.type, "extension_name", "")).startswith("pandas."):
-            return list(values.to_pandas())
-        held = values.to_pylist()
-        width = {"halffloat": np.float16, "float": np.float32}.get(str(values.type))
-        return held if width is None else [None if value is None else width(value) for value in held]
     dtype = getattr(values, "dtype", None) if dtype is None else dtype
     dtype = getattr(dtype, "numpy_dtype", dtype)  # of pandas' nullable types and those of Arrow
     if isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8:
@@ -203,15 +197,21 @@ def has_levels(dtype: Any) -> bool:
     return is_arrow or isinstance(dtype, pd.CategoricalDtype)
 
 
-def factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
-    """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any."""
+def factorise(values: Any, place: Any = "data") -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
+    """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any.
+
+    The values may be in an array of Arrow; ``place`` says in messages where they are.
+    """
     dtype = getattr(values, "dtype", None)
-    if has_levels(dtype):
-        if isinstance(dtype, pd.ArrowDtype):
-            values = plain_dictionary(pd.Series(values)).to_pandas()
+    if isinstance(dtype, pd.ArrowDtype) or hasattr(values, "null_count"):
+        found = coded_column(place, values if dtype is None else pd.Series(values))
+        if isinstance(found, tuple):
+            positions, distinct, order = found
+            return positions, values_of(distinct), None if order is None else pd.CategoricalDtype(ordered=order)
+        values, dtype = found, found.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
         categorical = pd.Categorical(values)
-        dtype = categorical.dtype
-        return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), dtype
+        return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), categorical.dtype
     array = values if isinstance(values, (pd.Series, np.ndarray)) else np.asarray(values, dtype=object)
     positions, distinct = pd.factorize(array)
     return np.asarray(positions, dtype=np.int64), values_of(distinct, dtype), None

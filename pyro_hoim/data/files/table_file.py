@@ -98,17 +98,16 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
 
 def _typed(path: Any, read: TypedRows) -> CsvColumns:
     """A file that names the types of its columns; categorical ones keep their levels."""
-    frame = read.frame
-    if not len(frame) or not len(frame.columns):
-        raise unexpected(path, "columns and rows", received=f"{len(frame.columns)} and {len(frame)}", code="empty")
-    header = tuple(str(name).strip() for name in frame.columns)
-    check_unique(header, f"{path} columns")
+    header = tuple(read.columns)
+    num_rows = len(read.columns[header[0]]) if header else 0
+    if not num_rows:
+        raise unexpected(path, "columns and rows", received=f"{len(header)} and {num_rows}", code="empty")
     columns: list[tuple[str, ...]] = []
     levels: dict[str, pd.CategoricalDtype] = {}
-    for i, name in enumerate(header):
+    for name, column in read.columns.items():
         place = f"{path} column {name!r}"
         try:
-            codes, distinct, dtype = factorise(frame.iloc[:, i])
+            codes, distinct, dtype = factorise(column, place)
         except TypeError:
             raise not_plain(place) from None
         labels = labels_of_values(place, distinct)
@@ -116,7 +115,7 @@ def _typed(path: Any, read: TypedRows) -> CsvColumns:
         if dtype is not None and name in read.categorical:
             check_unique(labels, f"{place} categories")
             levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
-    return CsvColumns(str(path), header, tuple(columns), tuple(range(1, len(frame) + 1)), read.notes, levels, "row")
+    return CsvColumns(str(path), header, tuple(columns), tuple(range(1, num_rows + 1)), read.notes, levels, "row")
 
 
 def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
@@ -11,15 +10,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from ...errors import HoimError, refused, unexpected
-from ..arrow_tables import frame_of
+from ...errors import HoimError, check_unique, refused, unexpected
+from ..arrow_tables import arrow_library, fields_of
 from ..encoding import label_of
 from .source_file import check_cells, check_size
 
-__all__ = ["ROW_NAMES", "TYPED", "TypedRows", "not_plain", "read_frame", "text_fields"]
+__all__ = ["TYPED", "TypedRows", "not_plain", "read_frame"]
 
-ROW_NAMES = re.compile(r"__index_level_\d+__")
-"""What pandas calls an index without a name in a file."""
 _CHUNK = 2**16  # rows of Stata that are decoded at a time
 _MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing cells
 
@@ -27,7 +24,7 @@ _MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing ce
 class TypedRows(NamedTuple):
     """The rows of a file that names the types of its columns."""
 
-    frame: pd.DataFrame  # the rows
+    columns: Mapping[str, Any]  # of pandas or Arrow, by their names
     categorical: frozenset[str]  # names of columns whose levels the file says
     notes: tuple[str, ...] = ()  # how the file was read, where that is not as it stands there
 
@@ -40,8 +37,7 @@ def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
         IntractableError: more bytes or cells than are read.
     """
     try:
-        found = TYPED[kind](path, raw)
-        return found._replace(frame=_with_index(found.frame), categorical=frozenset(map(str.strip, found.categorical)))
+        return TYPED[kind](path, raw)
     except HoimError:
         raise
     except ImportError:
@@ -58,46 +54,28 @@ def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
 
 
-def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame whose first columns are those of an index with names; others, and counted rows, are row names."""
-    names = [] if isinstance(frame.index, pd.RangeIndex) else frame.index.names
-    named = [place for place, name in enumerate(names) if name is not None]
-    frame = frame.reset_index(level=named) if named else frame
-    return frame.loc[:, [ROW_NAMES.fullmatch(str(name)) is None for name in frame.columns]]
-
-
 def _parquet(path: Any, raw: bytes) -> TypedRows:
-    """A Parquet file; texts are read as the codes that they mostly are in it, not one by one."""
-    import pyarrow as pa
     from pyarrow import parquet
 
+    pa = arrow_library()
     held = parquet.ParquetFile(pa.BufferReader(raw))
     size, schema = held.metadata, held.schema_arrow
     _check_flat(path, schema)
     groups = [size.row_group(i) for i in range(size.num_row_groups)]
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_size(path, sum(max(0, group.total_byte_size) for group in groups))
-    table = parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=text_fields(schema)).read()
-    return TypedRows(frame_of(path, table), _dictionaries(schema))
-
-
-def text_fields(schema: Any) -> list[str]:
-    """Names of the columns of text in a file of Parquet."""
-    import pyarrow as pa
-
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-    return [field.name for field in schema if any(judge(field.type) for judge in kinds)]
+    *_, texts = found = fields_of(path, schema)  # which are codes in the file mostly, and need not become more
+    return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=texts).read(), *found)
 
 
 def _arrow(path: Any, raw: bytes) -> TypedRows:
     """A file or a stream of Arrow, decoded batch by batch up to the limits; Feather of version 2 is such a file."""
-    import pyarrow as pa
-
+    pa = arrow_library()
     if raw.startswith(b"FEA1"):
         raise refused(path, "a Feather file of version 1", "save it again, or as Parquet", code="file-version")
     if raw.startswith(b"ARROW1"):
         held = pa.ipc.open_file(pa.BufferReader(raw))
-        check_cells(path, cast(Any, held).count_rows(), len(held.schema))
+        check_cells(path, held.count_rows(), len(held.schema))
         batches: Iterable[Any] = map(held.get_batch, range(held.num_record_batches))
     else:
         batches = held = pa.ipc.open_stream(pa.BufferReader(raw))
@@ -113,20 +91,16 @@ def _arrow(path: Any, raw: bytes) -> TypedRows:
         check_size(path, sum(sizes.values()))
         batch.validate(full=True)  # pandas follows wrong offsets and codes out of its memory
         parts.append(batch)
-    return TypedRows(frame_of(path, pa.Table.from_batches(parts, held.schema)), _dictionaries(held.schema))
+    return _rows(pa.Table.from_batches(parts, held.schema), *fields_of(path, held.schema))
 
 
-def _dictionaries(schema: Any) -> frozenset[str]:
-    import pyarrow as pa
-
-    return frozenset(field.name for field in schema if pa.types.is_dictionary(field.type))
+def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> TypedRows:
+    return TypedRows({name: table.column(field) for name, field in fields.items()}, categorical)
 
 
 def _check_flat(path: Any, schema: Any) -> None:
     """Refuse columns whose cells hold several values, of which a few bytes may say billions."""
-    import pyarrow as pa
-
-    pa.array(pd.array(["2020"], dtype="period[Y]"))  # makes types of pandas known, which are numbers otherwise
+    pa = arrow_library()
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if getattr(kind, "extension_name", "") == "pandas.interval":  # two numbers, which are one label
@@ -158,10 +132,13 @@ def _stata(path: Any, raw: bytes) -> TypedRows:
         known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
         if known and frame[name].dtype.kind in "iuf":
             frame[name], apart = _labelled(cast(pd.Series, frame[name]), known)
-            categorical.append(str(name))
+            categorical.append(str(name).strip())
             if apart:
                 notes.append(f"codes of {name!r} that share a label are kept apart, such as {apart!r}")
-    return TypedRows(frame, frozenset(categorical), tuple(notes))
+    header = [str(name).strip() for name in frame.columns]
+    check_unique(header, f"{path} columns")
+    columns = {name: frame.iloc[:, i] for i, name in enumerate(header)}
+    return TypedRows(columns, frozenset(categorical), tuple(notes))
 
 
 def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, str]:

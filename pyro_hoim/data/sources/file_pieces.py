@@ -14,12 +14,11 @@ import numpy as np
 
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused
-from ..arrow_tables import warn_of_lost_levels
+from ..arrow_tables import arrow_library, fields_of
 from ..csv_file import csv_rows
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
 from ..files.text_format import TextFormat, as_text, check_quotes, comma_numbers, named_columns, text_format
-from ..files.typed_file import ROW_NAMES, text_fields
 from .pieces import Piece
 
 __all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "pieces_of", "with_commas"]
@@ -44,23 +43,19 @@ class FilePiece(Piece):
 
     def num_rows(self) -> int:
         """Number of rows; of a file of text it costs a pass."""
-        return sum(batch.num_rows for batch in self.read(self.header[:1], 2**20))
+        return sum(len(column) for (column,) in self.read(self.header[:1], 2**20))
 
-    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[Any]:
-        """Batches of Arrow of some columns, in order."""
+    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        """Batches of some columns, in order."""
         import pyarrow as pa
 
         held = [name for name in names if name in self.fields]
+        keys = {name: pa.scalar(self.keys[name], pa.string()) for name in names if name not in self.fields}
         batches = guarded(self.path, partial(self._columns, held or list(self.fields)[:1], chunk_rows))
         while (columns := guarded(self.path, partial(next, batches, None))) is not None:
-            num_rows = len(columns[0])
-            if not num_rows:
-                continue
-            found = dict(zip(held, columns, strict=False))
-            for name in names:
-                if name not in found:
-                    found[name] = pa.repeat(pa.scalar(self.keys[name], pa.string()), num_rows)
-            yield pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
+            if num_rows := len(columns[0]):
+                of_file = iter(columns)
+                yield [pa.repeat(keys[name], num_rows) if name in keys else next(of_file) for name in names]
 
     @abstractmethod
     def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
@@ -103,7 +98,14 @@ class ParquetPiece(FilePiece):
         options = {"batch_size": chunk_rows, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
         fields = [self.fields[name] for name in names]
         for batch in self.fragment.to_batches(schema=self.fragment.physical_schema, columns=fields, **options):
-            yield batch.columns
+            yield [*map(_plain, batch.columns)]
+
+
+def _plain(column: Any) -> Any:
+    """Whole numbers as an array of NumPy, where none is missing."""
+    import pyarrow as pa
+
+    return column.to_numpy() if pa.types.is_integer(column.type) and not column.null_count else column
 
 
 def pieces_of(
@@ -117,38 +119,18 @@ def pieces_of(
 
 def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[ParquetPiece]:
     """The groups of rows of a file; texts are read as the codes that they mostly are in it."""
-    import pandas as pd
-    import pyarrow as pa
     from pyarrow import dataset
 
-    pa.array(pd.array(["2020"], dtype="period[Y]"))  # makes types of pandas known, which are numbers otherwise
+    arrow_library()
     schema = next(dataset.dataset([path], format="parquet").get_fragments()).physical_schema
-    form = dataset.ParquetFileFormat(dictionary_columns=text_fields(schema))
-    warn_of_lost_levels(path, schema)
-    fields = frame_columns(path, schema)
-    categorical = frozenset(name for name, place in fields.items() if pa.types.is_dictionary(schema.field(place).type))
+    fields, categorical, texts = fields_of(path, schema)
+    form = dataset.ParquetFileFormat(dictionary_columns=texts)
     for whole in dataset.dataset([path], format=form).get_fragments():
         for part in whole.split_by_row_group():
             size = max(0, part.row_groups[0].total_byte_size)
             check_size(size, _MAX_GROUP, "bytes", path, "write it in smaller groups of rows", "a group of rows holds")
             if part.row_groups[0].num_rows:
                 yield ParquetPiece(path, keys, fields, part, categorical)
-
-
-def frame_columns(path: Any, schema: Any) -> dict[str, str]:
-    """Names of the columns of a data frame in a file, and of the fields that hold them.
-
-    Those of an index that has names come first, as pandas puts them; an index without a name numbers the rows, and is
-    left out.
-    """
-    told = schema.pandas_metadata or {}
-    names = {column["field_name"]: column["name"] for column in told.get("columns", ())}
-    index = [field for field in told.get("index_columns", ()) if isinstance(field, str)]
-    fields = [field for field in index if names.get(field) is not None]
-    fields += [field for field in schema.names if field not in index and not ROW_NAMES.fullmatch(field)]
-    header = [str(names[field] if field in index else field).strip() for field in fields]
-    check_unique(header, f"{path} columns")
-    return dict(zip(header, fields, strict=True))
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ...budgets import check_size
-from ...errors import InputError, check_names, conflict, unexpected
+from ...errors import InputError, check_names, conflict
 from ...schema import Variable
 from ..bins import Bins
-from ..encoding import code_reader, factorise, labels_of_values, levels_of, parse_counts, values_of, variable_of
+from ..encoding import code_reader, factorise, labels_of_values, levels_of, parse_counts, variable_of
 from ..files.typed_file import not_plain
 
-__all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "frozen", "joined_files", "merged_levels"]
+__all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "joined_files", "merged_levels"]
 
 MAX_FOUND = 2**16
 """Levels of one column that are looked for: with more it names rows, or holds numbers."""
@@ -105,83 +106,56 @@ class LabelReader:
     bins: Mapping[str, Bins] = field(default_factory=dict[str, Bins])
 
     def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
-        """Levels of a column (an array of Arrow)."""
-        from .row_kernels import mark_values
-
-        values, valid, low, distinct = self._parts(name, column)
-        seen = np.zeros(len(distinct), dtype=np.bool_)
-        if len(distinct):
-            mark_values(values, valid, low, seen)
+        """Levels of a column."""
+        positions, distinct, is_ordered = self._parts(name, column)
+        seen = np.zeros(len(distinct) + 1, dtype=np.bool_)
+        seen[positions] = True
         texts = self._texts(name, distinct)
-        labels = frozenset(text for text, one in zip(texts, seen, strict=True) if one) - {*self.missing_values}
+        labels = frozenset(text for text, one in zip(texts, seen, strict=False) if one) - {*self.missing_values}
         check_count(name, len(labels))
         if not is_categorical or name in self.bins:
             return ColumnLevels(labels, None, False)
         categories = tuple(dict.fromkeys(text for text in texts if text not in self.missing_values))
-        return ColumnLevels(labels, categories, bool(column.type.ordered))
+        return ColumnLevels(labels, categories, is_ordered)
 
     def code(self, variable: Variable, column: Any, out: np.ndarray) -> None:
         """Write the codes of a column (n,) to a row of a batch, -1 where missing."""
-        from .row_kernels import look_up
-
-        values, valid, low, distinct = self._parts(variable.name, column)
+        positions, distinct, _ = self._parts(variable.name, column)
         read = code_reader(variable)
         texts = self._texts(variable.name, distinct)
-        table = np.full(len(texts), -1, dtype=np.int64)
+        table = np.full(len(texts) + 1, -1, dtype=out.dtype)  # the last one is that of missing cells
         for i, (text, value) in enumerate(zip(texts, distinct, strict=True)):
             if text not in self.missing_values:
                 code = read(text if self.is_file or variable.name in self.bins else value)
                 table[i] = -2 if code is None else code
-        if not len(table):
-            out[:] = -1
-            return
-        unknown = look_up(values, valid, low, table, out)
-        if unknown >= 0:
-            place = f"{self.source}, column {variable.name!r}"
-            check_names([texts[int(values[unknown]) - low]], variable.labels, place, noun="label")
+        out[:] = table[positions]
+        if (table == -2).any() and (out == -2).any():
+            text = texts[int(positions[np.argmax(out == -2)])]
+            check_names([text], variable.labels, f"{self.source}, column {variable.name!r}", noun="label")
 
     def counts(self, name: str, column: Any) -> np.ndarray:
         """Whole counts of a column (n,) int64."""
-        import pyarrow as pa
-
-        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        cells, hint = column.to_pandas(), "pass count=None if the column does not say how often rows were seen"
+        if hasattr(column, "to_pylist"):
+            column = pd.Series(column.to_pylist(), dtype=object)
+        hint = "pass count=None if the column does not say how often rows were seen"
         try:
-            numbers = parse_counts(cells, name=f"column {name!r}", where=lambda _: self.source, fractional=False)
+            numbers = parse_counts(column, name=f"column {name!r}", where=lambda _: self.source, fractional=False)
         except InputError as error:
             raise error.replace(hint=f"{error.hint}; {hint}") from None
         return numbers.astype(np.int64)
 
-    def _parts(self, name: str, column: Any) -> tuple[np.ndarray, np.ndarray, int, Sequence[Any]]:
-        """Whole numbers, which of them are valid, the lowest, and the value that each one from it on stands for."""
-        import pyarrow as pa
-        from pyarrow import compute
-
-        kind = column.type
-        if str(getattr(kind, "extension_name", "")) == "pandas.interval":  # two numbers, which are one label
-            positions, found, _ = factorise(column.to_pandas())
-            return frozen(np.maximum(positions, 0)), frozen(positions >= 0), 0, found
-        if str(kind) == "time64[ns]":
-            try:
-                column = column.cast(pa.time64("us"))
-            except pa.ArrowInvalid:
-                expected, hint = "times of microseconds", "round them before they are saved"
-                raise unexpected(f"{self.source} column {name!r}", expected, "nanoseconds", hint) from None
-        cells = column.storage if isinstance(column, pa.ExtensionArray) else column
-        if pa.types.is_nested(cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type):
-            raise not_plain(f"{self.source} column {name!r}")
-        if pa.types.is_integer(kind):
-            ends = cast(Any, compute).min_max(column).as_py()
-            low, high = ends["min"], ends["max"]
-            if low is None:
-                return frozen(np.zeros(len(column), dtype=np.int64)), _NONE, 0, ()
-            if high - low < _MAX_RANGE and high < 2**63:
-                values, valid = _numbers(column, low)
-                return values, valid, low, range(low, high + 1)
-        coded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
-        distinct = coded.dictionary if cells is column else pa.ExtensionArray.from_storage(kind, coded.dictionary)
-        values, valid = _numbers(coded.indices, 0)
-        return values, valid, 0, values_of(distinct)
+    def _parts(self, name: str, column: Any) -> tuple[np.ndarray, Sequence[Any], bool]:
+        """Positions (n,) into the values that a column may have, -1 where missing, and whether these have an order."""
+        if isinstance(kind := getattr(column, "dtype", None), np.dtype) and kind.kind in "iu":
+            low, high = int(column.min()), int(column.max())
+            if high - low < _MAX_RANGE and high < 2**63:  # faster than to look for the numbers that there are
+                return np.asarray(column, dtype=np.int64) - low, range(low, high + 1), False
+        place = f"{self.source} column {name!r}"
+        try:
+            positions, distinct, dtype = factorise(column, place)
+        except TypeError:
+            raise not_plain(place) from None
+        return positions, distinct, dtype is not None and bool(dtype.ordered)
 
     def _texts(self, name: str, values: Iterable[Any]) -> list[str]:
         """Labels of values; nothing for what is missing."""
@@ -197,20 +171,3 @@ def _cut(texts: list[str], bins: Bins, place: str, name: str) -> list[str]:
     levels = {*bins.labels}
     found = bins.apply(["" if text in levels else text for text in texts], lambda _: place, name)
     return [text if text in levels else level for text, level in zip(texts, found, strict=True)]
-
-
-def _numbers(column: Any, fill: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers of an array of Arrow, int64, and which of them are valid, nothing where all are."""
-    if not column.null_count:
-        return frozen(column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)), _NONE
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    return frozen(column.fill_null(fill).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)), frozen(valid)
-
-
-def frozen(array: np.ndarray) -> np.ndarray:
-    """The array, which is not to be written to, as those of Arrow are: the kernels are compiled for such alone."""
-    array.flags.writeable = False
-    return array
-
-
-_NONE = frozen(np.zeros(0, dtype=np.bool_))

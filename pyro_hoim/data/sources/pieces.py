@@ -1,4 +1,4 @@
-"""Pieces of rows in columns of Arrow, and the coded batches that become of them."""
+"""Pieces of rows, and the coded batches that become of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from ...schema import Domain
-from ..encoding import factorise, has_levels, labels_of_values
+from ..encoding import has_levels
+from ..frames import as_frame
 from .folds import RowBatch, batch_type
 from .labels import ColumnLevels, LabelReader
 from .rows import Fold, View
@@ -35,8 +35,8 @@ class Piece(ABC):
         """Number of rows."""
 
     @abstractmethod
-    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[Any]:
-        """Batches of Arrow of some columns, in order."""
+    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        """Batches of some columns, of pandas or Arrow, in order."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +54,13 @@ class FramePiece(Piece):
         """Number of rows."""
         return len(self.frame)
 
-    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[Any]:
-        """Batches of Arrow of some columns, in order."""
-        import pyarrow as pa
-
-        position = {str(name): i for i, name in enumerate(self.frame.columns)}
-        for start in range(0, len(self.frame), chunk_rows):
-            part = self.frame.iloc[start : start + chunk_rows]
-            columns = [_array(name, part.iloc[:, position[name]]) for name in names]
-            yield pa.RecordBatch.from_arrays(columns, names=list(names))
-
-
-def _array(name: str, values: pd.Series) -> Any:
-    """A column of a data frame: numbers as they are, else labels, by the functions that read data frames."""
-    import pyarrow as pa
-
-    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
-        return pa.array(values, from_pandas=True)
-    positions, distinct, dtype = factorise(values)
-    labels = pa.array(labels_of_values(f"column {name!r}", distinct), pa.string())
-    codes = pa.array(positions, mask=positions < 0)
-    return pa.DictionaryArray.from_arrays(codes, labels, ordered=dtype is not None and bool(dtype.ordered))
+    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        """Batches of some columns, in order."""
+        frame = as_frame(self.frame)
+        position = {str(name): i for i, name in enumerate(frame.columns)}
+        for start in range(0, len(frame), chunk_rows):
+            part = frame.iloc[start : start + chunk_rows]
+            yield [part.iloc[:, position[name]] for name in names]
 
 
 @dataclass(frozen=True)
@@ -93,13 +79,14 @@ class PieceReader:
         variables = [self.domain[name] for name in needed]
         kind = batch_type([variable.cardinality for variable in variables])
         names = needed if self.count is None else (*needed, self.count)
-        for table in piece.read(names, self.chunk_rows):
-            codes = np.empty((len(needed), table.num_rows), dtype=kind)
-            for i, variable in enumerate(variables):
-                self.labels.code(variable, table.column(i), codes[i])
-            counts = None if self.count is None else self.labels.counts(self.count, table.column(len(needed)))
-            positions = np.arange(start, start + table.num_rows)
-            start += table.num_rows
+        for columns in piece.read(names, self.chunk_rows):
+            num_rows = max(map(len, columns), default=0)
+            codes = np.empty((len(needed), num_rows), dtype=kind)
+            for variable, column, out in zip(variables, columns, codes, strict=False):
+                self.labels.code(variable, column, out)
+            counts = None if self.count is None else self.labels.counts(self.count, columns[-1])
+            positions = np.arange(start, start + num_rows)
+            start += num_rows
             yield self.view.applied(RowBatch(positions, codes, counts))
 
     def folded(self, piece: Piece, start: int, fold: Fold[T], empty: RowBatch) -> T:
@@ -116,9 +103,9 @@ def piece_levels(
 ) -> tuple[int, dict[str, ColumnLevels]]:
     """Number of rows of a piece, and what its columns hold."""
     rows, found = 0, dict[str, ColumnLevels]()
-    for table in piece.read(names, chunk_rows):
-        rows += table.num_rows
-        for i, name in enumerate(names):
-            levels = labels.levels(name, table.column(i), name in piece.categorical)
+    for columns in piece.read(names, chunk_rows):
+        rows += max(map(len, columns), default=0)
+        for name, column in zip(names, columns, strict=True):
+            levels = labels.levels(name, column, name in piece.categorical)
             found[name] = found[name].joined(levels) if name in found else levels
     return rows, found

@@ -1,7 +1,7 @@
-"""Compiled loops that count cells of rows that pass by, and that turn values into codes (Numba, CPU).
+"""A compiled loop that counts cells of rows that pass by (Numba, CPU).
 
-Rows come column by column; a tile of them stays in the cache while all sets are counted. All functions release the
-interpreter lock and use no parallel runtime.
+Rows come column by column; a tile of them stays in the cache while all sets are counted. It releases the interpreter
+lock and uses no parallel runtime.
 """
 # pyright: reportConstantRedefinition=false
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["count_cells", "look_up", "mark_values"]
+__all__ = ["count_cells"]
 
 Ints = NDArray[Any]
 
@@ -63,31 +63,3 @@ def count_cells(codes: Ints, counts: Ints, sizes: Ints, members: Ints, ends: Int
             else:
                 for i in range(last - first):
                     out[base + prefix[i] * size + column[first + i]] += 1
-
-
-@njit(nogil=True, cache=True)
-def mark_values(values: Ints, valid: Ints, low: int, seen: Ints) -> int:
-    """Set seen[v - low] of every value v; ``valid`` (n,), or (0,) for all; the number of values that are not valid."""
-    missing = 0
-    for i in range(len(values)):
-        if len(valid) and not valid[i]:
-            missing += 1
-        else:
-            seen[np.int64(values[i]) - low] = True
-    return missing
-
-
-@njit(nogil=True, cache=True)
-def look_up(values: Ints, valid: Ints, low: int, table: Ints, out: Ints) -> int:
-    """Write table[v - low] for every value v, -1 where it is not valid; the first row without a code (-2), or -1."""
-    unknown = -1
-    for i in range(len(values)):
-        if len(valid) and not valid[i]:
-            out[i] = -1
-            continue
-        place = np.int64(values[i]) - low
-        code = table[place] if 0 <= place < len(table) else -2
-        if code == -2 and unknown < 0:
-            unknown = i
-        out[i] = code
-    return unknown
