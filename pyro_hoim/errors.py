@@ -79,7 +79,6 @@ ErrorCode = Literal[
     "existing-file",
     "damaged-file",
     "file-version",
-    "wrong-delimiter",
     "wrong-encoding",
 ]
 """What went wrong, for programs; ``docs/api/errors.md`` defines each."""

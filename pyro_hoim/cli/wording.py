@@ -21,7 +21,6 @@ _ARGUMENTS = {
     "clamped": "--given",
 }
 _HINTS: dict[tuple[str, str | None], str | None] = {
-    ("wrong-delimiter", None): "give the other character with --sep",
     ("wrong-encoding", None): "give its encoding, such as --encoding cp1251, or save the file as UTF-8",
     ("existing-file", "checkpoint"): "pass --resume to continue that run, or choose another name",
     ("over-budget", "trainer"): "use --trainer sampled",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, TextIO
 
 from ..budgets import check_size
-from ..errors import check_unique, out_of_reach, refused, unexpected
+from ..errors import out_of_reach, refused, unexpected
 from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
 
-__all__ = ["CsvColumns", "check_header", "comma_note", "csv_rows", "parse_csv", "read_bytes", "read_csv", "read_text"]
+__all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv", "read_bytes", "read_text"]
 
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_LINE = 2**24  # characters
@@ -85,31 +84,12 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
     return text
 
 
-def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumns:
-    """Columns of a UTF-8 CSV file with one header line; InputError names the line of what is wrong in it.
-
-    Blanks around a cell are removed and lines without any character are skipped; cells may be quoted with ``"``.
-    """
-    judge = partial(check_header, path, delimiter=delimiter)
-    header, columns, lines = parse_csv(path, io.StringIO(read_text(path), newline=""), delimiter, judge)
-    if not lines:
-        raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    return CsvColumns(str(path), header, columns, lines)
-
-
 def parse_csv(
-    path: str | os.PathLike[str],
-    stream: TextIO,
-    delimiter: str,
-    judge: Callable[[tuple[str, ...]], None] | None = None,
-    *,
-    first_line: int = 1,
-    spare: int = 0,
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]:
-    """Header, columns of cells without blanks around them, and lines of the rows of a text.
+    path: Any, stream: TextIO, delimiter: str, *, first_line: int = 1, spare: int = 0
+) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
+    """Columns of cells without blanks around them, and lines of the rows below the header of a text.
 
-    Arguments as of :func:`csv_rows`; ``judge`` refuses headers before anything below is looked at. Cells of the same
-    text are one object.
+    Arguments as of :func:`csv_rows`. Cells of the same text are one object, as far as they are remembered.
 
     Raises:
         InputError: a row that is wider or narrower than the header, or what is no CSV.
@@ -117,14 +97,20 @@ def parse_csv(
     """
     lines: list[int] = []
     found = csv_rows(path, stream, delimiter, first_line, spare, lines)
-    header = tuple(cell.strip() for cell in next(found, []))
-    if judge is not None and header:
-        judge(header)
-    width = len(header) + spare
-    cells = _Cells(path)
-    while rows := [*islice(found, max(1, _CHUNK // max(1, width)))]:
-        cells.add(rows)
-    return header, tuple(map(tuple, cells.columns)) or ((),) * width, tuple(lines[1:])
+    width = len(next(found)) + spare
+    columns: list[list[str]] = [[] for _ in range(width)]
+    known, held = dict[str, str](), 0
+    while rows := [*islice(found, max(1, _CHUNK // width))]:
+        before = len(known)
+        for column, new in zip(columns, zip(*rows, strict=True), strict=True):
+            stripped = [*map(str.strip, new)]
+            column.extend(map(known.setdefault, stripped, stripped))
+        held += _POINTER * len(rows) * (width + 5) + _TEXT * (len(known) - before)
+        what = f"its first {len(columns[0]):,} rows of {width:,} columns need"
+        check_size(held, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
+        if len(known) > _CHUNK:
+            known = {}
+    return tuple(map(tuple, columns)), tuple(lines[1:])
 
 
 def csv_rows(
@@ -157,29 +143,6 @@ def csv_rows(
         raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
 
 
-class _Cells:
-    """Columns of cells that grow by chunks of rows; equal cells are one object, as far as they are remembered."""
-
-    def __init__(self, path: Any) -> None:
-        self.path = path
-        self.columns: list[list[str]] = []
-        self._known: dict[str, str] = {}
-        self._held = 0
-
-    def add(self, rows: list[list[str]]) -> None:
-        """Append rows of one width; IntractableError once the cells need more than their share of memory."""
-        self.columns = self.columns or [[] for _ in rows[0]]
-        before = len(self._known)
-        for column, new in zip(self.columns, zip(*rows, strict=True), strict=True):
-            stripped = [*map(str.strip, new)]
-            column.extend(map(self._known.setdefault, stripped, stripped))
-        self._held += _POINTER * len(rows) * (len(self.columns) + 5) + _TEXT * (len(self._known) - before)
-        what = f"its first {len(self.columns[0]):,} rows of {len(self.columns):,} columns need"
-        check_size(self._held, _POINTER * MOST_CELLS * 4, "bytes of memory", self.path, FEWER, what)
-        if len(self._known) > _CHUNK:
-            self._known = {}
-
-
 def bounded_lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
     """Lines of a text, which are not endless."""
     for number, line in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), ""), first_line):
@@ -187,17 +150,3 @@ def bounded_lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
             problem = f"a line of more than {_MOST_LINE} characters"
             raise out_of_reach(f"{path} line {number}", problem, "end the rows with line ends")
         yield line
-
-
-def check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimiter: str) -> None:
-    """Raise :class:`InputError` for an unnamed or repeated column, or a header cut by another delimiter."""
-    for position, name in enumerate(header, start=1):
-        if not name:
-            found = f"none for column {position}"
-            raise unexpected(path, "a name for every column", received=found, code="missing-part")
-    check_unique(header, f"{path} header")
-    if len(header) == 1:
-        for other in (";", "\t", ",", "|"):
-            if other != delimiter and other in header[0]:
-                problem = f"expected cells separated by {delimiter!r}, but the header has one cell and holds {other!r}"
-                raise refused(path, problem, f"pass delimiter={other!r} or convert the file", code="wrong-delimiter")

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..data.csv_file import CsvColumns, read_csv
+from ..data.csv_file import CsvColumns
 from ..data.encoding import encode_column
 from ..data.files.table_file import read_table_file
 from ..data.observations import Observations
@@ -169,7 +169,7 @@ def load_adult(part: Literal["train", "test"] = "train", *, unused_levels: bool 
     if part not in names:
         raise unexpected("load_adult part", "'train' or 'test'", part, code="unknown-choice")
     domain = adult_domain(unused_levels=unused_levels)
-    return Observations(domain, _discretise_adult(read_csv(data_file(names[part])), domain))
+    return Observations(domain, _discretise_adult(read_table_file(data_file(names[part])), domain))
 
 
 def load_mushroom() -> Observations:

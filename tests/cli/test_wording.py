@@ -9,7 +9,7 @@ from pyro_hoim.cli import cli
 from pyro_hoim.cli.wording import error_message, warning_message
 from pyro_hoim.errors import ConvergenceWarning, IntractableError, UnknownNameError, out_of_range, refused
 
-DELIMITED = refused("t.csv", "expected cells separated by ','", "pass delimiter=';'", code="wrong-delimiter")
+ENCODED = refused("t.csv", "not utf-8 (byte 0xff)", "give its encoding, such as encoding='x'", code="wrong-encoding")
 TAKEN = refused("checkpoint", "run exists", "pass resume=True to continue", code="existing-file")
 BUDGET = IntractableError("9e9 cells, the budget is 100", hint="raise VariableElimination(max_cells=...)")
 NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' or the score 'J'", code="over-budget")
@@ -27,7 +27,11 @@ NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' 
         ),
         ("sample", out_of_range("number", "at least 1", 0), "-n: expected at least 1, received 0"),
         ("fit", NO_LAWS, "--trainer: has no marginal laws; use --trainer sampled"),
-        ("fit", DELIMITED, "t.csv: expected cells separated by ','; give the other character with --sep"),
+        (
+            "fit",
+            ENCODED,
+            "t.csv: not utf-8 (byte 0xff); give its encoding, such as --encoding cp1251, or save the file as UTF-8",
+        ),
         ("fit", TAKEN, "checkpoint: run exists; pass --resume to continue that run, or choose another name"),
         ("log-z", BUDGET, "9e9 cells, the budget is 100; use --method ais"),
         ("fit", BUDGET, "9e9 cells, the budget is 100; use fewer --columns or a lower --order"),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from mutations import mutate_bytes
 
 from pyro_hoim.data import CountTable, Observations, read_table_file
-from pyro_hoim.data.csv_file import read_csv
 
 SEEDS = [
     b"a,b,c\n1,x,yes\n2,y,no\n1,x,no\n",
@@ -44,7 +43,9 @@ def read_strict(data, folder):
     """A CSV file of UTF-8."""
     path = folder / "t.csv"
     path.write_bytes(data)
-    table = read_csv(path)
+    table = read_table_file(path, sep=",", encoding="utf-8")
+    if table.notes:  # what is not read as it stands there
+        return
     if len(table.header) > 1 or "" not in table.columns[0]:  # pandas leaves out lines of blanks
         assert (table.header, [*table.columns]) == by_pandas(data, "utf-8-sig")
 

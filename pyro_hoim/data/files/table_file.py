@@ -78,10 +78,10 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
     stream = as_text(io.BytesIO(raw), form.encoding)
     stream.read(form.place)
-    _, columns, lines = parse_csv(path, stream, form.delimiter, first_line=form.first_line, spare=form.spare)
+    columns, lines = parse_csv(path, stream, form.delimiter, first_line=form.first_line, spare=form.spare)
     if form.is_safe:
-        columns = [tuple(map(restored, column)) for column in columns]
-    return _of_rows(CsvColumns(str(path), form.header, tuple(columns), lines, form.notes), form.delimiter != ",")
+        columns = tuple(tuple(map(restored, column)) for column in columns)
+    return _of_rows(CsvColumns(str(path), form.header, columns, lines, form.notes), form.delimiter != ",")
 
 
 def _excel(path: Any, raw: bytes) -> CsvColumns:
@@ -92,6 +92,7 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
     held = (column for column in zip_longest(*rows) if any(value is not None for value in column))
     labels = [labels_of_values(path, column, strip=True) for column in held]
     header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)
+    check_header(path, header, zip(*columns, strict=True))
     notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
     return _of_rows(CsvColumns(str(path), header, columns, lines[1:], notes, unit="row"), False)
 
@@ -123,17 +124,13 @@ def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:
     path, cells = read.path, read.columns
     if not read.lines:
         raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    kept, left_out = named_columns(
-        path, read.header, lambda i: not any(cells[i]), lambda i: len(set(cells[i])) == len(cells[i])
-    )
+    kept, left_out = named_columns(path, read.header, cells.__getitem__)
     columns = {read.header[i]: cells[i] for i in kept}
-    header = tuple(read.header[i] for i in kept)
-    check_header(path, header, lambda name: name in set(columns[name]))
-    commas = [name for name in header if has_commas and comma_numbers(columns[name])]
+    commas = [name for name, column in columns.items() if has_commas and comma_numbers(column)]
     columns |= {name: tuple(cell.replace(",", ".") for cell in columns[name]) for name in commas}
     return replace(
         read,
-        header=header,
+        header=tuple(columns),
         columns=tuple(columns.values()),
         notes=(*read.notes, *left_out, *comma_note(commas)),
         row_names=cells[0] if 0 not in kept and any(cells[0]) else (),

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from ...errors import InputError, check_unique, refused, unexpected
@@ -22,6 +22,7 @@ __all__ = ["TextFormat", "as_text", "check_header", "check_quotes", "comma_numbe
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
+_MOST_NAMES = 2**17  # rows whose names are compared
 _PIECE = 2**20
 _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -100,6 +101,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     spare = int(len(header) > 1 and bool(sample) and all(len(row) == len(header) + 1 for row in sample))
     if spare:  # row names, as R writes them, or a last delimiter
         header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
+    check_header(path, header, sample)
     return TextFormat(name, delimiter, header, end, first_line, ends[0], spare, has_rows, is_safe, tuple(told))
 
 
@@ -250,46 +252,48 @@ def _found_delimiter(text: str) -> str:
 
 
 def named_columns(
-    path: Any, header: Sequence[str], is_empty: Callable[[int], bool], is_unique: Callable[[int], bool]
+    path: Any, header: Sequence[str], column: Callable[[int], Iterable[str]]
 ) -> tuple[list[int], list[str]]:
     """Places of the columns with a name, without row names and empty columns, and notes on those left out.
 
-    ``is_empty`` says whether all cells of a column without a name are empty, ``is_unique`` whether no two cells are
-    equal of a first column whose name is none, or what pandas calls it then.
+    ``column`` gives the cells at a place. Row names are in a first column whose name is none, or what pandas calls it
+    then, and differ from each other as far as is looked.
 
     Raises:
-        InputError: another column without a name.
+        InputError: another column without a name, or two of one name.
     """
     notes: list[str] = []
-    kept = [i for i, name in enumerate(header) if name or not is_empty(i)]
+    kept = [i for i, name in enumerate(header) if name or any(map(str.strip, column(i)))]
     empty = len(header) - len(kept)
     if empty:
         notes.append(f"{empty} empty column{'s' * (empty > 1)} without a name left out")
-    if kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0])) and is_unique(0):
-        kept = kept[1:]
-        notes.append("the first column, row names without a name of their own, left out")
+    if kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0])):
+        first = [*map(str.strip, islice(column(0), _MOST_NAMES))]
+        if len(set(first)) == len(first):
+            kept = kept[1:]
+            notes.append("the first column, row names without a name of their own, left out")
     for position, i in enumerate(kept, start=1):
         if not header[i]:
             found = f"none for column {position}"
             hint = "name it in the first line, or remove the column"
             raise unexpected(path, "a name for every column", received=found, hint=hint, code="missing-part")
+    try:
+        check_unique([header[i] for i in kept], f"{path} header")
+    except InputError as error:
+        raise error.replace(hint="rename or remove one of them") from None
     return kept, notes
 
 
-def check_header(path: Any, header: Sequence[str], has_cell: Callable[[str], bool]) -> None:
-    """Refuse a first line that is no header but a row of numbers, and names that occur twice.
-
-    ``has_cell`` says whether a column has a cell that reads as its name.
-    """
-    is_numbered = [*header] in ([*map(str, range(len(header)))], [*map(str, range(1, len(header) + 1))])
-    is_row = all(map(_NUMBER.fullmatch, header)) and not is_numbered
-    if is_row and (len(set(header)) < len(header) or 2 * sum(map(has_cell, header)) > len(header)):
-        hint = "add a first line with the names of the columns"
-        raise unexpected(path, "a header", received="numbers in the first line", hint=hint, code="missing-part")
-    try:
-        check_unique(header, f"{path} header")
-    except InputError as error:
-        raise error.replace(hint="rename or remove one of them") from None
+def check_header(path: Any, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Refuse a first line that is no header but a row of numbers, such as the first ``rows`` hold."""
+    named = [name for name in header if name]
+    is_numbered = named in ([*map(str, range(len(named)))], [*map(str, range(1, len(named) + 1))])
+    if named and all(map(_NUMBER.fullmatch, named)) and not is_numbered:
+        columns = zip_longest(*islice(rows, _SAMPLE_ROWS), fillvalue="")
+        times = sum(name in map(str.strip, column) for name, column in zip(header, columns, strict=False) if name)
+        if len(set(named)) < len(named) or 2 * times > len(named):
+            hint = "add a first line with the names of the columns"
+            raise unexpected(path, "a header", received="numbers in the first line", hint=hint, code="missing-part")
 
 
 def comma_numbers(cells: Iterable[str]) -> bool | None:

@@ -7,13 +7,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
-import numpy as np
-
 from ...budgets import check_size
-from ...errors import HoimError, check_unique, refused
+from ...errors import HoimError, refused
 from ..arrow_tables import arrow_library, fields_of
 from ..csv_file import csv_rows
 from ..files.packed_file import DAMAGED, open_unpacked
@@ -24,7 +22,6 @@ from .pieces import Piece
 __all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "pieces_of", "with_commas"]
 
 _MAX_GROUP = 2**32
-_MAX_NAMES = 2**32  # bytes of row names that are compared
 _BLOCK = 2**22
 
 
@@ -206,11 +203,10 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     check_quotes(path, opened, form)
     cells = partial(text_cells, path, form)
 
-    def is_empty(place: int) -> bool:
-        return all(not cell.strip() for (column,) in cells([place], 2**16) for cell in column.unique().to_pylist())
+    def cells_of(place: int) -> Iterator[str]:
+        return chain.from_iterable(part.to_pylist() for (part,) in cells([place], 2**16))
 
-    kept, left_out = named_columns(path, form.header, is_empty, partial(_is_unique, path, form))
-    check_unique([form.header[i] for i in kept], f"{path} header")
+    kept, left_out = named_columns(path, form.header, cells_of)
     fields = {form.header[i]: i for i in kept}
     piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
     if form.delimiter == ",":
@@ -225,31 +221,6 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
             break
     commas, others = (frozenset(n for n, found in held.items() if found is state) for state in (True, None))
     return replace(piece, commas=commas, others=others)
-
-
-def _is_unique(path: str, form: TextFormat, place: int) -> bool:
-    """Whether no two cells of a column are equal; numbers that grow need no memory."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    cells, trimmed = partial(text_cells, path, form, [place], 2**16), cast(Any, compute).utf8_trim_whitespace
-    last = np.zeros(0, dtype=np.int64)
-    for (column,) in cells():
-        try:
-            numbers = np.append(last, trimmed(column).cast(pa.int64()).to_numpy())
-        except pa.ArrowInvalid:
-            break
-        if (numbers[1:] <= numbers[:-1]).any():
-            break
-        last = numbers[-1:]
-    else:
-        return True
-    held, size = list[Any](), 0
-    for (column,) in cells():
-        held.append(trimmed(column))
-        size += held[-1].nbytes
-        check_size(size, _MAX_NAMES, "bytes", path, "remove the first column", "row names hold")
-    return len(pa.chunked_array(held).unique()) == sum(map(len, held))
 
 
 def with_commas(pieces: Sequence[FilePiece]) -> list[FilePiece]:

@@ -16,7 +16,6 @@ from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
 from ..columns import cells_seen, names_rows, refuse_identifiers
 from ..encoding import select_columns
-from ..files.text_format import check_header
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
 from ..roles import seeming_countings, warn_of_missing_words
@@ -142,8 +141,6 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         names = select_columns(header, columns, exclude=exclude, source=labels.source)
         check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
         held, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client)
-        if labels.is_text:
-            check_header(labels.source, header, lambda name: name in held and name in held[name].labels)
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
         sizes = [(name, len(levels.labels)) for name, levels in held.items()]
         if how.is_checked and not is_told:
