@@ -10,15 +10,12 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from ..errors import DataWarning, caller_level, check_unique, refused
+from ..errors import DataWarning, caller_level, check_unique, refused, unexpected
 
-__all__ = ["arrow_library", "coded_column", "fields_of", "frame_of", "plain_dictionary"]
+__all__ = ["arrow_library", "coded_column", "fields_of", "frame_of", "not_plain", "plain_dictionary"]
 
 _ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name in a file
 _WIDE = ("string_view", "binary_view")  # not every function of Arrow takes them
-_NULLABLE = {
-    name.lower(): pd.api.types.pandas_dtype(name) for bits in (8, 16, 32, 64) for name in (f"Int{bits}", f"UInt{bits}")
-}
 
 
 def arrow_library() -> Any:
@@ -52,7 +49,8 @@ def frame_of(place: Any, table: Any) -> pd.DataFrame:
             elif getattr(field.type, "extension_name", "") == "arrow.bool8":
                 plain = column.cast(pa.bool_())
             elif pa.types.is_integer(field.type) and column.null_count:
-                whole[field.type] = _NULLABLE[str(field.type)]
+                sign = "U" * pa.types.is_unsigned_integer(field.type)
+                whole[field.type] = pd.api.types.pandas_dtype(f"{sign}Int{field.type.bit_width}")
             if plain is not column:
                 table = table.set_column(i, field.with_type(plain.type), plain)
         _warn_of_lost_levels(place, table.schema)
@@ -143,8 +141,14 @@ def _plain(chunk: Any) -> Any:
     return pa.DictionaryArray.from_arrays(codes, known, ordered=chunk.type.ordered)
 
 
+def not_plain(place: str) -> Exception:
+    """The error about a column of lists or mappings."""
+    expected = "a text, number, date or boolean in every cell"
+    hint = "leave the column out when the file is saved, or write one column for each part"
+    return unexpected(place, expected, received="lists or mappings", hint=hint, code="damaged-file")
+
+
 def _warn_of_lost_levels(place: Any, schema: Any) -> None:
-    """Say which columns were categorical in pandas and are not any more, as Parquet keeps levels of text alone."""
     import pyarrow as pa
 
     told = (schema.pandas_metadata or {}).get("columns", ())

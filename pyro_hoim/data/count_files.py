@@ -11,8 +11,8 @@ from scipy import sparse
 
 from ..budgets import check_size
 from ..errors import check_unique, out_of_reach, refused, size_text, unexpected
-from .csv_file import read_text
 from .files.array_file import ArrayFile
+from .files.text_format import read_text
 
 __all__ = ["read_matrix", "read_names", "repeated_rows"]
 

@@ -65,7 +65,7 @@ class CountTable:
     domain: Domain
     matrix: Any
     source: str = "the table"
-    lines: tuple[int, ...] | None = field(default=None, repr=False)
+    lines: Sequence[int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         kinds = {variable.kind for variable in self.domain}
@@ -203,7 +203,7 @@ class CountTable:
         kind: NumberKind,
         count: str | None,
         columns: Sequence[str] | int | None,
-        lines: tuple[int, ...] | None = None,
+        lines: Sequence[int] | None = None,
     ) -> CountTable:
         header, column, source, where, _ = table
         if count == "count" and count not in header:

@@ -14,9 +14,8 @@ from ..budgets import check_size
 from ..errors import out_of_reach, refused, unexpected
 from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
 
-__all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv", "read_bytes", "read_text"]
+__all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv", "read_bytes"]
 
-_MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_LINE = 2**24  # characters
 _CHUNK = 2**16  # cells that are moved at a time, and different ones that are remembered
 _POINTER, _TEXT = 8, 64  # bytes of a place for a cell, and of a short text
@@ -29,7 +28,7 @@ class CsvColumns:
     path: str  # of the file
     header: tuple[str, ...]  # column names
     columns: tuple[Sequence[str], ...]  # cells of each column as text
-    lines: tuple[int, ...]  # the last line of each row, or its number in the table
+    lines: Sequence[int]  # the last line of each row, or its number in the table
     notes: tuple[str, ...] = ()  # sentences on how the file was read, where that is not as it stands there
     # categorical types of columns whose levels the file names
     categories: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -66,22 +65,6 @@ def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most:
         wanted = "a header and rows" if expected == "a CSV file" else expected
         raise unexpected(path, wanted, received="an empty file", code="empty")
     return raw
-
-
-def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str:
-    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
-    raw = read_bytes(path, expected, _MOST_TEXT)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        problem = f"not UTF-8 (byte 0x{raw[error.start]:02x})"
-        raise refused(f"{path} line {line}", problem, "save the file as UTF-8", code="damaged-file") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        hint = f"this is not {expected}"
-        raise unexpected(f"{path} line {line}", "text", hint=hint, received="a zero byte", code="damaged-file")
-    return text
 
 
 def parse_csv(

@@ -33,7 +33,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Variable
-from .arrow_tables import coded_column
+from .arrow_tables import coded_column, not_plain
 
 __all__ = [
     "LARGEST_COUNT",
@@ -197,10 +197,14 @@ def has_levels(dtype: Any) -> bool:
     return is_arrow or isinstance(dtype, pd.CategoricalDtype)
 
 
-def factorise(values: Any, place: Any = "data") -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
+def factorise(values: Any, place: Any = None) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
     """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any.
 
     The values may be in an array of Arrow; ``place`` says in messages where they are.
+
+    Raises:
+        InputError: cells that hold several values, where a place is known.
+        TypeError: such cells elsewhere.
     """
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, pd.ArrowDtype) or hasattr(values, "null_count"):
@@ -213,7 +217,12 @@ def factorise(values: Any, place: Any = "data") -> tuple[np.ndarray, list[Any], 
         categorical = pd.Categorical(values)
         return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), categorical.dtype
     array = values if isinstance(values, (pd.Series, np.ndarray)) else np.asarray(values, dtype=object)
-    positions, distinct = pd.factorize(array)
+    try:
+        positions, distinct = pd.factorize(array)
+    except TypeError:
+        if place is None:
+            raise
+        raise not_plain(place) from None
     return np.asarray(positions, dtype=np.int64), values_of(distinct, dtype), None
 
 

@@ -30,6 +30,7 @@ from .roles import Counting, is_counting_name, mostly_differ, seeming_counting
 
 __all__ = [
     "Source",
+    "asked_columns",
     "check_complete",
     "check_counting",
     "checked_codes",
@@ -126,6 +127,42 @@ def check_counting(
             raise found.error(table.name, told)
 
 
+def asked_columns(
+    header: Sequence[str],
+    source: str,
+    domain: Domain | None,
+    columns: Sequence[str] | int | None,
+    count: str | None,
+    weights: str | None = None,
+) -> tuple[list[str], Domain | None, str | None, bool]:
+    """Names of the variables to read of a table with a header, their domain if it is known, and the column of counts.
+
+    Arguments as those of :meth:`Observations.from_csv`. Last comes whether it was said which columns hold what.
+    """
+    is_told = (domain, weights, columns) != (None, None, None) or count != "count" or "count" in header
+    is_variable = "count" not in header or weights == "count" or (domain is not None and "count" in domain)
+    count = None if count == "count" and is_variable else count
+    if count is not None and weights is not None:
+        hint = "pass count=None to read it as a variable"
+        found = f"columns {count!r} and {weights!r}"
+        raise unexpected("count, weights", "at most one of them", hint=hint, received=found, code="conflict")
+    counting = weights if count is None else count
+    exclude = () if counting is None else (counting,)
+    check_names(exclude, header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
+    if domain is None:
+        names = select_columns(header, columns, exclude=exclude, source=source)
+    else:
+        if columns is not None:
+            domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
+        names = list(domain.names)
+        held = [name for name in header if name not in exclude]
+        check_names(names, held, source, noun="column", problem="the table lacks")
+    if not names:
+        raise none_received(source, "at least one variable besides the counts")
+    check_size(len(names), MAX_COLUMNS, "columns", source, "name those to read, as columns")
+    return names, domain, counting, is_told
+
+
 def encode_columns(
     table: Source,
     domain: Domain | None,
@@ -138,36 +175,16 @@ def encode_columns(
     header, column, source, where, num_rows = table
     if isinstance(missing_values, str):
         raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
-    is_told = (domain, weights, columns) != (None, None, None) or count != "count" or "count" in header
-    if count == "count" and ("count" not in header or weights == "count"):
-        count = None
-    if count is not None and weights is not None:
-        hint = "pass count=None to read it as a variable"
-        found = f"columns {count!r} and {weights!r}"
-        raise unexpected("count, weights", "at most one of them", hint=hint, received=found, code="conflict")
-    counting = weights if count is None else count
-    if counting is not None:
-        check_names([counting], header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
+    names, domain, counting, is_told = asked_columns(header, source, domain, columns, count, weights)
     if num_rows == 0:
         raise none_received(source, "at least one row")
-    exclude = () if counting is None else (counting,)
-    if domain is None:
-        names = select_columns(header, columns, exclude=exclude, source=source)
-    else:
-        if columns is not None:
-            domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
-        names = list(domain.names)
-        held = [name for name in header if name not in exclude]
-        check_names(names, held, source, noun="column", problem="the table lacks")
-    if not names:
-        raise none_received(source, "at least one variable besides the counts")
-    check_size(len(names), MAX_COLUMNS, "columns", source, "name those to read, as columns")
     if not is_told:
         check_counting(table)
     check_alike(names, f"names of {source}")
     counts = np.ones(num_rows)
     if counting is not None:
-        counts = parse_counts(column(counting), name=f"column {counting!r}", where=where, fractional=count is None)
+        place, is_weight = f"column {counting!r}", counting == weights
+        counts = parse_counts(column(counting), name=place, where=where, fractional=is_weight)
     variables: list[Variable] = []
     codes = np.empty((len(names), num_rows), dtype=np.int64)
     for i, name in enumerate(names):

@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.data.csv_file import read_csv
+from pyro_hoim.data import Observations, read_table_file
 from pyro_hoim.datasets import adult_domain, load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.datasets.uci import _discretise_adult
 from pyro_hoim.testing import raises
@@ -120,10 +119,10 @@ def test_adult_values_outside(column, value, code, shared_data, tmp_path):
     path = tmp_path / "adult.csv"
     path.write_text(",".join(row) + "\n" + ",".join({**row, column: value}.values()) + "\n", encoding="utf-8")
     with raises(code, f"{path} line 2, column {column!r}"):
-        _discretise_adult(read_csv(path), adult_domain())
+        _discretise_adult(read_table_file(path), adult_domain())
     path.write_text(",".join(row) + "\n" + ",".join({**row, "capital-gain": "?"}.values()) + "\n", encoding="utf-8")
     with raises("out-of-range", f"{path}, column 'capital-gain'"):
-        _discretise_adult(read_csv(path), adult_domain())
+        _discretise_adult(read_table_file(path), adult_domain())
 
 
 def test_adult_interval_ends(shared_data, tmp_path):
@@ -133,7 +132,7 @@ def test_adult_interval_ends(shared_data, tmp_path):
     values = ["1", "50000", "50001", "400000", "400001", "1500000"]
     lines = [",".join(row), *(",".join({**row, "fnlwgt": v}.values()) for v in values)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    codes = _discretise_adult(read_csv(path), adult_domain())
+    codes = _discretise_adult(read_table_file(path), adult_domain())
     assert codes[:, 2].tolist() == [0, 0, 1, 7, 8, 8]
 
 

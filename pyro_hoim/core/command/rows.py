@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from ...data.bins import Bins
 from ...data.columns import identifier_columns
-from ...data.csv_file import read_text
 from ...data.encoding import label_of, level_order
 from ...data.files.table_file import read_table_file
+from ...data.files.text_format import read_text
 from ...data.observations import Observations
 from ...data.order import Order, ordered_columns, ordinal_orders, relabelled, required_order, with_ordinal
 from ...data.wide import long_cells

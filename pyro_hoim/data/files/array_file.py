@@ -38,11 +38,6 @@ class ArrayFile:
             raise refused(file, f"damaged or no .npz file; expected {expected}", code="damaged-file") from None
         self._times = Counter(self._zip.namelist())
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the arrays, in order, each in a line."""
-        return sorted(" ".join(name.removesuffix(".npy").split()) for name in self._times)
-
     def read(self, **kinds: str) -> list[np.ndarray]:
         """Arrays by their names, each of one of some kinds of NumPy's types; all headers are read before any number.
 
@@ -51,7 +46,8 @@ class ArrayFile:
             IntractableError: the arrays are too large, or so much larger than the file that it must be a bomb.
         """
         if absent := [name for name in kinds if f"{name}.npy" not in self._times]:
-            shown = ", ".join(name if name.isprintable() else repr(name) for name in self.names[:6]) or "nothing"
+            names = sorted(" ".join(name.removesuffix(".npy").split()) for name in self._times)
+            shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:6]) or "nothing"
             problem = f"expected {self.expected}, received arrays {shown} and no {absent[0]!r}"
             raise refused(self.file, problem, code="missing-part")
         try:
@@ -70,9 +66,8 @@ class ArrayFile:
         info = self._zip.getinfo(f"{name}.npy")
         if self._times[info.filename] > 1:
             raise refused(self.file, f"holds {name!r} several times", code="repeated-name")
-        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            how = "encrypted" if info.flag_bits & 1 else "packed as NumPy does not"
-            raise refused(self.file, f"{name!r} is {how}; expected {self.expected}", code="damaged-file")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{name!r} is packed as NumPy does not")
         with self._zip.open(info) as stream:
             shape, _, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
             start = stream.tell()
@@ -89,9 +84,8 @@ class ArrayFile:
         return needed
 
     def _array(self, name: str) -> np.ndarray:
-        """One array, in the order of bytes of this machine."""
         with self._zip.open(f"{name}.npy") as stream:
             found = np.lib.format.read_array(stream, allow_pickle=False)
             if stream.read(1):  # and the checksum is verified
                 raise ValueError(f"{name!r} holds more than it says")
-        return found.astype(found.dtype.newbyteorder("="), copy=False)
+        return found.astype(found.dtype.newbyteorder("="), copy=False)  # in the order of bytes of this machine

@@ -71,20 +71,19 @@ def _check_parts(path: Any, raw: bytes) -> None:
     from openpyxl.reader.excel import ExcelReader
 
     with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        parts = held.infolist()
-        check_ratio(path, sum(part.file_size for part in parts), len(raw))
-        told: dict[str, set[bool]] = {}
-        for part in sorted(parts, key=lambda part: part.filename != _CONTENT):
-            is_sheet = told.get(part.filename, set()) == {True}
-            is_read = part.filename in told or part.filename.endswith((".xml", ".rels"))
+        check_ratio(path, sum(part.file_size for part in held.infolist()), len(raw))
+        check_size(f"{path} {_CONTENT}", held.getinfo(_CONTENT).file_size, _MOST_WHOLE)
+        reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
+        reader.read_manifest()
+        told = {True: set[str](), False: set[str]()}
+        for one in reader.package.Override:
+            told[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
+        for part in held.infolist():
+            is_sheet = part.filename in told[True] - told[False]
+            is_read = part.filename in told[False] or part.filename.endswith((".xml", ".rels"))
             most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
             check_size(f"{path} {part.filename}", part.file_size, most)
-            if part.flag_bits & 1 or part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{part.filename} is encrypted, or packed as Excel does not")
-            if part.filename == _CONTENT:
-                reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
-                reader.read_manifest()
-                for one in reader.package.Override:
-                    told.setdefault(one.PartName.lstrip("/"), set()).add(one.ContentType.endswith("worksheet+xml"))
+            if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{part.filename} is packed as Excel does not")
         if (damaged := held.testzip()) is not None:  # piece by piece, up to the length that a part says
             raise ValueError(f"{damaged} is not as long as it says")

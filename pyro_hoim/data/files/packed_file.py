@@ -74,11 +74,9 @@ def _opened(path: Any, source: Any, head: bytes) -> BinaryIO | None:
 def open_unpacked(path: str) -> BinaryIO:
     """A file as it is, or what it holds where it is packed, which is unpacked as it is read."""
     with open(path, "rb") as stream:
-        head = stream.read(8)
-    if (stream := _opened(path, path, head)) is not None:
-        return stream
-    if path.lower().endswith((".zst", ".lz4")):
+        packed = _opened(path, path, stream.read(8))
+    if packed is None and path.lower().endswith((".zst", ".lz4")):
         from pyarrow import input_stream
 
         return cast(BinaryIO, input_stream(path, compression="detect"))
-    return open(path, "rb")
+    return packed or open(path, "rb")

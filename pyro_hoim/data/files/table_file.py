@@ -9,16 +9,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from ...errors import check_unique, unexpected
+from ...errors import unexpected
 from ..csv_file import CsvColumns, comma_note, parse_csv, read_bytes
-from ..encoding import factorise, labels_of_values
+from ..encoding import labels_of_values
 from .excel_file import read_sheet
 from .packed_file import is_excel, unpacked
 from .safe_cells import restored
 from .text_format import as_text, check_header, comma_numbers, named_columns, text_format
-from .typed_file import TYPED, TypedRows, not_plain, read_frame
+from .typed_file import TYPED, read_typed
 
 __all__ = ["is_text_name", "read_table_file"]
 
@@ -71,7 +69,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
         hint = "save it as CSV (UTF-8), .xlsx or .parquet"
         raise unexpected(path, "a table", received=_OTHERS[kind], hint=hint, code="damaged-file")
     if kind in TYPED:
-        return _typed(path, read_frame(path, raw, kind))
+        return read_typed(path, raw, kind)
     if is_excel(raw):
         return _excel(path, raw)
     raw = unpacked(path, raw)
@@ -95,28 +93,6 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
     check_header(path, header, zip(*columns, strict=True))
     notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
     return _of_rows(CsvColumns(str(path), header, columns, lines[1:], notes, unit="row"), False)
-
-
-def _typed(path: Any, read: TypedRows) -> CsvColumns:
-    """A file that names the types of its columns; categorical ones keep their levels."""
-    header = tuple(read.columns)
-    num_rows = len(read.columns[header[0]]) if header else 0
-    if not num_rows:
-        raise unexpected(path, "columns and rows", received=f"{len(header)} and {num_rows}", code="empty")
-    columns: list[tuple[str, ...]] = []
-    levels: dict[str, pd.CategoricalDtype] = {}
-    for name, column in read.columns.items():
-        place = f"{path} column {name!r}"
-        try:
-            codes, distinct, dtype = factorise(column, place)
-        except TypeError:
-            raise not_plain(place) from None
-        labels = labels_of_values(place, distinct)
-        columns.append(tuple(map([*labels, ""].__getitem__, codes.tolist())))
-        if dtype is not None and name in read.categorical:
-            check_unique(labels, f"{place} categories")
-            levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
-    return CsvColumns(str(path), header, tuple(columns), tuple(range(1, num_rows + 1)), read.notes, levels, "row")
 
 
 def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:

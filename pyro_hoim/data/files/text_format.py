@@ -6,8 +6,9 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,13 +16,14 @@ from itertools import islice, zip_longest
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from ...errors import InputError, check_unique, refused, unexpected
-from ..csv_file import csv_rows
+from ..csv_file import csv_rows, read_bytes
 from .safe_cells import MARK, restored
 
-__all__ = ["TextFormat", "as_text", "check_header", "check_quotes", "comma_numbers", "named_columns", "text_format"]
+__all__ = ["TextFormat", "as_text", "check_header", "comma_numbers", "named_columns", "read_text", "text_format"]
 
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
+_MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_NAMES = 2**17  # rows whose names are compared
 _PIECE = 2**20
 _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
@@ -126,14 +128,14 @@ def as_text(stream: BinaryIO, encoding: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(stream, encoding, newline="")
 
 
-def check_quotes(path: Any, opened: Callable[[], BinaryIO], form: TextFormat) -> None:
-    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file."""
-    with opened() as raw:
-        if not any(b'"' in piece for piece in iter(partial(raw.read, _PIECE), b"")):
-            return
-    with as_text(opened(), form.encoding) as stream:
-        stream.read(form.place)
-        deque(csv_rows(path, stream, form.delimiter, form.first_line), maxlen=0)
+def read_text(path: str | os.PathLike[str], expected: str) -> str:
+    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
+    raw = read_bytes(path, expected, _MOST_TEXT)
+    try:
+        _found_encoding(path, lambda: io.BytesIO(raw), "UTF-8")
+    except InputError as error:
+        raise error.replace(hint=f"save {expected} as UTF-8") from None
+    return raw.decode("utf-8-sig")
 
 
 def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | None) -> tuple[str, list[str]]:
@@ -176,22 +178,19 @@ def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
 
     The reason of the error is the number of the line.
     """
-    decoder = codecs.getincrementaldecoder(name)()
-    line, raw = 1, b"\n"
-    while raw:
-        raw = stream.read(_PIECE)
-        try:
-            piece = decoder.decode(raw, final=not raw)
-        except UnicodeDecodeError as error:
-            error.reason = str(line + error.object[: error.start].count(b"\n"))
-            raise
-        if _SURROGATE.search(piece):
-            raise UnicodeError
-        if "\0" in piece:
-            line += piece.count("\n", 0, piece.index("\0"))
-            hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
-            raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
-        line += piece.count("\n")
+    line = 1
+    try:
+        for piece in codecs.iterdecode(iter(partial(stream.read, _PIECE), b""), name):
+            if _SURROGATE.search(piece):
+                raise UnicodeError
+            if "\0" in piece:
+                line += piece.count("\n", 0, piece.index("\0"))
+                hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
+                raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+            line += piece.count("\n")
+    except UnicodeDecodeError as error:
+        error.reason = str(line + error.object[: error.start].count(b"\n"))
+        raise
 
 
 def _check_western(path: Any, head: bytes) -> None:

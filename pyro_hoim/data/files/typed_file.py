@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from ...errors import HoimError, check_unique, refused, unexpected
-from ..arrow_tables import arrow_library, fields_of
-from ..encoding import label_of
+from ..arrow_tables import arrow_library, fields_of, not_plain
+from ..csv_file import CsvColumns
+from ..encoding import factorise, label_of, labels_of_values
 from .source_file import check_cells, check_size
 
-__all__ = ["TYPED", "TypedRows", "not_plain", "read_frame"]
+__all__ = ["TYPED", "read_typed"]
 
+_Typed = tuple[Mapping[str, Any], Collection[str], Sequence[str]]
+"""Columns of pandas or Arrow, names of those whose levels the file says, and notes."""
 _CHUNK = 2**16  # rows of Stata that are decoded at a time
 _MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing cells
 
 
-class TypedRows(NamedTuple):
-    """The rows of a file that names the types of its columns."""
-
-    columns: Mapping[str, Any]  # of pandas or Arrow, by their names
-    categorical: frozenset[str]  # names of columns whose levels the file says
-    notes: tuple[str, ...] = ()  # how the file was read, where that is not as it stands there
-
-
-def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
-    """The rows in the bytes of a file of a kind of ``TYPED``.
+def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
+    """The columns in the bytes of a file of a kind of ``TYPED``; categorical ones keep their levels.
 
     Raises:
         InputError: a damaged file, columns of lists or mappings, or pyarrow is not installed.
         IntractableError: more bytes or cells than are read.
     """
     try:
-        return TYPED[kind](path, raw)
+        return _cells(path, *TYPED[kind](path, raw))
     except HoimError:
         raise
     except ImportError:
@@ -54,7 +49,24 @@ def read_frame(path: Any, raw: bytes, kind: str) -> TypedRows:
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
 
 
-def _parquet(path: Any, raw: bytes) -> TypedRows:
+def _cells(path: Any, held: Mapping[str, Any], categorical: Collection[str], notes: Sequence[str] = ()) -> CsvColumns:
+    num_rows = max(map(len, held.values()), default=0)
+    if not num_rows:
+        raise unexpected(path, "columns and rows", received=f"{len(held)} and {num_rows}", code="empty")
+    columns: list[tuple[str, ...]] = []
+    levels: dict[str, pd.CategoricalDtype] = {}
+    for name, column in held.items():
+        place = f"{path} column {name!r}"
+        codes, distinct, dtype = factorise(column, place)
+        labels = labels_of_values(place, distinct)
+        columns.append(tuple(map([*labels, ""].__getitem__, codes.tolist())))
+        if dtype is not None and name in categorical:
+            check_unique(labels, f"{place} categories")
+            levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
+    return CsvColumns(str(path), (*held,), tuple(columns), range(1, num_rows + 1), tuple(notes), levels, "row")
+
+
+def _parquet(path: Any, raw: bytes) -> _Typed:
     from pyarrow import parquet
 
     pa = arrow_library()
@@ -68,7 +80,7 @@ def _parquet(path: Any, raw: bytes) -> TypedRows:
     return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=texts).read(), *found)
 
 
-def _arrow(path: Any, raw: bytes) -> TypedRows:
+def _arrow(path: Any, raw: bytes) -> _Typed:
     """A file or a stream of Arrow, decoded batch by batch up to the limits; Feather of version 2 is such a file."""
     pa = arrow_library()
     if raw.startswith(b"FEA1"):
@@ -94,8 +106,8 @@ def _arrow(path: Any, raw: bytes) -> TypedRows:
     return _rows(pa.Table.from_batches(parts, held.schema), *fields_of(path, held.schema))
 
 
-def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> TypedRows:
-    return TypedRows({name: table.column(field) for name, field in fields.items()}, categorical)
+def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> _Typed:
+    return {name: table.column(field) for name, field in fields.items()}, categorical, ()
 
 
 def _check_flat(path: Any, schema: Any) -> None:
@@ -110,14 +122,7 @@ def _check_flat(path: Any, schema: Any) -> None:
             raise not_plain(f"{path} column {field.name!r}")
 
 
-def not_plain(place: str) -> Exception:
-    """The error about a column of lists or mappings."""
-    expected = "a text, number, date or boolean in every cell"
-    hint = "leave the column out when the file is saved, or write one column for each part"
-    return unexpected(place, expected, received="lists or mappings", hint=hint, code="damaged-file")
-
-
-def _stata(path: Any, raw: bytes) -> TypedRows:
+def _stata(path: Any, raw: bytes) -> _Typed:
     """A Stata file; columns with value labels get them as levels, in the order of their codes, which asserts none."""
     parts, rows = list[pd.DataFrame](), 0
     with cast(Any, pd.read_stata(io.BytesIO(raw), chunksize=_CHUNK, convert_categoricals=False)) as reader:
@@ -138,7 +143,7 @@ def _stata(path: Any, raw: bytes) -> TypedRows:
     header = [str(name).strip() for name in frame.columns]
     check_unique(header, f"{path} columns")
     columns = {name: frame.iloc[:, i] for i, name in enumerate(header)}
-    return TypedRows(columns, frozenset(categorical), tuple(notes))
+    return columns, categorical, notes
 
 
 def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, str]:
@@ -157,7 +162,7 @@ def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, st
     return pd.Series(pd.Categorical.from_codes(places, texts)), apart
 
 
-TYPED: dict[str, Callable[[Any, bytes], TypedRows]] = {
+TYPED: dict[str, Callable[[Any, bytes], _Typed]] = {
     **dict.fromkeys((".parquet", ".pq"), _parquet),
     **dict.fromkeys((".feather", ".arrow", ".arrows", ".ipc"), _arrow),
     ".dta": _stata,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from ..arrow_tables import arrow_library, fields_of
 from ..csv_file import csv_rows
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
-from ..files.text_format import TextFormat, as_text, check_quotes, comma_numbers, named_columns, text_format
+from ..files.text_format import TextFormat, as_text, comma_numbers, named_columns, text_format
 from .pieces import Piece
 
 __all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "pieces_of", "with_commas"]
@@ -196,11 +197,20 @@ def _restored(cells: Any) -> Any:
     return pa.array(map(restored, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
 
 
+def _check_quotes(path: str, form: TextFormat) -> None:
+    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file."""
+    with open_unpacked(path) as raw:
+        if not any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
+            return
+    with as_text(open_unpacked(path), form.encoding) as stream:
+        stream.read(form.place)
+        deque(csv_rows(path, stream, form.delimiter, form.first_line), maxlen=0)
+
+
 def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
     """The rows of a file of text, which is judged as one that is read whole."""
-    opened = partial(open_unpacked, path)
-    form = text_format(path, opened, sep, encoding)
-    check_quotes(path, opened, form)
+    form = text_format(path, partial(open_unpacked, path), sep, encoding)
+    _check_quotes(path, form)
     cells = partial(text_cells, path, form)
 
     def cells_of(place: int) -> Iterator[str]:

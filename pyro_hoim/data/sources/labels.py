@@ -17,7 +17,6 @@ from ...errors import InputError, check_names, conflict
 from ...schema import Variable
 from ..bins import Bins
 from ..encoding import code_reader, factorise, labels_of_values, levels_of, parse_counts, variable_of
-from ..files.typed_file import not_plain
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "joined_files", "merged_levels"]
 
@@ -151,10 +150,7 @@ class LabelReader:
             if high - low < _MAX_RANGE and high < 2**63:  # faster than to look for the numbers that there are
                 return np.asarray(column, dtype=np.int64) - low, range(low, high + 1), False
         place = f"{self.source} column {name!r}"
-        try:
-            positions, distinct, dtype = factorise(column, place)
-        except TypeError:
-            raise not_plain(place) from None
+        positions, distinct, dtype = factorise(column, place)
         return positions, distinct, dtype is not None and bool(dtype.ordered)
 
     def _texts(self, name: str, values: Iterable[Any]) -> list[str]:

@@ -10,14 +10,13 @@ from typing import Any, cast
 
 import pandas as pd
 
-from ...budgets import MAX_COLUMNS, check_size
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
 from ..columns import cells_seen, names_rows, refuse_identifiers
-from ..encoding import select_columns
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
+from ..readers import asked_columns
 from ..roles import seeming_countings, warn_of_missing_words
 from ..wide import long_table
 from .chunked import ChunkedRows, in_threads
@@ -130,16 +129,11 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         labels = LabelReader(True, files.is_text, missing, files.source, cuts)
         pieces, header, client = files.pieces, list(files.header), files.client
     check_unique(header, f"columns of {labels.source}")
-    is_told = domain is not None or columns is not None or count != "count" or "count" in header
-    count = None if count == "count" and (count not in header or (domain is not None and count in domain)) else count
-    exclude = () if count is None else (count,)
-    check_names(exclude, header, f"count of {labels.source}", noun="column")
+    names, domain, count, is_told = asked_columns(header, labels.source, domain, columns, count)
     sizes: list[tuple[str, int]] = []
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
     if domain is None:
-        names = select_columns(header, columns, exclude=exclude, source=labels.source)
-        check_size(len(names), MAX_COLUMNS, "columns", labels.source, "name those to read, as columns")
         held, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client)
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
         sizes = [(name, len(levels.labels)) for name, levels in held.items()]
@@ -147,12 +141,6 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
             _check_told(domain, labels.source)
         if how.is_checked:
             warn_of_missing_words(domain.variables)
-    else:
-        if columns is not None:
-            domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
-        check_names(domain.names, [n for n in header if n not in exclude], labels.source, "column", "the table lacks")
-    if not len(domain):
-        raise none_received(labels.source, "at least one variable besides the counts")
     options["view"] = View(domain.names)
     rows = ChunkedRows(domain, **options) if client is None else DaskRows(domain, client=client, **options)
     if how.is_checked and names_rows(sizes, total := sum(options.get("lengths", ()))):
