@@ -36,13 +36,7 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
         raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
     check_size(max(shape), _MOST_ROWS, "rows or columns", file, "leave out those that are empty")
     first, second = _PARTS[kind][1:]
-    return _matrix(file, kind, shape, *held.read(**{"data": "biuf", first: "iu", second: "iu"}))
-
-
-def _matrix(
-    file: Any, kind: str, shape: tuple[int, ...], data: np.ndarray, first: np.ndarray, second: np.ndarray
-) -> sparse.csr_matrix:
-    """The matrix of the arrays in a file, every index checked before anything is moved by it."""
+    data, first, second = held.read(**{"data": "biuf", first: "iu", second: "iu"})
     if not data.ndim == first.ndim == second.ndim == 1:
         raise refused(file, "its arrays make no matrix (one is not a list of numbers)", code="damaged-file")
     data = data.astype(np.float64)  # small integers of one place would be added up beyond their range
@@ -50,10 +44,10 @@ def _matrix(
         raise refused(file, "its arrays make no matrix (indptr falls)", code="damaged-file")  # SciPy misses the last
     try:
         if kind == "coo":
-            return sparse.csr_matrix(sparse.coo_matrix((data, (first, second)), shape=shape))
+            return sparse.csr_matrix((data, (first, second)), shape=shape)
         maker = sparse.csr_matrix if kind == "csr" else sparse.csc_matrix
         found = maker((data, first, second), shape=shape)
-        found.check_format(full_check=True)
+        found.check_format(full_check=True)  # every index, before anything is moved by it
     except (ValueError, TypeError, OverflowError, IndexError) as error:
         problem = f"its arrays make no matrix ({' '.join(str(error).split())})"
         raise refused(file, problem, code="damaged-file") from None

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from ..budgets import check_size
 from ..errors import out_of_reach, refused, unexpected
-from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, is_blank, read_file
+from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, read_file
 
 __all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv", "read_bytes"]
 
@@ -61,7 +61,7 @@ def comma_note(names: Sequence[str]) -> list[str]:
 def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most: int = MOST_BYTES) -> bytes:
     """Content of a file that is not empty; see :func:`read_file`."""
     raw = read_file(path, expected, most)
-    if is_blank(raw):
+    if not raw or raw.isspace():
         wanted = "a header and rows" if expected == "a CSV file" else expected
         raise unexpected(path, wanted, received="an empty file", code="empty")
     return raw

@@ -106,7 +106,6 @@ def label_of(value: Any) -> str:
 
 
 def _float_of(value: Any) -> float:
-    """A real number; of 16 and 32 bits the one that its shortest text says."""
     return float(value) if isinstance(value, float) or not isinstance(value, np.floating) else float(str(value))
 
 
@@ -232,7 +231,6 @@ def _is_part(value: Any) -> bool:
 
 
 def _check_cells(name: str, values: Any, where: Callable[[int], str]) -> None:
-    """Raise :class:`InputTypeError` for the first cell that is no label."""
     for row, value in enumerate(values):
         if _is_part(value):
             hint = "decode it first" if isinstance(value, bytes | bytearray) else "write one column for each part of it"

@@ -6,7 +6,8 @@ import io
 import zipfile
 from typing import Any
 
-from ...errors import HoimError, out_of_reach, refused
+from ... import budgets
+from ...errors import HoimError, refused
 from .source_file import check_ratio, check_size
 
 __all__ = ["read_sheet"]
@@ -14,6 +15,7 @@ __all__ = ["read_sheet"]
 _MOST_SHEET, _MOST_WHOLE = 2**29, 2**25  # bytes of parts that are read row by row, and whole
 _CONTENT = "[Content_Types].xml"
 _MOST_CELLS, _MOST_ROWS = 2**25, 2**20
+_FEWER = "remove empty rows and columns, or save it as CSV"
 
 
 def read_sheet(path: Any, raw: bytes) -> tuple[str, list[list[Any]], tuple[int, ...], int]:
@@ -38,7 +40,8 @@ def read_sheet(path: Any, raw: bytes) -> tuple[str, list[list[Any]], tuple[int, 
             sheet.reset_dimensions()  # what a sheet says of its size may be wrong
             for line, row in enumerate(sheet.rows, start=1):
                 cells += len(row)  # also those that only fill a row up to its last one
-                _check_cells(path, line, cells)
+                budgets.check_size(line, _MOST_ROWS, "rows", path, _FEWER, "holds")
+                budgets.check_size(cells, _MOST_CELLS, "cells", path, _FEWER, "holds")
                 values = [None if cell.data_type == "e" or cell.value == "" else cell.value for cell in row]
                 while values and values[-1] is None:
                     values.pop()
@@ -55,12 +58,6 @@ def read_sheet(path: Any, raw: bytes) -> tuple[str, list[list[Any]], tuple[int, 
         problem = f"damaged Excel file ({' '.join(str(error).split())})"
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
     return name, found, tuple(lines), others
-
-
-def _check_cells(path: Any, rows: int, cells: int) -> None:
-    if cells > _MOST_CELLS or rows > _MOST_ROWS:
-        problem = f"its first {rows} rows hold {cells} cells, more than {_MOST_CELLS} or {_MOST_ROWS} rows"
-        raise out_of_reach(path, problem, "remove empty rows and columns, or save it as CSV")
 
 
 def _check_parts(path: Any, raw: bytes) -> None:

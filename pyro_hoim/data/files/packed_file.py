@@ -11,7 +11,7 @@ import zlib
 from typing import Any, BinaryIO, cast
 
 from ...errors import HoimError, refused, unexpected
-from .source_file import check_ratio, check_size, is_blank
+from .source_file import check_ratio, check_size
 
 __all__ = ["DAMAGED", "is_excel", "open_unpacked", "unpacked"]
 
@@ -50,7 +50,7 @@ def unpacked(path: Any, raw: bytes) -> bytes:
         problem = f"damaged packed file ({' '.join(str(error).split())})"
         raise refused(path, problem, "pack it again, or give the file inside", code="damaged-file") from None
     found = b"".join(pieces)
-    if is_blank(found):
+    if not found or found.isspace():
         raise unexpected(path, "a header and rows", received="an empty file", code="empty")
     if found.startswith((_ZIP, *_MARKS)):
         hint = "unpack it once and give the file inside"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 from ... import budgets
 from ...errors import HoimError, out_of_reach, refused, size_text, unexpected
 
-__all__ = ["FEWER", "MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "is_blank", "read_file"]
+__all__ = ["FEWER", "MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "read_file"]
 
 MOST_BYTES = 2**30
 """Bytes of a file, and of what it holds where it is packed."""
 MOST_CELLS = 2**27
 """Cells of a table: a GiB of pointers to their texts."""
 _PIECE = 2**20
-_INK = re.compile(rb"\S")
 FEWER = "give fewer rows or columns"
 _LARGE, _MOST_TIMES = 2**27, 200  # bytes that are read of any packed file, and times its size that others may hold
 _PATIENCE, _WAIT = 60.0, 2.0  # seconds between two pieces of a pipe, and until somebody writes to it
@@ -34,11 +32,6 @@ def check_cells(path: Any, rows: int, columns: int) -> None:
     """Refuse a table of more cells than are read, before any of them is."""
     what = f"{rows:,} rows of {columns:,} columns hold"
     budgets.check_size(rows * columns, MOST_CELLS, "cells", path, FEWER, what)
-
-
-def is_blank(raw: bytes) -> bool:
-    """Whether there is nothing but blanks and line ends, without a copy of them."""
-    return _INK.search(raw) is None
 
 
 def check_ratio(path: Any, size: int, packed: int) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
-from ...errors import InputError, check_unique, refused, unexpected
+from ...errors import InputError, check_unique, out_of_reach, refused, unexpected
 from ..csv_file import csv_rows, read_bytes
 from .safe_cells import MARK, restored
 
@@ -24,7 +24,7 @@ __all__ = ["TextFormat", "as_text", "check_header", "comma_numbers", "named_colu
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
-_MOST_NAMES = 2**17  # rows whose names are compared
+_MOST_NAMES = 2**25  # names of rows that are compared
 _PIECE = 2**20
 _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -32,6 +32,7 @@ _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
 _NAMELESS = re.compile(r"Unnamed: 0(\.\d+)*")  # what pandas calls a column without a name, once written
+_COUNT = re.compile("0|[1-9][0-9]{0,17}")
 _NO_TABLES = {
     "HTML or XML": re.compile(
         r"\s*<(?:!--|!doctype|\?xml|html|head|body|table)[\s>-]|\s*<[a-z][^<>]*>.*>\s*\Z", re.I | re.S
@@ -204,7 +205,6 @@ def _check_western(path: Any, head: bytes) -> None:
 
 
 def _head(stream: TextIO) -> str:
-    """The first lines of a text, whole ones unless the first is very long."""
     text = stream.read(_SAMPLE_CHARACTERS)
     cut = max(text.rfind("\n"), text.rfind("\r")) + 1 if stream.read(1) else 0
     return text[:cut] if cut else text
@@ -226,7 +226,6 @@ def _lines_above(head: str) -> tuple[int, int, bool, str | None]:
 
 
 def _sample(head: str, delimiter: str) -> list[list[str]]:
-    """The first rows."""
     found: list[list[str]] = []
     lines = (line[0] for line in _LINE.finditer(head))  # a stream of text would take four bytes for each character
     with suppress(csv.Error):
@@ -256,7 +255,7 @@ def named_columns(
     """Places of the columns with a name, without row names and empty columns, and notes on those left out.
 
     ``column`` gives the cells at a place. Row names are in a first column whose name is none, or what pandas calls it
-    then, and differ from each other as far as is looked.
+    then, and differ from each other.
 
     Raises:
         InputError: another column without a name, or two of one name.
@@ -266,11 +265,10 @@ def named_columns(
     empty = len(header) - len(kept)
     if empty:
         notes.append(f"{empty} empty column{'s' * (empty > 1)} without a name left out")
-    if kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0])):
-        first = [*map(str.strip, islice(column(0), _MOST_NAMES))]
-        if len(set(first)) == len(first):
-            kept = kept[1:]
-            notes.append("the first column, row names without a name of their own, left out")
+    is_nameless = kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0]))
+    if is_nameless and _differ(path, column(0)):
+        kept = kept[1:]
+        notes.append("the first column, row names without a name of their own, left out")
     for position, i in enumerate(kept, start=1):
         if not header[i]:
             found = f"none for column {position}"
@@ -281,6 +279,22 @@ def named_columns(
     except InputError as error:
         raise error.replace(hint="rename or remove one of them") from None
     return kept, notes
+
+
+def _differ(path: Any, cells: Iterable[str]) -> bool:
+    """Whether no two cells are equal; numbers that count rows need no memory."""
+    counted, others = range(0), set[str]()
+    for cell in map(str.strip, cells):
+        number = int(cell) if _COUNT.fullmatch(cell) else -1
+        if number in counted or cell in others:
+            return False
+        if number == counted.stop or (number >= 0 and not counted):
+            counted = range(counted.start if counted else number, number + 1)
+        else:
+            others.add(cell)
+            if len(others) > _MOST_NAMES:
+                raise out_of_reach(path, f"more than {_MOST_NAMES} names of rows", "remove the first column")
+    return True
 
 
 def check_header(path: Any, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -190,7 +190,6 @@ def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], ch
 
 
 def _restored(cells: Any) -> Any:
-    """Cells without the apostrophes that were written before them."""
     import pyarrow as pa
 
     coded = cells.dictionary_encode()

@@ -154,7 +154,6 @@ class LabelReader:
         return positions, distinct, dtype is not None and bool(dtype.ordered)
 
     def _texts(self, name: str, values: Iterable[Any]) -> list[str]:
-        """Labels of values; nothing for what is missing."""
         place = f"{self.source} column {name!r}"
         texts = labels_of_values(place, values, strip=self.is_text)
         if name not in self.bins:

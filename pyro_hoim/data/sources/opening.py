@@ -158,7 +158,6 @@ def files_of(data: Any, how: HowRead) -> RowFiles:
 
 
 def _run(client: Any, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """What a function makes of each task, in order: on a cluster, or in threads."""
     if client is not None:
         return run_tasks(client, function, tasks, in_order=True)
     return in_threads(lambda task: function(*task), tasks)
