@@ -83,8 +83,7 @@ def fields_of(place: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
     check_unique(header, f"{place} columns")
     found = dict(zip(header, fields, strict=True))
     levels = frozenset(name for name, field in found.items() if pa.types.is_dictionary(schema.field(field).type))
-    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-    return found, levels, [field.name for field in schema if any(judge(field.type) for judge in is_text)]
+    return found, levels, [f.name for f in schema if _is_text(f.type) or pa.types.is_binary(f.type)]
 
 
 def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None] | pd.Series:
@@ -95,18 +94,22 @@ def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None]
     import pyarrow as pa
 
     column = pa.array(column) if isinstance(column, pd.Series) else column
-    kind, is_one_of = column.type, pa.types
-    judges = (is_one_of.is_string, is_one_of.is_large_string, is_one_of.is_temporal, is_one_of.is_floating)
-    order = column.type.ordered if is_one_of.is_dictionary(kind) else None
+    kind = column.type
+    order = kind.ordered if pa.types.is_dictionary(kind) else None
     if order is None:
-        if not any(judge(kind) for judge in judges) or is_one_of.is_float16(kind):
+        if pa.types.is_float16(kind) or not (_is_text(kind) or pa.types.is_primitive(kind)):
             return frame_of(place, pa.table({"": column})).iloc[:, 0]
         column = column.dictionary_encode()
     held = plain_dictionary(column)
     levels, positions = held.dictionary, held.indices.cast(pa.int64()).fill_null(-1)
-    is_text = is_one_of.is_string(levels.type) or is_one_of.is_large_string(levels.type)
-    found = levels.to_pylist() if is_text else frame_of(place, pa.table({"": levels})).iloc[:, 0]
+    found = levels.to_pylist() if _is_text(levels.type) else frame_of(place, pa.table({"": levels})).iloc[:, 0]
     return positions.to_numpy(zero_copy_only=False), found, order
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def plain_dictionary(column: Any) -> Any:

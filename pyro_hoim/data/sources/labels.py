@@ -107,10 +107,9 @@ class LabelReader:
     def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
         """Levels of a column."""
         positions, distinct, is_ordered = self._parts(name, column)
-        seen = np.zeros(len(distinct) + 1, dtype=np.bool_)
-        seen[positions] = True
         texts = self._texts(name, distinct)
-        labels = frozenset(text for text, one in zip(texts, seen, strict=False) if one) - {*self.missing_values}
+        times = np.bincount(positions + 1, minlength=len(texts) + 1)[1:]
+        labels = frozenset(text for text, seen in zip(texts, times, strict=True) if seen) - {*self.missing_values}
         check_count(name, len(labels))
         if not is_categorical or name in self.bins:
             return ColumnLevels(labels, None, False)
