@@ -267,8 +267,12 @@ def _structures() -> None:
 
 def _sources() -> None:
     """Counts of rows that pass by, whose codes have one, two and four bytes."""
-    from .data.sources.memory import MemoryRows
+    import numpy as np
 
+    from .data.sources.memory import MemoryRows
+    from .data.sources.row_kernels import mark_values
+
+    mark_values(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
     for levels in (2, 300, 2**15):
         rows = Observations(Domain.from_cardinalities([levels, 2]), torch.tensor([[0, 1]]))
         MemoryRows.of(rows).marginal_counts([("x0", "x1")])

@@ -101,9 +101,10 @@ def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None]
             return frame_of(place, pa.table({"": column})).iloc[:, 0]
         column = column.dictionary_encode()
     held = plain_dictionary(column)
-    levels, positions = held.dictionary, held.indices.cast(pa.int64()).fill_null(-1)
+    levels, indices = held.dictionary, held.indices
+    indices = indices.cast(pa.int64()).fill_null(-1) if indices.null_count else indices
     found = levels.to_pylist() if _is_text(levels.type) else frame_of(place, pa.table({"": levels})).iloc[:, 0]
-    return positions.to_numpy(zero_copy_only=False), found, order
+    return indices.to_numpy(zero_copy_only=False).astype(np.int64), found, order
 
 
 def _is_text(kind: Any) -> bool:

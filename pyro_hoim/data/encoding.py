@@ -214,7 +214,7 @@ def factorise(values: Any, place: Any = None) -> tuple[np.ndarray, list[Any], pd
         values, dtype = found, found.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         categorical = pd.Categorical(values)
-        return np.asarray(categorical.codes, dtype=np.int64), values_of(categorical.categories), categorical.dtype
+        return np.array(categorical.codes, dtype=np.int64), values_of(categorical.categories), categorical.dtype
     array = values if isinstance(values, (pd.Series, np.ndarray)) else np.asarray(values, dtype=object)
     try:
         positions, distinct = pd.factorize(array)

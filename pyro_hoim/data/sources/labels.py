@@ -106,10 +106,12 @@ class LabelReader:
 
     def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
         """Levels of a column."""
+        from .row_kernels import mark_values
+
         positions, distinct, is_ordered = self._parts(name, column)
-        texts = self._texts(name, distinct)
-        times = np.bincount(positions + 1, minlength=len(texts) + 1)[1:]
-        labels = frozenset(text for text, seen in zip(texts, times, strict=True) if seen) - {*self.missing_values}
+        texts, seen = self._texts(name, distinct), np.zeros(len(distinct), dtype=np.bool_)
+        mark_values(positions, seen)
+        labels = frozenset(text for text, one in zip(texts, seen, strict=True) if one) - {*self.missing_values}
         check_count(name, len(labels))
         if not is_categorical or name in self.bins:
             return ColumnLevels(labels, None, False)

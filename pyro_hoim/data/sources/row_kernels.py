@@ -1,7 +1,7 @@
-"""A compiled loop that counts cells of rows that pass by (Numba, CPU).
+"""Compiled loops that count cells of rows that pass by, and mark the values that they hold (Numba, CPU).
 
-Rows come column by column; a tile of them stays in the cache while all sets are counted. It releases the interpreter
-lock and uses no parallel runtime.
+Rows come column by column; a tile of them stays in the cache while all sets are counted. All functions release the
+interpreter lock and use no parallel runtime.
 """
 # pyright: reportConstantRedefinition=false
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["count_cells"]
+__all__ = ["count_cells", "mark_values"]
 
 Ints = NDArray[Any]
 
@@ -63,3 +63,11 @@ def count_cells(codes: Ints, counts: Ints, sizes: Ints, members: Ints, ends: Int
             else:
                 for i in range(last - first):
                     out[base + prefix[i] * size + column[first + i]] += 1
+
+
+@njit(nogil=True, cache=True)
+def mark_values(positions: Ints, seen: Ints) -> None:
+    """Set seen[v] of every position v (n,); -1 for missing cells."""
+    for i in range(len(positions)):
+        if positions[i] >= 0:
+            seen[positions[i]] = True
