@@ -110,10 +110,11 @@ def _float_of(value: Any) -> float:
 
 
 def values_of(values: Any, dtype: Any = None) -> list[Any]:
-    """The values of a list, an array or an index, with the width that floats have there.
+    """The values of a list, an array, also of Arrow, or an index, with the width that floats have there.
 
     ``dtype`` is that of the column where ``values`` are its distinct ones, which may be of a wider type.
     """
+    values = values.to_pandas(integer_object_nulls=True) if hasattr(values, "null_count") else values
     dtype = getattr(values, "dtype", None) if dtype is None else dtype
     dtype = getattr(dtype, "numpy_dtype", dtype)  # of pandas' nullable types and those of Arrow
     if isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8:
