@@ -138,7 +138,7 @@ def main():
     lines = [
         (
             f"{time.process_time() - begin:.0f} seconds of processor time. "
-            "`python tests/benchmarks/bench_conditional.py`: beside a walk for one kind of table, both with 99 chains of "
+            "`python tests/benchmarks/bench_conditional.py`: beside a walk for one kind of table, each 99 chains of "
             "4,000 steps; p-values of ten models, ties broken at random, and rejections at 5 % of untrue models."
         ),
         "",
