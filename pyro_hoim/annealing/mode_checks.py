@@ -55,6 +55,7 @@ _LOOKS = 4  # how often
 THIN = 4  # sweeps between two looks
 _OUTER = 0.1  # share of the states of a phase at either end that says nothing about its range
 _SLACK = 1.0  # of the range of the others, by which a state of the phase may be beyond it
+_SPREAD = 3.0  # of the log probability of a state, per square root of a variable
 _LEAST_GROUP = 2  # chains that may be a phase of their own
 _LEAST_GAIN = 0.5  # nats for a state, by which laws of two groups are better than one law
 _MOST_GROUPS = 4  # phases that chains from one state may go to
@@ -254,7 +255,9 @@ def _settled(
     law = fitted(states[:, :, :half].reshape(len(states), batch, -1, size))
     chance = law.log_prob(states[:, :, half:].reshape(len(states), batch, -1, size))
     theirs = log_q[:, :, half:].reshape(chance.shape)
-    least, (low, high) = _reach(chance)[0], _reach(log_q.reshape(len(states), batch, -1))
+    # Variables that fluctuate alone move the log probability by some square roots of their number, mixtures by more.
+    least = _reach(chance, _SPREAD * np.sqrt(size))[0]
+    low, high = _reach(log_q.reshape(len(states), batch, -1))
     # Chains that have left, which are few, would make the phase look as wide as what they went to.
     stayed = (chance >= least[..., None]) & (theirs >= low[..., None]) & (theirs <= high[..., None])
     gain = np.ma.masked_array(theirs - chance, ~stayed)
@@ -303,15 +306,18 @@ def _split(states: Numbers, distance: Distance) -> list[NDArray[np.intp]]:
     return [np.flatnonzero(coordinate <= 0), np.flatnonzero(coordinate > 0)]
 
 
-def _reach(values: Floats) -> tuple[Floats, Floats]:
+def _reach(values: Floats, most: float = np.inf) -> tuple[Floats, Floats]:
     """Between which numbers others like these (..., n) are."""
     low, high = np.quantile(values, [_OUTER, 1 - _OUTER], axis=-1)
-    slack = _SLACK * (high - low) + 1e-6 * (1 + np.abs(high))
+    slack = np.minimum(_SLACK * (high - low), most) + 1e-6 * (1 + np.abs(high))
     return low - slack, high + slack
 
 
 def _told_apart(rounds: Sequence[_Found]) -> Floats:
-    """The ceiling (J, B) of all that was found, minus infinity for what is part of a phase with a higher one."""
+    """The ceiling (J, B) of all that was found, minus infinity for what is the same phase as one with a lower one.
+
+    Most states of each must be in the other: a mixture of phases does not stand for its parts.
+    """
     states = np.concatenate([part.states[:, :, -_FEWEST:] for part in rounds])
     log_q = np.concatenate([part.log_q[:, :, -_FEWEST:] for part in rounds])
     number, batch, count, size = states.shape
@@ -319,11 +325,12 @@ def _told_apart(rounds: Sequence[_Found]) -> Floats:
     flat = states.swapaxes(0, 1).reshape(batch, number * count, size)
     inside = np.concatenate([part.holds(flat, log_q)[0] for part in rounds])
     is_part = inside.reshape(number, batch, number, count).mean(-1) >= 0.5  # [a, b, c]: c of a
+    is_same = is_part & is_part.swapaxes(0, 2)
     ceiling = np.concatenate([np.where(part.is_there, part.ceiling, -np.inf) for part in rounds])
     for b in range(batch):
         kept = list[int]()
-        for j in (-ceiling[:, b]).argsort(kind="stable").tolist():
-            if is_part[kept, b, j].any():
+        for j in ceiling[:, b].argsort(kind="stable").tolist():
+            if not np.isfinite(ceiling[j, b]) or is_same[kept, b, j].any():
                 ceiling[j, b] = -np.inf
             else:
                 kept.append(j)
@@ -334,7 +341,8 @@ def first_to_weigh(phases: Phases, main: Ends, distance: Distance) -> Phases:
     """The phases in the order in which runs should weigh them: the heaviest, those the main run has not, the others."""
     visits = _visits(main, phases, distance)
     place = np.arange(len(phases.ceiling))[:, None]
-    urgent = np.where(place == 0, 2, visits < _VISITS) + np.isfinite(phases.ceiling) * 4
+    matters = phases.ceiling > log_mean_weight(main.log_weights).value + np.log(_NEGLIGIBLE)
+    urgent = np.where(place == 0, 2, matters & (visits < _VISITS)) + np.isfinite(phases.ceiling) * 4
     order = np.lexsort((np.broadcast_to(place, urgent.shape), -urgent), axis=0)
     states = np.take_along_axis(phases.states, order[..., None, None], 0)
     ceiling, where = (np.take_along_axis(part, order, 0) for part in (phases.ceiling, phases.place))
