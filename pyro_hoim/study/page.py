@@ -252,7 +252,7 @@ def _comparison(analysis: Analysis) -> Section:
     _compare_elpd(analysis, section)
     if "g2" in present:
         section.note(
-            "G² and X² test a model against the saturated one; p is that of G², by a bootstrap that of X². Cells that "
+            "G² and X² test a model against the saturated one; p is that of G². Cells that "
             "the model is forced to fit as zero, and parameters lost with them, are not counted, neither in df nor in "
             "AIC and BIC. All logarithms are natural (nats)."
         )
