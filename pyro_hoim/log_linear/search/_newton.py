@@ -41,17 +41,27 @@ class Maximum:
         seen and its expectation in this fit.
         """
         totals = self.counts.sum(1)
-        values, vectors = np.linalg.eigh(_information(self.design, totals, self.probs))
+        values, vectors = np.linalg.eigh(information(self.design, totals, self.probs))
         moving = vectors[:, values > _FLAT]
         design = np.concatenate([self.design @ moving, direction[:, :, None]], 2)
         seen = np.einsum("pr,prq->q", self.counts, design)
         seen[-1] = target
         offset = self.design @ self.parameters
         found, probs, rise = _climbed(design, totals, seen, offset, 0.0)
-        with_it = _information(design, totals, probs)
-        without = _information(design[:, :, :-1], totals, self.probs)
+        with_it = information(design, totals, probs)
+        without = information(design[:, :, :-1], totals, self.probs)
         ratio = np.linalg.slogdet(with_it)[1] - np.linalg.slogdet(without)[1]
         return rise, float(found[-1]), math.exp(min(ratio, 1400.0) / 2)
+
+
+def score_statistic(null: Maximum, added: Floats) -> float:
+    """The score test of further statistics (P, r, k) beside those of a fit: chi-square of k degrees in the limit."""
+    totals, num = null.counts.sum(1), null.design.shape[2]
+    both = information(np.concatenate([null.design, added], 2), totals, null.probs)
+    excess = np.einsum("pr,prk->k", null.counts - totals[:, None] * null.probs, added)
+    inverse = np.linalg.pinv(both[:num, :num], hermitian=True)
+    own = both[num:, num:] - both[num:, :num] @ inverse @ both[:num, num:]
+    return float(excess @ np.linalg.pinv(own, hermitian=True) @ excess)
 
 
 def maximised(design: Floats, counts: Floats, ridge: float = 0.0) -> Maximum:
@@ -73,7 +83,7 @@ def _climbed(
     value, probs = 0.0, _softmax(offset)
     for _ in range(_STEPS):
         slope = seen - np.einsum("p,pr,prq->q", totals, probs, design) - ridge * found
-        curvature = _information(design, totals, probs)
+        curvature = information(design, totals, probs)
         curvature[np.diag_indices_from(curvature)] += ridge
         scale = max(float(curvature.diagonal().max(initial=0.0)), 1e-300)
         curvature[np.diag_indices_from(curvature)] += _RANK * scale
@@ -96,7 +106,7 @@ def _climbed(
     return found, probs, value
 
 
-def _information(design: Floats, totals: Floats, probs: Floats) -> Floats:
+def information(design: Floats, totals: Floats, probs: Floats) -> Floats:
     """Covariance of the statistics (q, q), summed over the rows."""
     mean = np.einsum("pr,prq->pq", probs, design)
     centred = (design - mean[:, None]) * np.sqrt(totals[:, None] * probs)[:, :, None]

@@ -17,15 +17,16 @@ from scipy.stats import chi2
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...structure.hypergraph import Edge
-from ._newton import Maximum, maximised
+from ._newton import Maximum, maximised, score_statistic
 
 __all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms", "smallest", "two_by_two_log_tail"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 Method = Literal["saddle point", "chi-square"]
-_LEAST_EXPECTED = 5.0  # rows in a cell of the chi-square test
+_LEAST_EXPECTED = 1.0  # rows in a cell of the chi-square tests, of which the more careful one counts
 _CELLS_TRIED = 3  # of the most extreme ones, whose tails are computed
+_INSIDE = 0.05  # ridge of tests of subsets of what is kept
 _RIDGE = 0.5  # of both fits whose predictions are compared
 _STEP = 0.5  # half of the distance of whole numbers
 _NEAR = 0.05  # signed roots below it have no tail worth a correction
@@ -99,8 +100,10 @@ class EdgeTester:
     with both fits at :math:`t - \tfrac12`. Without nuisance this is the tail of Fisher's test, within some percent of
     its value at any expected count. The p-value of S is that of its most extreme cell times the number of cells that
     the nuisance leaves free. Where S has more than one degree of freedom, and levels are left after those too rare for
-    five expected rows were pooled, the likelihood-ratio test of the pooled levels is made too, and the smaller of both
-    p-values counts twice.
+    one expected row were pooled, the pooled levels are tested by the likelihood ratio and by the score, of which the
+    first is too large on average in cells of few rows and the second in their tails, so that the larger of their
+    p-values is taken. The smaller of both kinds counts twice. Beside a superset the pooled likelihood ratio alone
+    decides, with a ridge of 0.05, since infinite parameters of the superset could imitate S where cells are empty.
     Which levels are pooled depends on the frequencies of single levels alone.
 
     Args:
@@ -166,9 +169,11 @@ class EdgeTester:
         names = tuple(dict.fromkeys(itertools.chain(rest, *nuisance)))
         patterns = self._patterns(response, names)
         cell = _numbered(patterns.codes[:, : len(rest)], [self.cardinalities[name] for name in rest])
+        pooled = self.pooled(edge)
+        if pooled is not None and any(set(edge) < set(other) for other in others):
+            return self._held_test(edge, patterns, pooled, nuisance)
         null = maximised(self._design(patterns, nuisance), patterns.counts)
         found = [self._cell_test(edge, patterns, cell, null)]
-        pooled = self.pooled(edge)
         if pooled is not None:
             found.append(self._pooled_test(edge, patterns, pooled, nuisance, null))
         return smallest(found)
@@ -246,7 +251,7 @@ class EdgeTester:
     def pooled(self, edge: Edge) -> dict[str, Ints] | None:
         """Groups of the levels, the rare ones in one; None where one group is left, or a set has one parameter.
 
-        A level is rare when independent levels as frequent as it had less than five rows together.
+        A level is rare when independent levels as frequent as it had less than a row together.
         """
         if self.num_parameters(edge) == 1:
             return None
@@ -265,6 +270,32 @@ class EdgeTester:
             found[name] = groups
         return found
 
+    def _added(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints]) -> Floats:
+        """Statistics (P, r, k) of a set with its levels pooled."""
+        columns = np.ones((len(patterns.codes), 1))
+        for name in edge:
+            if name != patterns.response:
+                groups = pooled[name]
+                own = deviation(int(groups.max()) + 1)[groups[patterns.codes[:, patterns.names.index(name)]]]
+                columns = (columns[:, :, None] * own[:, None]).reshape(len(columns), -1)
+        groups = pooled[patterns.response]
+        return _by_level(columns, deviation(int(groups.max()) + 1)[groups])
+
+    def _held_test(
+        self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], nuisance: Sequence[tuple[str, ...]]
+    ) -> EdgeTest:
+        """The likelihood-ratio test of a set inside a larger one that is kept, with a small ridge in both fits.
+
+        Where cells are empty, infinite parameters of the larger set could imitate those of its subset.
+        """
+        design = self._design(patterns, nuisance)
+        both = np.concatenate([design, self._added(edge, patterns, pooled)], 2)
+        whole, null = (maximised(part, patterns.counts, _INSIDE) for part in (both, design))
+        held = [fit.value - _INSIDE / 2 * float(fit.parameters @ fit.parameters) for fit in (whole, null)]
+        gain = max(0.0, held[0] - held[1])
+        log_p = chi_square_log_tail(np.array(2 * gain), both.shape[2] - design.shape[2])
+        return EdgeTest(edge, float(log_p), gain, "chi-square")
+
     def _pooled_test(
         self,
         edge: Edge,
@@ -273,18 +304,12 @@ class EdgeTester:
         nuisance: Sequence[tuple[str, ...]],
         null: Maximum,
     ) -> EdgeTest:
-        """The likelihood-ratio test of a set with its rare levels pooled."""
-        columns = np.ones((len(patterns.codes), 1))
-        for name in edge:
-            if name != patterns.response:
-                groups = pooled[name]
-                own = deviation(int(groups.max()) + 1)[groups[patterns.codes[:, patterns.names.index(name)]]]
-                columns = (columns[:, :, None] * own[:, None]).reshape(len(columns), -1)
-        groups = pooled[patterns.response]
-        added = _by_level(columns, deviation(int(groups.max()) + 1)[groups])
+        """The likelihood-ratio or score test of a set with its rare levels pooled, whichever has the larger p-value."""
+        added = self._added(edge, patterns, pooled)
         whole = maximised(np.concatenate([self._design(patterns, nuisance), added], 2), patterns.counts)
         gain = max(0.0, whole.value - null.value)
-        log_p = float(chi_square_log_tail(np.array(2 * gain), added.shape[2]))
+        least = min(2 * gain, score_statistic(null, added))
+        log_p = float(chi_square_log_tail(np.array(max(least, 0.0)), added.shape[2]))
         return EdgeTest(edge, log_p, gain, "chi-square")
 
 
@@ -320,7 +345,7 @@ def deviation(cardinality: int) -> Floats:
     return np.concatenate([np.eye(cardinality - 1), -np.ones((1, cardinality - 1))])
 
 
-def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: float) -> tuple[Floats, Floats]:
+def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats | float) -> tuple[Floats, Floats]:
     r"""Two-sided log p-values of cells of tables with given margins, and log-likelihood ratios, of any equal shape.
 
     The double saddle-point tail of the hypergeometric law in closed form: at :math:`t \mp \tfrac12` all four cells are
@@ -337,7 +362,7 @@ def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: float)
         root = np.sqrt(2 * np.maximum(gain, 0.0))
         psi = np.abs(np.log(cells[0] * cells[3] / (cells[1] * cells[2])))
         margins = np.log(row) + np.log(total - row) + np.log(column) + np.log(total - column)
-        ratio = np.log(cells).sum(0) + math.log(total) - margins
+        ratio = np.log(cells).sum(0) + np.log(total) - margins
         found = _corrected(root, psi, np.exp(ratio / 2))
     return np.where(is_out, 0.0, found), np.where(is_out, 0.0, gain)
 

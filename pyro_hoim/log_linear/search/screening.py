@@ -37,7 +37,7 @@ def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
             groups = tester.pooled(edge)
             if groups is not None:
                 first, second = (np.eye(int(group.max()) + 1)[group] for group in groups.values())
-                tests.append(_likelihood_ratio(edge, first.T @ tables[i] @ second))
+                tests.append(_pooled(edge, first.T @ tables[i] @ second))
             found[edge] = smallest(tests)
     return [found[edge] for edge in pairs]
 
@@ -69,12 +69,13 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
     return sorted(found, key=values.__getitem__)[: max(_KEPT, 2 * len(names))]
 
 
-def _likelihood_ratio(edge: Edge, table: np.ndarray) -> EdgeTest:
-    """The likelihood-ratio test of a table of a pair."""
+def _pooled(edge: Edge, table: np.ndarray) -> EdgeTest:
+    """The likelihood-ratio or score test of a table of a pair, whichever has the larger p-value."""
     law = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
-    gain = float((table[table > 0] * np.log(table[table > 0] / law[table > 0])).sum())
-    log_p = chi_square_log_tail(np.array(2 * max(gain, 0.0)), (table.shape[0] - 1) * (table.shape[1] - 1))
-    return EdgeTest(edge, float(log_p), max(gain, 0.0), "chi-square")
+    gain = max(0.0, float((table[table > 0] * np.log(table[table > 0] / law[table > 0])).sum()))
+    least = min(2 * gain, float(((table - law) ** 2 / law).sum()))
+    log_p = chi_square_log_tail(np.array(least), (table.shape[0] - 1) * (table.shape[1] - 1))
+    return EdgeTest(edge, float(log_p), gain, "chi-square")
 
 
 def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[int, ...], list[Edge]]]:
