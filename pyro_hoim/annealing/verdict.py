@@ -10,10 +10,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from .. import budgets
 from ..core.certificate import Certificate, certificate
 from ..core.partition import Cost, LogPartition, Sandwich
-from .annealable import Run, Traits
+from .annealable import AnnealedModel, Run, Traits
 from .mode_checks import Ends, Weighed, explored, first_to_weigh, weighed
 from .options import AnnealingOptions
 from .runs import Reverse, derived
@@ -92,6 +94,18 @@ def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimat
     return log_mean_weight(island_means(log_weights, groups), 1 if groups is None else options.num_chains // groups)
 
 
+def _moved(
+    model: AnnealedModel, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
+) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+    """As :meth:`AnnealedModel.moved`, of as many chains at a time as the budget of cells holds."""
+    batch, number, size = starts.shape
+    most = max(1, budgets.MAX_CELLS // max(1, batch * size))
+    parts = np.array_split(starts, max(1, -(-number // most)), axis=1)
+    found = [model.moved(run, part, sweeps, looks, stream + 100 * k) for k, part in enumerate(parts)]
+    states, log_q = (np.concatenate(part, 2) for part in zip(*found, strict=True))
+    return states, log_q
+
+
 def judged(runs: Sequence[Run], behind: Sequence[Reverse] | None, like: torch.Tensor, cost: Cost) -> LogPartition:
     """The result of forward and perhaps reverse runs, of one or more parts of a batch, as of :func:`result_of`."""
     is_perfect = all(run.start == "exact" for run in behind or [])
@@ -121,7 +135,7 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
         main = Ends(rows(run.log_weights + model.log_z0[:, None]), rows(run.ends), rows(run.log_q), options.num_groups)
         random = np.random.default_rng(derived(run.seed, 11))
         count = options.num_chains
-        phases = explored(rows(ascents[0]), partial(model.moved, run), model.fitted, count, traits.distance, random)
+        phases = explored(rows(ascents[0]), partial(_moved, model, run), model.fitted, count, traits.distance, random)
         phases = first_to_weigh(phases, main, traits.distance)
         number = max(1, min(_RUNS, len(phases.ceiling), count // _FEWEST))
         starts = phases.states[:number, :, np.arange(count // number) % phases.states.shape[2]]

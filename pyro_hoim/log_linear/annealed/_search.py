@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ... import budgets
 from ...annealing.annealable import Run
 from ...annealing.runs import derived
 from ...runs.schedule import GibbsSchedule
@@ -55,6 +56,12 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
         starts: torch.Tensor, schedule: GibbsSchedule, sweeps: int, tables: torch.Tensor = tables
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """States and log q after sweeps at an inverse temperature near infinity."""
+        most = max(1, budgets.MAX_CELLS // max(1, starts.shape[:-2].numel() * starts.shape[-1]))
+        if starts.shape[-2] > most:  # there are more starts than chains were asked for
+            states, log_q = zip(
+                *(climbed(part, schedule, sweeps, tables) for part in starts.split(most, -2)), strict=True
+            )
+            return torch.cat(states, -2), torch.cat(log_q, -1)
         seed, cold = derived(run.seed, 8), LogLinearEnergy(graph, tables * _COLD, validate=False)
         chains = GibbsChains(cold, starts.shape[-2], schedule=schedule, init=starts, seed=seed, engine=engine)
         chains.sweep(sweeps)

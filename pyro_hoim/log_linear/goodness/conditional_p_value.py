@@ -103,6 +103,7 @@ def conditional_p_value(
         shares = [float(probs @ which[1:]) for which in compared(draw, len(tables))]
         error, num_tables = 0.0, 0
         note = f"the p-value is over all {len(tables):,} tables with the fitted margins"
+        note = note if len(tables) > 1 else "no other table has the fitted margins"
     else:
         fibre = Fibre(small, np.ones(len(cells), dtype=bool) if possible is None else possible)
         steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
