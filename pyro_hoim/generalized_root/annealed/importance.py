@@ -47,8 +47,9 @@ class RootAnnealed(AnnealedBackend, RootBackend):
     Time is ``num_chains * num_temperatures`` sweeps over d node conditionals. The weighted chains give the
     expectations of all terms (bias of order 1 / M), so that log Z is differentiable, once. Error bar, limits,
     verdict and its checks are those of :class:`~pyro_hoim.log_linear.AnnealedImportance`. States of counts bound log Z
-    from below, and ascents from chain ends, equal counts of any size and the 16 best ``starts`` look for them; further
-    forward runs start from independent members fitted to chains at the modes found. Densities bound nothing: for reals
+    from below, and ascents from chain ends, equal counts of any size and the 16 best ``starts`` look for them; chains
+    that go on from there show the phases, each of which stands for its own width, and further forward runs start from
+    independent members fitted to them. Densities bound nothing: for reals
     "consistent" rests on forward and reverse run alone, and ``lower_bound`` is minus infinity. The reverse run starts
     from perfect samples of small models, and from longer annealed runs otherwise; then a mode that no chain found stays
     unseen, and a note says so.
