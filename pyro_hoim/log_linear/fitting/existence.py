@@ -40,6 +40,8 @@ _ZERO = 1e-12
 _SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entries on cells are of order one
 _LISTED = 1000
 _MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
+_FITS = 200  # rounds of proportional fitting before it
+_LEAST_FITTED = (1e-6, 1e-3, 1e-2, 0.1)  # of the mean cell: what is fitted less is left to the linear program
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,36 @@ def _recession(images: np.ndarray) -> np.ndarray | None:
     return None
 
 
+def _shown_positive(
+    hypergraph: InteractionHypergraph, augmented: np.ndarray, counts: np.ndarray, allowed: np.ndarray
+) -> np.ndarray:
+    """Cells that another table with the same margins has, which spares them the linear program.
+
+    Proportional fitting nearly has the margins; least squares over its larger cells removes what is left, and the
+    table that results is a proof where all of these stay positive.
+    """
+    codes, cards = cell_codes(hypergraph), np.array(hypergraph.domain.cardinalities)
+    groups = list[np.ndarray]()
+    for edge in hypergraph.maximal_edges:
+        members = list(hypergraph.domain.indices(edge))
+        groups.append(np.asarray(np.ravel_multi_index(tuple(codes[:, members].T), tuple(cards[members]))))
+    margins = [np.bincount(group, counts) for group in groups]
+    fitted = allowed * (counts.sum() / max(1, int(allowed.sum())))
+    for _ in range(_FITS):
+        for group, margin in zip(groups, margins, strict=True):
+            now = np.bincount(group, fitted)
+            fitted = fitted * np.divide(margin, now, out=np.zeros_like(now), where=now > 0)[group]
+    for least in _LEAST_FITTED:
+        cells = np.flatnonzero((counts > 0) | (fitted > least * fitted.mean()))
+        part = augmented[cells]
+        gap = augmented.T @ counts - part.T @ fitted[cells]
+        table = fitted[cells] + part @ np.linalg.lstsq(part.T @ part, gap, rcond=_RANK_TOLERANCE)[0]
+        left = np.abs(augmented.T @ counts - part.T @ table).max()
+        if table.min() > _RANK_TOLERANCE * table.max() and left <= _RANK_TOLERANCE * counts.sum():
+            return cells
+    return np.flatnonzero(counts > 0)
+
+
 @dataclass(frozen=True)
 class Face:
     """The facial set and what is identified on it."""
@@ -259,11 +291,12 @@ def find_face(
         shape = [hypergraph.domain.cardinalities[i] for i in members]
         direction[hypergraph.term_slices[edge].start + int(np.ravel_multi_index(levels, shape))] = -1.0
     dead &= allowed
-    undecided = np.flatnonzero(allowed & ~positive & ~dead)
+    is_open = allowed & ~dead
     augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
-    is_small = undecided.size + int(positive.sum()) <= _MAX_FACIAL_CELLS
-    if is_small and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
-        solution = forced_zeros(augmented, np.flatnonzero(positive), undecided)
+    if int((is_open | positive).sum()) <= _MAX_FACIAL_CELLS and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
+        if hypergraph.is_hierarchical and space is None and positive.any():
+            positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
+        solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
     if solution is None:
         return _from_margins(hypergraph, found if (possible is None and space is None) or found else None), None
     forced, recession = solution
