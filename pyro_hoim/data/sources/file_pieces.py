@@ -72,8 +72,7 @@ def guarded(path: str, function: Any) -> Any:
         raise refused(path, f"cannot be read ({error})", code="wrong-encoding") from None
     except (pa.ArrowException, csv.Error, *DAMAGED) as error:
         text = " ".join(str(error).split()).rpartition("file?: ")[2]  # behind what is tried to be read
-        problem = f"cannot be read ({text[max(0, text.find('CSV parse error')) :][:200]})"
-        raise refused(path, problem, code="damaged-file") from None
+        raise refused(path, f"cannot be read ({text[:200]})", code="damaged-file") from None
 
 
 @dataclass(frozen=True)
@@ -170,11 +169,14 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
     texts = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), include_columns=asked, quoted_strings_can_be_null=False
     )
-    with open_unpacked(path) as stream:
-        reader = arrow_csv.open_csv(stream, layout, parsing, texts)
-        for block in reader:
-            for start in range(0, block.num_rows, chunk_rows):
-                yield block.slice(start, chunk_rows).columns
+    try:
+        with open_unpacked(path) as stream:
+            for block in arrow_csv.open_csv(stream, layout, parsing, texts):
+                for start in range(0, block.num_rows, chunk_rows):
+                    yield block.slice(start, chunk_rows).columns
+    except pa.ArrowInvalid:
+        _check_rows(path, form)
+        raise
 
 
 def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
@@ -199,11 +201,15 @@ def _restored(cells: Any) -> Any:
 def _check_quotes(path: str, form: TextFormat) -> None:
     """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file."""
     with open_unpacked(path) as raw:
-        if not any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
-            return
+        if any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
+            _check_rows(path, form)
+
+
+def _check_rows(path: str, form: TextFormat) -> None:
+    """Refuse what a reading as a whole refuses, in its words."""
     with as_text(open_unpacked(path), form.encoding) as stream:
         stream.read(form.place)
-        deque(csv_rows(path, stream, form.delimiter, form.first_line), maxlen=0)
+        deque(csv_rows(path, stream, form.delimiter, form.first_line, form.spare), maxlen=0)
 
 
 def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:

@@ -131,7 +131,7 @@ def test_hidden_files_and_marks_of_other_programs_are_passed_over(tmp_path, tabl
         ({"a.csv": "a\n1\n", "b.parquet": "x"}, "conflict", "a.csv and b.parquet"),
         ({"a.csv": "a\n1\n", "b.xlsx": "x"}, "damaged-file", "b.xlsx"),
         ({"a.csv": "a,b\n1,2\n", "b.csv": "a,c\n1,2\n"}, "conflict", "column 'b' is in"),
-        ({"a.csv": "a,b\n1,2\n1\n"}, "damaged-file", "Expected 2 columns, got 1"),
+        ({"a.csv": "a,b\n1,2\n1\n"}, "wrong-shape", "line 3: expected 2 cells as in the header"),
         ({"a.csv": "a,a\n1,2\n"}, "repeated-name", "'a'"),
         ({"a.csv": "a,\n1,2\n"}, "missing-part", "a name for every column"),
         ({"a.csv": "a,b\n,2\n"}, "empty", "missing cells only"),
