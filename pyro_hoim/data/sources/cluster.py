@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _PATIENCE = 10  # seconds until a scheduler answers
 _NO_WORKER = 20.0  # seconds that a scheduler without workers is waited for
+_AWAITED = 64  # tasks whose ends are waited for at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,42 +67,34 @@ def run_tasks(
     """What a function makes of each task on a cluster, as they end, or in order; those left are cancelled.
 
     Raises:
-        InputError: the cluster has no workers, nor gets any while the tasks wait for them.
+        InputError: the cluster has no workers, or loses them all, and gets none while the tasks wait for them.
     """
     dask: Any = importlib.import_module("dask")
-    distributed: Any = importlib.import_module("distributed")
     send = dask.delayed(function, pure=False)
     futures = client.compute([send(*task) for task in tasks])
     try:
-        _await_worker(client, futures)
-        if in_order:
-            for i, future in enumerate(futures):
-                yield future.result()
-                futures[i] = None
-        else:
-            ended = distributed.as_completed(futures)
-            futures = None
+        while futures:
+            part = futures[: 1 if in_order else _AWAITED]
+            ended = _first_ended(client, part)
             for future in ended:
                 yield future.result()
+            futures[: len(part)] = [future for future in part if future not in ended]
     finally:
-        if futures is not None:
-            client.cancel([future for future in futures if future is not None])
+        client.cancel(futures)
 
 
-def _await_worker(client: Any, futures: Sequence[Any]) -> None:
-    """Return once a task has ended; refuse to wait where there is nobody to work at them."""
+def _first_ended(client: Any, futures: Sequence[Any]) -> Collection[Any]:
+    """The tasks that have ended once one has; refuse to wait where there is nobody to work at them."""
     distributed: Any = importlib.import_module("distributed")
-    while futures:
+    while True:
         try:
-            distributed.wait(futures, timeout=_NO_WORKER, return_when="FIRST_COMPLETED")
+            return distributed.wait(futures, timeout=_NO_WORKER, return_when="FIRST_COMPLETED").done
         except distributed.TimeoutError:
             address = client.scheduler.address
             if not client.scheduler_info()["workers"]:
                 problem = f"the scheduler at {address} has had no worker for {_NO_WORKER:g} seconds"
                 hint = f"start one (dask worker {address}), or wait until the cluster has started its own"
                 raise refused("cluster", problem, hint, code="missing-part") from None
-        else:
-            return
 
 
 def of_piece(function: Callable[..., T], held: Any, *others: Any) -> T:

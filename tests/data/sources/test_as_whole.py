@@ -12,6 +12,7 @@ import uuid
 import zipfile
 from datetime import date, time
 from decimal import Decimal
+from time import sleep
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from pyro_hoim import Domain, Observations
 from pyro_hoim.data import open_rows
 from pyro_hoim.data.files.safe_cells import MARK
 from pyro_hoim.data.sources import cluster
+from pyro_hoim.data.sources.local import local_client
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Variable
 
@@ -312,16 +314,17 @@ def test_control_other_levels_orders_codes_and_counts_are_seen():
 
 
 def test_a_cluster_without_workers_is_not_waited_for(tmp_path, monkeypatch):
-    from distributed import Client, SpecCluster
-    from distributed.scheduler import Scheduler
-
     monkeypatch.setattr(cluster, "_NO_WORKER", 0.2)
     (tmp_path / "t.csv").write_text("a\nx\n", encoding="utf-8")
-    options = {"protocol": "inproc://", "dashboard": False}
     message = r"has had no worker for 0\.2 seconds; start one \(dask worker inproc:"
-    with SpecCluster(scheduler={"cls": Scheduler, "options": options}) as held, Client(held) as empty:
+    with local_client(1) as client, client.cluster:
+        naps = cluster.run_tasks(client, sleep, [(0.0,), (1.0,)], in_order=True)
+        next(naps)
+        client.cluster.scale(0)
+        with pytest.raises(InputError, match=message):
+            next(naps)
         with pytest.raises(InputError, match=message) as caught:
-            open_rows(tmp_path / "t.csv", cluster=empty)
+            open_rows(tmp_path / "t.csv", cluster=client)
         assert caught.value.code == "missing-part"
 
 
