@@ -136,12 +136,13 @@ def read_known(
     count, weights = (name if name in table.header and name not in domain else None for name in names)
     if count is None and weights is None and "count" in table.header and "count" not in domain:
         count = "count"
-    rows = Observations(*encode_columns(source, present, count, weights, None, ("", *missing)))
+    read = encode_columns(source, present, count, weights, None, ("", *missing))
+    rows = Observations(*read, is_weighted=weights is not None)
     if is_unseen.all():  # name the first label
         Observations.from_csv(table, domain=present, count=count, weights=weights, missing_values=("", *missing))
     is_kept = torch.from_numpy(~is_unseen)
     found = UnseenLabels(float(rows.counts[~is_kept].sum()), labels, is_unseen)
-    return extend_rows(Observations(present, rows.codes[is_kept], rows.counts[is_kept]), domain), found
+    return extend_rows(rows.rows(is_kept), domain), found
 
 
 def read_counts(

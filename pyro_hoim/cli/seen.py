@@ -49,7 +49,7 @@ def score_seen(
         return None
     if isinstance(rows, Observations) and rows.has_missing and digest(rows)[:_DIGITS] != split["digest"]:
         is_complete = (rows.codes >= 0).all(1)
-        rows = cast(_Rows, Observations(rows.domain, rows.codes[is_complete], rows.counts[is_complete]))
+        rows = cast(_Rows, rows.rows(is_complete))
     if digest(rows)[:_DIGITS] != split["digest"]:
         return None
     parts = zip(_TOLD, cast("tuple[_Rows, ...]", rows.split(split["fractions"], split["seed"])), strict=True)

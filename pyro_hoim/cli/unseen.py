@@ -147,8 +147,8 @@ class KnownRows:
             waiting.append(weighted(rows, self.weight, self.path))
             while sum(part.num_rows for part in waiting) >= _BLOCK:
                 whole = _joined(domain, waiting)
-                yield Observations(domain, whole.codes[:_BLOCK], whole.counts[:_BLOCK])
-                waiting = [Observations(domain, whole.codes[_BLOCK:], whole.counts[_BLOCK:])]
+                yield whole.rows(torch.arange(_BLOCK))
+                waiting = [whole.rows(torch.arange(_BLOCK, whole.num_rows))]
         if sum(part.num_rows for part in waiting):
             yield _joined(domain, waiting)
 
@@ -159,9 +159,10 @@ class KnownRows:
         is_unseen = (codes == -2).any(1)
         present = self.domain.project(self._domain.names)
         order = [self._domain.names.index(name) for name in present.names]
-        kept = Observations(present, codes[~is_unseen][:, order], rows.counts[~is_unseen])
+        kept = Observations(present, codes[~is_unseen][:, order], rows.counts[~is_unseen], rows.is_weighted)
         return extend_rows(kept, self.domain), is_unseen
 
 
 def _joined(domain: Domain, parts: Sequence[Observations]) -> Observations:
-    return Observations(domain, torch.cat([part.codes for part in parts]), torch.cat([part.counts for part in parts]))
+    codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
+    return Observations(domain, codes, counts, parts[0].is_weighted)

@@ -25,6 +25,7 @@ class StudyRecord(Generic[Part]):
         parts: ``train``, ``validation`` and ``test``; None for an empty one.
         seed: of everything random.
         seconds: time by stage.
+        has_weights: whether the numbers of rows are sums of weights.
     """
 
     title: str
@@ -32,6 +33,7 @@ class StudyRecord(Generic[Part]):
     parts: Mapping[str, Part | None]
     seed: int
     seconds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+    has_weights: bool = field(default=False, kw_only=True)
 
     @property
     def held(self) -> dict[str, Part]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from .words import plural
+from .words import amount_text
 
 __all__ = ["Figures", "RowLogLikelihood", "mean_gain", "rows_are_distinct"]
 
@@ -115,4 +115,4 @@ class Figures:
         """The number of rows, or what their weights add up to; empty where that is not known."""
         if self.num_rows is None:
             return ""
-        return f"weights that add up to {self.num_rows:g}" if self.has_weights else plural(self.num_rows, "row")
+        return amount_text(self.num_rows, self.has_weights)

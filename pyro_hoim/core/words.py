@@ -15,6 +15,7 @@ __all__ = [
     "LABEL_WIDTH",
     "PSEUDO",
     "against_majority",
+    "amount_text",
     "coefficient",
     "columns_of",
     "digits",
@@ -147,12 +148,21 @@ def plural(count: float, noun: str, many: str = "") -> str:
     return f"{shown} {noun if count == 1 else many or noun + 's'}"
 
 
+def amount_text(total: float, has_weights: bool) -> str:
+    """A number of rows, or what their weights add up to.
+
+    Example:
+        >>> amount_text(1200, False), amount_text(1200, True)
+        ('1,200 rows', 'weights that add up to 1200')
+    """
+    return f"weights that add up to {total:g}" if has_weights else plural(total, "row")
+
+
 def rows_text(rows: Any) -> str:
     """How many rows there are (those of a table of counts by their counts), and what weights of theirs add up to."""
     total: float = rows.total_count
-    if getattr(rows, "has_whole_counts", True):
-        return plural(total, "row")
-    return f"{plural(rows.num_rows, 'row')} with weights that add up to {total:g}"
+    has_weights = not getattr(rows, "has_whole_counts", True)
+    return f"{plural(rows.num_rows, 'row')} with " * has_weights + amount_text(total, has_weights)
 
 
 def parameters_text(identified: int | None, family: int) -> str:

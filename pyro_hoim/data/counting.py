@@ -60,16 +60,17 @@ def check_split(fractions: Sequence[float], seed: int) -> list[float]:
     return shares
 
 
-def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def split_rows(
+    counts: np.ndarray, fractions: Sequence[float], seed: int, *, are_weights: bool = False
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Random disjoint parts as (row positions, counts) pairs.
 
     Whole counts are split as single observations: by shuffling up to 2^20 of them, else by drawing the counts of each
-    part. A row of fractional weight stays whole. Where every count is one, rows of a part come in shuffled order, else
-    in the order of the table.
+    part. A row stays whole where counts are weights, as fractions are. Where every count is one, rows of a part come in
+    shuffled order, else in the order of the table.
     """
-    single = bool((counts == 1).all())
-    whole = bool((counts == np.floor(counts)).all())
-    is_table = whole and not single
+    is_single, is_whole = bool((counts == 1).all()), bool((counts == np.floor(counts)).all())
+    is_table = is_whole and not (is_single or are_weights)
     total = int(counts.sum()) if is_table else len(counts)
     cumulated = [math.fsum(fractions[: k + 1]) for k in range(len(fractions) - 1)]
     ends = [0, *(min(total, math.floor(f * total + 0.5)) for f in cumulated), total]  # near 2^53 a half is lost

@@ -59,6 +59,8 @@ class Observations:
         codes: level positions in schema order, -1 where missing, long (N, d); N may be 0.
         counts: finite and non-negative, whole or fractional, of a total below 2^53, float64 (N,); one for every row
             when left out.
+        is_weighted: whether these are weights, each of one unit that was observed, also where all are whole;
+            fractions always are.
 
     Raises:
         InputError: wrong shape, a code outside -1 ... cardinality - 1, a count that is NaN, infinite or
@@ -74,6 +76,7 @@ class Observations:
     domain: Domain
     codes: torch.Tensor
     counts: torch.Tensor = None  # type: ignore[assignment]
+    is_weighted: bool = False
 
     def __post_init__(self) -> None:
         check_type(self.domain, Domain, "Observations domain")
@@ -201,12 +204,14 @@ class Observations:
         check_unique(header, "from_numpy names")
         held = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
         read = cls._read(held, domain, None, None, None, missing_values)
-        return cls(read.domain, read.codes, row_counts(counts, weights, len(array)))
+        return cls(read.domain, read.codes, row_counts(counts, weights, len(array)), weights is not None)
 
     @classmethod
-    def _read(cls, table: Source, domain: Domain | None, *how: Any) -> Observations:
+    def _read(
+        cls, table: Source, domain: Domain | None, count: str | None, weights: str | None, *how: Any
+    ) -> Observations:
         """The rows of a table; a warning of words for missing that became levels."""
-        read = cls(*encode_columns(table, domain, *how))
+        read = cls(*encode_columns(table, domain, count, weights, *how), is_weighted=weights is not None)
         if domain is None:
             warn_of_missing_words(read.domain.variables)
         return read
@@ -215,7 +220,8 @@ class Observations:
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
         """Observations from integer codes (N, d) in schema order, -1 or masked where missing."""
         tensor = tensor_of_codes(codes).clone()
-        return cls(domain, tensor, row_counts(counts, weights, len(tensor) if tensor.dim() else 0))
+        parsed = row_counts(counts, weights, len(tensor) if tensor.dim() else 0)
+        return cls(domain, tensor, parsed, weights is not None)
 
     @classmethod
     def from_table(cls, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
@@ -232,7 +238,7 @@ class Observations:
             np.stack(np.unravel_index(np.arange(flat.size), table.shape), axis=1) if len(domain) else np.zeros((1, 0))
         )
         parsed = row_counts(*((flat, None) if weights is None else (None, flat)), flat.size)
-        return cls(domain, torch.from_numpy(codes.astype(np.int64)), parsed)
+        return cls(domain, torch.from_numpy(codes.astype(np.int64)), parsed, weights is not None)
 
     @property
     def num_rows(self) -> int:
@@ -256,8 +262,8 @@ class Observations:
 
     @cached_property
     def has_whole_counts(self) -> bool:
-        """Whether every count is a whole number."""
-        return bool((self.counts == self.counts.floor()).all())
+        """Whether every count is a whole number of observations."""
+        return not self.is_weighted and bool((self.counts == self.counts.floor()).all())
 
     def __repr__(self) -> str:
         missing = f", {self.num_missing_cells} missing cells" if self.has_missing else ""
@@ -271,7 +277,7 @@ class Observations:
     @plain_mode()
     def _merged(self) -> Observations:
         codes, counts = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities)
-        return Observations(self.domain, torch.from_numpy(codes), torch.from_numpy(counts))
+        return Observations(self.domain, torch.from_numpy(codes), torch.from_numpy(counts), self.is_weighted)
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
         """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.
@@ -321,7 +327,7 @@ class Observations:
         """The given variables only, in schema order; rows are kept as they are and not merged."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         codes = self.codes[:, sorted(self.domain.indices(wanted))]
-        return Observations(self.domain.project(wanted), codes, self.counts)
+        return Observations(self.domain.project(wanted), codes, self.counts, self.is_weighted)
 
     def drop_missing(self) -> Observations:
         """Rows without a missing cell."""
@@ -330,7 +336,7 @@ class Observations:
 
     def rows(self, index: torch.Tensor) -> Observations:
         """Rows at the given positions (M,) long, or where a mask (N,) is true, with their counts."""
-        return Observations(self.domain, self.codes[index], self.counts[index])
+        return Observations(self.domain, self.codes[index], self.counts[index], self.is_weighted)
 
     def missing_as_level(self, label: str) -> Observations:
         """Missing cells turned into an ordinary level of that name, which must not be empty.
@@ -339,7 +345,7 @@ class Observations:
         becomes nominal. A variable that has the level already keeps its levels and its missing cells join them.
         """
         domain, codes = missing_as_level(self.domain, self.codes, label)
-        return Observations(domain, codes, self.counts)
+        return Observations(domain, codes, self.counts, self.is_weighted)
 
     def split(self, fractions: Sequence[float], seed: int) -> tuple[Observations, ...]:
         """Random disjoint parts of the observations.
@@ -347,7 +353,7 @@ class Observations:
         Whole counts are split as single observations without replacement, and a part of a table of cells is again
         cells with counts. Up to 2^20 observations are shuffled, so that a table splits exactly as its expanded rows
         would; of more, and where one part takes all, counts are drawn from their multivariate hypergeometric law,
-        at a cost that does not grow with them. With fractional weights a row is a unit and keeps its weight. Part
+        at a cost that does not grow with them. With weights a row is a unit and keeps its weight. Part
         ``k`` ends at the rounded cumulated fraction of the observations.
 
         Args:
@@ -359,9 +365,10 @@ class Observations:
             >>> [part.total_count for part in data.split([0.5, 0.25, 0.25], seed=0)]
             [30.0, 15.0, 15.0]
         """
-        parts = split_rows(self.counts.numpy(), check_split(fractions, seed), int(seed))
+        counts, shares = self.counts.numpy(), check_split(fractions, seed)
+        parts = split_rows(counts, shares, int(seed), are_weights=self.is_weighted)
         return tuple(
-            Observations(self.domain, self.codes[torch.from_numpy(rows)], torch.from_numpy(counts))
+            Observations(self.domain, self.codes[torch.from_numpy(rows)], torch.from_numpy(counts), self.is_weighted)
             for rows, counts in parts
         )
 

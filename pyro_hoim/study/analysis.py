@@ -341,6 +341,7 @@ def analyse(
         chosen_index=chosen,
         comparison=comparison,
         prior=prior,
+        has_weights=not train.has_whole_counts,
     )
 
 

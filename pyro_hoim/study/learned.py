@@ -120,6 +120,7 @@ def analyse_learned(
         target=target,
         num_parameters_fitted=number,
         num_parameters_predictive=number if model is learned else _num_identified(learned, fitted),
+        has_weights=any(part is not None and not part.has_whole_counts for part in parts.values()),
     )
 
 
@@ -128,7 +129,7 @@ def _together(parts: Sequence[Observations]) -> Observations | None:
     if not parts:
         return None
     codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
-    return Observations(parts[0].domain, codes, counts)
+    return Observations(parts[0].domain, codes, counts, parts[0].is_weighted)
 
 
 def _num_identified(learned: LearnResult, rows: Observations | None) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.page import Cell, Page, Section, cell
 from ..core.words import (
+    amount_text,
     coefficient,
     distinct_sentence,
     fixed,
@@ -72,6 +73,7 @@ def learned_page(analysis: LearnedAnalysis) -> Page:
         about=analysis.about,
         sections=[section for section in sections if section is not None],
         seed=analysis.seed,
+        has_weights=analysis.has_weights,
     )
 
 
@@ -91,7 +93,7 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
         (
             f"{analysis.title}: {' and '.join(listed) if listed else 'no interaction'}, with "
             f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
-            f"{plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
+            f"{amount_text(learned.num_rows, analysis.has_weights)} of {plural(len(domain), 'variable')} "
             f"({possible_rows(domain.num_states)})."
             f"{_loss_sentence(analysis)}"
         )

@@ -88,7 +88,7 @@ def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
         about=analysis.about,
         sections=[section for section in sections if section is not None],
         seed=analysis.seed,
-        has_weights=not analysis.train.has_whole_counts,
+        has_weights=analysis.has_weights,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from pyro_hoim.core.words import rows_text
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, IntractableError, MissingDataError
@@ -167,6 +168,37 @@ def test_counts_in_a_list_keep_their_last_digit():
     codes = torch.tensor([[0, 2], [1, 1]])
     assert Observations(DOMAIN, codes, [2.0**24 + 1, 1]).counts.tolist() == [2**24 + 1, 1]
     assert Observations(DOMAIN, codes, [2**53 - 2, 1]).total_count == 2**53 - 1
+
+
+def test_whole_weights_are_weights_not_numbers_of_rows():
+    """The oracle is half of them: fractions are weights whatever they are called."""
+    frame = pd.DataFrame({"a": list("xyxxy"), "b": [*"uvvu", None], "w": [3, 1, 40, 5, 7]})
+    whole, half = (Observations.from_pandas(frame.assign(w=frame.w * by), weights="w") for by in (1, 0.5))
+    table, codes = torch.tensor([[4.0, 0.0], [6.0, 2.0]]), torch.tensor([[0, 1], [1, 1]])
+    domain = Domain.from_cardinalities([2, 2])
+    for made in (
+        whole,
+        Observations.from_table(domain, weights=table),
+        Observations.from_tensor(codes, domain, weights=[2, 3]),
+        Observations.from_numpy(codes.numpy(), weights=[2, 3]),
+    ):
+        assert not made.has_whole_counts
+    for change in (
+        lambda rows: rows.unique(),
+        lambda rows: rows.project(["a"]),
+        lambda rows: rows.drop_missing(),
+        lambda rows: rows.missing_as_level("none"),
+        lambda rows: rows.rows(torch.tensor([0, 2])),
+        *(lambda rows, k=k: rows.split([0.4, 0.6], 3)[k] for k in range(2)),
+    ):
+        first, second = change(whole), change(half)
+        assert torch.equal(first.codes, second.codes)
+        assert torch.equal(first.counts, second.counts * 2)
+        assert rows_text(first).split(" with ")[0] == rows_text(second).split(" with ")[0]
+        assert "weights that add up to" in rows_text(first)
+    counted = Observations.from_pandas(frame, count="w")  # the control: numbers of rows are split one by one
+    assert rows_text(counted) == "56 rows"
+    assert sum(part.num_rows for part in counted.split([0.4, 0.6], 3)) > counted.num_rows
 
 
 def test_split_leaves_global_random_state_alone():

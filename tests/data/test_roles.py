@@ -6,6 +6,7 @@ statsmodels' Poisson regression. Oracle of counting rows: the same rows written 
 
 import contextlib
 import io
+import re
 import warnings
 
 import numpy as np
@@ -209,14 +210,24 @@ def test_control_a_table_of_one_way_is_that_of_its_rows(counts):
     assert found.coefficients("corner") == pytest.approx(expected.coefficients("corner"), abs=1e-8)
 
 
-def test_sums_of_weights_are_no_rows(tmp_path):
-    frame = PERSONS.assign(w=np.full(300, 25 / 300))
+@pytest.mark.parametrize(
+    ("weight", "options"),
+    [
+        (25 / 300, []),
+        (2.0, []),
+        (2.0, ["--select"]),
+        (2.0, ["--model", "dependency-network"]),
+    ],
+)
+def test_sums_of_weights_are_no_rows(tmp_path, weight, options):
+    frame, total = PERSONS.assign(w=np.full(300, weight)), f"{300 * weight:g}"
     found = hoim.fit("a*g", frame, weights="w")
-    assert "weights that add up to 25," in repr(found) and "25 rows" not in repr(found)
+    assert f"weights that add up to {total}," in repr(found) and f"{total} rows" not in repr(found)
     frame.to_csv(tmp_path / "d.csv", index=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        status, told = run("fit", tmp_path / "d.csv", "--weight-column", "w", "--out", tmp_path / "m")
+        status, told = run("fit", tmp_path / "d.csv", "--weight-column", "w", "--out", tmp_path / "m", *options)
     page = (tmp_path / "m" / "report.html").read_text()
-    assert status == 0 and "300 rows with weights that add up to 25" in told and "25 rows" not in told + page
+    assert status == 0 and f"300 rows with weights that add up to {total}" in told, told
+    assert "weights that add up to" in page and not re.search(r"\d rows of|\d (train|test) rows", told + page)
     assert "300 rows," in repr(hoim.fit("a*g", PERSONS))  # control

@@ -177,7 +177,8 @@ def encoded(
     table: CsvColumns, count: str | None, weights: str | None, chosen: Any, missing: Collection[str]
 ) -> Observations:
     """The rows of cells that were read; :func:`missing_words` tells of their labels."""
-    return Observations(*encode_columns(Source.of_csv(table), None, count, weights, chosen, ("", *missing)))
+    read = encode_columns(Source.of_csv(table), None, count, weights, chosen, ("", *missing))
+    return Observations(*read, is_weighted=weights is not None)
 
 
 def missing_words(rows: Observations) -> str | None:

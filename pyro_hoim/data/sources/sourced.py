@@ -51,7 +51,7 @@ class SourcedRows(Observations):
             raise none_received("data", "at least one observation")
         codes = torch.cat([found.codes for found, _ in parts])
         counts = torch.cat([found.counts * (total / found.total_count) for found, total in parts])
-        rows = cls(domain, codes, counts, sources)
+        rows = cls(domain, codes, counts, sources=sources)
         rows.marginal_counts([(name,) for name in domain.names])  # says where cells are missing
         return rows
 

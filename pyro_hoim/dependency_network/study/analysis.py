@@ -166,6 +166,7 @@ def analyse_network(
         found=found,
         target=target,
         independent=_column_shares(independent.conditionals),
+        has_weights=not train.has_whole_counts,
     )
 
 

@@ -9,6 +9,7 @@ from ...core.scores import rows_are_distinct
 from ...core.words import (
     PSEUDO,
     against_majority,
+    amount_text,
     distinct_sentence,
     gain_sentence,
     listed,
@@ -52,6 +53,7 @@ def network_page(analysis: NetworkAnalysis) -> Page:
         about=analysis.about,
         sections=[_scores(analysis), _structure(analysis), _nodes(analysis), _graphs(analysis), _trust(analysis)],
         seed=analysis.seed,
+        has_weights=analysis.has_weights,
     )
 
 
@@ -62,7 +64,8 @@ def _summary(analysis: NetworkAnalysis) -> list[str]:
     parameters = sum(node.num_parameters for node in learned.nodes)
     sentences = [
         (
-            f"{analysis.title}: {plural(learned.num_observations, 'row')} of {plural(len(domain), 'variable')} "
+            f"{analysis.title}: {amount_text(learned.num_observations, analysis.has_weights)} of "
+            f"{plural(len(domain), 'variable')} "
             f"({possible_rows(domain.num_states)}). The dependency network predicts every variable from others by a "
             f"decision graph; it has {plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
             f"{plural(parameters, 'parameter')} in all."

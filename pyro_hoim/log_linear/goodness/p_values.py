@@ -131,7 +131,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
                 p_value_note="of rows with missing cells it is not known where the chi-square distribution holds"
             )
         if result.data is not None and not result.data.has_whole_counts:
-            unit = "G\N{SUPERSCRIPT TWO} has the unit of the weights, and the counts are not whole numbers"
+            unit = "G\N{SUPERSCRIPT TWO} has the unit of the weights, and the counts are not whole numbers of rows"
             return PValue(p_value_note=f"{unit}: a test against a larger model takes covariance='robust'")
         excess, reason = _mean_excess(test, expected)
         if abs(excess) <= MAX_MEAN_EXCESS:
@@ -377,6 +377,6 @@ def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
         return "drawn tables are not refitted to restricted interactions"
     if result.data is None or result.data.has_missing:
         return "the fit is not one to complete rows"
-    if result.num_rows % 1 or result.num_rows > _MAX_TOTAL or bool((result.data.counts % 1 != 0).any()):
-        return "the counts are not whole numbers"
+    if result.num_rows % 1 or result.num_rows > _MAX_TOTAL or not result.data.has_whole_counts:
+        return "the counts are not whole numbers of rows"
     return None

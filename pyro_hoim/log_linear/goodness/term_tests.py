@@ -120,7 +120,7 @@ def term_tests(
         result: a converged maximum-likelihood fit without penalty, to complete observations.
         method: ``likelihood-ratio`` or ``wald``.
         covariance: ``model``; ``robust``; what :meth:`FitResult.robust_covariance` gave, such as one of clusters; by
-            default ``robust`` where weights are not whole, else ``model``.
+            default ``robust`` of weights, else ``model``.
         correction: of the p-values over the rows of the table (:func:`adjust_p_values`), or None.
         terms: interactions to test; default all of two or more variables.
         p_value: ``auto`` or, whatever the expected counts, ``chi-square``.

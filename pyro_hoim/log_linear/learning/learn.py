@@ -349,4 +349,4 @@ def joint_rows(first: Observations, second: Observations) -> Observations:
         sources = [rows.sources if isinstance(rows, SourcedRows) else (MemoryRows.of(rows),) for rows in parts]
         return SourcedRows.of(*itertools.chain(*sources))
     codes, counts = torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
-    return Observations(first.domain, codes, counts).unique()
+    return Observations(first.domain, codes, counts, first.is_weighted).unique()

@@ -124,7 +124,7 @@ class EdgeTester:
     def __init__(self, rows: Observations, *more: Observations) -> None:
         parts = [held_rows(part) for part in (rows, *more)]
         codes, counts = torch.cat([part.codes for part in parts]), torch.cat([part.counts for part in parts])
-        self._rows = Observations(rows.domain, codes, counts).unique()
+        self._rows = Observations(rows.domain, codes, counts, rows.is_weighted).unique()
         self.cardinalities = dict(zip(rows.domain.names, rows.domain.cardinalities, strict=True))
         self.total = float(self._rows.total_count)
         self._codes = np.ascontiguousarray(self._rows.codes.numpy().T)  # by column
