@@ -430,7 +430,7 @@ class FitResult(Fitted):
 
     @cached_property
     def effective_num_rows(self) -> float:
-        r"""Kish's effective number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`; N where all weights are whole."""
+        r"""Kish's effective number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`; N of whole counts."""
         if self.data is None or self.data.has_whole_counts:
             return self.num_rows
         return effective_size(self.data.counts.numpy())

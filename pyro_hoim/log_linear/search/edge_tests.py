@@ -17,6 +17,7 @@ from scipy.stats import chi2
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...structure.hypergraph import Edge
+from ..sandwich import effective_size
 from ._newton import Maximum, maximised, score_statistic
 
 __all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms", "smallest", "two_by_two_log_tail"]
@@ -107,7 +108,8 @@ class EdgeTester:
     Which levels are pooled depends on the frequencies of single levels alone.
 
     Args:
-        rows: complete rows. Of rows beyond memory the sample that stands in for them.
+        rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
+            number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`, so they should not have been merged.
         more: further rows over the same domain.
 
     References:
@@ -124,6 +126,8 @@ class EdgeTester:
     def __init__(self, rows: Observations, *more: Observations) -> None:
         parts = [held_rows(part) for part in (rows, *more)]
         codes, counts = torch.cat([part.codes for part in parts]), torch.cat([part.counts for part in parts])
+        if not all(part.has_whole_counts for part in parts) and bool(counts.any()):
+            counts = counts * (effective_size(counts.numpy()) / float(counts.sum()))
         self._rows = Observations(rows.domain, codes, counts, rows.is_weighted).unique()
         self.cardinalities = dict(zip(rows.domain.names, rows.domain.cardinalities, strict=True))
         self.total = float(self._rows.total_count)

@@ -119,6 +119,29 @@ def test_rare_independent_columns_yield_no_more_than_the_rate():
     assert normal > limit  # the control
 
 
+def test_weights_are_no_rows_that_confirm():
+    """Equal weights change nothing, whatever they add up to; unequal ones of noise yield no more than the rate."""
+    codes = (np.random.default_rng(0).random((400, 6)) < 0.4).astype(int)
+    codes[:, 1] ^= codes[:, 0] & (np.arange(400) % 2)
+    rows = rows_of(codes)
+    same = Observations.from_tensor(rows.codes, rows.domain, weights=np.full(400, 50.0))
+    for test, other in zip(confirm(rows, rows).tests, confirm(same, same).tests, strict=True):
+        assert (other.edge, other.is_kept) == (test.edge, test.is_kept)
+        assert [other.p_value, other.rise, other.gain_std_error] == pytest.approx(
+            [test.p_value, test.rise, test.gain_std_error], rel=1e-9
+        )
+    found = np.zeros(2, int)
+    for seed in range(16):
+        random = np.random.default_rng(seed)
+        codes, weights = (random.random((400, 4)) < 0.4).astype(int), random.integers(1, 100, 400)
+        rows = rows_of(codes)
+        weighted = Observations.from_tensor(rows.codes, rows.domain, weights=weights)
+        counted = Observations.from_tensor(rows.codes, rows.domain, weights)
+        found += [bool(kept(confirm(part, part, max_order=2))) for part in (weighted, counted)]
+    limit = binom.isf(FALSE_ALARM_RATE, 16, 0.1)
+    assert found[0] <= limit < found[1]  # the second is the control: numbers of rows
+
+
 def chain(number, seed, length=5):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 2, (number, length))
