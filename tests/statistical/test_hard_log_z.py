@@ -35,6 +35,7 @@ from pyro_hoim.testing.hard_models import (
 from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 FEW = {"num_chains": 128, "num_temperatures": 100}
+ENOUGH = {"num_chains": 512, "num_temperatures": 300}
 SMALL = [
     *(mean_field_spins(12, triple=triple) for triple in (27.0, 31.4, 33.0, 42.0)),
     *(mean_field_spins(16, triple=triple) for triple in (29.0, 40.0)),
@@ -90,16 +91,12 @@ def test_no_false_claim_on_small_hard_models():
     assert sum(old) >= 4
 
 
-def test_verdicts_depend_on_the_order_of_the_levels_no_more_than_on_the_seed():
-    """Runs draw other numbers then, as for another seed: a verdict may differ where it does between seeds, too."""
-    close = 0
+def test_verdicts_do_not_depend_on_the_order_of_the_levels():
+    """Runs draw other numbers then, as for another seed, so there are as many as verdicts of these models need."""
     for seed, model in enumerate(SMALL):
-        first, second = (estimated(m, seed, **FEW) for m in (model, shuffled(model, seed)))
+        first, second = (estimated(m, seed, **ENOUGH) for m in (model, shuffled(model, seed)))
+        assert first.verdict == second.verdict, (model.name, model.parameters)
         assert not is_false_claim(second, model.log_z)
-        if first.verdict != second.verdict:
-            close += 1
-            assert len({estimated(model, seed + 100 * k, **FEW).verdict for k in range(1, 9)}) > 1, model.parameters
-    assert close <= 2
 
 
 def test_easy_models_are_not_refused():
