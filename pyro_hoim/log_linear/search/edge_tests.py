@@ -6,16 +6,17 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, log_softmax
+from scipy.special import log_softmax
 from scipy.stats import chi2
 
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
+from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..sandwich import effective_size
 from ._newton import Maximum, maximised, score_statistic
@@ -24,42 +25,11 @@ __all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms",
 
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
-Method = Literal["saddle point", "chi-square"]
 _LEAST_EXPECTED = 1.0  # rows in a cell of the chi-square tests, of which the more careful one counts
 _CELLS_TRIED = 3  # of the most extreme ones, whose tails are computed
 _INSIDE = 0.05  # ridge of tests of subsets of what is kept
 _RIDGE = 0.5  # of both fits whose predictions are compared
 _STEP = 0.5  # half of the distance of whole numbers
-_NEAR = 0.05  # signed roots below it have no tail worth a correction
-
-
-@dataclass(frozen=True)
-class EdgeTest:
-    """What rows say for one interaction beside others.
-
-    Attributes:
-        edge: the interaction.
-        log_p_value: logarithm of the two-sided p-value.
-        gain: log-likelihood of one variable given the others that it brings, in nats over all rows.
-        method: ``saddle point`` or ``chi-square``, whichever gave the smaller p-value.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> found = EdgeTester(rows).test(("a", "b"), [])
-        >>> round(found.p_value, 6), found.method
-        (8.3e-05, 'saddle point')
-    """
-
-    edge: Edge
-    log_p_value: float
-    gain: float
-    method: Method
-
-    @property
-    def p_value(self) -> float:
-        """The p-value; zero where it underflows."""
-        return math.exp(self.log_p_value)
 
 
 @dataclass(frozen=True)
@@ -367,17 +337,8 @@ def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats
         psi = np.abs(np.log(cells[0] * cells[3] / (cells[1] * cells[2])))
         margins = np.log(row) + np.log(total - row) + np.log(column) + np.log(total - column)
         ratio = np.log(cells).sum(0) + np.log(total) - margins
-        found = _corrected(root, psi, np.exp(ratio / 2))
+        found = saddle_point_log_tail(root, psi, np.exp(ratio / 2))
     return np.where(is_out, 0.0, found), np.where(is_out, 0.0, gain)
-
-
-def _corrected(root: Floats, psi: Floats, information: Floats) -> Floats:
-    """Two-sided log p-value from the size of the signed root, of psi, and the ratio of informations."""
-    v = 2 * np.sinh(np.minimum(psi, 700.0) / 2) * information
-    is_near = (root < _NEAR) | ~(v > 0)
-    safe = np.where(is_near, 1.0, root)
-    shifted = np.where(is_near, root, safe + np.log(np.where(is_near, 1.0, v) / safe) / safe)
-    return np.minimum(0.0, math.log(2) + log_ndtr(-shifted))
 
 
 def _log_tail(null: Maximum, counts: Floats, direction: Floats, seen: float) -> tuple[float, float]:
@@ -388,7 +349,7 @@ def _log_tail(null: Maximum, counts: Floats, direction: Floats, seen: float) -> 
     if (target - expected) * side <= 1e-9:
         return 0.0, 0.0
     gain, psi, information = null.tilted(direction, target)
-    found = _corrected(np.array(math.sqrt(2 * max(gain, 0.0))), np.array(abs(psi)), np.array(information))
+    found = saddle_point_log_tail(np.array(math.sqrt(2 * max(gain, 0.0))), np.array(abs(psi)), np.array(information))
     return float(found), gain
 
 

@@ -11,8 +11,8 @@ from scipy.stats import binom, hypergeom
 
 from pyro_hoim import InputError, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
-from pyro_hoim.log_linear.search.confirmation import _Hypotheses
 from pyro_hoim.log_linear.search.screening import lone_pairs
+from pyro_hoim.results.confirmation import Hypotheses
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -214,7 +214,7 @@ def test_confirmed_are_those_of_the_weighted_step_up_procedure(level):
     """Against its definition; sets without a test count as not confirmed."""
     rng = np.random.default_rng(3)
     domain = Domain.from_cardinalities([2] * 9)  # 36 pairs, 84 triples
-    hypotheses = _Hypotheses(domain, 3, None, level)
+    hypotheses = Hypotheses(domain.names, 3, None, level)
     for number in (0, 1, 7, 40):
         edges = [("x",) * int(size) for size in rng.integers(2, 4, number)]
         p = rng.random(number) ** 6

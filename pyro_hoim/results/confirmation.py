@@ -1,0 +1,330 @@
+"""Which sets of variables tests confirm, each beside the others, with a false discovery rate; of any family."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtri_exp
+
+from ..structure.hypergraph import Edge
+
+__all__ = ["EdgeTest", "InteractionTest"]
+
+Floats = NDArray[np.float64]
+Method = Literal["saddle point", "chi-square"]
+PROMISING = math.log(0.01)
+"""Log p-value alone of sets that enter first, and that are tested beside others of which nothing links them."""
+_ADDED = 3  # times that a set may come back
+_CYCLES = 8  # of adding and removing
+_NEAR = 0.05  # signed roots below it have no tail worth a correction
+
+
+@dataclass(frozen=True)
+class EdgeTest:
+    """What rows say for one interaction beside others.
+
+    Attributes:
+        edge: the interaction.
+        log_p_value: logarithm of the two-sided p-value.
+        gain: log-likelihood of one variable given the others that it brings, in nats over all rows.
+        method: ``saddle point`` or ``chi-square``, whichever gave the smaller p-value.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import EdgeTester
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> found = EdgeTester(rows).test(("a", "b"), [])
+        >>> round(found.p_value, 6), found.method
+        (8.3e-05, 'saddle point')
+    """
+
+    edge: Edge
+    log_p_value: float
+    gain: float
+    method: Method
+
+    @property
+    def p_value(self) -> float:
+        """The p-value; zero where it underflows."""
+        return math.exp(self.log_p_value)
+
+
+@dataclass(frozen=True)
+class InteractionTest:
+    """What rows say about one interaction.
+
+    Attributes:
+        edge: the interaction.
+        gain: held-out log-likelihood, of the variable that was tested given the others, with the interaction less that
+            without it; in nats a row. It measures prediction and decides nothing. None where no rows were held out.
+        gain_std_error: sampling error of the gain over the held-out rows.
+        z: size of a standard normal variable with the same two-sided p-value.
+        p_value: of the interaction beside the others of the structure, of all rows.
+        is_kept: whether it is in the structure.
+        is_confirmed: whether its test beside its subsets alone confirms it; so one that is not kept is replaced.
+        rise: nats over all rows, train and held-out, that it raises the log-likelihood by in that test.
+        replaced_by: of one that is confirmed alone but not kept, interactions of the structure beside which it is not.
+
+    Example:
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.log_linear import confirm
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> test = confirm(rows, rows).tests[0]
+        >>> test.edge, test.is_kept, round(test.gain, 2), test.p_value < 0.001
+        (('a', 'b'), True, 0.09, True)
+    """
+
+    edge: Edge
+    gain: float | None
+    gain_std_error: float | None
+    z: float
+    p_value: float
+    is_kept: bool
+    is_confirmed: bool
+    rise: float | None = None
+    replaced_by: tuple[Edge, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description, inverse of :meth:`from_json`."""
+        return {
+            **asdict(self),
+            "edge": list(self.edge),
+            "z": self.z if math.isfinite(self.z) else None,
+            "replaced_by": [list(edge) for edge in self.replaced_by],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> InteractionTest:
+        """Inverse of :meth:`to_json`; of what older files hold beside, nothing is kept."""
+        names = {field.name for field in fields(cls)}
+        found = {name: entry for name, entry in value.items() if name in names}
+        found["edge"] = tuple(found["edge"])
+        found["replaced_by"] = tuple(tuple(edge) for edge in found.get("replaced_by", ()))
+        if found["z"] is None:
+            found["z"] = math.inf if found["p_value"] < 0.5 else -math.inf
+        return cls(**found)
+
+
+class Hypotheses:
+    """The sets that may be interactions, counted by size, and the step-up procedure over all of them.
+
+    Args:
+        names: of the variables that vary.
+        max_order: variables of the largest set.
+        allowed: the sets that may be; None for all.
+        level: the false discovery rate.
+    """
+
+    def __init__(
+        self, names: Iterable[str], max_order: int, allowed: Iterable[frozenset[str]] | None, level: float
+    ) -> None:
+        self.names = list(names)
+        usable = frozenset(self.names)
+        self.allowed = None if allowed is None else {s for s in allowed if 2 <= len(s) <= max_order and s <= usable}
+        sizes = range(2, min(max_order, len(self.names)) + 1)
+        if self.allowed is None:
+            self._counts = {size: math.comb(len(self.names), size) for size in sizes}
+        else:
+            counts = {size: sum(len(s) == size for s in self.allowed) for size in sizes}
+            self._counts = {size: count for size, count in counts.items() if count}
+        self.level = level
+
+    def __contains__(self, edge: Edge) -> bool:
+        if self.allowed is not None and frozenset(edge) not in self.allowed:
+            return False
+        return len(edge) in self._counts and set(edge) <= set(self.names)
+
+    @property
+    def largest(self) -> int:
+        """Variables of the largest set."""
+        return max(self._counts, default=0)
+
+    def weighted(self, test: EdgeTest) -> float:
+        """Log p-value times the number of sizes and of sets of this size."""
+        return test.log_p_value + math.log(len(self._counts) * self._counts[len(test.edge)])
+
+    def limit(self, tests: Iterable[EdgeTest], num_certain: int = 0) -> float:
+        """The largest weighted log p-value that is confirmed, beside so many that are in any case."""
+        values = sorted(self.weighted(test) for test in tests)
+        found = math.log(self.level * max(num_certain, 1))
+        for rank, value in enumerate(values, start=num_certain + 1):
+            if value <= math.log(self.level * rank):
+                found = math.log(self.level * rank)
+        return found
+
+
+class _Testable:
+    """Sets whose tests beside a structure may differ from those alone.
+
+    Not so sets without promise of variables that nothing kept links: where their parts of the structure are
+    independent, the test alone is one beside them.
+    """
+
+    def __init__(self, kept: list[Edge], alone: Mapping[Edge, EdgeTest]) -> None:
+        self.kept, self._alone = kept, alone
+        self._part: dict[str, str] = {}
+        for edge in kept:
+            roots = {self._root(name) for name in edge}
+            top = min(roots)
+            self._part.update(dict.fromkeys(roots, top))
+
+    def _root(self, name: str) -> str:
+        while (above := self._part.get(name, name)) != name:
+            name = above
+        return name
+
+    def __contains__(self, edge: Edge) -> bool:
+        found = self._alone.get(edge)
+        if found is None or found.log_p_value <= PROMISING:
+            return True
+        return len({self._root(name) for name in edge}) < len(edge)
+
+
+class StepwiseSearch(ABC):
+    """Sets that are confirmed beside each other, found by adding and removing; a family says how one is tested.
+
+    Attributes:
+        kept: the structure so far.
+
+    Args:
+        hypotheses: the sets that may be interactions, with the rate.
+        least_gain: nats over all rows that a kept set must bring.
+        alone: tests of sets beside nothing else.
+    """
+
+    def __init__(self, hypotheses: Hypotheses, least_gain: float, alone: Iterable[EdgeTest]) -> None:
+        self.hypotheses, self._least_gain = hypotheses, least_gain
+        self.alone = {test.edge: test for test in alone}
+        self.kept: list[Edge] = []
+        self._times: dict[Edge, int] = defaultdict(int)
+        self._limit = math.log(hypotheses.level)
+        self._linked: _Testable | None = None
+
+    @abstractmethod
+    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+        """The test of a set beside others, by the law of one of its variables, or of those that the family takes."""
+
+    def responses(self, edge: Edge) -> tuple[str | None, ...]:
+        """The variables whose tests must all fail where a set is replaced; None for those that the family takes."""
+        return edge
+
+    def test(self, edge: Edge, others: Sequence[Edge] | None = None, response: str | None = None) -> EdgeTest:
+        """The test of a set beside others, by default those kept."""
+        if others is not None:
+            return self.tested(edge, others, response)
+        if self._linked is None or self._linked.kept != self.kept:
+            self._linked = _Testable(list(self.kept), self.alone)
+        return self.tested(edge, self.kept, response) if edge in self._linked else self.alone[edge]
+
+    def _judged(self, edge: Edge, others: Sequence[Edge] | None = None, response: str | None = None) -> EdgeTest:
+        """The test, with a p-value of one where the set gains too little."""
+        found = self.test(edge, others, response)
+        return found if found.gain >= self._least_gain else replace(found, log_p_value=0.0)
+
+    def settle(self, pool: Sequence[Edge]) -> None:
+        """Add and remove sets until nothing changes."""
+        for _ in range(_CYCLES):
+            before = set(self.kept)
+            self.grow(pool)
+            self.shrink()
+            if set(self.kept) == before:
+                return
+
+    def grow(self, pool: Sequence[Edge]) -> None:
+        """Add confirmed sets that are the strongest of one of their variables."""
+        while True:
+            present = set(self.kept)
+            free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
+            tests = sorted((self._judged(edge) for edge in free), key=self.hypotheses.weighted)
+            limit = self.hypotheses.limit(tests, len(self.kept))
+            seen: set[str] = set()
+            added: list[Edge] = []
+            for test in tests:
+                if self.hypotheses.weighted(test) > limit:
+                    break
+                if not seen.issuperset(test.edge):
+                    added.append(test.edge)
+                seen.update(test.edge)
+            if not added:
+                return
+            for edge in added:
+                self._times[edge] += 1
+            self.kept += added
+
+    def shrink(self) -> None:
+        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time."""
+        while True:
+            tests = [self._judged(edge) for edge in self.kept]
+            self._limit = self.hypotheses.limit(tests)
+            weak = [test for test in tests if self.hypotheses.weighted(test) > self._limit]
+            if not weak:
+                return
+            touched: set[str] = set()
+            gone: set[Edge] = set()
+            for test in sorted(weak, key=lambda test: -self.hypotheses.weighted(test)):
+                if touched.isdisjoint(test.edge):
+                    gone.add(test.edge)
+                touched.update(test.edge)
+            self.kept = [edge for edge in self.kept if edge not in gone]
+
+    def verdict(self, edge: Edge, gain: float | None = None, error: float | None = None) -> InteractionTest:
+        """The test of a set beside the structure, and what replaces it, with its gain on held-out rows."""
+        is_kept, test = edge in self.kept, self.test(edge)
+        alone = self.hypotheses.weighted(self._judged(edge, [])) <= self._limit
+        replaced_by = self._replacement(edge) if alone and not is_kept else ()
+        z = -float(ndtri_exp(test.log_p_value - math.log(2)))
+        return InteractionTest(edge, gain, error, z, test.p_value, is_kept, alone, test.gain, replaced_by)
+
+    def _replacement(self, edge: Edge) -> tuple[Edge, ...]:
+        """Kept sets beside which a set is confirmed for none of its variables, as few as steps forth and back find."""
+        rest = [other for other in self.kept if not set(edge).isdisjoint(other)]
+        found: list[Edge] = []
+
+        def values(sets: Sequence[Edge]) -> list[float]:
+            return [self.hypotheses.weighted(self._judged(edge, sets, name)) for name in self.responses(edge)]
+
+        while rest and min(values(found)) <= self._limit:
+            best = max(rest, key=lambda other: (max(v := values([*found, other])), sum(v)))
+            rest.remove(best)
+            found.append(best)
+        for other in found[:-1]:
+            fewer = [kept for kept in found if kept != other]
+            if min(values(fewer)) > self._limit:
+                found = fewer
+        return tuple(found)
+
+
+def kept_first(tests: Iterable[InteractionTest]) -> tuple[InteractionTest, ...]:
+    """Tests in the order in which they are shown: the kept ones first, then by p-value."""
+    return tuple(sorted(tests, key=lambda test: (not test.is_kept, -test.z)))
+
+
+def saddle_point_log_tail(root: Floats, psi: Floats, information: Floats, step: float = 1.0) -> Floats:
+    r"""Two-sided log p-value of a statistic in steps, conditional on those of the nuisance.
+
+    The double saddle-point tail :math:`\Phi(-r - \log(v / r) / r)` with
+    :math:`v = 2 \sinh(\delta \hat\psi / 2) / \delta` times the ratio of informations, both fits at half a step towards
+    the expectation; step 0 is the limit of continuous statistics.
+
+    Args:
+        root: size of the signed root of twice the log-likelihood ratio.
+        psi: size of the parameter of the statistic.
+        information: root of the ratio of the determinants of both informations.
+        step: distance of the values of the statistic.
+
+    References:
+        Ib Skovgaard, Saddlepoint expansions for conditional distributions, 1987.
+    """
+    wide = 2 * np.sinh(np.minimum(step * psi, 700.0) / 2) / step if step else psi
+    v = wide * information
+    is_near = (root < _NEAR) | ~(v > 0)
+    safe = np.where(is_near, 1.0, root)
+    shifted = np.where(is_near, root, safe + np.log(np.where(is_near, 1.0, v) / safe) / safe)
+    return np.minimum(0.0, math.log(2) + log_ndtr(-shifted))
