@@ -26,10 +26,12 @@ from .nodes.user import UserFamily as UserFamily
 from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
 from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import L1ChoiceResult as L1ChoiceResult, choose_l1 as choose_l1
+from .regress.confirm import confirm_roots as confirm_roots
 from .regress.fit import fit_root_path as fit_root_path, fit_roots as fit_roots
 from .regress.options import L1Rule as L1Rule, RootSettings as RootSettings
 from .regress.refit import refit_roots as refit_roots
 from .regress.result import (
+    RootConfirmation as RootConfirmation,
     RootFitResult as RootFitResult,
     RootNodeResult as RootNodeResult,
     RootRefitResult as RootRefitResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -274,6 +274,11 @@ class StepwiseSearch(ABC):
                 touched.update(test.edge)
             self.kept = [edge for edge in self.kept if edge not in gone]
 
+    def likeliest(self, edge: Edge, rest: Sequence[Edge], values: Callable[[Edge], list[float]]) -> Edge:
+        """Which of further sets leaves least of one that they may replace, by its weighted log p-values beside each."""
+        _ = edge
+        return max(rest, key=lambda other: (max(v := values(other)), sum(v)))
+
     def verdict(self, edge: Edge, gain: float | None = None, error: float | None = None) -> InteractionTest:
         """The test of a set beside the structure, and what replaces it, with its gain on held-out rows."""
         is_kept, test = edge in self.kept, self.test(edge)
@@ -291,7 +296,7 @@ class StepwiseSearch(ABC):
             return [self.hypotheses.weighted(self._judged(edge, sets, name)) for name in self.responses(edge)]
 
         while rest and min(values(found)) <= self._limit:
-            best = max(rest, key=lambda other: (max(v := values([*found, other])), sum(v)))
+            best = self.likeliest(edge, rest, lambda other: values([*found, other]))
             rest.remove(best)
             found.append(best)
         for other in found[:-1]:

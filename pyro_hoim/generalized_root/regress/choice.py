@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,9 @@ from ...errors import check_type, check_whole, conflict
 from ...runs.options import checked_run
 from ..nodes.families import NodeFamily
 from ._space import Penalty
+from .confirm import confirm_roots
 from .fit import check_penalties, checked_family, fit_root_path
-from .options import L1Rule
+from .options import L1Rule, checked_settings
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
 
@@ -33,7 +35,7 @@ class L1ChoiceResult(NamedTuple):
 
     Attributes:
         l1: the chosen penalty.
-        fit: the model of all rows under it.
+        fit: the model of all rows under it, with its confirmed model.
         scores: one per penalty: mean held-out log pseudo-likelihood, nats per row (largest is best); extended BIC of
             all nodes together, nats (smallest is best); or instability of the pair graph (largest below the limit):
             mean over pairs of :math:`2 f (1 - f)`, with the share f of the subsamples in which a tuple joins the pair.
@@ -109,6 +111,9 @@ def choose_l1(
     if options.get("counts") is not None:
         raise conflict("counts", "cannot be left out part by part", "repeat the rows")
     rows = prepare_rows(data, checked_family(family), order, options.pop("names", None))
+    settings = checked_settings(options.get("settings"))
+    rate = settings.false_discovery_rate
+    options["settings"] = replace(settings, false_discovery_rate=None)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     check_type(generator, torch.Generator, "generator", "a torch.Generator")
 
@@ -131,6 +136,11 @@ def choose_l1(
         if validation is not None:
             scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
+    if rate is not None:
+        confirmed = confirm_roots(
+            path[best], CountTable(rows.domain, rows.matrix), false_discovery_rate=rate, settings=settings
+        )
+        path = (*path[:best], replace(path[best], confirmed=confirmed), *path[best + 1 :])
     return L1ChoiceResult(l1s[best], path[best], scores, errors, path)
 
 

@@ -7,6 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from ...data.frames import is_source
 from ...errors import (
     ConvergenceWarning,
+    CostWarning,
     check_choice,
     check_type,
     check_whole,
@@ -30,6 +32,7 @@ from ..nodes.families import NodeFamily, node_family
 from ..nodes.user import UserFamily
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
+from .confirm import confirm_rows
 from .node import NodeSolution, advice
 from .options import Refit, RootSettings, checked_settings
 from .refit import warn_refits
@@ -39,6 +42,7 @@ from .rows import RootRows, counted_numbers, prepare_rows
 __all__ = ["fit_root_path", "fit_roots"]
 
 _SCANS = 5
+_MOST_TESTED, _SECONDS = 4_000_000, 1.5e-5  # sets times rows that are tested by default, and time of each, very roughly
 
 
 def fit_roots(
@@ -65,6 +69,10 @@ def fit_roots(
     joined to one of the joint model (``symmetrize``); its tensor entry is c / l!. Penalties act on the coefficients
     themselves, the convention of the published tables. The joined coefficients are no optimum of anything, and can
     predict worse than independent columns; ``refit`` maximises the pseudo-likelihood of the joint model anew.
+
+    Penalties that predict well keep sets that are absent. Which sets there are is another question: ``confirmed`` of
+    the result is the model of those that all rows confirm (:func:`~pyro_hoim.generalized_root.confirm_roots`), unless
+    ``RootSettings(false_discovery_rate=None)``, or sets times rows are beyond four million (a minute).
 
     Counts below 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
     the family's domain stops the line search: a larger penalty, or leaving out ``full``, keeps away from the edge, more
@@ -97,6 +105,7 @@ def fit_roots(
 
     Warns:
         ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance, or a refit was shortened.
+        CostWarning: the sets found are so many that they were not tested.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
@@ -199,7 +208,28 @@ def _fit(
     if refit != "none":
         fits = [regressions.refit(fitted, refit, f"{i}") for i, fitted in enumerate(fits)]
         warn_refits(fits, 3)
+    if settings.false_discovery_rate is not None:
+        fits = [_with_confirmed(fitted, rows, listed, settings) for fitted in fits]
+        warn_refits([fitted.confirmed for fitted in fits if fitted.confirmed is not None], 3)
     return tuple(fits)
+
+
+def _with_confirmed(
+    fitted: RootFitResult, rows: RootRows, listed: Mapping[int, NDArray[np.int64]], settings: RootSettings
+) -> RootFitResult:
+    """A fit with its confirmed model, unless tests would take much longer than the regressions."""
+    work = fitted.num_interactions * rows.num_rows
+    if work > _MOST_TESTED:
+        warnings.warn(
+            CostWarning(
+                f"the {fitted.num_interactions} sets that the regressions found were not tested, which would take "
+                f"{work * _SECONDS / 60:.2g} minutes or more; call confirm_roots(fit, data), raise l1, or pass "
+                "RootSettings(false_discovery_rate=None)"
+            ),
+            stacklevel=4,
+        )
+        return fitted
+    return replace(fitted, confirmed=confirm_rows(fitted, rows, listed, settings))
 
 
 def _header(

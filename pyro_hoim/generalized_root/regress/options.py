@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ...errors import check_choice, check_positive, check_type, check_whole, is_real, is_whole, out_of_range, wrong_type
+from ...errors import (
+    check_choice,
+    check_fraction,
+    check_positive,
+    check_type,
+    check_whole,
+    is_real,
+    is_whole,
+    out_of_range,
+    wrong_type,
+)
 
 __all__ = ["Candidates", "L1Rule", "Refit", "RootSettings", "Symmetrize", "checked_settings"]
 
@@ -45,6 +55,9 @@ class RootSettings:
         jobs: nodes (of a refit: columns, or parts of the rows) at a time, as ``n_jobs`` of :class:`joblib.Parallel`;
             default one, or what a surrounding :func:`joblib.parallel_config` says, which also chooses processes or a
             Dask cluster in place of threads. The result does not depend on it.
+        false_discovery_rate: share of the sets of the confirmed model that are absent from the law of the rows, on
+            average at most, between 0 and 1; None for no confirmed model. See
+            :func:`~pyro_hoim.generalized_root.confirm_roots`.
 
     Raises:
         InputError: a number out of range, or an unknown way to symmetrize.
@@ -70,6 +83,7 @@ class RootSettings:
     num_subdomains: int = 9
     stop: Stop = "residual"
     jobs: int | None = None
+    false_discovery_rate: float | None = 0.1
 
     def __post_init__(self) -> None:
         check_choice(self.symmetrize, get_args(Symmetrize), "symmetrize")
@@ -82,6 +96,8 @@ class RootSettings:
         check_choice(self.objective, get_args(Objective), "objective")
         check_whole(self.num_subdomains, "num_subdomains")
         check_choice(self.stop, get_args(Stop), "stop")
+        if self.false_discovery_rate is not None:
+            check_fraction(self.false_discovery_rate, "false_discovery_rate")
         if self.jobs is not None and not is_whole(self.jobs):
             raise wrong_type("jobs", "a whole number", received=repr(self.jobs))
         if self.jobs == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -14,8 +14,10 @@ import torch
 from ..._modes import plain_mode
 from ...data.counts import CountTable
 from ...errors import check_choice, other_domain
+from ...results.confirmation import InteractionTest
 from ...results.fitted import Fitted
 from ...schema import Domain
+from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..structure import Key, RootStructure
@@ -24,7 +26,7 @@ from .node import NodeSolution
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, prepare_rows
 
-__all__ = ["RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
+__all__ = ["RootConfirmation", "RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,38 @@ class RootRefitResult:
         return self.status in ("converged", "shortened")
 
 
+@dataclass(frozen=True)
+class RootConfirmation:
+    """Which of the sets that the regressions found all rows confirm; see :func:`confirm_roots`.
+
+    Attributes:
+        tests: of all sets of two columns or more that were found; the kept ones first, then by p-value. What is
+            confirmed alone but not kept names what replaces it. Nothing was held out, so there are no held-out gains.
+        false_discovery_rate: as asked.
+
+    Example:
+        >>> from pyro_hoim import fit_roots
+        >>> x = np.random.default_rng(0).poisson(1.0, (300, 3))
+        >>> x[:, 1] += x[:, 0]
+        >>> found = fit_roots(x, order=2).confirmed.confirmation
+        >>> found.kept, [test.edge for test in found.rejected]
+        ((('x0', 'x1'),), [('x0', 'x2')])
+    """
+
+    tests: tuple[InteractionTest, ...]
+    false_discovery_rate: float
+
+    @property
+    def kept(self) -> tuple[Edge, ...]:
+        """The sets that are confirmed."""
+        return tuple(test.edge for test in self.tests if test.is_kept)
+
+    @property
+    def rejected(self) -> tuple[InteractionTest, ...]:
+        """The tests of the sets that are not kept."""
+        return tuple(test for test in self.tests if not test.is_kept)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class RootFitResult(Fitted):
     r"""A generalized root model learned by node-wise regressions, and how it came about.
@@ -163,6 +197,9 @@ class RootFitResult(Fitted):
         constant_columns: columns with one value in all rows.
         seconds: time of the whole fit.
         refit: how the joint model was estimated anew; None where its values are those of the joined regressions.
+        confirmed: the model of the sets that all rows confirm, estimated alike; None where none was asked for, and
+            where this is it.
+        confirmation: of a confirmed model, the tests of all sets that were found.
 
     Example:
         >>> from pyro_hoim import fit_roots
@@ -186,6 +223,8 @@ class RootFitResult(Fitted):
     is_full: bool = False
     seconds: float = field(default=0.0)
     refit: RootRefitResult | None = None
+    confirmed: RootFitResult | None = None
+    confirmation: RootConfirmation | None = None
 
     @classmethod
     def from_solutions(
@@ -306,6 +345,17 @@ class RootFitResult(Fitted):
             return self
         structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, way)
         return replace(self, structure=structure, psi=psi, symmetrize=way, refit=None)
+
+    def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
+        """The regressions joined, with the terms of single columns and of some sets alone, without a refit."""
+        joined, kept = self.joined(), {frozenset(names) for names in sets}
+        values = {
+            JointTerm(key, joined.structure.domain.indices(names)): value
+            for (key, names), value in zip(joined.structure.names, joined.psi.tolist(), strict=True)
+            if len(names) == 1 or frozenset(names) in kept
+        }
+        structure, psi = structure_of(joined.structure.domain, values)
+        return replace(joined, structure=structure, psi=psi, confirmed=None, confirmation=None)
 
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
         r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats, (n,), or (n, d) by node.

@@ -1,0 +1,327 @@
+"""Which sets of a learned root model all rows confirm, each beside the others, whatever the columns' own laws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+from typing_extensions import override
+
+from ...results.confirmation import (
+    PROMISING,
+    EdgeTest,
+    Hypotheses,
+    StepwiseSearch,
+    saddle_point_log_tail,
+)
+from ...structure.hypergraph import Edge
+from ._conditional import ConditionalLaw, Floats
+from .rows import RootRows
+
+Integers = NDArray[np.int64]
+
+_MOST_LEVELS = 24  # values of a column that have a parameter of their own; of more, groups of neighbours have
+_HELD = 512  # columns
+_MOST_VALUES = 512  # of a feature, the commonest, that the step of its statistic is judged by
+_MOST_KEYS = 2**62
+_ROUNDING = 1e-9
+
+
+class _Column(NamedTuple):
+    """One column: number of the value of every row, values' roots, and levels: groups of values with their roots."""
+
+    codes: Integers
+    num_values: int
+    roots: Floats  # (k, n)
+    levels: Integers
+    level_roots: Floats  # (k, r)
+    shares: Floats  # (r,)
+
+    def scores(self, root: int) -> Floats:
+        """Roots of the levels, of mean zero and unit spread over the rows (r,)."""
+        values = self.level_roots[root - 1]
+        centred = values - self.shares @ values
+        return centred / math.sqrt(max(float(self.shares @ centred**2), 1e-300))
+
+
+class _Feature(NamedTuple):
+    """A product of roots of other columns: the root, and positions of the columns."""
+
+    root: int
+    others: tuple[int, ...]
+
+
+class _Scale(NamedTuple):
+    """Mean and spread of a feature over the rows; of counts its values in units of the spread, the commonest first."""
+
+    mean: float
+    spread: float
+    values: Floats
+    shares: Floats
+
+    @property
+    def step(self) -> float:
+        """Distance of the two commonest values."""
+        return float(self.values[1] - self.values[0])
+
+
+class RootSetTester:
+    r"""Tests of single sets of a root model beside others, by the law of each member given all the rest.
+
+    .. math:: p(x_s \mid x_{-s}) \propto \exp\Bigl(h_s(x_s) + \sum_j T_j(x_s)
+        \sum_{S \ni s} c_S \prod_{t \in S \setminus s} T_j(x_t)\Bigr)
+
+    with any base measure :math:`h_s` in place of the family's: one parameter for every value that the column takes, so
+    that columns of any law, overdispersed ones as well, are independent under the null. The statistic of S is the sum
+    over rows of the product of roots; its tail *conditional on how often each value of* :math:`x_s` *occurs and on the
+    statistics of the others* is the double saddle-point approximation. Without others it is that of the permutation
+    test. Each member gives a p-value; the largest of them counts.
+
+    Args:
+        rows: prepared rows, their roots up to the largest key.
+        keys: roots of the terms of every set, by names in schema order; a set that is not listed has one key, its size.
+        least_p_value: p-values beyond it are those of the score test, which needs no further fit.
+
+    References:
+        Ib Skovgaard, Saddlepoint expansions for conditional distributions, 1987. John Robinson, Saddlepoint
+        approximations for permutation tests and confidence intervals, 1982. Zhuoran Yang, Yang Ning and Han Liu, On
+        semiparametric exponential family graphical models, 2018 (free base measures).
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> from pyro_hoim.generalized_root.regress.rows import prepare_rows
+        >>> x = np.random.default_rng(0).poisson(1.0, (300, 3))
+        >>> x[:, 1] += x[:, 0]
+        >>> tester = RootSetTester(prepare_rows(x, PoissonFamily(), 2), {})
+        >>> tester.test(("x0", "x1"), []).p_value < 1e-6, tester.test(("x0", "x2"), [("x0", "x1")]).p_value > 0.05
+        (True, True)
+    """
+
+    def __init__(self, rows: RootRows, keys: Mapping[Edge, Sequence[int]], least_p_value: float = 1.0) -> None:
+        self.rows, self._keys = rows, keys
+        self._weights = np.ones(rows.num_rows) if rows.counts is None else rows.counts
+        self._places = {name: i for i, name in enumerate(rows.domain.names)}
+        self._columns: OrderedDict[int, _Column] = OrderedDict()
+        self._features: dict[_Feature, _Scale] = {}
+        self._nulls: dict[tuple[int, tuple[_Feature, ...]], Floats] = {}
+        self._last: dict[int, dict[_Feature, float]] = {}
+        self._least = math.log(least_p_value)
+        self._memory: dict[tuple[Edge, int, tuple[_Feature, ...], bool], tuple[float, float]] = {}
+
+    def test(
+        self, edge: Edge, others: Iterable[Edge], response: str | None = None, *, is_rough: bool = False
+    ) -> EdgeTest:
+        """The test of a set beside others and its own subsets.
+
+        Args:
+            edge: names in schema order.
+            others: sets.
+            response: the member whose law given the rest is used; by default all of them, of which the one with the
+                largest p-value counts, and the least gain.
+            is_rough: take the score test, whose limit is the chi-square law, without a further fit.
+        """
+        others = [other for other in others if not set(edge).isdisjoint(other)]
+        members = edge if response is None else (response,)
+        found = [self._member_test(edge, others, self._places[name], is_rough) for name in members]
+        method = "chi-square" if is_rough else "saddle point"
+        return EdgeTest(edge, max(log_p for log_p, _ in found), min(gain for _, gain in found), method)
+
+    def _member_test(self, edge: Edge, others: Sequence[Edge], node: int, is_rough: bool) -> tuple[float, float]:
+        """Log p-value and gain by the law of one member; of several terms the smallest one times their number."""
+        nuisance = self._nuisance(edge, others, node)
+        key = edge, node, nuisance, is_rough
+        if key not in self._memory:
+            found = [self._term_test(term, nuisance, node, is_rough) for term in self._terms(edge, node)]
+            log_p = min(0.0, min(log_p for log_p, _ in found) + math.log(len(found)))
+            self._memory[key] = log_p, max(gain for _, gain in found)
+        return self._memory[key]
+
+    def _terms(self, edge: Edge, node: int) -> list[_Feature]:
+        """Features of a set in the law of a member."""
+        others = tuple(sorted(self._places[name] for name in edge if self._places[name] != node))
+        return [_Feature(root, others) for root in self._keys.get(edge, (len(edge),))]
+
+    def _nuisance(self, edge: Edge, others: Iterable[Edge], node: int) -> tuple[_Feature, ...]:
+        """Features of the other sets, and of the proper subsets of a set, that hold a member; constant ones are not."""
+        name = self.rows.domain.names[node]
+        subsets = [part for size in range(2, len(edge)) for part in itertools.combinations(edge, size)]
+        sets = {other for other in (*others, *subsets) if name in other and other != edge}
+        found = {term for other in sets for term in self._terms(other, node)}
+        return tuple(sorted(term for term in found if self._scale(term).spread > 0))
+
+    def _term_test(
+        self, term: _Feature, nuisance: tuple[_Feature, ...], node: int, is_rough: bool
+    ) -> tuple[float, float]:
+        """Log p-value of a term in the law of a column given the others, and its gain."""
+        scale, column = self._scale(term), self._column(node)
+        if not scale.spread > 0 or len(column.shares) < 2:
+            return 0.0, 0.0
+        law = self._law(node, (*nuisance, term))
+        parameters = np.append(self._null(node, nuisance), 0.0)
+        null = law.moments(law.log_weights(parameters)[0])
+        square = law.squared_score(null)
+        log_p = math.log(2) + float(log_ndtr(-math.sqrt(square)))
+        if is_rough or log_p > self._least:
+            return log_p, square / 2
+        seen, mean = float(law.statistics[-1]), float(null.mean[-1])
+        side = math.copysign(1.0, seen - mean)
+        step = self._step(column, term, scale)
+        target = seen - side * step / 2
+        if (target - mean) * side <= _ROUNDING * (1.0 + abs(seen)):
+            return 0.0, 0.0
+        whole = self._nulls.get((node, tuple(sorted((*nuisance, term)))))
+        if whole is not None:  # sorted features; the term comes last in this law
+            free, place = len(whole) - len(nuisance) - 1, sorted((*nuisance, term)).index(term)
+            whole = np.append(np.delete(whole, free + place), whole[free + place])
+        moved = law.tilted(parameters, null, target, whole)
+        root = math.sqrt(2 * max(moved.rise, 0.0))
+        tail = saddle_point_log_tail(np.array(root), np.array(abs(moved.psi)), np.array(moved.information), step)
+        return float(tail), moved.rise
+
+    def _step(self, column: _Column, term: _Feature, scale: _Scale) -> float:
+        """Distance of the values of a statistic: that of the lattice of the commonest values, as far as they are on it.
+
+        The share is the modulus of the characteristic function at the frequency of the lattice, were the column and
+        the feature independent and the sum Poisson: one where all values are on it, such as zero and one, and next to
+        zero where many are not.
+        """
+        if not len(scale.values):
+            return 0.0
+        first, second = np.argsort(-column.shares, kind="stable")[:2]
+        roots = column.scores(term.root)
+        width = float(roots[second] - roots[first])
+        steps = np.outer((roots - roots[first]) / width, (scale.values - scale.values[0]) / scale.step)
+        missed = column.shares @ (1 - np.cos(2 * math.pi * steps)) @ scale.shares
+        return abs(width * scale.step) * math.exp(-float(self._weights.sum() * missed))
+
+    def _null(self, node: int, nuisance: tuple[_Feature, ...]) -> Floats:
+        """Parameters of a column's law with the features of the nuisance alone."""
+        key = node, nuisance
+        if key not in self._nulls:
+            law = self._law(node, nuisance)
+            found = law.start
+            if nuisance:
+                free, last = len(found) - len(nuisance), self._last.get(node, {})
+                start = np.append(found[:free], [last.get(feature, 0.0) for feature in nuisance])
+                found = law.maximised(law.statistics, start if last and law.is_inside(start) else found)[0]
+                self._last[node] = dict(zip(nuisance, found[free:].tolist(), strict=True))
+            self._nulls[key] = found
+        return self._nulls[key]
+
+    def _law(self, node: int, features: Sequence[_Feature]) -> ConditionalLaw:
+        """The column's rows by the patterns of the columns of the features, both sides of unit spread."""
+        column = self._column(node)
+        keys, space = np.zeros(self.rows.num_rows, dtype=np.int64), 1
+        for place in sorted({place for feature in features for place in feature.others}):
+            other = self._column(place)
+            if space > _MOST_KEYS // other.num_values:
+                values, keys = np.unique(keys, return_inverse=True)
+                space = len(values)
+            keys, space = keys * other.num_values + other.codes, space * other.num_values
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        r = len(column.shares)
+        cells = np.bincount(inverse.reshape(-1) * r + column.levels, self._weights, minlength=len(first) * r)
+        values = np.empty((len(first), len(features)))
+        for i, feature in enumerate(features):
+            scale = self._scale(feature)
+            values[:, i] = (self._product(feature, first) - scale.mean) / scale.spread
+        scores = np.array([column.scores(feature.root) for feature in features]).reshape(len(features), r)
+        return ConditionalLaw(cells.reshape(len(first), r).astype(np.float64, copy=False), values, scores)
+
+    def _product(self, feature: _Feature, rows: slice | Integers) -> Floats:
+        return np.prod([self._column(place).roots[feature.root - 1, rows] for place in feature.others], axis=0)
+
+    def _scale(self, feature: _Feature) -> _Scale:
+        found = self._features.get(feature)
+        if found is None:
+            values = self._product(feature, slice(None))
+            mean = float(np.average(values, weights=self._weights))
+            spread = math.sqrt(float(np.average((values - mean) ** 2, weights=self._weights)))
+            spread = spread if spread > _ROUNDING * (1.0 + abs(mean)) else 0.0
+            distinct, shares = np.empty(0), np.empty(0)
+            if self.rows.family.is_discrete and spread:
+                distinct, inverse = np.unique(values, return_inverse=True)
+                shares = np.bincount(inverse, self._weights) / self._weights.sum()
+                common = np.argsort(-shares, kind="stable")[:_MOST_VALUES]
+                distinct, shares = distinct[common] / spread, shares[common]
+            found = self._features[feature] = _Scale(mean, spread, distinct, shares)
+        return found
+
+    def _column(self, place: int) -> _Column:
+        found = self._columns.get(place)
+        if found is None:
+            if len(self._columns) >= _HELD:
+                self._columns.popitem(last=False)
+            found = self._columns[place] = _column_of(self.rows, place, self._weights)
+        else:
+            self._columns.move_to_end(place)
+        return found
+
+
+def _column_of(rows: RootRows, place: int, weights: Floats) -> _Column:
+    values, codes = np.unique(rows.column(place), return_inverse=True)
+    roots = np.ascontiguousarray(rows.column_roots(place).T)
+    groups = _groups(np.bincount(codes, weights).astype(np.float64, copy=False))
+    levels = groups[codes]
+    counts = np.bincount(levels, weights)
+    level_roots = np.stack([np.bincount(levels, weights * root) / counts for root in roots])
+    return _Column(codes, len(values), roots, levels, level_roots, counts / counts.sum())
+
+
+def _groups(counts: Floats) -> Integers:
+    """Groups of neighbouring values, where they are many; frequent values stay alone."""
+    if len(counts) <= _MOST_LEVELS:
+        return np.arange(len(counts))
+    is_alone = counts * _MOST_LEVELS >= counts.sum()
+    rest = np.where(is_alone, 0.0, counts)
+    share = (np.cumsum(rest) - rest / 2) / rest.sum()
+    groups = (share * (_MOST_LEVELS - is_alone.sum())).astype(np.int64)
+    groups[is_alone] = _MOST_LEVELS + np.arange(int(is_alone.sum()))
+    return np.unique(groups, return_inverse=True)[1]
+
+
+class RootSearch(StepwiseSearch):
+    """Sets of a model of roots that all rows confirm, of those proposed."""
+
+    def __init__(
+        self, tester: RootSetTester, hypotheses: Hypotheses, least_gain: float, proposed: Sequence[Edge]
+    ) -> None:
+        super().__init__(hypotheses, least_gain, [tester.test(edge, []) for edge in proposed])
+        self._tester, self.proposed, self._is_rough = tester, proposed, False
+
+    def run(self) -> None:
+        """Sets that promise something alone first, then all, back and forth until nothing changes."""
+        self._is_rough = True
+        self.grow([edge for edge in self.proposed if self.alone[edge].log_p_value <= PROMISING])
+        self._is_rough = False
+        self.shrink()
+        self.settle(self.proposed)
+
+    @override
+    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+        return self._tester.test(edge, others, response, is_rough=self._is_rough)
+
+    @override
+    def responses(self, edge: Edge) -> tuple[str | None, ...]:
+        return (None,)
+
+    @override
+    def likeliest(self, edge: Edge, rest: Sequence[Edge], values: Callable[[Edge], list[float]]) -> Edge:
+        """The one through which the columns of a set are tied the most, by the tests of pairs alone."""
+        _ = values
+        return max(rest, key=lambda other: self._ties(edge, other))
+
+    def _ties(self, edge: Edge, other: Edge) -> float:
+        """Minus the log p-value of the weaker tie of a way through another set, from column to column of a set."""
+        outer, inner = [set(first) - set(second) for first, second in ((edge, other), (other, edge))]
+        if not outer or not inner:
+            return math.inf if not outer else -self.alone[other].log_p_value
+        pairs = [tuple(sorted((a, b), key=self.hypotheses.names.index)) for a in outer for b in inner]
+        strongest = min(self._tester.test(pair, (), is_rough=True).log_p_value for pair in pairs)
+        return min(-strongest, -self.alone[other].log_p_value)
