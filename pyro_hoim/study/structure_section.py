@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from ..core.page import Cell, Section, cell
-from ..core.words import fixed, plural
-from ..log_linear.search.confirmation import InteractionTest
+from ..core.page import Section, cell
+from ..core.words import fixed
+from ..results.confirmation_page import add_tests, kept_sentence
 from .learned import LearnedAnalysis
 
 __all__ = ["structure_section", "structure_sentences"]
-
-_SHOWN = 20
-_LEAST = 1e-16  # below it a normal tail is no more than a name for a large z
 
 
 def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
@@ -18,19 +15,7 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     confirmation = analysis.model.confirmation
     if confirmation is None:
         return []
-    tested, rejected = len(confirmation.tests), len(confirmation.rejected)
-    rate = f"false discovery rate {confirmation.false_discovery_rate:g}"
-    replaced = sum(test.is_confirmed for test in confirmation.rejected)
-    why = f"{rejected - replaced} are not confirmed by these rows, which does not show that they are absent"
-    if replaced:
-        why += f"; {replaced} are confirmed alone, but not beside those that replace them"
-    found = [
-        (
-            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on all rows of training and "
-            f"validation ({rate}): the structure keeps {tested - rejected} and rejects {rejected}"
-            + (f" ({why})." if rejected else ".")
-        )
-    ]
+    found = [kept_sentence(confirmation.tests, confirmation.false_discovery_rate, "training and validation")]
     other = analysis.held[analysis.judged_on].predictive
     if other is not None:
         is_exact = all(m.log_partition.kind == "exact" for m in (analysis.model, analysis.learned))
@@ -67,18 +52,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         if analysis.target is not None:
             head += ["accuracy of the structure", "accuracy of the predictive model"]
         section.table(head, compared)
-    lines = [
-        [
-            ":".join(test.edge),
-            cell(test.gain, _signed, test.gain_std_error),
-            cell(test.z, "{:.1f}".format),
-            Cell(f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}", test.p_value),
-            _decision(test),
-        ]
-        for test in confirmation.tests
-    ]
-    columns = ["interaction", "held-out gain", "z", "p", "decision"]
-    section.table(columns, lines, first=_SHOWN, further="Further interactions")
+    add_tests(section, confirmation.tests)
     section.note(
         "p is two-sided, of all rows of training and validation, beside the other interactions of the structure: of "
         "the number of rows in a cell of the interaction given the statistics of the others (a saddle-point tail, good "
@@ -94,12 +68,3 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
 
 def _signed(value: float) -> str:
     return fixed(value, 4, True)
-
-
-def _decision(test: InteractionTest) -> str:
-    """What became of an interaction, in words."""
-    if test.is_kept:
-        return "kept"
-    if test.replaced_by:
-        return "replaced by " + ", ".join(":".join(edge) for edge in test.replaced_by)
-    return "replaced by others" if test.is_confirmed else "not confirmed"

@@ -22,6 +22,7 @@ from ...data.counts import CountTable
 from ...data.files.table_file import read_table_file
 from ...datasets.classic3 import classic3_info, load_classic3
 from ...errors import conflict, none_received, out_of_range, refused, unexpected
+from ...results.confirmation_page import confirmation_json
 from ...runs.options import RunOptions
 from ..nodes.families import NodeFamily, node_family
 from ..regress.fit import fit_root_path, fit_roots
@@ -77,6 +78,12 @@ ROOT_OPTIONS = (
         "published way, which can predict worse than independent columns.",
         choices=("none", "singles", "all"),
         default="all",
+    ),
+    Option(
+        "false_discovery_rate",
+        "Share of absent sets among those that all training rows are said to confirm, on average at most; or none.",
+        default="0.1",
+        metavar="RATE|none",
     ),
     Option("stagewise", "Learn pairs first, then only triples of mutually tied columns.", kind="flag"),
     Option(
@@ -159,6 +166,7 @@ def estimate(
     order: int | None = None,
     l1: float = 0.01,
     refit_terms: Refit = "all",
+    false_discovery_rate: float | None = 0.1,
     seed: int = 0,
 ) -> RootFitResult:
     """A model of a data frame of numbers, all roots up to ``order`` (2)."""
@@ -167,7 +175,9 @@ def estimate(
     table = CountTable.from_pandas(rows, kind=found.kind, count=None)
     check_support(table, found)
     full = found.name == "gaussian"
-    return fit_roots(table, found, order=2 if order is None else order, l1=l1, full=full, refit=refit_terms)
+    settings = RootSettings(false_discovery_rate=false_discovery_rate)
+    degree = 2 if order is None else order
+    return fit_roots(table, found, order=degree, l1=l1, full=full, refit=refit_terms, settings=settings)
 
 
 @dataclass(frozen=True)
@@ -177,6 +187,7 @@ class _RootPlan:
     asked: Asked
     family: NodeFamily
     l1: tuple[float, ...]
+    rate: float | None
 
     def read(self) -> _CountSource:
         """The counts or real numbers."""
@@ -204,6 +215,7 @@ class _RootPlan:
         settings = RootSettings(
             stagewise=asked["stagewise"],
             symmetrize=asked["symmetrize"],
+            false_discovery_rate=None,  # of the penalty kept alone
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
         )
 
@@ -222,6 +234,7 @@ class _RootPlan:
             self.family,
             order=min(3, num_columns) if order is None else order,
             l1=self.l1,
+            false_discovery_rate=self.rate,
             learn=learn,
             seed=request.seed,
             title=source.name,
@@ -248,7 +261,20 @@ def plan_roots(asked: Asked) -> _RootPlan:
     if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
         problem = "several penalties are compared on validation rows"
         raise refused("l1", problem, f"pass {option('split')}, such as 0.7,0.1,0.2", code="conflict")
-    return _RootPlan(asked, node_family(family, maximum), penalties)
+    return _RootPlan(asked, node_family(family, maximum), penalties, parse_rate(asked["false_discovery_rate"]))
+
+
+def parse_rate(words: str) -> float | None:
+    """A false discovery rate, None for ``none``."""
+    if words == "none":
+        return None
+    try:
+        rate = float(words)
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < 1:
+        raise out_of_range("false_discovery_rate", "a number between 0 and 1, or none", received=words)
+    return rate
 
 
 def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
@@ -297,6 +323,7 @@ def _singles(analysis: RootAnalysis) -> list[RootTerm]:
 def _summary(analysis: RootAnalysis) -> dict[str, Any]:
     """The keys of ``fit.json``."""
     found, parts = analysis.fit, analysis.parts
+    tests = None if found.confirmed is None else found.confirmed.confirmation
     edges = [term for term in found.terms() if term.key[1] > 1]
     names = next(part for part in parts.values() if part is not None).baselines
     return {
@@ -332,6 +359,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "symmetrize": found.symmetrize,
         "is_full": found.is_full,
         "refit": None if found.refit is None else asdict(found.refit),
+        "structure": None if tests is None else confirmation_json(tests.tests, tests.false_discovery_rate),
         "path": [
             {
                 "l1": step.l1,

@@ -17,10 +17,11 @@ from ...data.counts import CountTable
 from ...errors import check_type, check_whole, conflict
 from ...runs.options import checked_run
 from ..nodes.families import NodeFamily
-from ._space import Penalty
-from .confirm import confirm_roots
+from ._space import Penalty, checked_candidates
+from .confirm import with_confirmed
 from .fit import check_penalties, checked_family, fit_root_path
 from .options import L1Rule, checked_settings
+from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
 
@@ -112,7 +113,6 @@ def choose_l1(
         raise conflict("counts", "cannot be left out part by part", "repeat the rows")
     rows = prepare_rows(data, checked_family(family), order, options.pop("names", None))
     settings = checked_settings(options.get("settings"))
-    rate = settings.false_discovery_rate
     options["settings"] = replace(settings, false_discovery_rate=None)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     check_type(generator, torch.Generator, "generator", "a torch.Generator")
@@ -136,11 +136,10 @@ def choose_l1(
         if validation is not None:
             scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
-    if rate is not None:
-        confirmed = confirm_roots(
-            path[best], CountTable(rows.domain, rows.matrix), false_discovery_rate=rate, settings=settings
-        )
-        path = (*path[:best], replace(path[best], confirmed=confirmed), *path[best + 1 :])
+    listed = checked_candidates(settings.candidates, rows.domain, order)
+    chosen = with_confirmed(path[best], rows, listed, settings)
+    warn_refits([chosen.confirmed] if chosen.confirmed is not None else [], 2)
+    path = (*path[:best], chosen, *path[best + 1 :])
     return L1ChoiceResult(l1s[best], path[best], scores, errors, path)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ...errors import check_fraction, check_not_negative, check_type
+from ...errors import CostWarning, caller_level, check_fraction, check_not_negative, check_type
 from ...results.confirmation import Hypotheses, kept_first
 from ...structure.hypergraph import Edge
 from ._regression import Integers
@@ -18,9 +19,10 @@ from .refit import refit_rows, warn_refits
 from .result import RootConfirmation, RootFitResult
 from .rows import RootRows
 
-__all__ = ["confirm_roots", "confirm_rows"]
+__all__ = ["confirm_roots", "confirm_rows", "with_confirmed"]
 
 _LEAST_GAIN = 2.0  # nats over all rows
+_MOST_TESTED, _SECONDS = 4_000_000, 1.5e-5  # sets times rows that are tested by default, and time of each, very roughly
 
 
 def confirm_roots(
@@ -90,6 +92,24 @@ def confirm_roots(
     found = confirm_rows(fit, rows, listed, settings, least_gain)
     warn_refits([found], 2)
     return found
+
+
+def with_confirmed(
+    fit: RootFitResult, rows: RootRows, listed: Mapping[int, Integers], settings: RootSettings
+) -> RootFitResult:
+    """A fit with its confirmed model, unless none is asked for or tests would take much longer than the regressions."""
+    work = fit.num_interactions * rows.num_rows
+    if settings.false_discovery_rate is None:
+        return fit
+    if work > _MOST_TESTED:
+        problem = (
+            f"the {fit.num_interactions:,} sets that the regressions found were not tested, which would take "
+            f"{work * _SECONDS / 60:.2g} minutes or more; call confirm_roots(fit, data), raise l1, or pass "
+            "RootSettings(false_discovery_rate=None)"
+        )
+        warnings.warn(CostWarning(problem), stacklevel=caller_level())
+        return fit
+    return replace(fit, confirmed=confirm_rows(fit, rows, listed, settings))
 
 
 def confirm_rows(

@@ -7,7 +7,6 @@ import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from ...data.frames import is_source
 from ...errors import (
     ConvergenceWarning,
-    CostWarning,
     check_choice,
     check_type,
     check_whole,
@@ -32,7 +30,7 @@ from ..nodes.families import NodeFamily, node_family
 from ..nodes.user import UserFamily
 from ._run import RegressionRun
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
-from .confirm import confirm_rows
+from .confirm import with_confirmed
 from .node import NodeSolution, advice
 from .options import Refit, RootSettings, checked_settings
 from .refit import warn_refits
@@ -42,7 +40,6 @@ from .rows import RootRows, counted_numbers, prepare_rows
 __all__ = ["fit_root_path", "fit_roots"]
 
 _SCANS = 5
-_MOST_TESTED, _SECONDS = 4_000_000, 1.5e-5  # sets times rows that are tested by default, and time of each, very roughly
 
 
 def fit_roots(
@@ -209,27 +206,9 @@ def _fit(
         fits = [regressions.refit(fitted, refit, f"{i}") for i, fitted in enumerate(fits)]
         warn_refits(fits, 3)
     if settings.false_discovery_rate is not None:
-        fits = [_with_confirmed(fitted, rows, listed, settings) for fitted in fits]
+        fits = [with_confirmed(fitted, rows, listed, settings) for fitted in fits]
         warn_refits([fitted.confirmed for fitted in fits if fitted.confirmed is not None], 3)
     return tuple(fits)
-
-
-def _with_confirmed(
-    fitted: RootFitResult, rows: RootRows, listed: Mapping[int, NDArray[np.int64]], settings: RootSettings
-) -> RootFitResult:
-    """A fit with its confirmed model, unless tests would take much longer than the regressions."""
-    work = fitted.num_interactions * rows.num_rows
-    if work > _MOST_TESTED:
-        warnings.warn(
-            CostWarning(
-                f"the {fitted.num_interactions} sets that the regressions found were not tested, which would take "
-                f"{work * _SECONDS / 60:.2g} minutes or more; call confirm_roots(fit, data), raise l1, or pass "
-                "RootSettings(false_discovery_rate=None)"
-            ),
-            stacklevel=4,
-        )
-        return fitted
-    return replace(fitted, confirmed=confirm_rows(fitted, rows, listed, settings))
 
 
 def _header(

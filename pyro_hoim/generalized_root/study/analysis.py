@@ -21,7 +21,9 @@ from ...schema import Domain
 from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
 from ..regress.choice import held_out_scores
+from ..regress.confirm import with_confirmed
 from ..regress.fit import fit_root_path
+from ..regress.options import RootSettings
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
 from .scores import RootModel, RootScores, exact_log_partition, root_scores
@@ -41,7 +43,7 @@ AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 PAIRWISE = "pairwise"
 """Name of the baseline of order 2 (the square root graphical model)."""
 
-_LEARN = partial(fit_root_path, refit="all")
+_LEARN = partial(fit_root_path, refit="all", settings=RootSettings(false_discovery_rate=None))
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ def analyse_roots(
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
     pairwise: bool = True,
+    false_discovery_rate: float | None = 0.1,
     learn: Callable[..., Sequence[RootFitResult]] = _LEARN,
     seed: int = 0,
     title: str = "data",
@@ -215,6 +218,7 @@ def analyse_roots(
         order: largest root.
         l1: penalty, or several: the best pseudo-likelihood of the validation rows is kept, of equals the largest.
         pairwise: also learn the model with pairs only.
+        false_discovery_rate: of the sets that all training rows confirm, the confirmed model of ``fit``; None for none.
         learn: learns the training rows, called as ``learn(rows, penalties, family, order=...)``, such as
             :func:`~pyro_hoim.generalized_root.fit_root_path` with further arguments by :func:`functools.partial`.
         seed: noted in the model file; learning is deterministic.
@@ -249,6 +253,8 @@ def analyse_roots(
         return _chosen(learn(train, penalties, family, order=root), penalties, train, validation)
 
     found, path = learned(order)
+    settings = RootSettings(false_discovery_rate=false_discovery_rate)
+    found = with_confirmed(found, found.rows(train, found.order), {}, settings)
     learning = time.perf_counter() - begin
     independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
     laws: dict[str, IndependentLaw | RootFitResult] = {**independent}

@@ -17,7 +17,8 @@ from ...core.words import (
     option,
     plural,
 )
-from ..regress.result import RootTerm
+from ...results.confirmation_page import add_tests, kept_sentence
+from ..regress.result import RootFitResult, RootTerm
 from .analysis import RootAnalysis, standardise_term
 from .figures import penalty_path_figure, root_network_figure, root_scores_figure
 from .scores import RootScores
@@ -53,6 +54,7 @@ def root_page(analysis: RootAnalysis) -> Page:
     """
     sections = [_scores(analysis), _network(analysis)]
     sections += [_tuples(analysis, size) for size in _sizes(analysis)]
+    sections += [_confirmed(found) for found in [analysis.fit.confirmed] if found is not None]
     sections.append(_singles(analysis))
     if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
         sections.append(_path(analysis))
@@ -292,6 +294,26 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
     section.note(
         f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
         f"root where one is named); {way}. The entry of the symmetric tensor is the coefficient over {size}!." + units
+    )
+    return section
+
+
+def _confirmed(found: RootFitResult) -> Section:
+    """The tests of all sets that the regressions found."""
+    section = Section("Which interactions the rows confirm")
+    if found.confirmation is None or not found.confirmation.tests:
+        section.text("The regressions found no sets to test.")
+        return section
+    tests, rate = found.confirmation.tests, found.confirmation.false_discovery_rate
+    section.text(kept_sentence(tests, rate, "training", "set"))
+    add_tests(section, tests)
+    section.note(
+        "A penalty that predicts well keeps sets that are absent. p is two-sided, of all training rows, beside the "
+        "other sets that are kept: of the sum of the products of roots, given how often each value of a column occurs "
+        "and the statistics of the other sets (a saddle-point tail, good to the smallest counts), so that columns may "
+        "vary as they like by themselves. It is the largest of the p-values of its columns. The Benjamini-Hochberg "
+        "procedure over all sets keeps the expected share of absent ones among the kept below the rate. Replaced: "
+        "confirmed alone, but not beside the sets named. The model above keeps all sets for prediction."
     )
     return section
 

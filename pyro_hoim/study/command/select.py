@@ -24,6 +24,7 @@ from ...log_linear.learning.model import LearnResult
 from ...log_linear.learning.regularisation import Regularisation
 from ...log_linear.named_priors import Prior
 from ...log_linear.search.options import SelectionOptions
+from ...results.confirmation_page import confirmation_json
 from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
@@ -312,12 +313,7 @@ def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
     confirmation = analysis.model.confirmation
     if confirmation is None:
         return None
-    return {
-        "false_discovery_rate": confirmation.false_discovery_rate,
-        "num_kept": len(confirmation.tests) - len(confirmation.rejected),
-        "num_rejected": len(confirmation.rejected),
-        "tests": [test.to_json() for test in confirmation.tests],
-    }
+    return confirmation_json(confirmation.tests, confirmation.false_discovery_rate)
 
 
 def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
