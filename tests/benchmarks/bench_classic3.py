@@ -52,6 +52,7 @@ def fit(which, columns, jobs, tolerance, stop, subdomains, stagewise):
         table = table.columns(20)
     start, busy = time.perf_counter(), time.process_time()
     bound = {"objective": "upper-bound", "num_subdomains": subdomains} if subdomains else {}
+    bound["false_discovery_rate"] = None
     settings = RootSettings(tolerance=tolerance, jobs=jobs, stop=stop, stagewise=stagewise, **bound)
     found = fit_roots(table, "poisson", order=3, l1=0.01, refit="none", settings=settings)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy

@@ -63,7 +63,7 @@ def main():
             alone = -float(fit_roots(train, order=1).log_pseudo_prob(test).mean())
             for l1 in arguments.l1 or penalties:
                 start = time.perf_counter()
-                found = fit_roots(train, order=3, l1=l1, refit="none")
+                found = fit_roots(train, order=3, l1=l1, settings=RootSettings(false_discovery_rate=None))
                 learning, losses, seconds = time.perf_counter() - start, [], []
                 for kind in refits:
                     start, method, _, share = time.perf_counter(), *kind.partition(", ")

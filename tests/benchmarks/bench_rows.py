@@ -133,8 +133,10 @@ def fit(folder, rows, columns):
 def roots(folder, rows, columns):
     """A root model of pairs: the columns as counts, their distinct rows with how often each was seen."""
     import pyro_hoim as hoim
+    from pyro_hoim.generalized_root import RootSettings
 
-    result = hoim.fit_roots(opened(folder, columns), order=2, l1=0.01)
+    settings = RootSettings(false_discovery_rate=None)
+    result = hoim.fit_roots(opened(folder, columns), order=2, l1=0.01, settings=settings)
     return {"interactions": result.num_interactions, "rows": result.num_rows}
 
 

@@ -97,6 +97,9 @@ def test_fit_prints_what_the_library_finds(file, fitted, shell):
     assert [row["coefficient"] for row in found["singles"]] == sorted(
         (row["coefficient"] for row in found["singles"]), reverse=True
     )
+    tests = fit.confirmed.confirmation.tests
+    assert [tuple(test["edge"]) for test in found["structure"]["tests"]] == [test.edge for test in tests]
+    assert found["structure"]["num_kept"] == fit.confirmed.num_interactions > 0
     assert found["seconds"] > 0
     assert found["peak_memory_mb"] > 0
     folder = Path(f"pyro-hoim-{Path(file).stem}")
@@ -172,12 +175,12 @@ def test_other_families_and_options(fitted, shell):
     assert found["pseudo_nll"]["train"] > found["baselines"]["normal"]["train"]
     found = shell.json("fit", "r.csv", *ALL, "--family", "exponential", "--order", "1")
     assert found["nll"]["train"] == pytest.approx(found["baselines"]["exponential"]["train"], rel=1e-6)
-    options = ["--stagewise", "--symmetrize", "and", "--full"]
+    options = ["--stagewise", "--symmetrize", "and", "--full", "--false-discovery-rate", "none"]
     found = shell.json("fit", str(fitted / "rows.csv"), *ALL, *options)
     rows = CountTable.from_csv(fitted / "rows.csv")
     expected = fit_roots(rows, settings=RootSettings(stagewise=True, symmetrize="and"), full=True, refit="all")
     assert found["num_parameters"] == expected.structure.num_terms
-    assert found["is_full"] is True
+    assert found["is_full"] is True and found["structure"] is None
 
 
 def test_gaussian_columns_of_other_units(shell):
@@ -362,6 +365,10 @@ def test_words_of_penalties():
         (["--l1", "auto"], "--l1: several penalties"),
         (["--l1", "much"], "--l1: expected a number, or auto, received 'much'"),
         (["--refit-terms", "some"], "--refit-terms: "),
+        (
+            ["--false-discovery-rate", "2"],
+            "--false-discovery-rate: expected a number between 0 and 1, or none",
+        ),
         (["--order", "5"], "--order: expected 1 to 4 (the number of columns), received 5"),
         (["--order", "0"], "--order: expected a whole number of at least 1"),
         (["--family", "binomial"], "--family: "),

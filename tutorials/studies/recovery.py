@@ -330,9 +330,8 @@ class _Study(NamedTuple):
     def _path(self, order: int) -> dict[str, object]:
         start = time.perf_counter()
         family = self.truth.family
-        path = fit_root_path(
-            self.sample, self.l1s, family, order=order, settings=RootSettings(tolerance=1e-5, jobs=self.jobs)
-        )
+        settings = RootSettings(tolerance=1e-5, jobs=self.jobs, false_discovery_rate=None)
+        path = fit_root_path(self.sample, self.l1s, family, order=order, settings=settings)
         seconds = time.perf_counter() - start
         scores = [float(fit.log_pseudo_prob(self.choose).mean()) for fit in path]
         chosen = path[int(np.argmax(scores))]
@@ -358,9 +357,8 @@ class _Study(NamedTuple):
     def _known(self) -> dict[str, object]:
         start = time.perf_counter()
         sets = {size: self.truth.structure.tuples((size, size)) for size in (2, 3)}
-        fit = fit_roots(
-            self.sample, self.truth.family, order=3, l1=0.0, settings=RootSettings(candidates=sets, jobs=self.jobs)
-        )
+        settings = RootSettings(candidates=sets, jobs=self.jobs, false_discovery_rate=None)
+        fit = fit_roots(self.sample, self.truth.family, order=3, l1=0.0, settings=settings)
         found: dict[str, object] = {"seconds": time.perf_counter() - start, "pseudo_nll": _nll(fit, self.judge)}
         for size, name in ((2, "pair"), (3, "triple")):
             if sets[size]:
