@@ -38,7 +38,9 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
     AIC and BIC are of maximum-likelihood estimates from whole counts (under weights they change with the unit of the
     weights), and stand empty for others. A model is tested against the largest of the others that is nested in it and
     was fitted to the same rows. P-values are chosen as by :func:`~pyro_hoim.log_linear.likelihood_ratio_test`, which
-    may take two seconds each; ``attrs["notes"]`` say where they are not those of chi-square.
+    may take four seconds each; ``attrs["notes"]`` say where they are not those of chi-square. Loaded models hold no
+    rows: they are tested by chi-square or Bartlett's factor where the expected counts allow it, and else the notes say
+    that the test takes the rows.
 
     Args:
         models: results of fits or loaded models, by name.

@@ -182,7 +182,9 @@ class Analysis(StudyRecord[PartScores]):
                 continue
             test = likelihood_ratio_test(fits[small], fits[big])  # drawn as in tests of terms
             told = {"statistic": test.statistic, "df": test.df_adjusted, "p_value": test.p_value}
-            found.append({"small": small, "big": big, **told, "p_value_method": test.p_value_method})
+            found.append(
+                {"small": small, "big": big, **told, "p_value_method": test.p_value_method, "note": test.p_value_note}
+            )
         return tuple(found)
 
     @property

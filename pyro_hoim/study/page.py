@@ -151,8 +151,9 @@ def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
     )
     if test.p_value_method is None:
         return [f"{statistics}; there is no p-value, because {test.p_value_note}."]
-    if test.p_value_method == "chi-square":
-        rests = f"by the chi-square distribution: {test.p_value_note}"
+    if test.p_value_method in ("chi-square", "bartlett"):
+        corrected = ", corrected," if test.p_value_method == "bartlett" else ""
+        rests = f"by the chi-square distribution{corrected}: {test.p_value_note}"
         return [f"{statistics}; p = {number(test.p_value)} for G{square} {rests}."]
     symbol = "G" if test.p_value_statistic == "deviance" else "X"
     if test.p_value_method == "conditional" and not test.num_tables:
@@ -164,7 +165,7 @@ def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
     name = "exact conditional test" if is_given else "parametric bootstrap"
     tables = f"{plural(test.num_tables, 'table')} {source}"
     if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
-        found = f"{symbol}{square} is not as large in any of {tables}, hence p = {number(test.p_value)} ({name})"
+        found = f"{symbol}{square} is not as large in any of {tables}, hence p < {number(test.p_value)} ({name})"
     else:
         error = number(test.p_value_std_error)
         rests = f"{name}, Monte Carlo standard error {error}"
@@ -249,6 +250,8 @@ def _comparison(analysis: Analysis) -> Section:
         columns = {"small": "model", "big": "against", "statistic": "likelihood ratio", "df": "df", "p_value": "p"}
         tests = [[test[key] for key in [*columns, "p_value_method"]] for test in analysis.nested_tests]
         section.table([*columns.values(), "p by"], tests, brief=len(tests))
+        for note in dict.fromkeys(t["note"] for t in analysis.nested_tests if t["p_value_method"] != "chi-square"):
+            section.note(f"Likelihood ratio: {note}.", brief=True)
     _compare_elpd(analysis, section)
     if "g2" in present:
         section.note(

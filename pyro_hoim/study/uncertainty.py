@@ -14,7 +14,7 @@ from ..core.page import Section
 from ..core.words import plural
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
-from ..log_linear.fitting.result import CovarianceKind, FitResult
+from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.summary import fit_summary
 from ..log_linear.goodness.term_tests import term_tests
 from ..log_linear.infinite import has_cheap_covariance
@@ -64,9 +64,7 @@ def uncertainty(
     """Standard errors, intervals and tests of a fit; None where it has none, or they would take minutes."""
     if not has_cheap_covariance(fit):
         return None
-    is_weighted = fit.data is not None and not (fit.data.has_missing or fit.data.has_whole_counts)
-    covariance: CovarianceKind = "robust" if is_weighted else "model"
-    frame = fit_summary(fit, level=level, covariance=covariance)
+    frame = fit_summary(fit, level=level)
     if "std_error" not in frame:  # a penalty that is not smooth, singular information
         return None
     tests = None
@@ -75,17 +73,17 @@ def uncertainty(
             tests = term_tests(fit, method=method)
         except IntractableError:  # the rows do not tell some coefficients apart
             tests = None
-    return Uncertainty(level, frame, tests, method, _kept(fit, interactions, tests, covariance))
+    return Uncertainty(level, frame, tests, method, _kept(fit, interactions, tests))
 
 
 def _kept(
-    fit: FitResult, interactions: Sequence[dict[str, Any]], tests: pd.DataFrame | None, covariance: CovarianceKind
+    fit: FitResult, interactions: Sequence[dict[str, Any]], tests: pd.DataFrame | None
 ) -> tuple[dict[str, Any], ...]:
     """Standard error and test of every interaction."""
     slices = fit.hypergraph.term_slices
     index = [slices[tuple(row["edge"])].start + row["position"] for row in interactions]
     units = torch.eye(fit.hypergraph.num_parameters, dtype=torch.float64)
-    errors = fit.contrast_errors(parametrization(fit.hypergraph).to_tables(units).T[index], covariance).tolist()
+    errors = fit.contrast_errors(parametrization(fit.hypergraph).to_tables(units).T[index], None).tolist()
     found = {} if tests is None else {row["term"]: row for row in tests.to_dict("records")}
     kept = list[dict[str, Any]]()
     for row, error in zip(interactions, errors, strict=True):

@@ -1,21 +1,29 @@
 """Sizes of tests of one interaction by chi-square, where the rule relies on it and where it does not.
 
-usage: bench_nested_tests.py [--tables N] [--append]
+usage: bench_nested_tests.py [--tables N] [--tails N] [--weighted N] [--append]
 
 Rows are drawn from random models of all pairs without the one tested; both models are estimated by Newton's method of
 this script. The library takes the chi-square distribution as it is where the mean of the likelihood ratio is off by at
 most 0.05 standard deviations, and up to 0.3 after division by Bartlett's factor. Control: no division there.
+
+Then tails of tests of independence against the saturated model, where the library divides by Bartlett's factor if no
+table that is drawn has as large a statistic; and weighted rows, whose p-values it calls rough beyond 0.05 standard
+deviations.
 """
 
 import itertools
 import math
 import time
+import warnings
 
 import numpy as np
 from harness import markdown, publish, script
+from scipy.special import xlogy
 from scipy.stats import chi2
 
-from pyro_hoim.log_linear.goodness.mean_shift import mean_shift
+from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim.log_linear import fit, likelihood_ratio_test, term_tests
+from pyro_hoim.log_linear.goodness.mean_shift import mean_shift, saturated_shift
 from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS
 
 MOST = 0.3  # standard deviations, beyond which the library draws tables
@@ -123,6 +131,77 @@ def row_of(case, num_tables):
     return [*cells, _sizes(ratio[corrected], df, 0.05), *(_sizes(wald[part], df, 0.05) for part in (plain, ~plain))]
 
 
+TAILS = (
+    ((3, 4), 60),
+    ((3, 4), 100),
+    ((5, 6), 200),
+    ((2, 2, 2), 40),
+    ((3, 3, 3), 150),
+    ((2, 3, 4), 120),
+    ((2,) * 5, 200),
+)
+LEVELS = (0.01, 0.001, 0.0001)
+
+
+def tails_of(cards, total, num_tables):
+    """Shares of independent tables that are rejected at small levels, where Bartlett's factor is relied on."""
+    random, size = np.random.default_rng(6), math.prod(cards)
+    codes = np.indices(cards).reshape(len(cards), -1)
+    indicators = [np.eye(card)[of] for card, of in zip(cards, codes, strict=True)]
+    design, df = np.hstack(indicators), size - 1 - sum(card - 1 for card in cards)
+    rejected, plain, used, shifts = np.zeros(3), np.zeros(3), 0, []
+    for _ in range(num_tables // 1000):
+        margins = [np.exp(0.5 * random.normal(size=card)) for card in cards]
+        law = np.prod([(of / of.sum())[code] for of, code in zip(margins, codes, strict=True)], axis=0)
+        tables = random.multinomial(total, law, size=1000).astype(float)
+        means = total * np.prod([(tables @ of / total) @ of.T for of in indicators], axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = 2 * xlogy(tables, tables / means).sum(1)
+        for number in np.flatnonzero((means > 0).all(1)):
+            # of small statistics the shift is looked up in the first tables alone, to count how often it is relied on
+            if number >= 20 and ratio[number] < chi2.isf(2 * LEVELS[0], df):
+                continue
+            unit = math.sqrt(2 * df)
+            shift = saturated_shift(design, means[number]) / unit
+            if number < 20:
+                shifts.append(shift)
+            if abs(shift) <= MOST:
+                rejected += chi2.sf(ratio[number] / (1 + shift * unit / df), df) <= LEVELS
+                plain += chi2.sf(ratio[number], df) <= LEVELS
+    used = (np.abs(shifts) <= MOST).mean() * num_tables
+    cells = [f"{' x '.join(map(str, cards))}, {total}", df, num_tables, f"{np.median(shifts):.3f}"]
+    cells += [f"{used / num_tables:.2f}"]
+    return [
+        *cells,
+        *(f"{of / used:.5f} ± {math.sqrt(p / used):.5f}" for of, p in zip(rejected, LEVELS, strict=True)),
+        f"{plain[1] / used:.5f}",
+    ]
+
+
+WEIGHTED = (((3, 4), 600), ((3, 4), 150), ((3, 4), 80), ((2, 2), 40), ((2, 2, 3), 60))
+
+
+def weighted_row(cards, total, num_tables):
+    """Sizes at 5 % of tests of a pair under weights that tell nothing."""
+    domain = Domain.from_cardinalities(dict(zip("abc", cards, strict=False)))
+    graph, random = InteractionHypergraph.from_order(domain, 2), np.random.default_rng(7)
+    small, found, rough = graph.remove_edges([("a", "b")]), [], 0
+    for _ in range(num_tables):
+        codes = np.stack([random.choice(card, total, p=random.dirichlet(np.full(card, 8.0))) for card in cards], axis=1)
+        data = Observations.from_tensor(codes, domain, weights=random.gamma(2.0, 1.0, total))
+        larger = fit(graph, data)
+        ratio = likelihood_ratio_test(fit(small, data), larger)
+        wald = term_tests(larger, method="wald", terms=[("a", "b")]).iloc[0]
+        found.append([ratio.p_value, wald["p_value"]])
+        rough += ratio.p_value_note.startswith("rough")
+    name = f"{' x '.join(map(str, cards))}, {total}"
+    shares = []
+    for values in np.array(found, dtype=float).T:
+        known = values[~np.isnan(values)]
+        shares.append(f"{(known <= 0.05).mean():.3f} ± {math.sqrt(0.0475 / len(known)):.3f}")
+    return [name, num_tables, f"{rough / num_tables:.2f}", *shares]
+
+
 def _sizes(values, df, level):
     values = values[~np.isnan(values)]
     if len(values) < 20:
@@ -134,6 +213,8 @@ def _sizes(values, df, level):
 def main():
     parser = script(__doc__)
     parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--tails", type=int, default=200_000)
+    parser.add_argument("--weighted", type=int, default=300)
     arguments = parser.parse_args()
     begin = time.process_time()
     head = (
@@ -141,9 +222,17 @@ def main():
     )
     head += " | control: LR 5 % where not divided | Wald 5 % | Wald 5 % where rough"
     rows = []
-    for case in GRID:
+    for case in GRID if arguments.tables else ():
         rows.append(row_of(case, arguments.tables))
         print(*markdown(rows[-1])[:1], flush=True)
+    head_of_tails = (
+        "independent, rows | df | tables | predicted shift | relied on | 1 % | 0.1 % | 0.01 % | control: 0.1 %"
+    )
+    tails = [tails_of(*case, arguments.tails) for case in TAILS]
+    print(*markdown(head_of_tails.split(" | "), tails), sep="\n", flush=True)
+    head_of_weights = "weighted rows | tables | rough | Rao and Scott 5 % | Wald 5 %"
+    warnings.simplefilter("ignore")
+    weights = [weighted_row(*case, arguments.weighted) for case in WEIGHTED]
     about = (
         f"{time.process_time() - begin:.0f} seconds of processor time. "
         f"`python tests/benchmarks/bench_nested_tests.py --tables {arguments.tables}`: shares of tables without the "
@@ -151,9 +240,9 @@ def main():
         "is divided by Bartlett's factor where its mean is off by 0.05 to 0.3 standard deviations of chi-square; that "
         "shift, predicted (median) and of these tables. Beyond 0.3 neither is used."
     )
-    publish(
-        "Sizes of tests of nested models", "\n".join([about, "", *markdown(head.split(" | "), rows)]), arguments.append
-    )
+    lines = [*markdown(head.split(" | "), rows), "", *markdown(head_of_tails.split(" | "), tails), ""]
+    lines += markdown(head_of_weights.split(" | "), weights)
+    publish("Sizes of tests of nested models", "\n".join([about, "", *lines]), arguments.append)
 
 
 if __name__ == "__main__":

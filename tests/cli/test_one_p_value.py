@@ -11,8 +11,8 @@ from scipy.stats import chi2
 import pyro_hoim as hoim
 
 
-def written(num_rows, levels, seed):
-    """Rows of columns that go with one hidden number."""
+def written(num_rows, levels, seed, *, has_weights=False):
+    """Rows of columns that go with one hidden number, and weights w that are not whole."""
     random = np.random.default_rng(seed)
     hidden = random.normal(size=num_rows)
     columns = {
@@ -20,20 +20,24 @@ def written(num_rows, levels, seed):
         for name, size in zip("abcdefgh", levels, strict=False)
     }
     frame = pd.DataFrame(columns).astype(str)
+    if has_weights:
+        frame["w"] = random.gamma(2.0, 1.0, num_rows).round(3)
     frame.to_csv("rows.csv", index=False)
     return frame
 
 
 def collected(shell, frame, pair, formula):
     """P-values of the same hypothesis, those of Wald's statistic and those of the likelihood ratio."""
-    big = hoim.fit(".^2", frame)
-    small = hoim.fit(formula, frame)
+    weights = {"weights": "w"} if "w" in frame else {}
+    extra = ["--weight-column", "w"] if weights else []
+    big = hoim.fit(".^2", frame, **weights)
+    small = hoim.fit(formula, frame, **weights)
     found = {"wald": [], "likelihood-ratio": []}
     rows = {}
     for method, values in found.items():
         rows[method] = big.test_terms(method=method).set_index("term").loc[pair]
         values.append(rows[method]["p_value"])
-        told = shell.json("fit", "rows.csv", "--order", "2", "--tests", method, "--out", method, "--seed", "3")
+        told = shell.json("fit", "rows.csv", "--order", "2", "--tests", method, "--out", method, *extra)
         values.append(next(row["p_value"] for row in told["tests"] if row["term"] == pair))
         if method == "wald":
             values += [row["p_value"] for row in told["coefficients"] if row["term"] == pair]
@@ -44,7 +48,7 @@ def collected(shell, frame, pair, formula):
     summary = big.summary()
     found["wald"] += summary.loc[summary["term"] == pair, "p_value"].tolist()
     found["likelihood-ratio"].append(big.compare(small)["p_value"].iloc[0])
-    told = shell.json("fit", "rows.csv", "--edges", formula, "--order", "2", "--out", "two", "--seed", "3")
+    told = shell.json("fit", "rows.csv", "--edges", formula, "--order", "2", "--out", "two", *extra)
     found["likelihood-ratio"].append(told["nested_tests"][0]["p_value"])
     return found, rows
 
@@ -62,6 +66,18 @@ def test_every_table_gives_the_same(shell, num_rows, levels):
         assert values == pytest.approx([chi2.sf(rows[method]["statistic"], 1)] * len(values), rel=1e-6)
         assert len(values) >= 5
     assert not np.isclose(found["wald"][0], found["likelihood-ratio"][0], rtol=1e-9)  # two statistics
+
+
+@pytest.mark.parametrize(("num_rows", "is_rough"), [(600, False), (60, True)])
+def test_weighted_rows_have_the_same_everywhere_too(shell, num_rows, is_rough):
+    frame = written(num_rows, (2, 2, 3), 1, has_weights=True)
+    found, rows = collected(shell, frame, "a:b", without(list("abc"), "a:b"))
+    for method, values in found.items():
+        assert values == pytest.approx([rows[method]["p_value"]] * len(values), rel=1e-6) and len(values) >= 5
+        assert rows[method]["note"].startswith("rough: small expected counts") == is_rough
+    assert rows["wald"]["p_value_method"] == "chi-square" and rows["likelihood-ratio"]["p_value_method"] == "rao-scott"
+    counted = hoim.fit(".^2", frame, weights="w").summary(covariance="model").set_index("term")
+    assert found["wald"][0] != pytest.approx(counted.loc["a:b", "p_value"], rel=0.01)  # control: weights as counts
 
 
 def test_where_chi_square_fails_every_table_has_the_exact_test_and_says_so(shell):

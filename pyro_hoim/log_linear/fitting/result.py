@@ -491,8 +491,19 @@ class FitResult(Fitted):
     def _robust(self) -> torch.Tensor:
         return self.robust_covariance()
 
-    def covariance_of_kind(self, kind: CovarianceKind) -> torch.Tensor:
-        """:attr:`covariance` for "model", :meth:`robust_covariance` of the rows for "robust", a given one as it is."""
+    @property
+    def usual_covariance(self) -> Literal["model", "robust"]:
+        """Whose standard errors are taken by default: "robust" of complete rows with weights, else "model"."""
+        has_weights = self.data is not None and not (self.data.has_whole_counts or self.data.has_missing)
+        return "robust" if has_weights else "model"
+
+    def covariance_of_kind(self, kind: CovarianceKind | None) -> torch.Tensor:
+        """:attr:`covariance` for "model", :meth:`robust_covariance` of the rows for "robust", a given one as it is.
+
+        None stands for :attr:`usual_covariance`.
+        """
+        if kind is None:
+            kind = self.usual_covariance
         if isinstance(kind, torch.Tensor):
             size = self.hypergraph.num_parameters
             check_exact_shape(kind, (size, size), "covariance")
@@ -501,7 +512,10 @@ class FitResult(Fitted):
         return self.covariance if kind == "model" else self._robust
 
     def standard_errors(
-        self, coding: Coding | None = None, covariance: CovarianceKind = "model", reference: Reference | None = None
+        self,
+        coding: Coding | None = None,
+        covariance: CovarianceKind | None = "model",
+        reference: Reference | None = None,
     ) -> torch.Tensor:
         """Standard errors (num(coding),) of :meth:`coefficients`, infinite where not identified.
 
@@ -524,7 +538,7 @@ class FitResult(Fitted):
             pieces.append(errors.masked_fill(~self.is_identified(padded), float("inf")))
         return torch.cat(pieces)
 
-    def contrast_errors(self, contrasts: torch.Tensor, covariance: CovarianceKind = "model") -> torch.Tensor:
+    def contrast_errors(self, contrasts: torch.Tensor, covariance: CovarianceKind | None = "model") -> torch.Tensor:
         """Standard errors (k,) of linear functions (k, num_parameters) of theta, likewise."""
         variances = ((contrasts @ self.covariance_of_kind(covariance)) * contrasts).sum(1).clamp(min=0)
         return variances.sqrt().masked_fill(~self.is_identified(contrasts), float("inf"))

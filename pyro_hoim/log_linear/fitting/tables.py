@@ -48,7 +48,7 @@ def coefficient_table(
     *,
     coding: Coding = "corner",
     level: float = 0.95,
-    covariance: CovarianceKind = "model",
+    covariance: CovarianceKind | None = None,
     reference: Reference | None = None,
 ) -> pd.DataFrame:
     """Coefficients with standard errors and Wald intervals.
@@ -58,7 +58,8 @@ def coefficient_table(
         coding: ``corner`` (treatment contrasts against one level, the first by default), ``balanced`` (deviations that
             sum to zero over every axis) or ``free`` (see :class:`~pyro_hoim.log_linear.Parametrization`).
         level: coverage of the interval.
-        covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
+        covariance: ``model``, ``robust``, or what :meth:`FitResult.robust_covariance` gave; by default ``robust`` of
+            weighted rows, else ``model``.
         reference: levels to compare with in the corner coding, labels or codes by variable
             (:func:`~pyro_hoim.log_linear.to_reference`).
 
@@ -109,7 +110,7 @@ def odds_ratio_table(
     second_levels: tuple[str | int, str | int] | None = None,
     given: Mapping[str, str | int] | None = None,
     level: float = 0.95,
-    covariance: CovarianceKind = "model",
+    covariance: CovarianceKind | None = None,
 ) -> pd.DataFrame:
     r"""Conditional log odds ratios of two variables given all others, with Wald intervals.
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.special import xlog1py
 
-from ...errors import conflict, other_domain, refused, unexpected
+from ...errors import IntractableError, conflict, other_domain, refused, unexpected
 from ..fitting.design import cell_counts
 from ..fitting.existence import identified_directions
 from ..fitting.result import CovarianceKind, FitResult
@@ -102,7 +102,10 @@ def goodness_of_fit(
     relies on chi-square where that is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test
     has a size below 6 %. Elsewhere the table is compared with those that have the same fitted
     margins: independent draws of them for a decomposable model, else all of them where they are few, or those that
-    chains of moves reach. Cost: O(distinct rows x hyperedges), and with ``auto`` a few seconds for drawn tables.
+    chains of moves reach. Where no table drawn has as large a statistic, a finer p-value is looked for: over all tables,
+    where they are few; by chi-square of G2 over Bartlett's factor, where that moves the mean by at most 0.3 standard
+    deviations; or by up to 99,999 tables, and where none of these is as extreme, the note says that p is smaller still.
+    Cost: O(distinct rows x hyperedges), and with ``auto`` a few seconds for drawn tables.
 
     Args:
         result: a fit to observations.
@@ -209,7 +212,7 @@ def likelihood_ratio_test(
     big: FitResult,
     p_value: Literal["auto", "chi-square", "exact", "conditional", "bootstrap"] | None = "auto",
     *,
-    covariance: CovarianceKind = "model",
+    covariance: CovarianceKind | None = None,
     num_tables: int = NUM_TABLES,
     seed: int = 0,
 ) -> LikelihoodRatioTest:
@@ -220,7 +223,8 @@ def likelihood_ratio_test(
     The mean of the statistic differs from df by an amount s that is known to the order of one over counts (Lawley), and
     to which cells in which both models are alike add nothing, however few rows they hold. ``auto`` relies on chi-square
     where s is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`. Beyond that a decomposable small model
-    is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic. Else the
+    is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic (tables are
+    then listed, where they are few). Else the
     statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.3 standard deviations. Where s is
     larger, the table is compared with others that have the margins of the small model. Where cells cannot be listed, s
     is bounded by
@@ -231,7 +235,8 @@ def likelihood_ratio_test(
     is corrected to second order. Let :math:`L \theta` be what the larger model adds, :math:`\delta_j` the eigenvalues
     of :math:`(\operatorname{Cov} L\hat\theta)^{-1} L V L^\top`, :math:`\bar\delta` their mean, the design effect, and
     :math:`1 + a^2 = \overline{\delta^2} / \bar\delta^2`. Then :math:`G^2 / (\bar\delta (1 + a^2))` is compared with
-    chi-square of :math:`k / (1 + a^2)` degrees of freedom; :math:`G^2 / \bar\delta` with k is the first order.
+    chi-square of :math:`k / (1 + a^2)` degrees of freedom; :math:`G^2 / \bar\delta` with k is the first order. Where
+    the effective number of rows moves the mean by more than 0.05 standard deviations, the note calls the p-value rough.
 
     Args:
         small: unpenalised maximum-likelihood fit of the null model.
@@ -239,7 +244,7 @@ def likelihood_ratio_test(
             are taken for fits to the same data when the margins they share agree.
         p_value: as in :func:`goodness_of_fit`, for this statistic; ``auto`` and ``chi-square`` with another covariance.
         covariance: ``model``; ``robust`` or what :meth:`FitResult.robust_covariance` of the larger model gave, for
-            survey weights and clusters.
+            survey weights and clusters; by default ``robust`` of weighted rows, else ``model``.
         num_tables: likewise.
         seed: likewise.
 
@@ -289,10 +294,18 @@ def likelihood_ratio_test(
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = _df_adjusted(small, big)
     comparison, effect = Comparison(small, big, statistic, math.nan, adjusted), math.nan
-    if isinstance(covariance, str) and covariance == "model":
+    kind = covariance
+    if kind is None:
+        kind = big.usual_covariance if p_value in ("auto", "chi-square", None) else "model"
+    if isinstance(kind, str) and kind == "model":
         test = p_value_of(comparison, p_value, num_tables, seed)
     else:
-        test, effect = corrected_p_value(comparison, big.covariance_of_kind(covariance), p_value)
+        try:
+            test, effect = corrected_p_value(comparison, big.covariance_of_kind(kind), p_value)
+        except IntractableError as error:
+            if covariance is not None:
+                raise
+            test = PValue(p_value_note=f"under weights it takes a robust covariance, and {error.problem}")
     resolution = 1 / (test.num_tables + 1) if test.num_tables else 0.0
     if test.p_value_method is None:
         resolution = math.nan

@@ -2,10 +2,12 @@ r"""By how much small expected counts move the mean of a likelihood ratio away f
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mean_shift", "shift_cost"]
+__all__ = ["mean_shift", "mean_shifts", "saturated_cost", "saturated_shift", "shift_cost"]
 
 Floats = NDArray[np.float64]
 _RANK = 1e-9
@@ -49,7 +51,52 @@ def mean_shift(small: Floats, large: Floats, expected: Floats) -> float:
     for _ in range(2):  # once more for what rounding leaves
         rest = rest - own @ (own.T @ rest)
     added = _basis(rest, float(np.linalg.norm(large * root)))
-    own, added = own / root, added / root
+    return _difference(own / root, added / root, expected)
+
+
+def mean_shifts(large: Floats, contrasts: Iterable[Floats], expected: Floats) -> Iterator[float]:
+    """The same of one larger model and smaller ones, in which linear functions of its parameters are zero.
+
+    Args:
+        large: a design (num_cells, p), the constant among its columns.
+        contrasts: of every smaller model the functions (df, p); their values are determined by the law on the cells.
+        expected: expected counts, positive, (num_cells,).
+    """
+    root = np.sqrt(expected)[:, None]
+    left, values, right = np.linalg.svd(large * root, full_matrices=False)
+    kept = values > _RANK * float(values.max(initial=0.0))
+    basis, coordinates = left[:, kept] / root, right[kept].T / values[kept]
+    for functions in contrasts:
+        turn = np.linalg.svd((functions @ coordinates).T)[0]
+        yield _difference(basis @ turn[:, len(functions) :], basis @ turn[:, : len(functions)], expected)
+
+
+def saturated_cost(num_cells: int, num_parameters: int) -> float:
+    """Operations of :func:`saturated_shift`."""
+    return num_cells * (num_parameters + 1.0) * min(num_cells, (num_parameters + 1) ** 2)
+
+
+def saturated_shift(small: Floats, expected: Floats) -> float:
+    r"""The same beside the saturated model: :math:`\tfrac16 \sum_x 1 / m_x` less Lawley's sums for the smaller model.
+
+    Args:
+        small: a design whose columns span what the smaller model can express, the constant among them, (num_cells, q).
+        expected: expected counts under it, positive, (num_cells,).
+    """
+    root = np.sqrt(expected)[:, None]
+    own = _basis(small * root) / root
+    diagonal = np.square(own).sum(1)
+    through = (expected * diagonal) @ own
+    if len(own) <= own.shape[1] ** 2:
+        cubes = sum(float(m * (expected @ (own @ row) ** 3)) for m, row in zip(expected, own, strict=True))
+    else:
+        cubes = sum(float(np.square((own * (expected * column)[:, None]).T @ own).sum()) for column in own.T)
+    whole = 3 * float(through @ through) + 2 * cubes - 3 * float((expected * diagonal**2).sum())
+    return float((1 / expected).sum()) / 6 - whole / 12
+
+
+def _difference(own: Floats, added: Floats, expected: Floats) -> float:
+    """Lawley's sums for both bases together, less those for the first alone; orthonormal with the counts as weights."""
     diagonal = np.square(own).sum(1)
     whole = diagonal + np.square(added).sum(1)
     squares = float((expected * (whole**2 - diagonal**2)).sum())

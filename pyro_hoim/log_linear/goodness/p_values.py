@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
-from scipy.linalg import null_space
 from scipy.special import chdtrc
 
 from ...errors import check_choice, out_of_range, refused
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
 from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
 from .conditional_p_value import conditional_p_value
 from .conditional_test import conditional_cost, conditional_tables
-from .mean_shift import mean_shift, shift_cost
+from .fibre import listed_tables
+from .mean_shift import mean_shift, mean_shifts, saturated_cost, saturated_shift, shift_cost
 
 __all__ = [
     "MAX_MEAN_EXCESS",
@@ -30,6 +31,7 @@ __all__ = [
     "expected_counts",
     "p_value_of",
     "possible_cells",
+    "wald_verdicts",
 ]
 
 MAX_MEAN_EXCESS = 0.05
@@ -39,6 +41,7 @@ _MAX_CORRECTED = 0.3  # likewise where that mean is corrected by Bartlett's fact
 
 NUM_TABLES = 999
 _MAX_TABLES = 10**6
+_MOST_DRAWN = 99_999  # where none of fewer tables has as large a statistic
 _BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: about two seconds
 _ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
 _MAX_SHIFT_COST = 4e9
@@ -60,7 +63,8 @@ class PValue:
         p_value: NaN where there is none, and :attr:`p_value_note` says why.
         p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
             saturated model).
-        p_value_pearson: of Pearson's statistic, by the same method; NaN beside a larger model.
+        p_value_pearson: of Pearson's statistic, by the same method, or by drawn tables beside ``bartlett``; NaN beside a
+            larger model, or without such tables.
         p_value_method: ``chi-square`` with ``df_adjusted``, ``bartlett`` (the same of the statistic over Bartlett's
             factor), ``exact``, ``conditional``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or
             None without a p-value.
@@ -89,8 +93,6 @@ class Comparison:
     pearson: float
     """NaN beside a larger model that is not saturated."""
     df: int
-    contrasts: np.ndarray | None = None
-    """Linear functions of theta (df, num_parameters) that Wald's test holds to be zero, where both models are one."""
 
 
 def _by_chi_square(test: Comparison, reason: str, factor: float = 1.0) -> PValue:
@@ -136,9 +138,8 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         excess, reason = _mean_excess(test, expected)
         if abs(excess) <= MAX_MEAN_EXCESS:
             return _by_chi_square(test, reason)
-        if expected is not None and not _is_saturated(test) and abs(excess) <= _MAX_CORRECTED:
-            factor = 1 + excess * math.sqrt(2 / test.df)
-            corrected = _by_chi_square(test, f"{reason}, which Bartlett's factor, {factor:.3g}, undoes", factor)
+        if expected is not None and not _is_saturated(test):
+            corrected = _by_bartlett(test, excess, reason)
     refusal = _refusal(test, expected)
     graph = result.hypergraph
     is_exact = graph.is_decomposable and result.possible is None
@@ -148,17 +149,65 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         if how != "auto":
             problem = f"no method {how!r}, because {refusal}"
             raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
+        if expected is not None and _is_saturated(test):
+            corrected = _by_tail(test, expected)
+        if corrected is not None and result.data is None and (is_exact or _is_saturated(test)):
+            return replace(corrected, p_value_note=f"rough: {corrected.p_value_note}; {refusal}")
         return corrected or _none(reason, refusal)
     if corrected is not None and not is_exact:
         return corrected
-    found = None
+    found = _by_tables(test, expected, how, reason, num_tables, int(seed), is_enough=corrected is not None)
+    if how != "auto" or not _is_open(found):
+        return found
+    if found.p_value_method == "exact" and _is_listed(test, expected):
+        return _by_moves(test, expected, reason, num_tables, int(seed), is_bounded=True)
+    if _is_saturated(test) and (corrected := _by_tail(test, expected)) is not None:
+        told = f"none of {found.num_tables:,} tables drawn has as large a statistic; {corrected.p_value_note}"
+        corrected = replace(corrected, p_value_note=told, p_value_pearson=found.p_value_pearson)
+    if corrected is None:
+        found = _by_tables(test, expected, how, reason, _MOST_DRAWN, int(seed), is_enough=False)
+        if _is_open(found):
+            found = replace(
+                found, p_value_note=f"{found.p_value_note}; p is smaller than can be told from tables drawn"
+            )
+    return corrected or found  # drawn tables tell no smaller p-value
+
+
+def _is_open(found: PValue) -> bool:
+    """Whether there is no p-value, or only one that no drawn table has a statistic as large as the observed one."""
+    is_least = found.num_tables > 0 and found.p_value * (found.num_tables + 1) < 1 + 1e-9
+    return found.p_value_method is None or is_least
+
+
+def _by_bartlett(test: Comparison, excess: float, reason: str) -> PValue | None:
+    """By chi-square of the statistic over Bartlett's factor, where that is relied on."""
+    if abs(excess) > _MAX_CORRECTED:
+        return None
+    factor = 1 + excess * math.sqrt(2 / test.df)
+    return _by_chi_square(test, f"{reason}, which Bartlett's factor, {factor:.3g}, undoes", factor)
+
+
+def _by_tail(test: Comparison, expected: np.ndarray) -> PValue | None:
+    """The same of a test against the saturated model."""
+    result = test.result
+    if result._design is None or saturated_cost(*result._design.shape) > _MAX_SHIFT_COST:
+        return None
+    found = _by_bartlett(test, *_excess(saturated_shift(_design_of(result, possible_cells(result)), expected), test.df))
+    return None if found is None else replace(found, p_value_pearson=math.nan)  # it moves by another amount
+
+
+def _by_tables(
+    test: Comparison, expected: np.ndarray, how: str, reason: str, num_tables: int, seed: int, *, is_enough: bool
+) -> PValue:
+    """By tables that are drawn, listed or reached by moves; the latter only where nothing else is at hand."""
+    graph, found = test.result.hypergraph, None
+    is_exact = graph.is_decomposable and test.result.possible is None
     if how in ("exact", "bootstrap") or (how == "auto" and is_exact):
         method = "bootstrap" if how == "bootstrap" else "exact"
-        found = _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
-    if found is None or (found.p_value_method is None and corrected is None):
-        found = _by_moves(test, expected, reason, num_tables, int(seed), is_bounded=how == "auto")
-    is_open = found.p_value_method is None or found.p_value * (found.num_tables + 1) < 1 + 1e-9
-    return corrected if corrected is not None and is_open else found  # drawn tables tell no smaller p-value
+        found = _by_drawing(test, expected, method, reason, num_tables, seed, is_bounded=how == "auto")
+    if found is None or (found.p_value_method is None and not is_enough):
+        found = _by_moves(test, expected, reason, num_tables, seed, is_bounded=how == "auto")
+    return found
 
 
 def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, str]:
@@ -169,19 +218,23 @@ def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, 
     """
     designs = None if expected is None or _is_saturated(test) else _designs(test, expected)
     if expected is not None and designs is not None:
-        shift, how = mean_shift(*designs, expected), "move the mean of G\N{SUPERSCRIPT TWO} by"
-    else:
-        counts = expected if expected is not None and _is_saturated(test) else _added_margins(test)
-        shift, how = float((1 / counts).sum()) / 6, "raise the mean of G\N{SUPERSCRIPT TWO} by up to"
-    excess = shift / math.sqrt(2 * test.df)
+        return _excess(mean_shift(*designs, expected), test.df)
+    counts = expected if expected is not None and _is_saturated(test) else _added_margins(test)
+    return _excess(float((1 / counts).sum()) / 6, test.df, is_bound=True)
+
+
+def _excess(shift: float, df: int, *, is_bound: bool = False) -> tuple[float, str]:
+    """A shift of the mean in standard deviations of chi-square, and a sentence that says so."""
+    excess = shift / math.sqrt(2 * df)
     shown = f"{excess:.2g}" if excess < 100 else "more than 100"
-    return excess, f"small expected counts {how} {shown} standard deviations (limit {MAX_MEAN_EXCESS})"
+    how = f"{'raise' if is_bound else 'move'} the mean of G\N{SUPERSCRIPT TWO} by {'up to ' if is_bound else ''}{shown}"
+    return excess, f"small expected counts {how} standard deviations (limit {MAX_MEAN_EXCESS})"
 
 
 def _is_saturated(test: Comparison) -> bool:
     """Whether the test is one of goodness of fit, by whatever larger model it is stated."""
-    if test.larger is None or test.contrasts is not None:
-        return test.larger is None
+    if test.larger is None:
+        return True
     return test.result.num_cells_fitted - 1 - test.result.num_parameters_fitted == test.df
 
 
@@ -191,7 +244,28 @@ def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
         return how is not None, "it was asked for" if how else "none was asked for"
     expected = expected_counts(test.result)
     share = test.result.effective_num_rows / test.result.num_rows
-    excess, reason = _mean_excess(test, None if expected is None else expected * share)
+    return _verdict(*_mean_excess(test, None if expected is None else expected * share))
+
+
+def wald_verdicts(result: FitResult, contrasts: Sequence[np.ndarray], how: str | None) -> list[tuple[bool, str]]:
+    """The same of Wald's tests that linear functions (df, num_parameters) of theta, which the data identify, vanish."""
+    if how != "auto" or not len(contrasts):
+        return [(True, "it was asked for")] * len(contrasts)
+    design, expected = result._design, expected_counts(result)
+    most, basis = max(map(len, contrasts)), None if result.restriction is None else result.restriction.basis
+    if design is None or expected is None or shift_cost(len(expected), design.shape[1], most) > _MAX_SHIFT_COST:
+        slices = result.hypergraph.parameter_slices
+        tested = [{e for e, at in slices.items() if np.abs(rows[:, at]).max(initial=0.0) > 0} for rows in contrasts]
+        shifts = [float((1 / _margins_of(result, edges)).sum()) / 6 for edges in tested]
+        is_bound = True
+    else:
+        rows = [np.pad(of if basis is None else of @ basis, ((0, 0), (1, 0))) for of in contrasts]
+        counts = expected * result.effective_num_rows / result.num_rows
+        shifts, is_bound = mean_shifts(_design_of(result, possible_cells(result)), rows, counts), False
+    return [_verdict(*_excess(s, len(of), is_bound=is_bound)) for s, of in zip(shifts, contrasts, strict=True)]
+
+
+def _verdict(excess: float, reason: str) -> tuple[bool, str]:
     is_reliable = abs(excess) <= MAX_MEAN_EXCESS
     return is_reliable, reason if is_reliable else f"{reason}, too much for the chi-square distribution"
 
@@ -203,28 +277,30 @@ def _designs(test: Comparison, expected: np.ndarray) -> tuple[np.ndarray, np.nda
     for fitted in (test.result, test.larger):
         if fitted._design is None or shift_cost(len(expected), fitted._design.shape[1], test.df) > _MAX_SHIFT_COST:
             return None
-        basis = None if fitted.restriction is None else fitted.restriction.basis
-        if test.contrasts is not None and not found:
-            left = null_space(test.contrasts if basis is None else test.contrasts @ basis)
-            basis = left if basis is None else basis @ left
-        used = fitted._design[cells] if basis is None else fitted._design[cells] @ basis
-        found.append(np.column_stack([np.ones(len(expected)), used]))
+        found.append(_design_of(fitted, cells))
     return found[0], found[1]
 
 
+def _design_of(fitted: FitResult, cells: np.ndarray) -> np.ndarray:
+    """Design on some cells, with the constant."""
+    assert fitted._design is not None
+    used = fitted._design[cells]
+    used = used if fitted.restriction is None else used @ fitted.restriction.basis
+    return np.column_stack([np.ones(len(used)), used])
+
+
 def _added_margins(test: Comparison) -> np.ndarray:
-    """Expected counts of the margins of what the larger model adds; those that were observed for Wald's test."""
-    larger, small = test.larger, test.result
-    assert larger is not None
-    if test.contrasts is None:
-        added = set(larger.hypergraph.edges) - set(small.hypergraph.edges)
-    else:
-        slices = larger.hypergraph.parameter_slices
-        added = {edge for edge, where in slices.items() if np.abs(test.contrasts[:, where]).max(initial=0.0) > 0}
+    """Expected counts of the margins of what the larger model adds."""
+    assert test.larger is not None
+    return _margins_of(test.result, set(test.larger.hypergraph.edges) - set(test.result.hypergraph.edges))
+
+
+def _margins_of(result: FitResult, added: set[Edge]) -> np.ndarray:
+    """Expected counts of the largest of these margins."""
     edges = [edge for edge in added if not any(set(edge) < set(other) for other in added)]
-    backend = Auto() if small.partition is None else small.partition
-    logs = [backend.log_marginal(small.model, edge).flatten() for edge in edges]
-    return small.effective_num_rows * np.exp(torch.cat(logs).numpy())
+    backend = Auto() if result.partition is None else result.partition
+    logs = [backend.log_marginal(result.model, edge).flatten() for edge in edges]
+    return result.effective_num_rows * np.exp(torch.cat(logs).numpy())
 
 
 def _by_drawing(
@@ -267,6 +343,15 @@ def _by_drawing(
     if len(found) < MIN_TABLES:
         return too_long
     return _counted(found, "pearson" if method == "bootstrap" and larger is None else "deviance", method, reason)
+
+
+def _is_listed(test: Comparison, expected: np.ndarray) -> bool:
+    """Whether the tables with the margins that the model fits are few enough to be listed."""
+    cells = possible_cells(test.result)
+    allowed = cells.copy()
+    allowed[cells] = expected > 0
+    margins = _margins(test.result.hypergraph, np.ones(len(cells), dtype=bool))
+    return listed_tables(cell_counts(test.result.complete_data()), allowed, margins) is not None
 
 
 def _by_moves(
@@ -375,7 +460,9 @@ def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
         return "the collection is not hierarchical"
     if result.restriction is not None or (test.larger is not None and test.larger.restriction is not None):
         return "drawn tables are not refitted to restricted interactions"
-    if result.data is None or result.data.has_missing:
+    if result.data is None:
+        return "exact tests and drawn tables take the rows"
+    if result.data.has_missing:
         return "the fit is not one to complete rows"
     if result.num_rows % 1 or result.num_rows > _MAX_TOTAL or not result.data.has_whole_counts:
         return "the counts are not whole numbers of rows"

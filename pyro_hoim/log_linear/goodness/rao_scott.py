@@ -48,8 +48,10 @@ def corrected_p_value(test: Comparison, covariance: torch.Tensor, how: str | Non
     if len(effects) < test.df:
         return PValue(p_value_note="the larger model has infinite estimates, whose covariance is not known"), mean
     is_reliable, note = asymptotic_verdict(test, how)
-    if not is_reliable:
+    if how is None:
         return PValue(p_value_note=note), mean
+    if not is_reliable:  # nothing else is known for weights; as of Wald's tests beside it
+        note = f"rough: {note}"
     spread = float(np.square(effects).mean()) / mean**2
     found = float(chdtrc(len(effects) / spread, max(test.deviance, 0.0) / (mean * spread)))
     return PValue(p_value_note=note, p_value=found, p_value_method="rao-scott", p_value_statistic="deviance"), mean

@@ -23,6 +23,7 @@ from ..fitting.tables import coefficient_table
 from ..infinite import has_cheap_covariance
 from ..restricted.interactions import RestrictedInteractions
 from .goodness_of_fit import goodness_of_fit
+from .term_tests import rough_terms
 
 __all__ = ["fit_figures", "fit_summary", "is_maximum", "model_figures", "model_summary"]
 
@@ -30,6 +31,7 @@ _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
     "linear ones for a step of 1 of the scores"
 )
+_SHOWN = 12  # terms by name in a note
 _MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 
 
@@ -38,7 +40,7 @@ def fit_summary(
     *,
     level: float = 0.95,
     coding: Coding | None = None,
-    covariance: CovarianceKind = "model",
+    covariance: CovarianceKind | None = None,
     reference: Reference | None = None,
 ) -> pd.DataFrame:
     """Coefficients of a fit with Wald tests and intervals.
@@ -50,7 +52,8 @@ def fit_summary(
             treatment contrasts do: coefficients of pairs are log odds ratios (given the first levels of what modifies
             them). A collection that lacks subsets has ``balanced`` ones, deviations that sum to zero. Restricted
             interactions have the coefficients of their terms (:func:`~pyro_hoim.log_linear.coefficient_table`).
-        covariance: ``model``, ``robust`` (for survey weights) or what :meth:`FitResult.robust_covariance` gave.
+        covariance: ``model``, ``robust``, or what :meth:`FitResult.robust_covariance` gave; by default ``robust`` of
+            weighted rows, else ``model``, as of :func:`~pyro_hoim.log_linear.term_tests`.
         reference: levels to compare with in place of the first, labels or codes by variable.
 
     Returns:
@@ -80,9 +83,13 @@ def fit_summary(
             frame = pd.DataFrame({"term": held.terms, "levels": held.levels, "estimate": estimate})
     else:
         frame = frame.rename(columns={"interaction": "term"})
+        covariance = result.usual_covariance if covariance is None else covariance
         robust = "" if isinstance(covariance, str) and covariance == "model" else ", from robust standard errors"
         if result.penalty is None:
             notes.append(f"Wald tests and {level:.0%} intervals{robust}")
+            if rough := rough_terms(result):
+                shown = ", ".join(rough[:_SHOWN]) + (f" and {len(rough) - _SHOWN} more" if len(rough) > _SHOWN else "")
+                notes.append(f"p-values are rough, because the expected counts are small: {shown}")
         else:  # a test of zero would ask of a prior that says otherwise
             frame = frame.drop(columns=["z", "p_value"])
             notes.append(f"{level:.0%} intervals by a normal approximation of the posterior at its mode{robust}")

@@ -20,10 +20,10 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.fit import fit
 from ..fitting.result import CovarianceKind, FitResult
 from .goodness_of_fit import likelihood_ratio_test
-from .p_values import Comparison, asymptotic_verdict
+from .p_values import wald_verdicts
 from .rao_scott import design_effects
 
-__all__ = ["Correction", "adjust_p_values", "term_tests"]
+__all__ = ["Correction", "adjust_p_values", "rough_terms", "term_tests"]
 
 Correction = Literal["benjamini-hochberg", "benjamini-yekutieli", "holm"]
 _CORRECTIONS = ("benjamini-hochberg", "benjamini-yekutieli", "holm")
@@ -107,20 +107,21 @@ def term_tests(
         W = \hat\theta_S^\top \big(\operatorname{Cov} \hat\theta_S\big)^{-1} \hat\theta_S
 
     An interaction that lies in no other is removed alone, any other together with all that contain it, as the column
-    ``removal`` says. Every likelihood-ratio test takes a fit, and up to two seconds where its p-value needs drawn
+    ``removal`` says. Every likelihood-ratio test takes a fit, and up to four seconds where its p-value needs drawn
     tables; Wald tests take none. Where small expected counts move the likelihood ratio, ``auto`` corrects it, tests
     exactly or draws tables (:func:`~pyro_hoim.log_linear.likelihood_ratio_test`); Wald's p-value is then that of the
     coefficients, and its note calls it rough. The columns ``p_value_method`` and ``note`` say which and why.
 
     Under survey weights neither statistic of a model-based covariance has a chi-square distribution. With a robust
     covariance Wald's statistic has, and the likelihood ratio is corrected by its design effects
-    (:func:`~pyro_hoim.log_linear.likelihood_ratio_test`). These need many sampling units beside the degrees of freedom.
+    (:func:`~pyro_hoim.log_linear.likelihood_ratio_test`). These need many sampling units beside the degrees of freedom,
+    and are called rough where the effective number of rows is small for the expected counts.
 
     Args:
         result: a converged maximum-likelihood fit without penalty, to complete observations.
         method: ``likelihood-ratio`` or ``wald``.
         covariance: ``model``; ``robust``; what :meth:`FitResult.robust_covariance` gave, such as one of clusters; by
-            default ``robust`` of weights, else ``model``.
+            default ``robust`` of weighted rows, else ``model``.
         correction: of the p-values over the rows of the table (:func:`adjust_p_values`), or None.
         terms: interactions to test; default all of two or more variables.
         p_value: ``auto`` or, whatever the expected counts, ``chi-square``.
@@ -150,18 +151,18 @@ def term_tests(
     check_choice(method, ("likelihood-ratio", "wald"), "method")
     check_choice(correction, (*_CORRECTIONS, None), "correction")
     check_choice(p_value, ("auto", "chi-square"), "p_value")
-    data = result.complete_data()
+    result.complete_data()
     if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
         found = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
         expected = "a converged maximum-likelihood fit without penalty"
         raise unexpected("result", expected, received=found, code="no-method")
     if covariance is None:
-        covariance = "model" if data.has_whole_counts else "robust"
+        covariance = result.usual_covariance
     removals = _removals(result.hypergraph, terms)
     is_model = isinstance(covariance, str) and covariance == "model"
     if method == "wald":
         matrix = result.covariance_of_kind(covariance)
-        rows = [removal.row | _wald(result, removal, matrix, p_value, is_model=is_model) for removal in removals]
+        rows = _walds(result, removals, matrix, p_value)
     else:
         options = {"covariance": covariance, "num_tables": num_tables, "seed": seed}
         rows = [removal.row | _ratio(result, removal, p_value, options) for removal in removals]
@@ -215,29 +216,39 @@ def _ratio(result: FitResult, removal: _Removal, p_value: Any, options: dict[str
     }
 
 
-def _wald(
-    result: FitResult, removal: _Removal, matrix: torch.Tensor, p_value: str, *, is_model: bool
-) -> dict[str, Any]:
-    """Wald's test, for any covariance."""
-    contrasts = _contrasts(result, removal)
-    effects = design_effects(result, contrasts, matrix)
-    row: dict[str, Any] = {"df": len(contrasts), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
-    row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
-    if not bool(result.is_identified(contrasts).all()):
-        return row | {"note": "the estimate of the interaction is infinite; use the likelihood ratio"}
-    theta = (contrasts @ result.theta).numpy()
-    variance = (contrasts @ matrix @ contrasts.T).numpy()
-    if np.linalg.matrix_rank(variance, hermitian=True) < len(theta):
-        return row | {"note": "there are too few sampling units for the degrees of freedom"}
-    row["statistic"] = float(theta @ np.linalg.solve(variance, theta))
-    test = Comparison(result, result, row["statistic"], math.nan, len(theta), contrasts.numpy())
-    is_reliable, note = asymptotic_verdict(test, p_value)
-    if not is_reliable and not is_model:
-        return row | {"note": note}
-    if not is_reliable:  # as of the coefficients beside it
-        note = f"rough: {note}; use the likelihood ratio"
-    found = float(chdtrc(len(theta), row["statistic"]))
-    return row | {"p_value": found, "p_value_method": "chi-square", "note": note}
+def rough_terms(result: FitResult) -> list[str]:
+    """Interactions whose Wald tests :func:`term_tests` calls rough, because the expected counts are small."""
+    removals = _removals(result.hypergraph, None)
+    tested = [(removal.row["term"], _contrasts(result, removal)) for removal in removals]
+    known = [(term, rows) for term, rows in tested if bool(result.is_identified(rows).all())]
+    verdicts = wald_verdicts(result, [rows.numpy() for _, rows in known], "auto")
+    return [term for (term, _), (is_reliable, _) in zip(known, verdicts, strict=True) if not is_reliable]
+
+
+def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor, p_value: str) -> list[dict[str, Any]]:
+    """Wald's tests, for any covariance; all have the p-values of the coefficients, rough or not."""
+    found, known = list[dict[str, Any]](), list[tuple[dict[str, Any], np.ndarray]]()
+    for removal in removals:
+        contrasts = _contrasts(result, removal)
+        effects = design_effects(result, contrasts, matrix)
+        row = {**removal.row, "df": len(contrasts), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
+        row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
+        found.append(row)
+        if not bool(result.is_identified(contrasts).all()):
+            row["note"] = "the estimate of the interaction is infinite; use the likelihood ratio"
+            continue
+        theta = (contrasts @ result.theta).numpy()
+        variance = (contrasts @ matrix @ contrasts.T).numpy()
+        if np.linalg.matrix_rank(variance, hermitian=True) < len(theta):
+            row["note"] = "there are too few sampling units for the degrees of freedom"
+            continue
+        row["statistic"] = float(theta @ np.linalg.solve(variance, theta))
+        known.append((row, contrasts.numpy()))
+    verdicts = wald_verdicts(result, [contrasts for _, contrasts in known], p_value)
+    for (row, contrasts), (is_reliable, note) in zip(known, verdicts, strict=True):
+        row["p_value"], row["p_value_method"] = float(chdtrc(len(contrasts), row["statistic"])), "chi-square"
+        row["note"] = note if is_reliable else f"rough: {note}; use the likelihood ratio"
+    return found
 
 
 def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:

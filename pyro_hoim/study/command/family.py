@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from scipy.stats import chi2
 
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
 from ...core.family import Family, Stored
@@ -20,6 +19,7 @@ from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.file import ModelFile, load_model, save_model
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test
+from ...log_linear.goodness.of_files import ratio_test_of_files
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.goodness.term_tests import term_tests
 from ...log_linear.impossible import ImpossibleStates
@@ -91,7 +91,7 @@ def _summary(
     *,
     level: float = 0.95,
     coding: Coding | None = None,
-    covariance: CovarianceKind = "model",
+    covariance: CovarianceKind | None = None,
     reference: Reference | None = None,
 ) -> pd.DataFrame:
     """Coefficients, with tests where the result of a fit allows them."""
@@ -116,35 +116,16 @@ def _figures(found: Any) -> Figures:
 def _nested(small: Any, big: Any) -> tuple[float, int, float, str]:
     """Likelihood-ratio test by what the expected counts allow, corrected for weights that are not whole."""
     if all(isinstance(found, Stored) for found in (small, big)):
-        return _nested_files(small.model, big.model)
-    for name, result in (("small", small), ("big", big)):
-        check_type(result, FitResult, name, "the result of a fit")
-    rows = big.data
-    is_weighted = rows is not None and not (rows.has_whole_counts or rows.has_missing)
-    test = likelihood_ratio_test(small, big, covariance="robust" if is_weighted else "model")
+        if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
+            raise refused("models", "the files do not tell that the rows were the same", code="other-domain")
+        test = ratio_test_of_files(small.model, big.model)
+    else:
+        for name, result in (("small", small), ("big", big)):
+            check_type(result, FitResult, name, "the result of a fit")
+        test = likelihood_ratio_test(small, big)
     method = test.p_value_method
     how = "" if method == "chi-square" else f"p-value: {method or 'none'}; {test.p_value_note}"
     return test.statistic, test.df_adjusted, test.p_value, how
-
-
-def _nested_files(small: ModelFile, big: ModelFile) -> tuple[float, int, float, str]:
-    """The same of models from files that say that they were estimated from the same rows."""
-    files = (small, big)
-    if not all(file.info.get("is_maximum") for file in files):
-        raise refused("models", "a file does not tell of a maximum-likelihood estimate", code="no-method")
-    if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
-        raise refused("models", "the files do not tell that the rows were the same", code="other-domain")
-    if big.info.get("is_restricted"):
-        raise refused(
-            "models", "its file does not say which tables the functions of its formula allow", code="no-method"
-        )
-    if not set(small.hypergraph.edges) < set(big.hypergraph.edges):
-        raise refused("models", "neither holds all interactions of the other", code="no-method")
-    low, high = (figures.log_likelihood or 0.0 for figures in map(model_figures, files))
-    sizes = [model_figures(file).num_parameters or 0 for file in files]
-    statistic, df = 2 * (high - low), sizes[1] - sizes[0]
-    how = "p-value: chi-square; whether expected counts are large enough is not checked without the rows"
-    return statistic, df, float(chi2.sf(statistic, df)), how
 
 
 def _page(analysis: Any) -> Page:

@@ -11,9 +11,9 @@ from scipy.stats import binom, chi2
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import NonexistentEstimateWarning
-from pyro_hoim.log_linear import fit, likelihood_ratio_test, term_tests
+from pyro_hoim.log_linear import fit, goodness_of_fit, likelihood_ratio_test, term_tests
 from pyro_hoim.log_linear.fitting.design import design_matrix
-from pyro_hoim.log_linear.goodness.mean_shift import mean_shift
+from pyro_hoim.log_linear.goodness.mean_shift import mean_shift, mean_shifts, saturated_shift
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -58,6 +58,11 @@ def test_the_shift_is_the_difference_of_the_sums_over_pairs_of_cells():
     found = mean_shift(small, np.column_stack([large, large[:, :2].sum(1)]), means)
     assert found == pytest.approx(whole(large) - whole(small), rel=1e-9)
     assert mean_shift(small, small, means) == pytest.approx(0, abs=1e-12)
+    for part in (small, small[:, :3]):  # summed over cells, and over columns
+        assert saturated_shift(part, means) == pytest.approx(mean_shift(part, np.eye(24), means), rel=1e-9)
+    without = np.eye(large.shape[1])[[i for i in range(large.shape[1]) if not (small == large[:, [i]]).all(0).any()]]
+    (by_contrasts,) = mean_shifts(large, [without], means)
+    assert by_contrasts == pytest.approx(found, rel=1e-9)
 
 
 @pytest.mark.parametrize(("rows", "method"), [(2000, "chi-square"), (70, "bartlett")])
@@ -93,6 +98,36 @@ def test_strong_interactions_have_no_floor_beneath_their_p_values():
     strong = term_tests(fit(InteractionHypergraph.from_order(data.domain, 2), data)).iloc[-1]
     assert strong["statistic"] > 60 and strong["p_value"] < 1e-12
     assert strong["p_value_method"] in ("chi-square", "bartlett")
+
+
+TAILS = {  # tables, and by which method they have a p-value
+    "listed": ([[10, 0], [0, 10]], "conditional"),
+    "a tail": ([[30, 9, 5, 2], [12, 20, 18, 6], [3, 8, 24, 45]], "chi-square"),
+    "a corrected tail": ([[30, 2, 1, 1], [6, 12, 9, 2], [2, 3, 9, 18], [2, 2, 4, 9]], "bartlett"),
+    "drawn alone": ([[9, 0, 0, 1, 0], [0, 8, 1, 0, 0], [0, 0, 7, 0, 1], [1, 0, 0, 9, 0]], "exact"),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_against_the_saturated_model_there_is_no_floor_where_finer_p_values_can_be_had(name, monkeypatch):
+    monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._BUDGET", 2e7)
+    table, method = TAILS[name]
+    data = of_table(table)
+    small, big = (fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2))
+    found, other = goodness_of_fit(small), likelihood_ratio_test(small, big)
+    assert found.p_value_method == other.p_value_method == method
+    assert found.p_value == pytest.approx(other.p_value, rel=1e-6)
+    drawn = goodness_of_fit(small, "exact")
+    assert drawn.p_value == 1 / (drawn.num_tables + 1) == 0.001  # control: no drawn table has as large a statistic
+    plain = chi2.sf(found.deviance, found.df_adjusted)
+    if name == "listed":
+        weights = np.array([1 / math.prod(math.factorial(c) for c in (a, 10 - a, 10 - a, a)) for a in range(11)])
+        assert found.p_value == pytest.approx(2 * weights[0] / weights.sum(), rel=1e-9)
+    elif name == "drawn alone":
+        assert found.num_tables > 2000 and found.p_value == 1 / (found.num_tables + 1) > plain
+        assert "p is smaller than can be told from tables drawn" in found.p_value_note
+    else:
+        assert plain <= found.p_value < 10 * plain < 1e-5
 
 
 def test_one_empty_combination_leaves_the_tests_of_the_other_pairs():
