@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 _STEPS, _HALVINGS = 60, 30
 _DONE = 1e-5  # nats that another step would bring
 _FLAT = 1e-3  # rows of information: a direction of an infinite estimate has less by then
+_FIRST, _STRENGTHS, _EVIDENCE_STEPS = 0.25, (0.02, 2.0), 3  # of ridges that rows choose
 _RANK = 1e-10  # of the largest eigenvalue
 
 
@@ -25,6 +26,7 @@ class Maximum:
         parameters: (q,).
         probs: of the levels in every pattern (P, r).
         value: the log-likelihood, without the ridge.
+        penalised: the log-likelihood less the ridge.
     """
 
     design: Floats
@@ -32,6 +34,7 @@ class Maximum:
     parameters: Floats
     probs: Floats
     value: float
+    penalised: float
 
     def tilted(self, direction: Floats, target: float) -> tuple[float, float, float]:
         """The fit with one more statistic (P, r), whose total is ``target`` in place of the one seen.
@@ -64,18 +67,33 @@ def score_statistic(null: Maximum, added: Floats) -> float:
     return float(excess @ np.linalg.pinv(own, hermitian=True) @ excess)
 
 
-def maximised(design: Floats, counts: Floats, ridge: float = 0.0) -> Maximum:
-    """The parameters of highest likelihood less half the ridge times their squared length."""
+def maximised(design: Floats, counts: Floats, ridge: float | Floats = 0.0) -> Maximum:
+    """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares."""
     totals, seen = counts.sum(1), np.einsum("pr,prq->q", counts, design)
     offset = np.zeros(counts.shape)
     found, probs, _ = _climbed(design, totals, seen, offset, ridge)
     eta = design @ found
     value = float(found @ seen - totals @ _log_sum(eta))
-    return Maximum(design, counts, found, probs, value)
+    return Maximum(design, counts, found, probs, value, value - float(found @ (ridge * found)) / 2)
+
+
+def evidence_strength(design: Floats, counts: Floats, is_random: NDArray[np.bool_], ridge: float) -> float:
+    """The ridge of some parameters that their evidence chooses, beside a given one of the others.
+
+    Steps of MacKay: the number of parameters that the rows determine over the squared length of all.
+    """
+    totals, strength = counts.sum(1), _FIRST
+    for _ in range(_EVIDENCE_STEPS):
+        held = np.where(is_random, strength, ridge)
+        fit = maximised(design, counts, held)
+        spread = np.linalg.inv(information(design, totals, fit.probs) + np.diag(held)).diagonal()[is_random].sum()
+        length = float((fit.parameters[is_random] ** 2).sum())
+        strength = float(np.clip((is_random.sum() - strength * spread) / max(length, 1e-300), *_STRENGTHS))
+    return strength
 
 
 def _climbed(
-    design: Floats, totals: Floats, seen: Floats, offset: Floats, ridge: float
+    design: Floats, totals: Floats, seen: Floats, offset: Floats, ridge: float | Floats
 ) -> tuple[Floats, Floats, float]:
     """Parameters, probabilities and the rise of the objective from zero, by Newton's steps, halved where they fail."""
     found = np.zeros(design.shape[2])
@@ -94,7 +112,7 @@ def _climbed(
         for _ in range(_HALVINGS):
             trial = found + step
             eta = offset + design @ trial
-            new = float(trial @ seen - totals @ _log_sum(eta)) + base - ridge * float(trial @ trial) / 2
+            new = float(trial @ seen - totals @ _log_sum(eta)) + base - float(trial @ (ridge * trial)) / 2
             if new >= value:
                 break
             step = step / 2

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import helmert
 from scipy.special import log_softmax
 from scipy.stats import chi2
 
@@ -19,7 +20,7 @@ from ...data.sources.sourced import held_rows
 from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..sandwich import effective_size
-from ._newton import Maximum, maximised, score_statistic
+from ._newton import Maximum, evidence_strength, maximised, score_statistic
 
 __all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms", "smallest", "two_by_two_log_tail"]
 
@@ -27,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 _LEAST_EXPECTED = 1.0  # rows in a cell of the chi-square tests, of which the more careful one counts
 _CELLS_TRIED = 3  # of the most extreme ones, whose tails are computed
-_INSIDE = 0.05  # ridge of tests of subsets of what is kept
+_MOST, _SMALL = 0.5, 1e-3  # ridges of tests of subsets of what is kept: of the larger sets at most, and of all else
 _RIDGE = 0.5  # of both fits whose predictions are compared
 _STEP = 0.5  # half of the distance of whole numbers
 
@@ -48,10 +49,10 @@ class _Patterns:
     counts: Floats
 
     def contrasts(self, edge: Iterable[str], cardinalities: dict[str, int]) -> Floats:
-        """Products of deviation contrasts of some of the variables (P, prod(r - 1))."""
+        """Products of contrasts of some of the variables (P, prod(r - 1))."""
         columns = np.ones((len(self.codes), 1))
         for name in edge:
-            own = deviation(cardinalities[name])[self.codes[:, self.names.index(name)]]
+            own = _contrasts(cardinalities[name])[self.codes[:, self.names.index(name)]]
             columns = (columns[:, :, None] * own[:, None]).reshape(len(columns), -1)
         return columns
 
@@ -73,9 +74,12 @@ class EdgeTester:
     the nuisance leaves free. Where S has more than one degree of freedom, and levels are left after those too rare for
     one expected row were pooled, the pooled levels are tested by the likelihood ratio and by the score, of which the
     first is too large on average in cells of few rows and the second in their tails, so that the larger of their
-    p-values is taken. The smaller of both kinds counts twice. Beside a superset the pooled likelihood ratio alone
-    decides, with a ridge of 0.05, since infinite parameters of the superset could imitate S where cells are empty.
-    Which levels are pooled depends on the frequencies of single levels alone.
+    p-values is taken. The smaller of both kinds counts twice. Which levels are pooled depends on the frequencies of
+    single levels alone.
+
+    Beside a superset T the pooled likelihood ratio alone decides. In few rows the many parameters of T, left free,
+    imitate nearly all that S does, so they are effects of a mixed model: normal around zero, with a ridge in both fits
+    of half the strength that the rows choose by the evidence, and of 0.5 at most. Both are on the careful side.
 
     Args:
         rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
@@ -84,7 +88,8 @@ class EdgeTester:
 
     References:
         Ib Skovgaard, Saddlepoint expansions for conditional distributions, 1987; Anthony Davison, Approximate
-        conditional inference in generalized linear models, 1988.
+        conditional inference in generalized linear models, 1988; David MacKay, Bayesian interpolation, 1992, of the
+        evidence.
 
     Example:
         >>> from pyro_hoim import load_table
@@ -145,7 +150,7 @@ class EdgeTester:
         cell = _numbered(patterns.codes[:, : len(rest)], [self.cardinalities[name] for name in rest])
         pooled = self.pooled(edge)
         if pooled is not None and any(set(edge) < set(other) for other in others):
-            return self._held_test(edge, patterns, pooled, nuisance)
+            return self._test_inside(edge, patterns, pooled, nuisance)
         null = maximised(self._design(patterns, nuisance), patterns.counts)
         found = [self._cell_test(edge, patterns, cell, null)]
         if pooled is not None:
@@ -195,7 +200,7 @@ class EdgeTester:
     def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Floats:
         """Statistics (P, r, q) of the tables that contain the response, each given by its other variables."""
         columns = [patterns.contrasts(term, self.cardinalities) for term in terms]
-        return _by_level(np.concatenate(columns, 1), deviation(self.cardinalities[patterns.response]))
+        return _by_level(np.concatenate(columns, 1), _contrasts(self.cardinalities[patterns.response]))
 
     def _cell_test(self, edge: Edge, patterns: _Patterns, cell: Ints, null: Maximum) -> EdgeTest:
         """The most extreme cell of a set, with a correction for their number."""
@@ -250,25 +255,27 @@ class EdgeTester:
         for name in edge:
             if name != patterns.response:
                 groups = pooled[name]
-                own = deviation(int(groups.max()) + 1)[groups[patterns.codes[:, patterns.names.index(name)]]]
+                own = _contrasts(int(groups.max()) + 1)[groups[patterns.codes[:, patterns.names.index(name)]]]
                 columns = (columns[:, :, None] * own[:, None]).reshape(len(columns), -1)
         groups = pooled[patterns.response]
-        return _by_level(columns, deviation(int(groups.max()) + 1)[groups])
+        return _by_level(columns, _contrasts(int(groups.max()) + 1)[groups])
 
-    def _held_test(
+    def _test_inside(
         self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], nuisance: Sequence[tuple[str, ...]]
     ) -> EdgeTest:
-        """The likelihood-ratio test of a set inside a larger one that is kept, with a small ridge in both fits.
-
-        Where cells are empty, infinite parameters of the larger set could imitate those of its subset.
-        """
-        design = self._design(patterns, nuisance)
-        both = np.concatenate([design, self._added(edge, patterns, pooled)], 2)
-        whole, null = (maximised(part, patterns.counts, _INSIDE) for part in (both, design))
-        held = [fit.value - _INSIDE / 2 * float(fit.parameters @ fit.parameters) for fit in (whole, null)]
-        gain = max(0.0, held[0] - held[1])
-        log_p = chi_square_log_tail(np.array(2 * gain), both.shape[2] - design.shape[2])
-        return EdgeTest(edge, float(log_p), gain, "chi-square")
+        """The likelihood-ratio test of a set inside larger ones that are kept, whose parameters a ridge holds back."""
+        rest, response = set(edge) - {patterns.response}, patterns.response
+        design, added = self._design(patterns, nuisance), self._added(edge, patterns, pooled)
+        both = np.concatenate([design, added], 2)
+        is_larger = np.zeros(both.shape[2], dtype=bool)
+        sizes = [self.num_parameters((*term, response)) for term in nuisance]
+        is_larger[: sum(sizes)] = np.repeat([rest < set(term) for term in nuisance], sizes)
+        strength = min(_MOST, evidence_strength(both, patterns.counts, is_larger, _SMALL) / 2)
+        held = np.where(is_larger, strength, _SMALL)
+        null = maximised(design, patterns.counts, held[: design.shape[2]])
+        whole = maximised(both, patterns.counts, held)
+        gain = max(0.0, whole.penalised - null.penalised)
+        return EdgeTest(edge, float(chi_square_log_tail(np.array(2 * gain), added.shape[2])), gain, "chi-square")
 
     def _pooled_test(
         self,
@@ -314,11 +321,6 @@ def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list
     return list(found.values())
 
 
-def deviation(cardinality: int) -> Floats:
-    """Deviation contrasts (r, r - 1): the last level is minus the others."""
-    return np.concatenate([np.eye(cardinality - 1), -np.ones((1, cardinality - 1))])
-
-
 def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats | float) -> tuple[Floats, Floats]:
     r"""Two-sided log p-values of cells of tables with given margins, and log-likelihood ratios, of any equal shape.
 
@@ -358,6 +360,11 @@ def _root_deviance(seen: Floats, expected: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.where(seen > 0, seen * np.log(seen / expected), 0.0) - seen + expected
     return np.sign(seen - expected) * np.sqrt(2 * np.maximum(np.nan_to_num(part, nan=0.0, posinf=0.0), 0.0))
+
+
+def _contrasts(cardinality: int) -> Floats:
+    """Orthonormal contrasts (r, r - 1), so that a ridge on their parameters is the same for every order of levels."""
+    return np.asarray(helmert(cardinality)).T
 
 
 def _by_level(columns: Floats, contrasts: Floats) -> Floats:
