@@ -102,9 +102,10 @@ def goodness_of_fit(
     relies on chi-square where that is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test
     has a size below 6 %. Elsewhere the table is compared with those that have the same fitted
     margins: independent draws of them for a decomposable model, else all of them where they are few, or those that
-    chains of moves reach. Where no table drawn has as large a statistic, a finer p-value is looked for: over all tables,
-    where they are few; by chi-square of G2 over Bartlett's factor, where that moves the mean by at most 0.3 standard
-    deviations; or by up to 99,999 tables, and where none of these is as extreme, the note says that p is smaller still.
+    chains of moves reach. Where no table drawn has as large a statistic, a finer p-value is looked for: over all
+    tables, where they are few; by chi-square of G2 over Bartlett's factor, where that moves the mean by at most 0.3
+    standard deviations; or by up to 99,999 tables, and where none of these is as extreme, the note says that p is
+    smaller still.
     Cost: O(distinct rows x hyperedges), and with ``auto`` a few seconds for drawn tables.
 
     Args:

@@ -63,8 +63,8 @@ class PValue:
         p_value: NaN where there is none, and :attr:`p_value_note` says why.
         p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
             saturated model).
-        p_value_pearson: of Pearson's statistic, by the same method, or by drawn tables beside ``bartlett``; NaN beside a
-            larger model, or without such tables.
+        p_value_pearson: of Pearson's statistic, by the same method, or by drawn tables beside ``bartlett``; NaN beside
+            a larger model, or without such tables.
         p_value_method: ``chi-square`` with ``df_adjusted``, ``bartlett`` (the same of the statistic over Bartlett's
             factor), ``exact``, ``conditional``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or
             None without a p-value.
