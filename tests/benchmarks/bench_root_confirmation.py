@@ -14,6 +14,9 @@ the regressions and of the tests.
 
 --sizes: instead, the share of p-values at most 0.001, 0.01, 0.05 and 0.1 of all absent pairs beside the planted ones:
 of the larger of both members' p-values, of one member's, and of the score test.
+
+--known: instead, the same figures for Benjamini and Hochberg's procedure over all pairs, each tested beside all planted
+others: what could be found at best were the structure known.
 """
 
 import itertools
@@ -22,6 +25,7 @@ import time
 import numpy as np
 import torch
 from harness import about, markdown, plain_script, stamp
+from scipy.stats import false_discovery_control
 
 from pyro_hoim.generalized_root import PoissonFamily, RootSettings, confirm_roots, fit_roots
 from pyro_hoim.generalized_root.regress._set_tests import RootSetTester
@@ -101,6 +105,21 @@ def sizes(law, num, runs, seed):
     return [(test, total, *(f"{np.mean(np.array(p) <= level):.4f}" for level in LEVELS)) for test, p in found.items()]
 
 
+def known(law, num, runs, seed):
+    """Mean share of false pairs and number of planted ones found, each pair tested beside the other planted ones."""
+    shares, found = [], []
+    for run in range(seed, seed + runs):
+        rows, names, planted = draw(law, num, run)
+        tester = RootSetTester(prepare_rows(rows, PoissonFamily(), 2, list(names)), {})
+        pairs = list(itertools.combinations(names, 2))
+        p = [tester.test(pair, [other for other in planted if other != pair]).p_value for pair in pairs]
+        kept = {pair for pair, is_kept in zip(pairs, false_discovery_control(p) <= 0.1, strict=True) if is_kept}
+        shares.append(len(kept - set(planted)) / max(1, len(kept)))
+        found.append(len(kept & set(planted)))
+    error = np.std(shares, ddof=1) / np.sqrt(runs)
+    return [f"{np.mean(shares):.3f} ± {error:.3f}", f"{np.mean(found):.2f} of {len(planted)}"]
+
+
 def main():
     parser = plain_script(__doc__)
     parser.add_argument("runs", type=int)
@@ -108,11 +127,16 @@ def main():
     parser.add_argument("--rows", nargs="+", type=int, default=[2000])
     parser.add_argument("--rules", nargs="+", choices=["and", "mean"], default=["and"])
     parser.add_argument("--sizes", action="store_true")
+    parser.add_argument("--known", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     print(f"{stamp()}, {about()} {args.runs} runs.\n", flush=True)
-    print("\n".join(markdown(["law", "rows", "test", "pairs", *map(str, LEVELS)] if args.sizes else HEAD)))
+    head = ["law", "rows", "test", "pairs", *map(str, LEVELS)] if args.sizes else HEAD
+    print("\n".join(markdown(["law", "rows", "false share", "found"] if args.known else head)))
     for law, num in itertools.product(args.laws, args.rows):
+        if args.known:
+            print(markdown([law, f"{num:,}", *known(law, num, args.runs, args.seed)])[0], flush=True)
+            continue
         if args.sizes:
             for line in sizes(law, num, args.runs, args.seed):
                 print(markdown([law, f"{num:,}", *line])[0], flush=True)
