@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -22,7 +23,8 @@ from .rows import RootRows
 __all__ = ["confirm_roots", "confirm_rows", "with_confirmed"]
 
 _LEAST_GAIN = 2.0  # nats over all rows
-_MOST_TESTED, _SECONDS = 4_000_000, 1.5e-5  # sets times rows that are tested by default, and time of each, very roughly
+_MOST_SECONDS = 60.0  # of tests that are made by default
+_SECONDS = 5e-7  # of a row and two sets of one column, very roughly
 
 
 def confirm_roots(
@@ -98,13 +100,14 @@ def with_confirmed(
     fit: RootFitResult, rows: RootRows, listed: Mapping[int, Integers], settings: RootSettings
 ) -> RootFitResult:
     """A fit with its confirmed model, unless none is asked for or tests would take much longer than the regressions."""
-    work = fit.num_interactions * rows.num_rows
     if settings.false_discovery_rate is None:
         return fit
-    if work > _MOST_TESTED:
+    degrees = Counter(name for _, names in fit.structure.names if len(names) > 1 for name in names)
+    seconds = _SECONDS * rows.num_rows * sum(degree**2 for degree in degrees.values())
+    if seconds > _MOST_SECONDS:
         problem = (
-            f"the {fit.num_interactions:,} sets that the regressions found were not tested, which would take "
-            f"{work * _SECONDS / 60:.2g} minutes or more; call confirm_roots(fit, data), raise l1, or pass "
+            f"the {fit.num_interactions:,} sets that the regressions found were not tested, which would take up to "
+            f"{seconds / 60:.2g} minutes or so; call confirm_roots(fit, data), raise l1, or pass "
             "RootSettings(false_discovery_rate=None)"
         )
         warnings.warn(CostWarning(problem), stacklevel=caller_level())

@@ -69,7 +69,7 @@ def fit_roots(
 
     Penalties that predict well keep sets that are absent. Which sets there are is another question: ``confirmed`` of
     the result is the model of those that all rows confirm (:func:`~pyro_hoim.generalized_root.confirm_roots`), unless
-    ``RootSettings(false_discovery_rate=None)``, or sets times rows are beyond four million (a minute).
+    ``RootSettings(false_discovery_rate=None)``, or where the tests would take more than a minute.
 
     Counts below 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
     the family's domain stops the line search: a larger penalty, or leaving out ``full``, keeps away from the edge, more

@@ -99,6 +99,7 @@ def _summary(analysis: RootAnalysis) -> list[str]:
     found, where = analysis.fit, analysis.judged_on
     learned = _counted(analysis) or "no interactions"
     judged, names = analysis.held[where], _law_names(analysis)
+    tests = None if found.confirmed is None else found.confirmed.confirmation
     gain = None if math.isnan(judged.gain) else judged.gain
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
     others = ", ".join(f"{names[name]} {digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
@@ -113,6 +114,8 @@ def _summary(analysis: RootAnalysis) -> list[str]:
             f"log-probabilities) of {digits(judged.scores.pseudo_nll)} nats a row; {others}."
         ),
     ]
+    if tests is not None and tests.tests:
+        sentences.append(kept_sentence(tests.tests, tests.false_discovery_rate, "training", "set"))
     spread = judged.baselines.get("negative-binomial")
     gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts

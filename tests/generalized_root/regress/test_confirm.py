@@ -167,6 +167,6 @@ def test_the_step_is_the_default_and_can_be_left_out(monkeypatch):
     with pytest.raises(InputError, match="false_discovery_rate: expected a number between 0 and 1"):
         RootSettings(false_discovery_rate=1.5)
     assert fit_roots(np.zeros((5, 2)) + np.eye(5)[:, :2] * 0, order=2).confirmed.num_interactions == 0
-    monkeypatch.setattr(confirm, "_MOST_TESTED", 10)
+    monkeypatch.setattr(confirm, "_MOST_SECONDS", 1e-6)
     with pytest.warns(CostWarning, match="were not tested"):
         assert fit_roots(x, order=2).confirmed is None
