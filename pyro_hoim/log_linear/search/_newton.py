@@ -67,38 +67,53 @@ def score_statistic(null: Maximum, added: Floats) -> float:
     return float(excess @ np.linalg.pinv(own, hermitian=True) @ excess)
 
 
-def maximised(design: Floats, counts: Floats, ridge: float | Floats = 0.0) -> Maximum:
+def maximised(design: Floats, counts: Floats, ridge: float | Floats = 0.0, start: Floats | None = None) -> Maximum:
     """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares."""
     totals, seen = counts.sum(1), np.einsum("pr,prq->q", counts, design)
     offset = np.zeros(counts.shape)
-    found, probs, _ = _climbed(design, totals, seen, offset, ridge)
+    found, probs, _ = _climbed(design, totals, seen, offset, ridge, start)
     eta = design @ found
     value = float(found @ seen - totals @ _log_sum(eta))
     return Maximum(design, counts, found, probs, value, value - float(found @ (ridge * found)) / 2)
 
 
-def evidence_strength(design: Floats, counts: Floats, is_random: NDArray[np.bool_], ridge: float) -> float:
-    """The ridge of some parameters that their evidence chooses, beside a given one of the others.
+def evidence_strength(
+    design: Floats, counts: Floats, is_random: NDArray[np.bool_], ridge: float
+) -> tuple[float, Floats]:
+    """The ridge of some parameters that their evidence chooses, beside a given one of the others, and the last fit.
 
     Steps of MacKay: the number of parameters that the rows determine over the squared length of all.
     """
-    totals, strength = counts.sum(1), _FIRST
+    totals, strength, found = counts.sum(1), _FIRST, None
     for _ in range(_EVIDENCE_STEPS):
         held = np.where(is_random, strength, ridge)
-        fit = maximised(design, counts, held)
-        spread = np.linalg.inv(information(design, totals, fit.probs) + np.diag(held)).diagonal()[is_random].sum()
-        length = float((fit.parameters[is_random] ** 2).sum())
-        strength = float(np.clip((is_random.sum() - strength * spread) / max(length, 1e-300), *_STRENGTHS))
-    return strength
+        fit = maximised(design, counts, held, found)
+        found = fit.parameters
+        curvature = information(design, totals, fit.probs) + np.diag(held)
+        determined = is_random.sum() - strength * np.linalg.inv(curvature).diagonal()[is_random].sum()
+        strength = float(np.clip(determined / max(float((found[is_random] ** 2).sum()), 1e-300), *_STRENGTHS))
+    assert found is not None
+    return strength, found
 
 
 def _climbed(
-    design: Floats, totals: Floats, seen: Floats, offset: Floats, ridge: float | Floats
+    design: Floats,
+    totals: Floats,
+    seen: Floats,
+    offset: Floats,
+    ridge: float | Floats,
+    start: Floats | None = None,
 ) -> tuple[Floats, Floats, float]:
     """Parameters, probabilities and the rise of the objective from zero, by Newton's steps, halved where they fail."""
-    found = np.zeros(design.shape[2])
     base = float(totals @ _log_sum(offset))
-    value, probs = 0.0, _softmax(offset)
+
+    def objective(parameters: Floats, eta: Floats) -> float:
+        held = float(parameters @ (ridge * parameters)) / 2
+        return float(parameters @ seen - totals @ _log_sum(eta)) + base - held
+
+    found = np.zeros(design.shape[2]) if start is None else start
+    eta = offset + design @ found
+    value, probs = objective(found, eta), _softmax(eta)
     for _ in range(_STEPS):
         slope = seen - np.einsum("p,pr,prq->q", totals, probs, design) - ridge * found
         curvature = information(design, totals, probs)
@@ -112,7 +127,7 @@ def _climbed(
         for _ in range(_HALVINGS):
             trial = found + step
             eta = offset + design @ trial
-            new = float(trial @ seen - totals @ _log_sum(eta)) + base - float(trial @ (ridge * trial)) / 2
+            new = objective(trial, eta)
             if new >= value:
                 break
             step = step / 2

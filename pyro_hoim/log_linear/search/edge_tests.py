@@ -270,10 +270,10 @@ class EdgeTester:
         is_larger = np.zeros(both.shape[2], dtype=bool)
         sizes = [self.num_parameters((*term, response)) for term in nuisance]
         is_larger[: sum(sizes)] = np.repeat([rest < set(term) for term in nuisance], sizes)
-        strength = min(_MOST, evidence_strength(both, patterns.counts, is_larger, _SMALL) / 2)
-        held = np.where(is_larger, strength, _SMALL)
-        null = maximised(design, patterns.counts, held[: design.shape[2]])
-        whole = maximised(both, patterns.counts, held)
+        strength, start = evidence_strength(both, patterns.counts, is_larger, _SMALL)
+        held = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
+        null = maximised(design, patterns.counts, held[: design.shape[2]], start[: design.shape[2]])
+        whole = maximised(both, patterns.counts, held, start)
         gain = max(0.0, whole.penalised - null.penalised)
         return EdgeTest(edge, float(chi_square_log_tail(np.array(2 * gain), added.shape[2])), gain, "chi-square")
 
