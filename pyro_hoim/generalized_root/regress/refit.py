@@ -46,7 +46,8 @@ def refit_roots(
         settings: ``refit_share``, which is r of ``all``, ``max_iterations`` and ``jobs``; the tolerance is the fit's.
 
     Returns:
-        A result with :attr:`refit` set. Tuples whose coefficient becomes zero are left out.
+        A result with :attr:`refit` set, its confirmed model refitted too. Tuples whose coefficient becomes zero are
+        left out.
 
     Raises:
         InputError: unknown refit, other columns, values outside the support, a column that is fixed in these rows and
@@ -91,7 +92,11 @@ def refit_roots(
             raise refused("data", problem, code="impossible")
     found = refit_rows(fit.joined(), rows, refit, settings)
     warn_refits([found], 2)
-    return found
+    if fit.confirmed is None or refit == "none":
+        return found
+    confirmed = refit_rows(fit.confirmed.joined(), rows, refit, settings)
+    warn_refits([confirmed], 2)
+    return replace(found, confirmed=confirmed)
 
 
 def refit_rows(

@@ -338,13 +338,17 @@ class RootFitResult(Fitted):
         return rows
 
     def joined(self, symmetrize: Symmetrize | None = None) -> RootFitResult:
-        """The regressions joined, in another way where one is given, without a refit."""
+        """The regressions joined, in another way where one is given, without a refit; of a confirmed model its sets."""
         way = self.symmetrize if symmetrize is None else symmetrize
         check_choice(way, get_args(Symmetrize), "symmetrize")
         if self.refit is None and way == self.symmetrize:
             return self
         structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, way)
-        return replace(self, structure=structure, psi=psi, symmetrize=way, refit=None)
+        cleared: dict[str, Any] = {"refit": None, "confirmed": None, "confirmation": None}
+        found = replace(self, structure=structure, psi=psi, symmetrize=way, **cleared)
+        if self.confirmation is None:
+            return found
+        return replace(found.restricted(self.confirmation.kept), confirmation=self.confirmation)
 
     def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
         """The regressions joined, with the terms of single columns and of some sets alone, without a refit."""

@@ -21,6 +21,7 @@ from pyro_hoim.generalized_root import (
     choose_l1,
     confirm_roots,
     fit_roots,
+    refit_roots,
 )
 from pyro_hoim.generalized_root.regress import confirm
 from pyro_hoim.generalized_root.regress._set_tests import RootSetTester
@@ -131,6 +132,11 @@ def test_what_is_left_out_is_named_with_what_replaces_it():
     assert tests["x0", "x2"].is_confirmed and not tests["x0", "x2"].is_kept
     assert tests["x0", "x2"].replaced_by and set(tests["x0", "x2"].replaced_by) <= kept
     assert tests["x0", "x1"].gain is None and tests["x0", "x1"].rise > 2
+    refitted = refit_roots(found, x).confirmed
+    assert refitted.refit.method == "all" and {term.names for term in refitted.terms((2, 2))} == kept
+    for other in (refitted.joined(), refitted.joined("or"), refit_roots(refitted, x, "singles")):
+        assert {term.names for term in other.terms((2, 2))} == kept == set(other.confirmation.kept)
+    assert refit_roots(found, x).joined().confirmed is None  # of other coefficients
     again = confirm_roots(fit_roots(x, order=2, l1=0.001, refit="all"), x, least_gain=1e6)
     assert again.num_interactions == 0 and again.refit.method == "all"
 
