@@ -12,13 +12,14 @@ from ..atomic import draft_of
 from ..data.observations import Observations
 from ..inference.structure.file import save_structure_posterior
 from ..log_linear.file import ModelFile, save_model
+from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.summary import is_maximum
 from ..log_linear.infinite import infinite_to_json
 from .analysis import Analysis
 from .learned import LearnedAnalysis
 from .posterior import file_stem
 
-__all__ = ["STRUCTURE_FILE", "column_shares", "save_analysis", "save_learned"]
+__all__ = ["STRUCTURE_FILE", "column_shares", "directions_of", "save_analysis", "save_learned"]
 
 _ROOM = 2**18  # bytes for names, labels and the tables of HDF5
 STRUCTURE_FILE = "structures.safetensors"
@@ -63,6 +64,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
                 "prior": str(analysis.prior or "none"),
                 "seed": analysis.seed,
             },
+            directions_of(model.fit),
             impossible=model.fit.impossible,
         )
         if model.uncertainty is not None:
@@ -131,6 +133,11 @@ def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
         about = {"name": "learned", "data": analysis.title, "status": model.training.status, "seed": analysis.seed}
         model.save(folder / f"{name}.safetensors", about)
     return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
+
+
+def directions_of(result: FitResult) -> dict[str, torch.Tensor]:
+    """What a model file keeps of restricted interactions: which tables they allow."""
+    return {} if result.restriction is None else {"directions": torch.from_numpy(result.restriction.directions)}
 
 
 def column_shares(rows: Observations) -> dict[str, list[float]]:

@@ -15,6 +15,7 @@ from ..core.words import plural
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
 from ..log_linear.fitting.result import FitResult
+from ..log_linear.goodness.p_values import SMALLER
 from ..log_linear.goodness.summary import fit_summary
 from ..log_linear.goodness.term_tests import term_tests
 from ..log_linear.infinite import has_cheap_covariance
@@ -122,6 +123,8 @@ def uncertainty_section(found: Uncertainty | None) -> Section | None:
         why = dict.fromkeys(found.tests.loc[found.tests["p_value_method"].isna(), "note"])
         if why:
             section.note(f"No p-value where {'; '.join(map(str, why))}.", brief=True)
+        if num := int(found.tests["note"].astype(str).str.endswith(SMALLER).sum()):
+            section.note(f"Of {plural(num, 'test')} the p-values are smaller than shown: no table drawn is as extreme.")
         if num := int(found.tests["note"].astype(str).str.startswith("rough").sum()):
             section.note(f"Of {plural(num, 'test')} the p-values are rough: the expected counts are small.", brief=True)
     return section

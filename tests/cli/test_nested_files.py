@@ -47,6 +47,7 @@ def compared(shell, formulas, *options):
         (400, (2, 2, 3), "", ("a*b + c", "a*b + b*c"), "chi-square"),
         (120, (2, 2, 3, 4), "", (CYCLE, f"{CYCLE} + a*c + b*d"), "bartlett"),
         (1500, (2, 3, 2), "ab", ("a*b + c", "a*b + b*c + a*c"), "chi-square"),  # no row has both
+        (200, (3, 4, 3), "", ("a*c + linear(b):c", "a*c + b*c"), "chi-square"),
         (1500, (2, 3, 2), "ab", ("a*b + b*c + a*c", "a*b*c"), "chi-square"),  # one of two degrees is not estimable
     ],
 )

@@ -15,6 +15,7 @@ from ..fitting.design import cell_codes, design_entries, design_matrix
 from ..fitting.existence import INTERIOR, Face, MLEExistence, identified_directions
 from ..fitting.problems import SMALL_ENTRIES
 from ..fitting.result import FitResult
+from ..restricted.interactions import RestrictedInteractions
 from .goodness_of_fit import LikelihoodRatioTest, likelihood_ratio_test
 
 __all__ = ["ratio_test_of_files"]
@@ -25,9 +26,9 @@ _PRECISION = 1e-6  # of the means of statistics at an estimate, per row
 def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest:
     r"""Likelihood-ratio test of two models from files of maximum-likelihood estimates from the same complete rows.
 
-    At its estimate a model expects the margins that were observed. So the files hold all that the rule for p-values by
-    chi-square or Bartlett's factor asks for: expected counts, and what the parameters of either model can express.
-    Exact tests and drawn tables take the rows.
+    At its estimate a model expects the observed means of its statistics. So the files hold all that the rule for
+    p-values by chi-square or Bartlett's factor asks for: expected counts, and what the parameters of either model can
+    express. Exact tests and drawn tables take the rows.
 
     Args:
         small: the null model.
@@ -42,10 +43,10 @@ def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest
         if not file.info.get("is_maximum"):
             told = "a file does not tell of a maximum-likelihood estimate from whole counts"
             raise refused("models", f"{told}; a test of weighted rows takes the rows", code="no-method")
-        if file.info.get("is_restricted"):
+        if file.info.get("is_restricted") and "directions" not in file.tensors:  # of an earlier version
             problem = "its file does not say which tables the functions of its formula allow"
             raise refused("models", problem, code="no-method")
-    if not set(small.hypergraph.edges) < set(big.hypergraph.edges):
+    if not set(small.hypergraph.edges) <= set(big.hypergraph.edges):
         raise refused("models", "neither holds all interactions of the other", code="no-method")
     larger = _remembered(big)
     assert larger.margins is not None
@@ -63,16 +64,21 @@ def _remembered(file: ModelFile) -> FitResult:
     found, slices = total * Auto().expectations(energy).detach(), energy.hypergraph.term_slices
     margins = torch.cat([found[slices[edge]] for edge in graph.edges])
     design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
-    existence, face = INTERIOR, None
+    existence, face, restriction, space = INTERIOR, None, None, None
+    if info.get("is_restricted"):
+        directions = file.tensors["directions"].numpy()
+        names = ("",) * (directions.shape[1] if directions.ndim == 2 else 0)
+        restriction = RestrictedInteractions(graph, names, names, directions)
+        space = restriction.basis
     if file.impossible is not None:
         lost = graph.num_parameters - int(info["num_parameters"])
         existence = MLEExistence(False, "unknown", num_parameters_lost=lost)
         if design is not None:
             cells = torch.isfinite(energy.energy(torch.from_numpy(cell_codes(graph)))).numpy()
-            basis = identified_directions(design, cells)
-            face = Face(cells, basis.shape[1], basis, np.zeros(len(theta)))
+            basis = identified_directions(design if space is None else design @ space, cells)
+            face = Face(cells, basis.shape[1], basis if space is None else space @ basis, np.zeros(len(theta)))
     tables = file.finite.tables
-    expected = float(margins @ tables) - total * log_z  # of complete rows, whose margins these are
+    expected = float(margins @ tables) - total * log_z  # of complete rows
     slack = total * _PRECISION * (1 + float(tables.abs().sum()))
     if abs(expected - info["log_likelihood"]) > slack:
         raise refused("models", "of rows with missing cells it is not known where the chi-square distribution holds")
@@ -91,6 +97,7 @@ def _remembered(file: ModelFile) -> FitResult:
         partition=None if design is not None else Auto(),
         margins=margins,
         impossible=file.impossible,
+        restriction=restriction,
         _face=face,
         _design=design,
     )

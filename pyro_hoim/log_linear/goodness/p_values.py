@@ -25,6 +25,7 @@ from .mean_shift import mean_shift, mean_shifts, saturated_cost, saturated_shift
 __all__ = [
     "MAX_MEAN_EXCESS",
     "NUM_TABLES",
+    "SMALLER",
     "Comparison",
     "PValue",
     "asymptotic_verdict",
@@ -36,6 +37,9 @@ __all__ = [
 
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
+
+SMALLER = "p is smaller than can be told from tables drawn"
+"""How the note of a p-value ends that is only known to be smaller."""
 
 _MAX_CORRECTED = 0.3  # likewise where that mean is corrected by Bartlett's factor
 
@@ -167,9 +171,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     if corrected is None:
         found = _by_tables(test, expected, how, reason, _MOST_DRAWN, int(seed), is_enough=False)
         if _is_open(found):
-            found = replace(
-                found, p_value_note=f"{found.p_value_note}; p is smaller than can be told from tables drawn"
-            )
+            found = replace(found, p_value_note=f"{found.p_value_note}; {SMALLER}")
     return corrected or found  # drawn tables tell no smaller p-value
 
 

@@ -28,7 +28,7 @@ from ...log_linear.learning.model import LearnResult
 from ...log_linear.scores import infinite_interactions
 from ...log_linear.search.result import SelectionResult
 from ...runs.container import LOG_LINEAR, check_single
-from ..files import column_shares, save_analysis, save_learned
+from ..files import column_shares, directions_of, save_analysis, save_learned
 from ..learned import LearnedAnalysis
 from ..learned_page import learned_page
 from ..page import analysis_page
@@ -73,7 +73,8 @@ def _stored(found: Any) -> Stored | None:
             info["independent"] = column_shares(found.data)
         info["infinite_interactions"] = infinite_interactions(found)
         info["has_structural_zeros"] = found.possible is not None
-        found = ModelFile(found.hypergraph, found.theta, found.coding, info, impossible=found.impossible)
+        tensors, impossible = directions_of(found), found.impossible
+        found = ModelFile(found.hypergraph, found.theta, found.coding, info, tensors, impossible)
     if not isinstance(found, ModelFile):
         return None
     return Stored(LOG_LINEAR, found, found.hypergraph.domain, found.info)

@@ -271,7 +271,10 @@ def test_corrected_tests_of_restricted_models_take_what_the_larger_one_adds():
 
 
 def test_sparse_tables_have_no_p_value_by_refits_of_whole_tables():
-    result = _fit([[3, 1, 1], [1, 4, 2], [1, 2, 5]], "linear(a):linear(b)")
+    corrected = goodness_of_fit(_fit([[3, 1, 1], [1, 4, 2], [1, 2, 5]], "linear(a):linear(b)"))
+    plain = chi2.sf(corrected.deviance, corrected.df)
+    assert corrected.p_value_method == "bartlett" and plain < corrected.p_value < plain + 0.2
+    result = _fit([[2, 0, 1], [0, 2, 1], [1, 1, 2]], "linear(a):linear(b)")
     quality = goodness_of_fit(result)
     assert quality.p_value_method is None
     assert "restricted" in quality.p_value_note
