@@ -102,10 +102,10 @@ def goodness_of_fit(
     relies on chi-square where that is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test
     has a size below 6 %. Elsewhere the table is compared with those that have the same fitted
     margins: independent draws of them for a decomposable model, else all of them where they are few, or those that
-    chains of moves reach. Where no table drawn has as large a statistic, a finer p-value is looked for: over all
-    tables, where they are few; by chi-square of G2 over Bartlett's factor, where that moves the mean by at most 0.3
-    standard deviations; or by up to 99,999 tables, and where none of these is as extreme, the note says that p is
-    smaller still.
+    chains of moves reach. Where fewer than ten of them have as large a statistic, a finer p-value is looked for: over
+    all tables, where they are few; by up to a hundred times as many draws; and where none of these is as extreme, by
+    chi-square of G2 over Bartlett's factor, if that moves the mean by at most 0.3 standard deviations (without more
+    draws if that is below 0.0001). Else the note says that p is smaller still.
     Cost: O(distinct rows x hyperedges), and with ``auto`` a few seconds for drawn tables.
 
     Args:
@@ -118,7 +118,7 @@ def goodness_of_fit(
             whole, whose unit the statistics have; None computes none. Only a maximum-likelihood fit has a p-value: it
             is NaN for penalised, early-stopped and pseudo-likelihood fits.
         num_tables: tables that are drawn, at least 99; ``auto`` draws fewer where these would take longer than its two
-            seconds, but no fewer than 99.
+            seconds, but no fewer than 99, and more, as said above.
         seed: of these tables.
 
     Raises:
@@ -224,8 +224,8 @@ def likelihood_ratio_test(
     The mean of the statistic differs from df by an amount s that is known to the order of one over counts (Lawley), and
     to which cells in which both models are alike add nothing, however few rows they hold. ``auto`` relies on chi-square
     where s is at most 0.05 standard deviations :math:`\sqrt{2\,\mathrm{df}}`. Beyond that a decomposable small model
-    is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic (tables are
-    then listed, where they are few). Else the
+    is tested exactly, given its margins, unless that takes long or no table drawn has as large a statistic (as in
+    :func:`goodness_of_fit`). Else the
     statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.3 standard deviations. Where s is
     larger, the table is compared with others that have the margins of the small model. Where cells cannot be listed, s
     is bounded by
