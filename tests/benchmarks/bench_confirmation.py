@@ -1,6 +1,7 @@
 """False discoveries and recall of `confirm` and `learn` where the law is known, beside other rules, on the same rows.
 
 usage: bench_confirmation.py RUNS [--laws LAW ...] [--rows N ...] [--methods METHOD ...] [--combine] [--seed N]
+                            [--json FILE]
 
 Laws: "rare P": a pair of binary columns beside 12 independent ones of prevalence P. "levels R": three pairs among ten
 columns of R levels with rare ones (2 % of 3; .6^k of 8), a row in eight copied. "chain R": ten columns of R levels,
@@ -11,7 +12,7 @@ Methods: confirm (all rows), learn (its structure, whole), glmnet-1se (neighbour
 one standard error, both sides) and ising-ebic (IsingFit's rule: EBIC with gamma .25, both sides), the last two by
 `peers/neighbourhoods.R`, pairs of binary columns alone. Shown are the mean share of false interactions among those kept
 with its standard error over the runs, how many were false, and the recall of planted pairs and triples. A pair inside a
-planted triple is not false.
+planted triple is not false. --json appends every line to a file, so that a long table may be made in parts.
 
 --combine: one table of two binary columns beside 285 independent ones, 4,000 rows; how often the true one is kept and
 the mean share of false ones, where all rows are tested once (Benjamini-Hochberg, Benjamini-Yekutieli), a quarter is
@@ -20,6 +21,7 @@ ratio of the others), or signed roots of folds in the direction of the others ar
 """
 
 import itertools
+import json
 import subprocess
 import tempfile
 import time
@@ -179,6 +181,7 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=["confirm"])
     parser.add_argument("--combine", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     print(f"{stamp()}, {about()} {args.runs} runs.\n", flush=True)
     if args.combine:
@@ -189,9 +192,16 @@ def main():
                 cells = [f"{m:.3f} ± {e:.3f}" for m, e in zip(mean, error, strict=True)]
                 print(*markdown([effect, rule, *cells])[:1], flush=True)
         return
-    print("\n".join(markdown(["law", "rows", "method", "false share", "false", "pairs", "triples", "s"])))
+    head = ["law", "rows", "method", "false share", "false", "pairs", "triples", "s"]
+    print("\n".join(markdown(head)))
     for law, num, method in itertools.product(args.laws, args.rows, args.methods):
-        print(markdown([law, f"{num:,}", method, *figures(law, num, method, args.runs, args.seed)])[0], flush=True)
+        line = [law, f"{num:,}", method, *figures(law, num, method, args.runs, args.seed)]
+        print(markdown(line)[0], flush=True)
+        if args.json:
+            with args.json.open("a") as file:
+                file.write(
+                    json.dumps({**dict(zip(head, line, strict=True)), "runs": args.runs, "seed": args.seed}) + "\n"
+                )
 
 
 if __name__ == "__main__":

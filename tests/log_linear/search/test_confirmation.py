@@ -10,7 +10,9 @@ from scipy.special import ndtr
 from scipy.stats import binom, hypergeom
 
 from pyro_hoim import InputError, Observations
+from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
+from pyro_hoim.log_linear.search._newton import evidence_strength
 from pyro_hoim.log_linear.search.screening import lone_pairs
 from pyro_hoim.results.confirmation import Hypotheses
 from pyro_hoim.schema import Domain
@@ -140,6 +142,102 @@ def test_weights_are_no_rows_that_confirm():
         found += [bool(kept(confirm(part, part, max_order=2))) for part in (weighted, counted)]
     limit = binom.isf(FALSE_ALARM_RATE, 16, 0.1)
     assert found[0] <= limit < found[1]  # the second is the control: numbers of rows
+
+
+@pytest.mark.parametrize("prevalence", [0.03, 0.01])
+def test_a_pair_beside_rare_columns_is_kept_and_few_others(prevalence):
+    shares: list[float] = []
+    for seed in range(12):
+        rng = np.random.default_rng(100 + seed)
+        a = rng.random(4000) < 0.3
+        b = rng.random(4000) < np.where(a, 0.6, 0.3)
+        codes = np.column_stack([a, b, rng.random((4000, 12)) < prevalence])
+        found = confirm(*halves(codes))
+        assert ("a", "b") in kept(found)
+        shares.append(1 - 1 / len(kept(found)))
+        assert max((test.z for test in found.tests[1:]), default=0) < 6  # the normal limit made hundreds of it
+    assert np.mean(shares) <= 0.1 + 3 * 0.25 / np.sqrt(12)  # a share is 0 or at least a half
+
+
+def test_substitutes_among_columns_that_hang_together():
+    """Groups of columns hang together by something unseen; two others shut each other out, with G2 of about 120."""
+    rng = np.random.default_rng(0)
+    unseen = np.repeat(rng.random((9000, 3)) < 0.2, 4, axis=1)
+    groups = rng.random((9000, 12)) < rng.uniform(0.01, 0.05, 12) * (1 + 9 * unseen)
+    first = rng.random(9000) < 0.09
+    second = rng.random(9000) < np.where(first, 0.005, 0.09)
+    parts = halves(np.column_stack([groups, first, second]))
+    names = parts[0].domain.names
+    found = confirm(*parts, InteractionHypergraph.from_order(parts[0].domain, 2))
+    for test in found.tests:
+        if not test.is_kept:
+            assert not test.is_confirmed or set(test.edge) <= {name for edge in test.replaced_by for name in edge}
+        else:
+            assert test.rise >= 2
+    across = [edge for edge in kept(found) if len({names.index(name) // 4 for name in edge}) > 1]
+    assert tuple(names[-2:]) in kept(found) and len(kept(found)) > 12
+    assert len(across) <= 0.2 * len(kept(found))
+
+
+def test_a_faint_triple_of_many_rows_is_found():
+    signs = np.array(list(itertools.product((-1, 1), repeat=6)))
+    log_p = -0.3 * signs.sum(1) + 0.3 * signs[:, 0] * signs[:, 1] + 0.031 * signs[:, 2] * signs[:, 3] * signs[:, 4]
+    law = np.exp(log_p) / np.exp(log_p).sum()
+    codes = (signs[np.random.default_rng(5).choice(len(law), size=50_000, p=law)] + 1) // 2
+    found = confirm(*halves(codes))
+    assert kept(found) == {("a", "b"), ("c", "d", "e")}
+    assert {test.edge: 2 * test.rise < 60 for test in found.tests}["c", "d", "e"]
+
+
+def rows_of_triples(edges, num_rows=320, num_laws=8):
+    """Testers of rows of random laws of three variables of five levels."""
+    domain = Domain.from_cardinalities(dict.fromkeys("abc", 5))
+    for seed in range(num_laws):
+        law = random_law(domain, [tuple(edge) for edge in edges], generator=torch.Generator().manual_seed(seed))
+        counts = np.random.default_rng(seed).multinomial(num_rows, law.probs.numpy().ravel()).reshape(law.probs.shape)
+        yield counts, EdgeTester(Observations.from_table(domain, counts))
+
+
+def test_pairs_inside_a_triple_are_told_apart_in_few_rows():
+    """A triple of 64 parameters, left free, would stand in for its pairs; the control has no pair."""
+    singles, pairs, triple = ["a", "b", "c"], [("a", "b"), ("a", "c"), ("b", "c")], ("a", "b", "c")
+    shares = []
+    for planted in (pairs, []):
+        values = [
+            tester.test(edge, [*pairs, triple] if planted else [triple]).p_value
+            for _, tester in rows_of_triples([*singles, *planted, triple])
+            for edge in pairs
+        ]
+        shares.append(np.mean(np.array(values) <= 0.05))
+    assert shares[0] >= 0.5
+    assert shares[1] * 24 <= binom.isf(FALSE_ALARM_RATE, 24, 0.05)
+
+
+def test_the_order_of_levels_does_not_matter_inside_a_triple():
+    (counts, tester), *_ = rows_of_triples(["a", "b", "c", "ab", "abc"], 640, 1)
+    moved = EdgeTester(
+        Observations.from_table(Domain.from_cardinalities(dict.fromkeys("abc", 5)), counts[::-1, [2, 0, 1, 4, 3]])
+    )
+    log_p = [part.test(("a", "b"), [("a", "b", "c")], "b").log_p_value for part in (tester, moved)]
+    assert log_p[0] == pytest.approx(log_p[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+def test_rows_choose_the_spread_of_larger_sets(scale):
+    """With many rows the strength is the number of parameters over the squared length of the true ones."""
+    sizes = dict.fromkeys("abc", 4)
+    edges = [("a",), ("b",), ("c",), ("a", "b", "c")]
+    law = random_law(Domain.from_cardinalities(sizes), edges, scale=scale, generator=torch.Generator().manual_seed(1))
+    log_law = law.probs.log().numpy()
+    for axis in range(3):
+        log_law = log_law - log_law.mean(axis, keepdims=True)
+    rows = Observations.from_table(law.domain, np.round(law.probs.numpy() * 1e6))
+    tester = EdgeTester(rows)
+    patterns = tester._patterns("c", ("a", "b"))
+    design = tester._design(patterns, [(), ("a", "b")])
+    is_triple = np.arange(design.shape[2]) >= 3
+    strength, _ = evidence_strength(design, patterns.counts, is_triple, 1e-3)
+    assert strength == pytest.approx(27 / (log_law**2).sum(), rel=0.05)
 
 
 def chain(number, seed, length=5):
