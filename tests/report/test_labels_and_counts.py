@@ -60,7 +60,7 @@ def test_pictures_have_a_size_that_does_not_depend_on_names():
 
 def test_counts_and_nouns_agree(learned):
     domain = Domain.from_labels({"a": ["x", "y"], "b": ["x", "y"]})
-    rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
+    rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, torch.tensor([1.0, 0.0]))
     found = analyse_learned(
         learn(rows, rows, SelectionOptions(max_rounds=1)), {"train": rows, "validation": rows, "test": None}
     )
