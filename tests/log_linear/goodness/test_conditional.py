@@ -22,7 +22,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEst
 
 # Fisher (1935), The design of experiments, chapter 2; births and deaths by month of 82 descendants of Queen Victoria,
 # Andrews and Herzberg (1985), page 429, as in Diaconis and Sturmfels (1998), table 1.
+# Convictions of twins of criminals, Fisher (1962), and rabbits injected with penicillin, Mantel (1963), with p-values
+# of the pages of fisher.test and mantelhaen.test of R 4.
 TEA = [[3, 1], [1, 3]]
+TWINS = [[2, 15], [10, 3]]
+RABBITS = [[[0, 3, 6, 5, 2], [6, 3, 0, 1, 0]], [[0, 0, 2, 6, 5], [5, 6, 4, 0, 0]]]  # delay, cured, penicillin
 MONTHS = [
     [1, 0, 0, 0, 1, 2, 0, 0, 1, 0, 1, 0],
     [1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 2],
@@ -153,6 +157,12 @@ def test_listed_and_drawn_tables_are_those_of_another_enumeration(name, monkeypa
 def test_published_p_values():
     tea = goodness_of_fit(order_fit(of_table(TEA), 1), "conditional")
     assert (tea.p_value, tea.p_value_pearson) == (pytest.approx(34 / 70), pytest.approx(34 / 70))  # 0.486, two-sided
+    twins = goodness_of_fit(order_fit(of_table(TWINS), 1), "conditional")
+    assert (twins.p_value, twins.p_value_pearson) == (pytest.approx(0.0005367241), pytest.approx(0.0005367241))
+    rabbits, pairs = of_table(RABBITS), InteractionHypergraph.from_formula
+    small, big = (fit(pairs(rabbits.domain, text), rabbits) for text in ("a*c + b*c", "a*b + a*c + b*c"))
+    found = likelihood_ratio_test(small, big, "conditional")
+    assert found.p_value == pytest.approx(0.0399449, rel=1e-6)
     months = goodness_of_fit(order_fit(of_table(MONTHS), 1), "conditional", num_tables=4999)
     assert months.pearson == pytest.approx(115.56, abs=0.005) and months.df == 121
     error = 5 * math.sqrt(0.32 * 0.68 / 4999)
