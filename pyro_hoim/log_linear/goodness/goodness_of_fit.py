@@ -228,9 +228,8 @@ def likelihood_ratio_test(
     :func:`goodness_of_fit`). Else the
     statistic is divided by Bartlett's factor :math:`1 + s / \mathrm{df}`, up to 0.3 standard deviations. Where s is
     larger, the table is compared with others that have the margins of the small model. Where cells cannot be listed, s
-    is bounded by
-    :math:`\tfrac16 \sum 1 / \hat m` over the margins of what the larger model adds. A larger model that is saturated
-    is judged as in :func:`goodness_of_fit`.
+    is taken for :math:`\tfrac16 \sum 1 / \hat m` over the margins of what the larger model adds, which is a part of
+    it. A larger model that is saturated is judged as in :func:`goodness_of_fit`.
 
     Under survey weights the statistic has no chi-square distribution. With a robust covariance V of the larger model it
     is corrected to second order. Let :math:`L \theta` be what the larger model adds, :math:`\delta_j` the eigenvalues

@@ -53,6 +53,10 @@ _ROW = 20  # cost of moving a row to draw a table given its margins, in cell upd
 _MAX_SHIFT_COST = 4e9
 _MAX_TOTAL = 2**53
 _MAX_CELLS = 2**17  # that are listed without a dense design
+_EXACTLY, _MOST, _ABOUT = (
+    f"{verb} the mean of G\N{SUPERSCRIPT TWO} by{size}"
+    for verb, size in (("move", ""), ("raise", " up to"), ("move", " about"))
+)
 _NONE_OF = {
     "early_stopped": "the fit was stopped early on validation rows",
     "max_iterations": "the fit has not converged",
@@ -230,21 +234,20 @@ def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, 
     """Most by which the mean of G2 exceeds df, in standard deviations of chi-square, and a sentence that says so.
 
     Beside the saturated model it is a bound, of two other models their difference: cells in which both are alike do
-    not count, however few rows they hold.
+    not count, however few rows they hold. Where cells cannot be listed it is known by its largest part alone.
     """
     designs = None if expected is None or _is_saturated(test) else _designs(test, expected)
     if expected is not None and designs is not None:
         return _excess(mean_shift(*designs, expected), test.df)
     counts = expected if expected is not None and _is_saturated(test) else _added_margins(test)
-    return _excess(float((1 / counts).sum()) / 6, test.df, is_bound=True)
+    return _excess(float((1 / counts).sum()) / 6, test.df, _MOST if _is_saturated(test) else _ABOUT)
 
 
-def _excess(shift: float, df: int, *, is_bound: bool = False) -> tuple[float, str]:
+def _excess(shift: float, df: int, how: str = _EXACTLY) -> tuple[float, str]:
     """A shift of the mean in standard deviations of chi-square, and a sentence that says so."""
     excess = shift / math.sqrt(2 * df)
     shown = f"{excess:.2g}" if excess < 100 else "more than 100"
-    how = f"{'raise' if is_bound else 'move'} the mean of G\N{SUPERSCRIPT TWO} by {'up to ' if is_bound else ''}{shown}"
-    return excess, f"small expected counts {how} standard deviations (limit {MAX_MEAN_EXCESS})"
+    return excess, f"small expected counts {how} {shown} standard deviations (limit {MAX_MEAN_EXCESS})"
 
 
 def _is_saturated(test: Comparison) -> bool:
@@ -273,12 +276,12 @@ def wald_verdicts(result: FitResult, contrasts: Sequence[np.ndarray], how: str |
         slices = result.hypergraph.parameter_slices
         tested = [{e for e, at in slices.items() if np.abs(rows[:, at]).max(initial=0.0) > 0} for rows in contrasts]
         shifts = [float((1 / _margins_of(result, edges)).sum()) / 6 for edges in tested]
-        is_bound = True
+        how_known = _ABOUT
     else:
         rows = [np.pad(of if basis is None else of @ basis, ((0, 0), (1, 0))) for of in contrasts]
         counts = expected * result.effective_num_rows / result.num_rows
-        shifts, is_bound = mean_shifts(_design_of(result, possible_cells(result)), rows, counts), False
-    return [_verdict(*_excess(s, len(of), is_bound=is_bound)) for s, of in zip(shifts, contrasts, strict=True)]
+        shifts, how_known = mean_shifts(_design_of(result, possible_cells(result)), rows, counts), _EXACTLY
+    return [_verdict(*_excess(s, len(of), how_known)) for s, of in zip(shifts, contrasts, strict=True)]
 
 
 def _verdict(excess: float, reason: str) -> tuple[bool, str]:
