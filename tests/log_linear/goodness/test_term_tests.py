@@ -170,7 +170,8 @@ def test_weights_that_are_not_whole_have_no_p_value_of_counts():
     assert goodness_of_fit(order_fit(one, 1)).p_value_method is None
     found, scaled = (likelihood_ratio_test(order_fit(d, 1), order_fit(d), covariance="robust") for d in (one, two))
     assert found.p_value == pytest.approx(scaled.p_value, rel=1e-6)
-    assert found == likelihood_ratio_test(order_fit(one, 1), order_fit(one))  # robust where nothing else is said
+    usual = likelihood_ratio_test(order_fit(one, 1), order_fit(one))  # robust where nothing else is said
+    assert repr(usual) == repr(found)  # NaN is a part of both
     options = {"p_value": "chi-square", "covariance": "model"}
     naive = [likelihood_ratio_test(order_fit(d, 1), order_fit(d), **options).p_value for d in (one, two)]
     assert naive[1] < 0.5 * naive[0]  # control
