@@ -8,7 +8,7 @@ from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
 
-from .words import BASELINE, against_majority, digits, number
+from .words import BASELINE, against_majority, amount_column, digits, number
 
 __all__ = ["Block", "Cell", "Page", "Section", "cell"]
 
@@ -154,7 +154,7 @@ class Section:
         table = Block("table", "", None, tuple(columns), cells, chosen, folded, first, further, brief)
         self.blocks.append(table)
 
-    def accuracy_table(self, accuracies: Mapping[str, Mapping[str, Any] | None]) -> None:
+    def accuracy_table(self, accuracies: Mapping[str, Mapping[str, Any] | None], has_weights: bool) -> None:
         """How well a column is predicted on each part, beside always guessing its most frequent level."""
         rows = [
             [
@@ -169,8 +169,8 @@ class Section:
             if found is not None
         ]
         if rows:
-            columns = ["part", "target", "accuracy", "always the most frequent", "compared", "rows"]
-            self.table(columns, rows, brief=len(rows))
+            columns = ["part", "target", "accuracy", "always the most frequent", "compared"]
+            self.table([*columns, amount_column(has_weights)], rows, brief=len(rows))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ __all__ = [
     "LABEL_WIDTH",
     "PSEUDO",
     "against_majority",
+    "amount_column",
     "amount_text",
     "coefficient",
     "columns_of",
@@ -146,6 +147,11 @@ def plural(count: float, noun: str, many: str = "") -> str:
     """A count with its noun: ``1 row``, ``2 rows``, ``1,200 rows``."""
     shown = f"{int(count):,}" if float(count).is_integer() else f"{count:g}"
     return f"{shown} {noun if count == 1 else many or noun + 's'}"
+
+
+def amount_column(has_weights: bool) -> str:
+    """The heading of a column of numbers of rows, or of what their weights add up to."""
+    return "sum of weights" if has_weights else "rows"
 
 
 def amount_text(total: float, has_weights: bool) -> str:

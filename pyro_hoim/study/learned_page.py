@@ -195,7 +195,7 @@ def _scores(analysis: LearnedAnalysis) -> Section:
         told = ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
     return score_section(
         "How well it describes rows",
-        analysis.held,
+        analysis,
         columns,
         f"{SCORES_EXPLAINED} Independent columns are smoothed frequencies.{explained}",
         told,

@@ -428,7 +428,7 @@ def _prediction(analysis: Analysis) -> Section | None:
     names = distinct_parts(held)
     return score_section(
         "Prediction",
-        held,
+        analysis,
         {"KL": "model", "KL independent": "independent"},
         f"{SCORES_EXPLAINED} {KL_EXPLAINED}",
         [distinct_sentence(names)] if names else [],

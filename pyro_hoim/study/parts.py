@@ -9,7 +9,9 @@ from typing import Any
 
 from ..core.law import Law
 from ..core.page import Section, cell
+from ..core.parts import StudyRecord
 from ..core.scores import rows_are_distinct
+from ..core.words import amount_column
 from ..data.observations import Observations
 from ..information.estimable import DivergenceSplit, split_of_rows
 from ..information.projection import Projections
@@ -116,9 +118,10 @@ def distinct_parts(held: Mapping[str, PartScores]) -> list[str]:
 
 
 def score_section(
-    title: str, held: Mapping[str, PartScores], laws: Mapping[str, str], explained: str, notes: list[str]
+    title: str, analysis: StudyRecord[PartScores], laws: Mapping[str, str], explained: str, notes: list[str]
 ) -> Section:
     """A line of scores for every part, with the KL of some laws: attributes of the part by column."""
+    held, amount = analysis.held, amount_column(analysis.has_weights)
     rows = [
         [
             name,
@@ -129,11 +132,11 @@ def score_section(
         for name, part in held.items()
     ]
     section = Section(title)
-    section.table(["part", "rows", "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows))
+    section.table(["part", amount, "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows))
     section.note(explained)
     for sentence in notes:
         section.note(sentence, brief=True)
-    section.accuracy_table({name: part.accuracy for name, part in held.items()})
+    section.accuracy_table({name: part.accuracy for name, part in held.items()}, analysis.has_weights)
     return section
 
 
@@ -168,7 +171,7 @@ def split_section(models: Mapping[str, Mapping[str, PartScores | None]], chosen:
     if not rows:
         return None
     section = Section("Interactions that lack, and parameters that were not found")
-    section.table(["model", "rows", "parameters", "KL", "inestimable", "estimable"], rows, chosen=marked)
+    section.table(["model", "part", "parameters", "KL", "inestimable", "estimable"], rows, chosen=marked)
     section.note(
         "KL, the divergence of the model from the observed frequencies of rows that it was not fitted to, is the sum "
         "of two parts (nats a row). Inestimable: what would be left with the best parameters for those very rows; more "

@@ -77,6 +77,7 @@ class MachineAnalysis:
         seed: of everything random.
         target: column that is predicted, too, if any.
         accuracy: how well, by part.
+        has_weights: whether the numbers of rows are sums of weights.
     """
 
     result: MachineResult
@@ -88,6 +89,7 @@ class MachineAnalysis:
     seed: int
     target: str | None = None
     accuracy: Mapping[str, dict[str, Any] | None] = field(default_factory=dict[str, Any])
+    has_weights: bool = False
 
     @property
     def law(self) -> BoltzmannMachine:

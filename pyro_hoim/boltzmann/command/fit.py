@@ -110,6 +110,7 @@ class MachinePlan:
             about=request.about,
             seed=request.seed,
             target=target,
+            has_weights=not rows.has_whole_counts,
             accuracy={} if target is None else {name: _accuracy(result.law, p, target) for name, p in parts.items()},
         )
         return Study(analysis, _summary(analysis))

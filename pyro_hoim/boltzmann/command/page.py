@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.command.answers import describe_log_z
 from ...core.page import Page, Section, cell
-from ...core.words import fixed, gain_sentence, plural, possible_rows
+from ...core.words import amount_column, amount_text, fixed, gain_sentence, plural, possible_rows
 from .analysis import MachineAnalysis
 from .figures import curve_figure, weights_figure
 from .use import strongest
@@ -30,6 +30,7 @@ def machine_page(analysis: MachineAnalysis) -> Page:
         about=analysis.about,
         sections=[_scores(analysis), _interactions(analysis), _weights(analysis), _learning(analysis)],
         seed=analysis.seed,
+        has_weights=analysis.has_weights,
     )
 
 
@@ -45,7 +46,7 @@ def _summary(analysis: MachineAnalysis) -> list[str]:
     assert scores is not None
     how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
     fitted = (
-        f"{analysis.title}: {plural(result.num_rows, 'row')} of {plural(len(analysis.law.domain), 'column')} "
+        f"{analysis.title}: {amount_text(result.num_rows, analysis.has_weights)} of {plural(len(analysis.law.domain), 'column')} "
         f"({possible_rows(analysis.law.domain.num_states)}). A restricted Boltzmann machine with "
         f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
         "estimated from them, by "
@@ -75,14 +76,15 @@ def _scores(analysis: MachineAnalysis) -> Section:
         for name, part in analysis.parts.items()
         if part is not None
     ]
-    columns = ["part", "rows", f"NLL ({_kind(analysis)})", "KL", "pseudo-NLL", "gain over independent columns"]
+    amount = amount_column(analysis.has_weights)
+    columns = ["part", amount, f"NLL ({_kind(analysis)})", "KL", "pseudo-NLL", "gain over independent columns"]
     section.table(columns, rows, brief=len(rows))
     section.note(
         "In nats a row. NLL: mean of minus the log-probability of a row. KL: Kullback-Leibler divergence of the "
         "machine from the observed frequencies. Pseudo-NLL: sum over the columns of minus the log-probability of a "
         "cell given the rest of its row. Gain: by how much the NLL is lower than that of independent columns."
     )
-    section.accuracy_table(analysis.accuracy)
+    section.accuracy_table(analysis.accuracy, analysis.has_weights)
     for line in describe_log_z(analysis.log_z):
         section.note(line)
     return section

@@ -130,7 +130,7 @@ def fit(
         page = family.sections(study.analysis)
         files = family.save(study.analysis, run.folder)
         accuracies = _accuracies(run.folder, targets if len(targets) > 1 else (), parts)
-        page = page if not accuracies else replace(page, sections=[*page.sections, _accuracy_section(accuracies)])
+        page = page if not accuracies else replace(page, sections=[*page.sections, _accuracy_section(accuracies, page.has_weights)])
         made = provenance(
             table.rows,
             name=table.name,
@@ -141,7 +141,7 @@ def fit(
         )
         write_page(page, run.folder, made, safe_csv=ctx.params["safe_csv"])
         keep_split(run.folder, table, fractions, seed)
-        summary = {**_summary(study, table.facts(), run, seed), "provenance": made}
+        summary = {**_summary(study, table.facts(), run, seed), "has_weights": page.has_weights, "provenance": made}
         summary |= {"targets": accuracies} if accuracies else {}
         summary["files"] = files_in(run.folder)
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
@@ -184,11 +184,11 @@ def _accuracies(
     return found
 
 
-def _accuracy_section(accuracies: Mapping[str, Mapping[str, Any]]) -> Section:
+def _accuracy_section(accuracies: Mapping[str, Mapping[str, Any]], has_weights: bool) -> Section:
     """How well several columns are predicted."""
     section = Section("Prediction of several columns")
     for parts in accuracies.values():
-        section.accuracy_table(parts)
+        section.accuracy_table(parts, has_weights)
     return section
 
 

@@ -9,6 +9,7 @@ from ...core.scores import rows_are_distinct
 from ...core.words import (
     PSEUDO,
     against_majority,
+    amount_column,
     amount_text,
     distinct_sentence,
     gain_sentence,
@@ -142,7 +143,8 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
 def _scores(analysis: NetworkAnalysis) -> Section:
     section = Section("How well it predicts rows")
     held = analysis.held
-    columns = ["part", "rows", "pseudo-NLL", "independent", "gain", "SE", "NLL", "KL", "KL independent", "FC"]
+    amount = amount_column(analysis.has_weights)
+    columns = ["part", amount, "pseudo-NLL", "independent", "gain", "SE", "NLL", "KL", "KL independent", "FC"]
     rows: list[list[object]] = []
     for name, entry in held.items():
         found, apart = entry.scores, entry.independent
@@ -160,7 +162,7 @@ def _scores(analysis: NetworkAnalysis) -> Section:
     )
     for sentence in _distinct(analysis):
         section.note(sentence, brief=True)
-    section.accuracy_table({name: entry.accuracy for name, entry in held.items()})
+    section.accuracy_table({name: entry.accuracy for name, entry in held.items()}, analysis.has_weights)
     return section
 
 
